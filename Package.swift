@@ -1,0 +1,73 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let strict: [SwiftSetting] = [
+    .strictMemorySafety(),
+    .treatAllWarnings(as: .error),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    .enableUpcomingFeature("InferIsolatedConformances"),
+    .enableUpcomingFeature("ImmutableWeakCaptures"),
+]
+
+func library(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: strict)
+}
+
+func tool(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .executableTarget(name: name, dependencies: dependencies, swiftSettings: strict)
+}
+
+func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .testTarget(name: name, dependencies: dependencies, swiftSettings: strict)
+}
+
+let package = Package(
+    name: "blesec",
+    products: [
+        .library(name: "BLESec", targets: ["BLESec"]),
+        .library(name: "Noise", targets: ["Noise"]),
+        .library(name: "BLESecTesting", targets: ["BLESecTesting"]),
+        .executable(name: "blesec", targets: ["blesec"]),
+        .executable(name: "blesec-bench", targets: ["blesec-bench"]),
+    ],
+    targets: [
+        // C: headers, module maps and one-line functions for macros.
+        .target(name: "CLinux"),
+        .systemLibrary(
+            name: "CBlueZ", pkgConfig: "bluez", providers: [.apt(["libbluetooth-dev"])]),
+        .systemLibrary(
+            name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
+        .systemLibrary(
+            name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
+
+        library("Primitives", ["CLinux", "CSodium", "COpenSSL"]),
+        library("Noise", ["Primitives"]),
+        library("ChannelCore", ["Primitives"]),
+        library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
+        library("Credentials", ["ChannelCore", "Primitives", "COpenSSL", "CLinux"]),
+        library("Links", ["CLinux"]),
+        library("L2CAP", ["Links", "CBlueZ", "CLinux"]),
+        library(
+            "BLESec",
+            ["ChannelCore", "NoiseEngine", "Credentials", "Links", "L2CAP", "Primitives"]),
+        library("BLESecTesting", ["BLESec", "Links", "CLinux"]),
+
+        tool("blesec", ["BLESec", "CLinux"]),
+        tool("blesec-bench", ["BLESec", "BLESecTesting", "Noise", "Primitives", "CLinux"]),
+
+        tests("PrimitivesTests", ["Primitives"]),
+        tests("NoiseTests", ["Noise", "Primitives"]),
+        tests("ChannelCoreTests", ["ChannelCore", "Primitives"]),
+        tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
+        tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives"]),
+        tests("LinksTests", ["Links", "BLESecTesting", "CLinux"]),
+        tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
+        tests("BLESecTests", ["BLESec", "BLESecTesting"]),
+        tests("Integration", ["BLESec", "BLESecTesting"]),
+    ],
+    swiftLanguageModes: [.v6],
+    cLanguageStandard: .c11
+)
