@@ -1,8 +1,58 @@
+// The parts of Linux's C interface that Swift's importer does not see (packed structures, macros
+// with arguments, variadic functions), as functions of a line or two. Each begins with `blesec_`.
 #pragma once
 #include <errno.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+// epoll_event is packed on x86-64, so its fields are read and written here.
+
+static inline int blesec_epoll_control(int epoll, int operation, int descriptor, uint32_t events,
+                                       uint64_t token) {
+    struct epoll_event event = {.events = events, .data = {.u64 = token}};
+    return epoll_ctl(epoll, operation, descriptor, &event);
+}
+
+// Waits for `nanoseconds`, or for ever when that is negative.
+static inline int blesec_epoll_wait(int epoll, struct epoll_event *_Nonnull events, int count,
+                                    int64_t nanoseconds) {
+    struct timespec timeout = {.tv_sec = nanoseconds / 1000000000,
+                               .tv_nsec = nanoseconds % 1000000000};
+    return epoll_pwait2(epoll, events, count, nanoseconds < 0 ? NULL : &timeout, NULL);
+}
+
+static inline uint32_t blesec_epoll_events(const struct epoll_event *_Nonnull event) {
+    return event->events;
+}
+
+static inline uint64_t blesec_epoll_token(const struct epoll_event *_Nonnull event) {
+    return event->data.u64;
+}
+
+// ioctl is variadic.
+static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nullable argument) {
+    return ioctl(descriptor, request, argument);
+}
+
+// Bytes in the send queue: SIOCOUTQ of Unix sockets. The same request is called TIOCOUTQ where
+// Bluetooth sockets answer it, with the free space.
+static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
+    return ioctl(descriptor, TIOCOUTQ, bytes);
+}
+
+static inline int blesec_errno(void) { return errno; }
+
+// Names the calling thread; Linux keeps 15 bytes. (pthread_setname_np is a GNU extension.)
+static inline void blesec_name_thread(const char *_Nonnull name) {
+    prctl(PR_SET_NAME, (unsigned long)name, 0, 0, 0);
+}

@@ -1,0 +1,69 @@
+public import Links
+internal import Synchronization
+
+/// A clock that moves only when a test says so.
+///
+/// Make it, give ``loopClock`` to the event loops that shall live by it, and move the time with
+/// ``advance(by:)``: what those loops have to do in that time has happened when it returns.
+public final class ManualClock: LoopClock.Source {
+    private struct WeakLoop: Sendable {
+        weak let loop: EventLoop?
+    }
+
+    private let nanoseconds: Atomic<UInt64>
+    private let loops = Locked<[WeakLoop]>([])
+
+    /// Makes a clock that stands at one second.
+    public init() {
+        nanoseconds = Atomic(1_000_000_000)
+    }
+
+    /// The clock for ``EventLoop/init(name:clock:)``.
+    public var loopClock: LoopClock { .manual(self) }
+
+    /// The time at which it stands.
+    public var now: MonotonicTime {
+        MonotonicTime(nanoseconds: nanoseconds.load(ordering: .acquiring))
+    }
+
+    /// Called by a loop that lives by this clock.
+    public func attach(_ loop: EventLoop) {
+        loops.withLock { loops in
+            loops.removeAll { $0.loop == nil }
+            loops.append(WeakLoop(loop: loop))
+        }
+    }
+
+    /// Moves the time, stopping at each deadline on the way.
+    ///
+    /// At each stop the timers that are due fire, and every loop runs until it has nothing left to
+    /// do. Call it from one task at a time.
+    public func advance(by duration: Duration) async {
+        let target = now.advanced(by: duration)
+        await settle()
+        while let next = await earliestDeadline(), next <= target {
+            nanoseconds.store(max(next, now).nanoseconds, ordering: .releasing)
+            await settle()
+        }
+        nanoseconds.store(target.nanoseconds, ordering: .releasing)
+        await settle()
+    }
+
+    /// Lets every loop run until it has nothing left to do, without moving the time.
+    public func settle() async {
+        for loop in attached { await loop.settle() }
+    }
+
+    private var attached: [EventLoop] {
+        loops.withLock { $0.compactMap(\.loop) }
+    }
+
+    private func earliestDeadline() async -> MonotonicTime? {
+        var earliest: MonotonicTime?
+        for loop in attached {
+            let next = await loop.run { loop.nextDeadline }
+            if let next { earliest = min(next, earliest ?? next) }
+        }
+        return earliest
+    }
+}

@@ -1,0 +1,60 @@
+/// A queue of bytes in memory of a fixed size.
+///
+/// Copies in at most two pieces a call; checked by hand here, so that nobody else has to be unsafe.
+@safe final class ByteRing {
+    private let storage: UnsafeMutablePointer<UInt8>
+    private let capacity: Int
+    private var head = 0
+
+    /// How many bytes wait.
+    private(set) var count = 0
+
+    /// Makes an empty queue that holds up to `capacity` bytes.
+    init(capacity: Int) {
+        self.capacity = capacity
+        unsafe storage = .allocate(capacity: capacity)
+    }
+
+    deinit {
+        unsafe storage.deallocate()
+    }
+
+    /// How many bytes fit.
+    var free: Int { capacity - count }
+
+    /// Whether none wait.
+    var isEmpty: Bool { count == 0 }
+
+    /// Adds bytes at the end; they must fit.
+    func append(_ bytes: Span<UInt8>) {
+        precondition(bytes.count <= free, "the caller has looked at `free`")
+        let tail = (head + count) % capacity
+        let first = min(bytes.count, capacity - tail)
+        unsafe bytes.withUnsafeBufferPointer { source in
+            guard let source = source.baseAddress else { return }
+            unsafe (storage + tail).update(from: source, count: first)
+            unsafe storage.update(from: source + first, count: bytes.count - first)
+        }
+        count += bytes.count
+    }
+
+    /// Moves bytes from the front to `buffer`, as many as fit there.
+    func move(into buffer: inout OutputSpan<UInt8>) {
+        let taken = min(count, buffer.freeCapacity)
+        let first = min(taken, capacity - head)
+        unsafe buffer.withUnsafeMutableBufferPointer { target, used in
+            guard let base = target.baseAddress else { return }
+            unsafe (base + used).update(from: storage + head, count: first)
+            unsafe (base + used + first).update(from: storage, count: taken - first)
+            used += taken
+        }
+        head = (head + taken) % capacity
+        count -= taken
+    }
+
+    /// Throws everything away.
+    func removeAll() {
+        head = 0
+        count = 0
+    }
+}

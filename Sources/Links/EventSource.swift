@@ -1,0 +1,152 @@
+/// Who is told when a watched descriptor is ready, on the loop's thread.
+package protocol EventSourceHandler: AnyObject {
+    /// What the descriptor is ready for. `hungUp` is told once.
+    func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool)
+}
+
+/// A descriptor that a loop watches, and owns.
+///
+/// What is wanted is cached: switching interest on costs a system call only if the kernel does not
+/// watch for it already, and switching it off costs one only when an event that nobody wants comes.
+/// Everything but making one belongs to the loop's thread.
+package final class EventSource: @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+
+    package let loop: EventLoop
+    private var descriptor: Int32
+    private weak var handler: (any EventSourceHandler)?
+    private var wanted: Poller.Events = []
+    /// What the kernel watches for; nil while it does not watch at all.
+    private var watched: Poller.Events?
+    private var token: UInt64?
+    private var hasHungUp = false
+
+    /// The number of the error that kept the kernel from watching, or 0.
+    package private(set) var failure: Int32 = 0
+
+    /// Takes over an open, nonblocking descriptor, and closes it in ``close()``.
+    package init(owning descriptor: Int32, loop: EventLoop) {
+        self.descriptor = descriptor
+        self.loop = loop
+    }
+
+    /// The descriptor, or -1 after ``close()``.
+    package var fileDescriptor: Int32 { descriptor }
+
+    /// Whether the peer or the link below was reported gone.
+    package var hungUp: Bool { hasHungUp }
+
+    /// Names who is told. Held weakly.
+    package func setHandler(_ handler: (any EventSourceHandler)?) {
+        self.handler = handler
+    }
+
+    /// Says what the handler wants to be told of.
+    package func want(read: Bool, write: Bool) {
+        loop.assertCurrent()
+        wanted = []
+        if read { wanted.insert(.read) }
+        if write { wanted.insert(.write) }
+        guard descriptor >= 0, failure == 0, !wanted.isSubset(of: watched ?? []) else { return }
+        watch(for: wanted.union(watched ?? []))
+    }
+
+    /// Stops watching and closes the descriptor. Again: does nothing.
+    package func close() {
+        loop.assertCurrent()
+        handler = nil
+        guard descriptor >= 0 else { return }
+        if watched != nil { loop.poller.remove(descriptor) }
+        watched = nil
+        if let token { loop.sources.remove(token) }
+        token = nil
+        Socket.close(descriptor)
+        descriptor = -1
+    }
+
+    /// Called by the loop.
+    func deliver(_ events: Poller.Events) {
+        let ended = !events.isDisjoint(with: [.error, .hangUp])
+        let tellsHangUp = ended && !hasHungUp
+        if ended { hasHungUp = true }
+        let readable = wanted.contains(.read) && (ended || events.contains(.read))
+        let writable = wanted.contains(.write) && (ended || events.contains(.write))
+        let unwanted = events.intersection([.read, .write]).subtracting(wanted)
+        if !unwanted.isEmpty || (ended && wanted.isEmpty) { lower() }
+        if readable || writable || tellsHangUp {
+            handler?.sourceIsReady(readable: readable, writable: writable, hungUp: tellsHangUp)
+        }
+    }
+
+    /// Called by a loop that is shut down: whoever waits looks, and finds that out.
+    func deliverShutdown() {
+        handler?.sourceIsReady(readable: true, writable: true, hungUp: false)
+    }
+
+    /// Gives up what nobody wants any more. A hang-up cannot be unwatched, so once it has come and
+    /// nobody wants anything, the kernel does not watch at all.
+    private func lower() {
+        if wanted.isEmpty && hasHungUp {
+            if watched != nil { loop.poller.remove(descriptor) }
+            watched = nil
+        } else if watched != wanted {
+            watch(for: wanted)
+        }
+    }
+
+    private func watch(for interest: Poller.Events) {
+        let token = token ?? loop.sources.insert(self)
+        self.token = token
+        let result =
+            watched == nil
+            ? loop.poller.add(descriptor, for: interest, token: token)
+            : loop.poller.change(descriptor, to: interest, token: token)
+        if result == 0 {
+            watched = interest
+        } else {
+            failure = result
+            loop.execute { [self] in deliver([.read, .write, .error]) }
+        }
+    }
+}
+
+/// The sources of a loop, by a token that is never used twice for the kernel to report.
+struct SourceTable {
+    private struct Slot {
+        var generation: UInt32
+        var source: EventSource?
+    }
+
+    private var slots: [Slot] = []
+    private var free: [UInt32] = []
+
+    /// How many sources are registered.
+    var count: Int { slots.count - free.count }
+
+    /// Registers a source until ``remove(_:)``.
+    mutating func insert(_ source: EventSource) -> UInt64 {
+        if let index = free.popLast() {
+            slots[Int(index)].source = source
+            return UInt64(slots[Int(index)].generation) << 32 | UInt64(index)
+        }
+        slots.append(Slot(generation: 0, source: source))
+        return UInt64(slots.count - 1)
+    }
+
+    /// Forgets a source.
+    mutating func remove(_ token: UInt64) {
+        let index = Int(token & 0xFFFF_FFFF)
+        slots[index].source = nil
+        slots[index].generation &+= 1
+        free.append(UInt32(index))
+    }
+
+    /// The source of a token, unless it was removed meanwhile.
+    func source(_ token: UInt64) -> EventSource? {
+        let slot = slots[Int(token & 0xFFFF_FFFF)]
+        return slot.generation == UInt32(token >> 32) ? slot.source : nil
+    }
+
+    /// All sources.
+    var all: [EventSource] { slots.compactMap(\.source) }
+}

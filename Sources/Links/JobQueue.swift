@@ -1,0 +1,45 @@
+/// What a loop has to run, in order.
+enum LoopWork: Sendable {
+    /// A piece of a task, from the Swift runtime.
+    case job(UnownedJob)
+    /// A closure of ``EventLoop/execute(_:)``.
+    case call(@Sendable () -> Void)
+}
+
+/// A first-in-first-out queue that keeps its memory.
+struct JobQueue: Sendable {
+    private var slots: [LoopWork?] = Array(repeating: nil, count: 16)
+    private var head = 0
+
+    /// How many pieces of work wait.
+    private(set) var count = 0
+
+    /// Whether there is nothing to run.
+    var isEmpty: Bool { count == 0 }
+
+    /// Adds work at the end.
+    mutating func append(_ work: LoopWork) {
+        if count == slots.count { grow() }
+        slots[(head + count) & (slots.count - 1)] = work
+        count += 1
+    }
+
+    /// Takes work from the front.
+    mutating func popFirst() -> LoopWork? {
+        guard count > 0 else { return nil }
+        let work = slots[head].take()
+        head = (head + 1) & (slots.count - 1)
+        count -= 1
+        return work
+    }
+
+    private mutating func grow() {
+        var larger: [LoopWork?] = []
+        larger.reserveCapacity(slots.count * 2)
+        larger.append(contentsOf: slots[head...])
+        larger.append(contentsOf: slots[..<head])
+        larger.append(contentsOf: repeatElement(nil, count: slots.count))
+        slots = larger
+        head = 0
+    }
+}

@@ -1,0 +1,210 @@
+/// One end of a link that never leaves the process.
+///
+/// It blocks, unblocks, closes and ends like a real one: what is sent waits in a bounded queue until
+/// the other end receives it, and readiness is told by the loop, never from inside a call. Nothing
+/// allocates per send.
+public final class MemoryLink: Link, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+
+    /// The loop of both ends.
+    public let loop: EventLoop
+    /// The largest number of bytes that one send takes.
+    public let maximumSDU: Int
+    /// Which end it is, for logs.
+    public let peerDescription: String
+
+    private let wire: Wire
+    private let side: Int
+    private weak var handler: (any LinkHandler)?
+    private var isScheduled = false
+    private var hasToldHangUp = false
+
+    /// Makes the two ends of a link.
+    ///
+    /// - Parameters:
+    ///   - capacity: bytes that wait in each direction at most; at least `maximumSDU`.
+    ///   - dropsQueueOnClose: whether closing throws away what the peer has not received yet, and
+    ///     there is no half-close: the way of L2CAP.
+    public static func pair(
+        loop: EventLoop, capacity: Int = 65_536, maximumSDU: Int = 8_192,
+        dropsQueueOnClose: Bool = false
+    ) -> (MemoryLink, MemoryLink) {
+        precondition(maximumSDU > 0 && capacity >= maximumSDU, "one SDU must fit")
+        let wire = Wire(capacity: capacity, dropsQueueOnClose: dropsQueueOnClose)
+        let first = MemoryLink(loop: loop, wire: wire, side: 0, maximumSDU: maximumSDU)
+        let second = MemoryLink(loop: loop, wire: wire, side: 1, maximumSDU: maximumSDU)
+        wire.ends = (first, second)
+        return (first, second)
+    }
+
+    private init(loop: EventLoop, wire: Wire, side: Int, maximumSDU: Int) {
+        self.loop = loop
+        self.wire = wire
+        self.side = side
+        self.maximumSDU = maximumSDU
+        peerDescription = "memory:\(1 - side)"
+    }
+
+    deinit {
+        let (wire, side) = (wire, side)
+        if loop.isCurrent { return wire.close(side) }
+        loop.execute { wire.close(side) }
+    }
+
+    /// None: memory has no addresses.
+    public var peerAddress: LinkAddress? { nil }
+
+    /// See ``Link``.
+    public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        loop.assertCurrent()
+        precondition(!bytes.isEmpty, "an empty send says nothing")
+        guard !wire[side].isClosed, !wire[side].hasEnded else {
+            throw LinkError(.closed, "the link is closed on this side")
+        }
+        guard bytes.count <= maximumSDU else {
+            throw LinkError(
+                .tooLarge, "\(bytes.count) bytes in one send; the link takes \(maximumSDU)")
+        }
+        guard !wire[1 - side].isClosed else {
+            throw LinkError(.reset, "the peer has closed the link")
+        }
+        guard bytes.count <= wire[side].queue.free else { return 0 }
+        wire[side].queue.append(bytes)
+        wire.poke(1 - side)
+        return bytes.count
+    }
+
+    /// See ``Link``.
+    public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        loop.assertCurrent()
+        precondition(!buffer.isFull, "there must be room for one byte")
+        guard !wire[side].isClosed else {
+            throw LinkError(.closed, "the link is closed on this side")
+        }
+        guard wire[1 - side].queue.isEmpty else {
+            wire[1 - side].queue.move(into: &buffer)
+            wire.poke(1 - side)
+            return .bytes
+        }
+        guard wire[1 - side].hasEnded || wire[1 - side].isClosed else { return .wouldBlock }
+        wantsRead = false
+        return .end
+    }
+
+    /// See ``Link``.
+    public func setHandler(_ handler: (any LinkHandler)?) {
+        loop.assertCurrent()
+        self.handler = handler
+        schedule()
+    }
+
+    /// See ``Link``.
+    public var wantsRead = false {
+        didSet { if wantsRead && !oldValue { schedule() } }
+    }
+
+    /// See ``Link``.
+    public var wantsWrite = false {
+        didSet { if wantsWrite && !oldValue { schedule() } }
+    }
+
+    /// Whether the peer has received everything.
+    public var isDrained: Bool {
+        loop.assertCurrent()
+        return wire[side].queue.isEmpty
+    }
+
+    /// Ends this direction, unless the link is one that drops its queue.
+    public func halfClose() -> Bool {
+        loop.assertCurrent()
+        guard !wire.dropsQueueOnClose, !wire[side].isClosed else { return false }
+        wire[side].hasEnded = true
+        wire.poke(1 - side)
+        return true
+    }
+
+    /// See ``Link``.
+    public func close() {
+        loop.assertCurrent()
+        handler = nil
+        wire.close(side)
+    }
+}
+
+extension MemoryLink: DeferredWork {
+    /// Has the loop look at this end soon: what may have changed there may have changed.
+    func schedule() {
+        loop.assertCurrent()
+        guard !isScheduled, handler != nil else { return }
+        isScheduled = true
+        loop.runSoon(self)
+    }
+
+    package func runDeferred() {
+        isScheduled = false
+        if wire[1 - side].isClosed, !hasToldHangUp {
+            hasToldHangUp = true
+            handler?.linkDidHangUp()
+        }
+        if wantsRead && isReadable { handler?.linkIsReadable() }
+        if wantsWrite && isWritable { handler?.linkIsWritable() }
+        if wantsRead && isReadable || wantsWrite && isWritable { schedule() }
+    }
+
+    private var isReadable: Bool {
+        !wire[1 - side].queue.isEmpty || wire[1 - side].hasEnded || wire[1 - side].isClosed
+    }
+
+    private var isWritable: Bool {
+        wire[side].queue.free >= maximumSDU || wire[1 - side].isClosed
+    }
+}
+
+extension MemoryLink {
+    /// What lies between two ends. On the loop's thread.
+    private final class Wire: @unchecked Sendable {
+        // Sendable because both ends keep to their loop's thread.
+
+        struct Side {
+            /// What this side has sent and the other has not received.
+            let queue: ByteRing
+            var hasEnded = false
+            var isClosed = false
+        }
+
+        let dropsQueueOnClose: Bool
+        weak var first: MemoryLink?
+        weak var second: MemoryLink?
+        private var sides: [2 of Side]
+
+        init(capacity: Int, dropsQueueOnClose: Bool) {
+            self.dropsQueueOnClose = dropsQueueOnClose
+            sides = [
+                Side(queue: ByteRing(capacity: capacity)),
+                Side(queue: ByteRing(capacity: capacity)),
+            ]
+        }
+
+        var ends: (MemoryLink?, MemoryLink?) {
+            get { (first, second) }
+            set { (first, second) = newValue }
+        }
+
+        subscript(side: Int) -> Side {
+            _read { yield sides[side] }
+            _modify { yield &sides[side] }
+        }
+
+        func poke(_ side: Int) {
+            (side == 0 ? first : second)?.schedule()
+        }
+
+        func close(_ side: Int) {
+            guard !sides[side].isClosed else { return }
+            sides[side].isClosed = true
+            sides[1 - side].queue.removeAll()
+            if dropsQueueOnClose { sides[side].queue.removeAll() }
+            poke(1 - side)
+        }
+    }
+}

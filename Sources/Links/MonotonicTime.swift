@@ -1,0 +1,53 @@
+/// A point in time on a clock that never goes back.
+///
+/// Counted in nanoseconds from an arbitrary origin, so two values mean something only beside each
+/// other, and only when they come from one clock.
+public struct MonotonicTime: Sendable, Comparable, Hashable {
+    /// Nanoseconds since the clock's origin.
+    public let nanoseconds: UInt64
+
+    /// Makes the point in time that lies so many nanoseconds after the clock's origin.
+    public init(nanoseconds: UInt64) {
+        self.nanoseconds = nanoseconds
+    }
+
+    /// Later than every other time: the deadline of who has none.
+    public static let distantFuture = MonotonicTime(nanoseconds: .max)
+
+    /// The point in time that lies `duration` later, or earlier if it is negative.
+    ///
+    /// Stops at the origin and at ``distantFuture``; nothing leads back from there.
+    public func advanced(by duration: Duration) -> MonotonicTime {
+        if self == .distantFuture { return self }
+        let offset = duration.clampedNanoseconds
+        if offset >= 0 {
+            let (sum, overflow) = nanoseconds.addingReportingOverflow(UInt64(offset))
+            return overflow ? .distantFuture : MonotonicTime(nanoseconds: sum)
+        }
+        let (difference, overflow) = nanoseconds.subtractingReportingOverflow(offset.magnitude)
+        return MonotonicTime(nanoseconds: overflow ? 0 : difference)
+    }
+
+    /// How much later this is than `earlier`; negative if it is earlier.
+    public func duration(since earlier: MonotonicTime) -> Duration {
+        let distance = max(nanoseconds, earlier.nanoseconds) - min(nanoseconds, earlier.nanoseconds)
+        let magnitude = Int64(clamping: distance)
+        return .nanoseconds(self >= earlier ? magnitude : -magnitude)
+    }
+
+    /// Orders by time.
+    public static func < (left: MonotonicTime, right: MonotonicTime) -> Bool {
+        left.nanoseconds < right.nanoseconds
+    }
+}
+
+extension Duration {
+    /// The whole nanoseconds in it, or the nearest that 64 bits can hold (292 years).
+    var clampedNanoseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        if overflow { return seconds < 0 ? .min : .max }
+        let (sum, carried) = product.addingReportingOverflow(attoseconds / 1_000_000_000)
+        return carried ? (seconds < 0 ? .min : .max) : sum
+    }
+}

@@ -1,0 +1,90 @@
+internal import CLinux
+import Glibc
+
+/// One epoll instance and the eventfd that interrupts its wait.
+///
+/// The one file of the event loop that talks to C. ``wake()`` may be called on any thread; the rest
+/// belongs to the loop's thread.
+@safe struct Poller: ~Copyable {
+    /// What is waited for, and what has come.
+    struct Events: OptionSet {
+        let rawValue: UInt32
+        static let read = Events(rawValue: EPOLLIN.rawValue)
+        static let write = Events(rawValue: EPOLLOUT.rawValue)
+        static let error = Events(rawValue: EPOLLERR.rawValue)
+        static let hangUp = Events(rawValue: EPOLLHUP.rawValue)
+    }
+
+    private static let capacity = 128
+    private static let wakeToken = UInt64.max
+
+    private let epoll: Int32
+    private let wakeUp: Int32
+    private let events: UnsafeMutablePointer<epoll_event>
+
+    /// Nil, with the reason in `errno`, when the process has no descriptors left.
+    init?() {
+        epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
+        wakeUp = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        unsafe events = .allocate(capacity: Self.capacity)
+        guard epoll >= 0, wakeUp >= 0,
+            blesec_epoll_control(
+                epoll, EPOLL_CTL_ADD, wakeUp, Events.read.rawValue, Self.wakeToken) == 0
+        else { return nil }
+    }
+
+    deinit {
+        if wakeUp >= 0 { Glibc.close(wakeUp) }
+        if epoll >= 0 { Glibc.close(epoll) }
+        unsafe events.deallocate()
+    }
+
+    /// Interrupts a wait, now or the next. From any thread.
+    borrowing func wake() {
+        _ = eventfd_write(wakeUp, 1)
+    }
+
+    /// Starts to watch a descriptor; returns 0 or the error's number.
+    borrowing func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
+        control(EPOLL_CTL_ADD, descriptor, interest, token)
+    }
+
+    /// Changes what is watched for; returns 0 or the error's number.
+    borrowing func change(_ descriptor: Int32, to interest: Events, token: UInt64) -> Int32 {
+        control(EPOLL_CTL_MOD, descriptor, interest, token)
+    }
+
+    /// Stops watching a descriptor.
+    borrowing func remove(_ descriptor: Int32) {
+        _ = control(EPOLL_CTL_DEL, descriptor, [], 0)
+    }
+
+    /// Waits, then calls `body` for each descriptor that is ready.
+    ///
+    /// - Parameter nanoseconds: how long; 0 looks without waiting, a negative value waits for ever.
+    /// - Returns: how many descriptors were ready.
+    borrowing func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
+        let count = Int(
+            unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))
+        guard count > 0 else { return 0 }  // EINTR is an early return like any other
+        var ready = 0
+        for index in 0..<count {
+            let token = unsafe blesec_epoll_token(events + index)
+            if token == Self.wakeToken {
+                var ignored: UInt64 = 0
+                unsafe eventfd_read(wakeUp, &ignored)
+                continue
+            }
+            ready += 1
+            unsafe body(token, Events(rawValue: blesec_epoll_events(events + index)))
+        }
+        return ready
+    }
+
+    private borrowing func control(
+        _ operation: Int32, _ descriptor: Int32, _ interest: Events, _ token: UInt64
+    ) -> Int32 {
+        let result = blesec_epoll_control(epoll, operation, descriptor, interest.rawValue, token)
+        return result == 0 ? 0 : blesec_errno()
+    }
+}

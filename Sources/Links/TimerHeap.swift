@@ -1,0 +1,93 @@
+/// The armed timers of a loop, the earliest first.
+///
+/// A binary heap whose keys may lie *before* a timer's deadline: a timer that is put off keeps its
+/// place until its old time comes, and only then moves down. That is what makes re-arming an idle
+/// timer with each record nearly free.
+struct TimerHeap {
+    private struct Entry {
+        var key: MonotonicTime
+        let timer: LoopTimer
+    }
+
+    private var entries: [Entry] = []
+
+    /// How many timers are armed.
+    var count: Int { entries.count }
+
+    /// No timer fires before this; nil when none is armed.
+    var earliest: MonotonicTime? { entries.first?.key }
+
+    /// Puts the timer where `time` demands, or leaves it where it is if it was armed for earlier.
+    mutating func place(_ timer: LoopTimer, at time: MonotonicTime) {
+        guard let position = timer.position else {
+            timer.position = entries.count
+            entries.append(Entry(key: time, timer: timer))
+            return raise(entries.count - 1)
+        }
+        guard time < entries[position].key else { return }
+        entries[position].key = time
+        raise(position)
+    }
+
+    /// Takes the timer out, wherever it is.
+    mutating func remove(_ timer: LoopTimer) {
+        guard let position = timer.position else { return }
+        timer.position = nil
+        let last = entries.removeLast()
+        guard position < entries.count else { return }
+        entries[position] = last
+        last.timer.position = position
+        raise(position)
+        sink(last.timer.position ?? position)
+    }
+
+    /// Takes out and returns a timer whose deadline is not after `now`.
+    mutating func popDue(_ now: MonotonicTime) -> LoopTimer? {
+        while let first = entries.first, first.key <= now {
+            guard let deadline = first.timer.deadline, deadline > now else {
+                remove(first.timer)
+                return first.timer
+            }
+            entries[0].key = deadline
+            sink(0)
+        }
+        return nil
+    }
+
+    /// Takes out and returns any timer.
+    mutating func popAny() -> LoopTimer? {
+        guard let timer = entries.last?.timer else { return nil }
+        remove(timer)
+        return timer
+    }
+
+    private mutating func raise(_ start: Int) {
+        var position = start
+        while position > 0 {
+            let parent = (position - 1) / 2
+            guard entries[position].key < entries[parent].key else { return }
+            exchange(position, parent)
+            position = parent
+        }
+    }
+
+    private mutating func sink(_ start: Int) {
+        var position = start
+        while true {
+            var least = position
+            for child in (2 * position + 1)...(2 * position + 2)
+            where child < entries.count && entries[child].key < entries[least].key {
+                least = child
+            }
+            guard least != position else { return }
+            exchange(position, least)
+            position = least
+        }
+    }
+
+    private mutating func exchange(_ one: Int, _ other: Int) {
+        entries.swapAt(one, other)
+        entries[one].timer.position = one
+        entries[other].timer.position = other
+    }
+}
