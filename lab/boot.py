@@ -1,0 +1,205 @@
+#!/usr/bin/python3
+"""lab/boot.py: starts the virtual machine, passes on what the guest writes, and ends it.
+
+    boot.py --kernel F --ramdisk F --out FOLDER --controllers N --bluetoothd yes|no
+            --timeout S --console yes|no -- COMMAND ARG...
+
+It is the second half of lab/run, which checks the arguments. It keeps nothing on disk:
+the job goes to the guest through a file in memory, the streams come back by pipes.
+"""
+
+import ctypes
+import os
+import secrets
+import signal
+import struct
+import subprocess
+import sys
+import threading
+
+KERNEL_ARGUMENTS = (
+    "console=ttyS0 loglevel=3 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
+    "tsc=reliable no_timer_check random.trust_cpu=on mitigations=off"
+)
+# What of the caller's environment the command sees.
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM")
+PASSED_ON_BEGINNING = ("SWIFT", "BLESEC_", "LAB_", "LC_")
+OUT_OF_TIME = 124
+
+
+class Ended(Exception):
+    """A reason to stop, with the exit status and a line for standard error, or none."""
+
+    def __init__(self, status, line=None):
+        self.status, self.line = status, line
+
+
+def machine(options, pipes, job):
+    """The command line of the emulator. It dies with this process, however that ends."""
+
+    def file_of(name):
+        return ["-add-fd", f"fd={pipes[name]},set={pipes[name]}", "-chardev", f"file,id={name},path=/dev/fdset/{pipes[name]},append=on"]
+
+    kernel_arguments = KERNEL_ARGUMENTS + (" lab.bluetoothd" if options["bluetoothd"] == "yes" else "")
+    out = options["out"].replace(",", ",,")
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"),
+        *("-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "Westmere", "-smp", "2", "-m", "2048"),
+        *("-kernel", options["kernel"], "-initrd", options["ramdisk"], "-append", kernel_arguments),
+        *("-fw_cfg", f"name=opt/lab/job,file=/proc/self/fd/{job}"),
+        *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
+        *("-fsdev", f"local,id=out,path={out},security_model=none,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=out,mount_tag=out"),
+        *("-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
+        *(*file_of("out"), "-device", "virtserialport,chardev=out,nr=1"),
+        *(*file_of("err"), "-device", "virtserialport,chardev=err,nr=2"),
+        *(*file_of("console"), "-serial", "chardev:console"),
+    ]
+
+
+def job_file(mark, options, command):
+    """The job for guest-main, as a file in memory that the emulator may open by its number."""
+    environment = {
+        name: value
+        for name, value in os.environb.items()
+        if name.decode(errors="replace") in PASSED_ON or name.startswith(tuple(p.encode() for p in PASSED_ON_BEGINNING))
+    }
+    environment[b"LAB_OUT"] = os.fsencode(options["out"])
+    fields = [mark, os.getcwdb(), os.fsencode(options["out"]), options["controllers"].encode(), options["bluetoothd"].encode()]
+    fields += [str(len(environment)).encode(), *(name + b"=" + value for name, value in environment.items())]
+    fields += map(os.fsencode, command)
+    descriptor = os.memfd_create("job", 0)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(b"".join(field + b"\0" for field in fields))
+    return descriptor
+
+
+class Stream(threading.Thread):
+    """Passes bytes from the guest on as they come, up to the end mark; keeps what is after it."""
+
+    def __init__(self, source, target, mark, changed):
+        super().__init__(daemon=True)
+        self.source, self.target, self.mark, self.changed = source, target, mark, changed
+        self.trailer = None  # what followed the mark: the stream is complete
+        self.reader_gone = False
+        self.start()
+
+    def run(self):
+        held = b""
+        try:
+            while data := os.read(self.source, 65536):
+                held += data
+                body, marked, rest = held.partition(self.mark)
+                if marked:
+                    self.write(body)
+                    while not rest.endswith(b"\n") and (data := os.read(self.source, 64)):
+                        rest += data
+                    self.trailer = rest
+                    break
+                keep = next((n for n in range(min(len(held), len(self.mark) - 1), 0, -1) if held.endswith(self.mark[:n])), 0)
+                self.write(held[: len(held) - keep])
+                held = held[len(held) - keep :]
+            else:
+                self.write(held)
+        except BrokenPipeError:
+            self.reader_gone = True
+        self.changed.set()
+
+    def write(self, data):
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.target, view) :]
+
+
+class Console(threading.Thread):
+    """Keeps the last of what the kernel says, and shows it at once when asked to."""
+
+    def __init__(self, source, show):
+        super().__init__(daemon=True)
+        self.source, self.show, self.kept = source, show, b""
+        self.start()
+
+    def run(self):
+        while data := os.read(self.source, 65536):
+            self.kept = (self.kept + data)[-4096:]
+            if self.show:
+                os.write(2, data)
+
+    def tail(self):
+        self.join(1)
+        lines = self.kept.decode(errors="replace").replace("\r", "").splitlines()[-40:]
+        return "".join(f"lab: kernel: {line}\n" for line in lines if line.strip())
+
+
+def parse(arguments):
+    split = arguments.index("--")
+    return dict(zip((name[2:] for name in arguments[0:split:2]), arguments[1:split:2])), arguments[split + 1 :]
+
+
+def wait(out, err, changed, timeout):
+    """Waits for both streams' end and returns the command's exit status."""
+    while True:
+        if out.trailer is not None and err.trailer is not None:
+            return int(out.trailer)
+        if out.reader_gone or err.reader_gone:
+            raise Ended(128 + signal.SIGPIPE)
+        if not (out.is_alive() or err.is_alive()):
+            raise Ended(OUT_OF_TIME, "the guest died before the command ended")
+        changed.wait()
+        changed.clear()
+
+
+def stop(status, line=None):
+    def handler(number, frame):
+        raise Ended(status, line)
+
+    return handler
+
+
+def main():
+    options, command = parse(sys.argv[1:])
+    mark = b"\x1elab-end-" + secrets.token_hex(16).encode() + b":"
+    job = job_file(mark, options, command)
+    sources, pipes = {}, {}
+    for name in ("out", "err", "console"):
+        sources[name], pipes[name] = os.pipe()
+
+    seconds = float(options["timeout"])
+    emulator = None
+    console = None
+    try:
+        signal.signal(signal.SIGINT, stop(128 + signal.SIGINT))
+        signal.signal(signal.SIGTERM, stop(128 + signal.SIGTERM))
+        signal.signal(signal.SIGHUP, stop(128 + signal.SIGHUP))
+        signal.signal(signal.SIGALRM, stop(OUT_OF_TIME, f"the time is up ({options['timeout']} s)"))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        emulator = subprocess.Popen(
+            machine(options, pipes, job), stdin=subprocess.DEVNULL, stdout=2, pass_fds=(job, *pipes.values()), process_group=0
+        )
+        for descriptor in pipes.values():
+            os.close(descriptor)
+        changed = threading.Event()
+        console = Console(sources["console"], options["console"] == "yes")
+        err = Stream(sources["err"], 2, mark, changed)
+        out = Stream(sources["out"], 1, mark, changed)
+        status = wait(out, err, changed, seconds)
+    except Ended as ended:
+        status = ended.status
+        if ended.line:
+            sys.stderr.write(f"lab: {ended.line}\n")
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
+        if emulator:
+            emulator.kill()
+            emulator.wait()
+    if status == OUT_OF_TIME and console:
+        sys.stderr.write(console.tail())
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+#!/usr/bin/python3
+"""lab/mgmt.py: sets Bluetooth controllers up, and cuts links, by the kernel's management socket.
+
+    mgmt.py list                              controllers: name, address, settings
+    mgmt.py connections                       links: controller, address of the peer, its type
+    mgmt.py disconnect ADDRESS [hciN]         cuts the link to ADDRESS, at hciN or wherever it is
+    mgmt.py SETTING on|off [hciN ...]         at the controllers named, or at all of them
+    mgmt.py up --count N [--advertising]      waits for N controllers and makes them ready to use
+
+SETTING: power, le, connectable, bondable, advertising. Whoever may read needs no
+privilege; what changes something needs CAP_NET_ADMIN. It exits 0 when done, 1 when the
+kernel refused, 64 on wrong usage, 68 when there is no such controller or link.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+
+# BlueZ doc/mgmt-api.txt
+READ_INDEX_LIST, READ_INFO, DISCONNECT, GET_CONNECTIONS = 0x0003, 0x0004, 0x0014, 0x0015
+SETTERS = {"power": 0x0005, "connectable": 0x0007, "bondable": 0x0009, "le": 0x000D, "advertising": 0x0029}
+COMMAND_COMPLETE, COMMAND_STATUS, INDEX_ADDED = 0x0001, 0x0002, 0x0004
+NO_INDEX = 0xFFFF
+SETTINGS = (
+    "powered connectable fast-connectable discoverable bondable link-security ssp br/edr hs le "
+    "advertising secure-conn debug-keys privacy configuration static-addr phy wide-band-speech"
+).split()
+STATUS = (
+    "success, unknown command, not connected, failed, connect failed, authentication failed, "
+    "not paired, no resources, timeout, already connected, busy, rejected, not supported, "
+    "invalid parameters, disconnected, not powered, cancelled, invalid index, rfkilled, "
+    "already paired, permission denied"
+).split(", ")
+ADDRESS_TYPES = ("br/edr", "public", "random")
+
+
+class Refused(Exception):
+    """The kernel's answer to a command was not `success`."""
+
+    def __init__(self, status):
+        self.status = status
+        super().__init__(STATUS[status] if status < len(STATUS) else f"status 0x{status:02x}")
+
+
+class Management:
+    """A management socket. Commands are answered one at a time, events kept for `wait_for_index`."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI)
+        # Python's own bind cannot name the channel: sockaddr_hci with HCI_DEV_NONE, HCI_CHANNEL_CONTROL.
+        where = struct.pack("=HHH", socket.AF_BLUETOOTH, 0xFFFF, 3)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.bind(self.socket.fileno(), where, len(where)) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.added = []
+
+    def command(self, code, index=NO_INDEX, body=b""):
+        """Sends a command and returns the body of its answer."""
+        self.socket.send(struct.pack("<HHH", code, index, len(body)) + body)
+        while True:
+            event, answering, answer = self.receive()
+            if event in (COMMAND_COMPLETE, COMMAND_STATUS) and answering == index:
+                answered, status = struct.unpack_from("<HB", answer)
+                if answered == code:
+                    if status != 0:
+                        raise Refused(status)
+                    return answer[3:]
+
+    def receive(self):
+        packet = self.socket.recv(65536)
+        event, index, _ = struct.unpack_from("<HHH", packet)
+        if event == INDEX_ADDED:
+            self.added.append(index)
+        return event, index, packet[6:]
+
+    def indexes(self):
+        answer = self.command(READ_INDEX_LIST)
+        return sorted(struct.unpack_from(f"<{struct.unpack_from('<H', answer)[0]}H", answer, 2))
+
+    def wait_for_indexes(self, count):
+        """Waits until there are `count` controllers."""
+        found = set(self.indexes())
+        while len(found | set(self.added)) < count:
+            self.receive()
+        return sorted(found | set(self.added))
+
+    def info(self, index):
+        """The controller's address and the names of its current settings."""
+        answer = self.command(READ_INFO, index)
+        (bits,) = struct.unpack_from("<I", answer, 13)
+        return text(answer[:6]), [name for bit, name in enumerate(SETTINGS) if bits >> bit & 1]
+
+    def set(self, setting, index, value):
+        self.command(SETTERS[setting], index, bytes([value]))
+
+    def connections(self, index):
+        """The links of a controller, as pairs of address and address type."""
+        try:
+            answer = self.command(GET_CONNECTIONS, index)
+        except Refused as refused:
+            if refused.status == 0x0F:  # not powered, so no links
+                return []
+            raise
+        (count,) = struct.unpack_from("<H", answer)
+        return [(text(answer[2 + 7 * n : 8 + 7 * n]), answer[8 + 7 * n]) for n in range(count)]
+
+    def disconnect(self, address, indexes):
+        """Cuts the links to `address`; false when there is none."""
+        cut = False
+        for index in indexes:
+            for peer, kind in self.connections(index):
+                if peer == address:
+                    self.command(DISCONNECT, index, raw(address) + bytes([kind]))
+                    cut = True
+        return cut
+
+
+def text(address):
+    """A device address as people write it, from its six bytes, which are little-endian."""
+    return ":".join(f"{byte:02X}" for byte in reversed(address))
+
+
+def raw(address):
+    return bytes(int(byte, 16) for byte in reversed(address.split(":")))
+
+
+def chosen(management, names):
+    """The indexes of the controllers named, or all of them."""
+    known = management.indexes()
+    if not names:
+        return known
+    for name in names:
+        if name not in (f"hci{index}" for index in known):
+            raise LookupError(f"no controller {name}")
+    return [int(name[3:]) for name in names]
+
+
+def bring_up(management, count, advertising):
+    """Low Energy and power on, and ready to be dialed: by everybody's kernel alone when `advertising`."""
+    for index in management.wait_for_indexes(count):
+        management.set("le", index, 1)
+        management.set("bondable", index, 0)
+        management.set("power", index, 1)
+        if advertising:
+            management.set("connectable", index, 1)
+            management.set("advertising", index, 1)
+
+
+def run(arguments):
+    management = Management()
+    match arguments:
+        case ["list"]:
+            for index in management.indexes():
+                address, settings = management.info(index)
+                print(f"hci{index}", address, *settings)
+        case ["connections"]:
+            for index in management.indexes():
+                for address, kind in management.connections(index):
+                    print(f"hci{index}", address, ADDRESS_TYPES[kind])
+        case ["disconnect", address, *names] if len(address.split(":")) == 6:
+            if not management.disconnect(address.upper(), chosen(management, names)):
+                raise LookupError(f"no link to {address}")
+        case ["up", "--count", count, *rest] if rest in ([], ["--advertising"]):
+            bring_up(management, int(count), bool(rest))
+        case [setting, ("on" | "off") as value, *names] if setting in SETTERS:
+            for index in chosen(management, names):
+                management.set(setting, index, value == "on")
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 64
+    return 0
+
+
+def main():
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        print(__doc__)
+        return 0
+    try:
+        return run(sys.argv[1:])
+    except LookupError as error:
+        print(f"mgmt: {error}", file=sys.stderr)
+        return 68
+    except (OSError, Refused, ValueError) as error:
+        print(f"mgmt: {' '.join(sys.argv[1:])}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
