@@ -56,11 +56,9 @@ public final class MemoryLink: Link, @unchecked Sendable {
 
     /// See ``Link``.
     public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
-        loop.assertCurrent()
         precondition(!bytes.isEmpty, "an empty send says nothing")
-        guard !wire[side].isClosed, !wire[side].hasEnded else {
-            throw LinkError(.closed, "the link is closed on this side")
-        }
+        try checkOpen()
+        if wire[side].hasEnded { throw LinkError(.closed, "this direction of the link was ended") }
         guard bytes.count <= maximumSDU else {
             throw LinkError(
                 .tooLarge, "\(bytes.count) bytes in one send; the link takes \(maximumSDU)")
@@ -76,11 +74,8 @@ public final class MemoryLink: Link, @unchecked Sendable {
 
     /// See ``Link``.
     public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
-        loop.assertCurrent()
         precondition(!buffer.isFull, "there must be room for one byte")
-        guard !wire[side].isClosed else {
-            throw LinkError(.closed, "the link is closed on this side")
-        }
+        try checkOpen()
         guard wire[1 - side].queue.isEmpty else {
             wire[1 - side].queue.move(into: &buffer)
             wire.poke(1 - side)
@@ -128,6 +123,12 @@ public final class MemoryLink: Link, @unchecked Sendable {
         loop.assertCurrent()
         handler = nil
         wire.close(side)
+    }
+
+    private func checkOpen() throws(LinkError) {
+        loop.assertCurrent()
+        if wire[side].isClosed { throw LinkError(.closed, "the link is closed on this side") }
+        if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
     }
 }
 

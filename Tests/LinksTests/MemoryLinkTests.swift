@@ -1,7 +1,6 @@
+import BLESecTesting
 import Links
 import Testing
-
-@testable import BLESecTesting
 
 @Suite struct MemoryLinkTests {
     @Test("what one end sends arrives at the other, in order and in any pieces")
@@ -12,7 +11,9 @@ import Testing
             try #expect(a.send([4, 5]) == 2)
             try #expect(b.receive(2).bytes == [1, 2])
             try #expect(b.receive().bytes == [3, 4, 5])
-            try #expect(b.receive().1 == .wouldBlock)
+            try #expect(b.receive().outcome == .wouldBlock)
+            try #expect(b.send([6]) == 1)
+            try #expect(a.receive().bytes == [6])
         }
     }
 
@@ -33,6 +34,119 @@ import Testing
             await loop.settle()
             #expect(recorder.writable == 1)
             try #expect(a.send(sdu) == 60)
+        }
+    }
+
+    @Test("bytes keep their order over many laps of a queue of an odd size")
+    func laps() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, capacity: 97, maximumSDU: 97)
+            var random = SeededGenerator(seed: 1)
+            var sent: [UInt8] = []
+            var received: [UInt8] = []
+            for _ in 0..<2_000 {
+                let sdu = random.bytes(Int.random(in: 1...97, using: &random))
+                if try a.send(sdu) > 0 { sent += sdu }
+                received += try b.receive(Int.random(in: 1...97, using: &random)).bytes
+            }
+            received += try b.receive().bytes
+            #expect(received == sent)
+        }
+    }
+
+    @Test("readiness is told by the loop, never from inside a send")
+    func notReentrant() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let recorder = Recorder()
+            recorder.whenReadable = { b.wantsRead = false }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            _ = try a.send([1])
+            #expect(recorder.readable == 0)
+            await loop.settle()
+            #expect(recorder.readable == 1)
+        }
+    }
+
+    @Test("the reader is told again for as long as it leaves something")
+    func levelTriggered() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let recorder = Recorder()
+            recorder.whenReadable = { _ = try? b.receive(1) }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            _ = try a.send([1, 2, 3])
+            await loop.settle()
+            #expect(recorder.readable == 3)
+        }
+    }
+
+    @Test("what was sent before a close is read before the end")
+    func orderlyClose() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let recorder = Recorder()
+            b.setHandler(recorder)
+            _ = try a.send([1])
+            #expect(!a.isDrained)
+            a.close()
+            a.close()
+            await loop.settle()
+            #expect(recorder.hangUps == 1)
+            try #expect(b.receive().bytes == [1])
+            try #expect(b.receive().outcome == .end)
+            #expect(throws: LinkError.self) { try b.send([2]) }
+        }
+    }
+
+    @Test("a link that drops its queue loses at close what the peer has not read")
+    func dropsQueue() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
+            _ = try a.send([1, 2])
+            try #expect(b.receive(1).bytes == [1])
+            #expect(!a.halfClose())
+            #expect(!a.isDrained)
+            a.close()
+            try #expect(b.receive().outcome == .end)
+        }
+    }
+
+    @Test("a half-close ends one direction and leaves the other")
+    func halfClose() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            _ = try a.send([1])
+            #expect(a.halfClose())
+            try #expect(b.receive().bytes == [1])
+            try #expect(b.receive().outcome == .end)
+            try #expect(b.send([2]) == 1)
+            try #expect(a.receive().bytes == [2])
+            #expect(throws: LinkError.self) { try a.send([3]) }
+        }
+    }
+
+    @Test("an SDU above the maximum is refused and the link lives on")
+    func tooLarge() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, capacity: 20, maximumSDU: 10)
+            let error = #expect(throws: LinkError.self) {
+                try a.send([UInt8](repeating: 0, count: 11))
+            }
+            #expect(error?.code == .tooLarge)
+            try #expect(a.send([1]) == 1)
+            try #expect(b.receive().bytes == [1])
+        }
+    }
+
+    @Test("dropping an end closes it")
+    func dropped() async throws {
+        try await withLoop { loop in
+            var pair: (MemoryLink?, MemoryLink) = MemoryLink.pair(loop: loop)
+            pair.0 = nil
+            try #expect(pair.1.receive().outcome == .end)
         }
     }
 }

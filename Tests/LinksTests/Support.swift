@@ -29,7 +29,9 @@ extension Link {
     }
 
     /// Receives up to `capacity` bytes.
-    func receive(_ capacity: Int = 65_536) throws(LinkError) -> (bytes: [UInt8], LinkReceive) {
+    func receive(_ capacity: Int = 65_536) throws(LinkError) -> (
+        bytes: [UInt8], outcome: LinkReceive
+    ) {
         var outcome = LinkReceive.wouldBlock
         let bytes = try [UInt8](capacity: capacity) { buffer throws(LinkError) in
             outcome = try receive(into: &buffer)

@@ -56,3 +56,12 @@ static inline int blesec_errno(void) { return errno; }
 static inline void blesec_name_thread(const char *_Nonnull name) {
     prctl(PR_SET_NAME, (unsigned long)name, 0, 0, 0);
 }
+
+// accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC, which Swift's C library module does not show.
+int blesec_accept(int descriptor);
+
+// SO_PEERCRED: who dialed or listens at the other end of a Unix socket.
+int blesec_peer_credentials(int descriptor, pid_t *_Nonnull process, uid_t *_Nonnull user);
+
+// The kernel's words for an error, of static storage; NULL if it knows none.
+const char *_Nullable blesec_error_text(int number);

@@ -1,0 +1,237 @@
+public import Links
+
+/// A link that does to another what radio, kernel and attackers do.
+///
+/// It stands in front of one end and spoils what that end sends; to spoil the other direction, put
+/// one in front of the other end. Everything belongs to the loop's thread, as with any link.
+public final class FaultyLink: Link, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+
+    /// Bytes that wait here while the link is held, before sends block.
+    public static let heldBytes = 65_536
+
+    private let link: any Link
+    private var faults: [Fault]
+    private var readLimit: Int?
+    private var raggedReads: (limit: Int, generator: SeededGenerator)?
+    private var writeLimit: Int?
+    private weak var handler: (any LinkHandler)?
+
+    /// What was taken and has not gone on.
+    private var outbox: [[UInt8]] = []
+    private var swapped: [UInt8]?
+    private var isHeld = false
+    private var isCut = false
+    private var sentBytes = 0
+    private var sentSDUs = 0
+
+    /// Puts `faults` in front of `link`, which is used by nobody else from now on.
+    public init(_ link: any Link, _ faults: [Fault] = []) {
+        self.link = link
+        self.faults = faults
+        for fault in faults {
+            switch fault {
+            case .shortReads(let limit): readLimit = limit
+            case .raggedReads(let limit, let seed):
+                raggedReads = (limit, SeededGenerator(seed: seed))
+            case .shortWrites(let limit): writeLimit = limit
+            case .cut, .flip, .drop, .duplicate, .swap: break
+            }
+        }
+    }
+
+    /// Adds a fault; its counts are of everything that was sent, from the beginning.
+    public func add(_ fault: Fault) {
+        loop.assertCurrent()
+        faults.append(fault)
+    }
+
+    /// Keeps what is sent from now on until ``release()``.
+    public func hold() {
+        loop.assertCurrent()
+        isHeld = true
+    }
+
+    /// Lets everything go on that was held, in order.
+    public func release() {
+        loop.assertCurrent()
+        isHeld = false
+        flush()
+    }
+
+    /// Loses the link now, as ``Fault/cut(afterBytes:)`` does.
+    public func cut() {
+        loop.assertCurrent()
+        guard !isCut else { return }
+        isCut = true
+        outbox = []
+        link.close()
+        loop.execute { [weak self] in self?.tellCut() }
+    }
+
+    /// See `Link`.
+    public var loop: EventLoop { link.loop }
+    /// See `Link`.
+    public var maximumSDU: Int { link.maximumSDU }
+    /// See `Link`.
+    public var peerDescription: String { "faulty \(link.peerDescription)" }
+    /// See `Link`.
+    public var peerAddress: LinkAddress? { link.peerAddress }
+    /// See `Link`.
+    public var isDrained: Bool { outbox.isEmpty && swapped == nil && (isCut || link.isDrained) }
+
+    /// See `Link`.
+    public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        loop.assertCurrent()
+        if isCut { throw LinkError(.reset, "the link was cut") }
+        guard bytes.count <= maximumSDU else {
+            throw LinkError(.tooLarge, "\(bytes.count) bytes in one send")
+        }
+        let waiting = outbox.reduce(0) { $0 + $1.count }
+        guard isHeld ? waiting < Self.heldBytes : waiting == 0 else { return 0 }
+        let taken = min(bytes.count, writeLimit ?? .max)
+        var sdu = (0..<taken).map { bytes[$0] }
+        let cutsAfter = spoil(&sdu)
+        route(sdu)
+        flush()
+        if cutsAfter { cut() }
+        return taken
+    }
+
+    /// See `Link`.
+    public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        loop.assertCurrent()
+        if isCut { return .end }
+        let limit = nextReadLimit()
+        guard limit < buffer.freeCapacity else { return try link.receive(into: &buffer) }
+        var outcome = LinkReceive.wouldBlock
+        var spare = 0
+        let bytes = try [UInt8](capacity: limit) { part throws(LinkError) in
+            // An array may have more room than was asked for.
+            spare = part.freeCapacity - limit
+            part.append(repeating: 0, count: spare)
+            outcome = try link.receive(into: &part)
+        }
+        for byte in bytes[spare...] { buffer.append(byte) }
+        return outcome
+    }
+
+    /// See `Link`.
+    public func setHandler(_ handler: (any LinkHandler)?) {
+        loop.assertCurrent()
+        self.handler = handler
+        link.setHandler(self)
+    }
+
+    /// See `Link`.
+    public var wantsRead: Bool {
+        get { link.wantsRead }
+        set { link.wantsRead = newValue }
+    }
+
+    /// See `Link`.
+    public var wantsWrite = false {
+        didSet { updateInterest() }
+    }
+
+    /// See `Link`.
+    public func halfClose() -> Bool {
+        loop.assertCurrent()
+        return !isCut && outbox.isEmpty && link.halfClose()
+    }
+
+    /// See `Link`.
+    public func close() {
+        handler = nil
+        outbox = []
+        link.close()
+    }
+}
+
+extension FaultyLink {
+    /// Applies what happens to bytes; says whether the link is lost after them.
+    private func spoil(_ sdu: inout [UInt8]) -> Bool {
+        let start = sentBytes
+        sentBytes += sdu.count
+        var cutsAfter = false
+        for fault in faults {
+            switch fault {
+            case .flip(let offset, let mask):
+                if (start..<start + sdu.count).contains(offset) { sdu[offset - start] ^= mask }
+            case .cut(let limit):
+                guard limit <= start + sdu.count else { continue }
+                sdu.removeSubrange(max(0, limit - start)...)
+                cutsAfter = true
+            case .drop, .duplicate, .swap, .shortReads, .raggedReads, .shortWrites: continue
+            }
+        }
+        return cutsAfter
+    }
+
+    /// Applies what happens to whole sends, and queues what comes of it.
+    private func route(_ sdu: [UInt8]) {
+        let index = sentSDUs
+        sentSDUs += 1
+        guard !sdu.isEmpty, !faults.contains(.drop(sdu: index)) else { return }
+        if faults.contains(.swap(sdu: index)) {
+            swapped = sdu
+            return
+        }
+        outbox.append(sdu)
+        if faults.contains(.duplicate(sdu: index)) { outbox.append(sdu) }
+        if let late = swapped.take() { outbox.append(late) }
+    }
+
+    private func flush() {
+        while !isHeld, let first = outbox.first {
+            do throws(LinkError) {
+                let count = try link.send(first.span)
+                if count == first.count {
+                    outbox.removeFirst()
+                } else if count > 0 {
+                    outbox[0].removeFirst(count)
+                } else {
+                    link.setHandler(self)
+                    break
+                }
+            } catch {
+                outbox = []  // the link has ended, and the next call says so
+            }
+        }
+        updateInterest()
+    }
+
+    private func updateInterest() {
+        link.wantsWrite = wantsWrite || (!outbox.isEmpty && !isHeld)
+    }
+
+    private func nextReadLimit() -> Int {
+        if let (limit, generator) = raggedReads {
+            var generator = generator
+            let next = Int.random(in: 1...max(1, limit), using: &generator)
+            raggedReads = (limit, generator)
+            return min(next, readLimit ?? .max)
+        }
+        return readLimit ?? .max
+    }
+
+    private func tellCut() {
+        handler?.linkDidHangUp()
+        if wantsRead { handler?.linkIsReadable() }
+        if wantsWrite { handler?.linkIsWritable() }
+    }
+}
+
+extension FaultyLink: LinkHandler {
+    /// Called by the link behind.
+    public func linkIsReadable() { handler?.linkIsReadable() }
+
+    /// Called by the link behind.
+    public func linkIsWritable() {
+        flush()
+        if outbox.isEmpty && wantsWrite { handler?.linkIsWritable() }
+    }
+
+    /// Called by the link behind.
+    public func linkDidHangUp() { handler?.linkDidHangUp() }
+}

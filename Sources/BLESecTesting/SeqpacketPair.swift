@@ -1,0 +1,14 @@
+public import Links
+
+/// Two links over a pair of `SOCK_SEQPACKET` sockets: the kernel's queues, its backpressure and its
+/// hang-ups, without Bluetooth.
+public enum SeqpacketPair {
+    /// Makes the two ends, both on one loop.
+    ///
+    /// - Parameter maximumSDU: the largest send, 1 to 65,536 bytes; by default as on L2CAP.
+    public static func make(
+        loop: EventLoop, maximumSDU: Int = 8_192
+    ) async throws(LinkError) -> (SocketLink, SocketLink) {
+        try await UnixLink.pair(.seqpacket, maximumSDU: maximumSDU, loop: loop)
+    }
+}

@@ -1,0 +1,160 @@
+import Glibc
+
+/// One connection that is being made: a nonblocking connect, its deadline and its cancellation.
+///
+/// On the loop's thread, but for making one and ``dial(_:deadline:loop:_:)``.
+package final class SocketDialer: @unchecked Sendable {
+    // Sendable because it is used on its loop's thread only, after it was made.
+
+    /// What is dialed.
+    package struct Target: Sendable {
+        /// For people: "connect to …".
+        package let name: String
+        package let address: SocketAddress
+        /// Opens and prepares the socket, bound where that is needed; what it returns is the
+        /// dialer's to close.
+        package let open: @Sendable () throws(LinkError) -> Int32
+        /// Turns a refusal by the kernel into words.
+        package let explain: @Sendable (SystemError) -> LinkError
+
+        package init(
+            name: String, address: SocketAddress,
+            open: @escaping @Sendable () throws(LinkError) -> Int32,
+            explain: @escaping @Sendable (SystemError) -> LinkError
+        ) {
+            self.name = name
+            self.address = address
+            self.open = open
+            self.explain = explain
+        }
+    }
+
+    private typealias Outcome = Result<SocketLink, LinkError>
+    /// Between attempts while a Unix listener's queue is full: nothing tells when it is not.
+    private static let retryDelay = Duration.milliseconds(5)
+
+    private let loop: EventLoop
+    private let target: Target
+    private let deadline: MonotonicTime
+    private let connected: @Sendable (EventSource) throws(LinkError) -> SocketLink
+    private var source: EventSource?
+    private var waiter: CheckedContinuation<Outcome, Never>?
+    private var timer: LoopTimer?
+    private var retry: LoopTimer?
+    private var isCancelled = false
+
+    private init(
+        _ target: Target, deadline: MonotonicTime, loop: EventLoop,
+        connected: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
+    ) {
+        self.target = target
+        self.deadline = deadline
+        self.loop = loop
+        self.connected = connected
+    }
+
+    /// Connects, and makes a link of the connected socket with `connected` on the loop's thread.
+    ///
+    /// - Throws: ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` as soon
+    ///   as the task is cancelled, or what the kernel says. Nothing is left open then.
+    package static func dial(
+        _ target: Target, deadline: MonotonicTime, loop: EventLoop,
+        _ connected: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
+    ) async throws(LinkError) -> SocketLink {
+        let dialer = SocketDialer(target, deadline: deadline, loop: loop, connected: connected)
+        let outcome: Outcome = await withTaskCancellationHandler {
+            await withCheckedContinuation { waiter in
+                loop.execute { dialer.start(waiter) }
+            }
+        } onCancel: {
+            loop.execute { dialer.cancel() }
+        }
+        return try outcome.get()
+    }
+
+    private func start(_ waiter: CheckedContinuation<Outcome, Never>) {
+        self.waiter = waiter
+        if isCancelled { return fail(.cancelled, "was given up") }
+        if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
+        do throws(LinkError) {
+            let source = EventSource(owning: try target.open(), loop: loop)
+            source.setHandler(self)
+            self.source = source
+        } catch {
+            return finish(.failure(error))
+        }
+        let timer = LoopTimer(loop: loop, handler: self)
+        timer.arm(at: deadline)
+        self.timer = timer
+        connect()
+    }
+
+    private func cancel() {
+        isCancelled = true
+        fail(.cancelled, "was given up")
+    }
+
+    private func connect() {
+        guard let source else { return }
+        do throws(SystemError) {
+            try Socket.connect(source.fileDescriptor, to: target.address)
+            succeed()
+        } catch {
+            switch error.number {
+            case EINPROGRESS: source.want(read: false, write: true)
+            case EAGAIN:
+                let retry = retry ?? LoopTimer(loop: loop, handler: self)
+                retry.arm(in: Self.retryDelay)
+                self.retry = retry
+            default: finish(.failure(target.explain(error)))
+            }
+        }
+    }
+
+    private func succeed() {
+        guard let source else { return }
+        do throws(LinkError) {
+            let link = try connected(source)
+            // The link's own interest comes when it has a handler.
+            source.want(read: false, write: false)
+            self.source = nil
+            finish(.success(link))
+        } catch {
+            finish(.failure(error))
+        }
+    }
+
+    private func fail(_ code: LinkError.Code, _ reason: String) {
+        finish(.failure(LinkError(code, "cannot connect to \(target.name): \(reason)")))
+    }
+
+    private func finish(_ outcome: Outcome) {
+        timer?.disarm()
+        retry?.disarm()
+        source?.close()
+        source = nil
+        waiter.take()?.resume(returning: outcome)
+    }
+}
+
+extension SocketDialer: EventSourceHandler, TimerHandler {
+    package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
+        guard let source else { return }
+        if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
+        if source.failure != 0 {
+            return finish(.failure(target.explain(SystemError(source.failure))))
+        }
+        let pending = Socket.pendingError(source.fileDescriptor)
+        if pending == 0 {
+            succeed()
+        } else {
+            finish(.failure(target.explain(SystemError(pending))))
+        }
+    }
+
+    package func timerFired(_ timer: LoopTimer) {
+        if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
+        if timer === retry { return connect() }
+        fail(.timedOut, "no answer came in time")
+    }
+}

@@ -1,0 +1,226 @@
+import Glibc
+
+/// A link over a socket of the kernel: Unix or L2CAP.
+public final class SocketLink: Link, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+
+    /// In what the families of sockets differ.
+    package struct Traits: Sendable {
+        /// A receive returns one packet at most and would cut it off.
+        package var keepsPackets = false
+        /// A reset is how every end looks (L2CAP).
+        package var resetIsEnd = false
+        /// One direction can be ended alone.
+        package var canHalfClose = true
+        /// `TIOCOUTQ` answers the free space, out of the send buffer's size, not the queue's length.
+        package var tellsFreeSpace = false
+        /// One send must be taken whole, so it must not be larger than the SDU.
+        package var sendsPackets = false
+        package var maximumSDU: Int
+        package var peerDescription: String
+        package var peerAddress: LinkAddress?
+
+        package init(maximumSDU: Int, peerDescription: String, peerAddress: LinkAddress? = nil) {
+            self.maximumSDU = maximumSDU
+            self.peerDescription = peerDescription
+            self.peerAddress = peerAddress
+        }
+    }
+
+    private let source: EventSource
+    private let traits: Traits
+    private weak var handler: (any LinkHandler)?
+    private var spill: PacketSpill?
+    private var isScheduled = false
+    private var hasEnded = false
+    private var hasHalfClosed = false
+    private var hasFailed: LinkError?
+
+    /// Takes over a connected socket. On the loop's thread.
+    package init(_ source: EventSource, _ traits: Traits) {
+        self.source = source
+        self.traits = traits
+        source.setHandler(self)
+    }
+
+    deinit {
+        let source = source
+        if source.loop.isCurrent { return source.close() }
+        source.loop.execute { source.close() }
+    }
+
+    /// See ``Link``.
+    public var loop: EventLoop { source.loop }
+    /// See ``Link``.
+    public var maximumSDU: Int { traits.maximumSDU }
+    /// See ``Link``.
+    public var peerDescription: String { traits.peerDescription }
+    /// See ``Link``.
+    public var peerAddress: LinkAddress? { traits.peerAddress }
+
+    /// The socket, for options and counters; -1 once it is closed. It stays the link's.
+    package var fileDescriptor: Int32 { source.fileDescriptor }
+
+    /// See ``Link``.
+    public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        try checkOpen()
+        precondition(!bytes.isEmpty, "an empty send says nothing")
+        if hasHalfClosed { throw LinkError(.closed, "this direction of the link was ended") }
+        if traits.sendsPackets, bytes.count > traits.maximumSDU {
+            throw LinkError(
+                .tooLarge,
+                "\(bytes.count) bytes in one send; \(peerDescription) takes \(maximumSDU)")
+        }
+        let count = Socket.send(source.fileDescriptor, bytes)
+        if count >= 0 { return count }
+        let number = Int32(-count)
+        if number == EAGAIN { return 0 }
+        if number == ENOTCONN { throw fail(SystemError(ECONNRESET), "send to") }
+        throw fail(SystemError(number), "send to")
+    }
+
+    /// See ``Link``.
+    public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        try checkOpen()
+        precondition(!buffer.isFull, "there must be room for one byte")
+        if hasEnded { return .end }
+        if let spill, !spill.isEmpty {
+            spill.move(into: &buffer)
+            tellOfSpill()
+            return .bytes
+        }
+        let count =
+            traits.keepsPackets
+            ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
+        if count > 0 {
+            tellOfSpill()
+            return .bytes
+        }
+        if count == 0 { return end() }
+        switch Int32(-count) {
+        case EAGAIN:
+            // L2CAP after its link was lost: no end of file ever comes.
+            return traits.resetIsEnd && source.hungUp ? end() : .wouldBlock
+        case ECONNRESET, ENOTCONN:
+            if traits.resetIsEnd { return end() }
+            throw fail(SystemError(ECONNRESET), "receive from")
+        case let number:
+            throw fail(SystemError(number), "receive from")
+        }
+    }
+
+    /// See ``Link``.
+    public func setHandler(_ handler: (any LinkHandler)?) {
+        loop.assertCurrent()
+        self.handler = handler
+        updateInterest()
+    }
+
+    /// See ``Link``.
+    public var wantsRead = false {
+        didSet { if wantsRead != oldValue { updateInterest() } }
+    }
+
+    /// See ``Link``.
+    public var wantsWrite = false {
+        didSet { if wantsWrite != oldValue { updateInterest() } }
+    }
+
+    /// See ``Link``.
+    public var isDrained: Bool {
+        loop.assertCurrent()
+        let descriptor = source.fileDescriptor
+        guard descriptor >= 0 else { return true }
+        do throws(SystemError) {
+            let queue = try Socket.outputQueue(descriptor)
+            if !traits.tellsFreeSpace { return queue == 0 }
+            return queue >= Int(try Socket.option(descriptor, SOL_SOCKET, SO_SNDBUF))
+        } catch {
+            return true
+        }
+    }
+
+    /// See ``Link``.
+    public func halfClose() -> Bool {
+        loop.assertCurrent()
+        guard traits.canHalfClose, source.fileDescriptor >= 0 else { return false }
+        guard !hasHalfClosed else { return true }
+        do throws(SystemError) {
+            try Socket.shutdownWrite(source.fileDescriptor)
+        } catch {
+            return false
+        }
+        hasHalfClosed = true
+        return true
+    }
+
+    /// See ``Link``.
+    public func close() {
+        handler = nil
+        source.close()
+    }
+
+    private func checkOpen() throws(LinkError) {
+        loop.assertCurrent()
+        guard source.fileDescriptor >= 0 else {
+            throw LinkError(.closed, "the link is closed on this side")
+        }
+        if let hasFailed { throw hasFailed }
+        if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
+        if source.failure != 0 { throw fail(SystemError(source.failure), "wait for") }
+    }
+
+    private func receivePacket(into buffer: inout OutputSpan<UInt8>) -> Int {
+        let spill = spill ?? PacketSpill()
+        self.spill = spill
+        return Socket.receivePacket(source.fileDescriptor, into: &buffer, spill: spill)
+    }
+
+    private func end() -> LinkReceive {
+        hasEnded = true
+        wantsRead = false
+        return .end
+    }
+
+    private func fail(_ error: SystemError, _ doing: String) -> LinkError {
+        let failure = LinkError(error, "\(doing) \(peerDescription)")
+        // A buffer that is too large or a moment without memory is no end of the link.
+        if failure.code != .unavailable && !(failure.code == .tooLarge && doing == "send to") {
+            hasFailed = failure
+            wantsRead = false
+            wantsWrite = false
+        }
+        return failure
+    }
+
+    private func updateInterest() {
+        let told = handler != nil
+        source.want(read: told && wantsRead, write: told && wantsWrite)
+        tellOfSpill()
+    }
+}
+
+extension SocketLink: DeferredWork {
+    /// The kernel does not know of the rest of a packet that waits here, so it is told from here.
+    private func tellOfSpill() {
+        guard let spill, !spill.isEmpty, wantsRead, !isScheduled else { return }
+        isScheduled = true
+        loop.runSoon(self)
+    }
+
+    package func runDeferred() {
+        isScheduled = false
+        guard let spill, !spill.isEmpty, wantsRead else { return }
+        handler?.linkIsReadable()
+        if handler != nil { tellOfSpill() }
+    }
+}
+
+extension SocketLink: EventSourceHandler {
+    package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
+        guard handler != nil else { return updateInterest() }
+        if hungUp { handler?.linkDidHangUp() }
+        if readable && wantsRead { handler?.linkIsReadable() }
+        if writable && wantsWrite { handler?.linkIsWritable() }
+    }
+}

@@ -1,0 +1,39 @@
+import Glibc
+
+/// The number that a system call failed with.
+package struct SystemError: Error, Hashable {
+    /// As in `errno`.
+    package let number: Int32
+
+    package init(_ number: Int32) {
+        self.number = number
+    }
+}
+
+extension LinkError {
+    /// What a system call's error means to whoever uses links, where its number alone tells.
+    ///
+    /// - Parameter doing: what was tried, for the sentence "cannot …".
+    package init(_ error: SystemError, _ doing: String) {
+        let number = error.number
+        let (code, remedy): (Code, String) =
+            switch number {
+            case ECONNREFUSED: (.refused, "nobody listens there")
+            case EHOSTUNREACH, ENETUNREACH, EHOSTDOWN: (.unreachable, "there is no way to it")
+            case ETIMEDOUT: (.timedOut, "no answer came in time")
+            case ECONNRESET, EPIPE: (.reset, "the peer has closed it")
+            case ECONNABORTED, ENETDOWN: (.reset, "the adapter went away")
+            case EMSGSIZE: (.tooLarge, "more bytes in one send than the peer takes")
+            case EADDRINUSE: (.addressInUse, "someone else listens there")
+            case EACCES, EPERM: (.permission, "not allowed")
+            case ENOENT: (.notFound, "no such path")
+            case ENOTDIR: (.notFound, "a part of the path is not a folder")
+            case ENODEV: (.noSuchAdapter, "no such adapter")
+            case EMFILE, ENFILE: (.unavailable, "no descriptors left: raise `ulimit -n`")
+            case ENOMEM, ENOBUFS: (.unavailable, "the kernel has no memory for it")
+            case EAFNOSUPPORT, EPROTONOSUPPORT: (.unavailable, "the kernel does not offer it")
+            default: (.system, Socket.text(of: number))
+            }
+        self.init(code, "cannot \(doing): \(remedy)", systemError: number)
+    }
+}

@@ -1,0 +1,66 @@
+import Glibc
+
+/// The path of a Unix socket.
+public struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
+    /// How bytes travel there.
+    public enum Kind: Sendable, Hashable {
+        /// A byte stream (`SOCK_STREAM`).
+        case stream
+        /// Packets (`SOCK_SEQPACKET`): each send arrives as one.
+        case seqpacket
+    }
+
+    /// Bytes that a path may have: `sun_path` less its zero.
+    public static let maximumPathLength = 107
+
+    /// Where the socket's file is.
+    public let path: String
+    /// How bytes travel there.
+    public let kind: Kind
+
+    /// Checks the path.
+    ///
+    /// - Throws: ``LinkError/Code/invalidAddress`` when it is empty, longer than
+    ///   ``maximumPathLength`` bytes of UTF-8, or has a zero in it.
+    public init(path: String, kind: Kind = .stream) throws(LinkError) {
+        guard !path.isEmpty else {
+            throw LinkError(.invalidAddress, "the path of a Unix socket is missing")
+        }
+        guard !path.utf8.contains(0) else {
+            throw LinkError(.invalidAddress, "the path of a Unix socket has a zero byte in it")
+        }
+        guard path.utf8.count <= Self.maximumPathLength else {
+            throw LinkError(
+                .invalidAddress,
+                "the path of a Unix socket may have \(Self.maximumPathLength) bytes, not "
+                    + "\(path.utf8.count): use a shorter one or a relative one")
+        }
+        self.path = path
+        self.kind = kind
+    }
+
+    /// As the tools write it: `unix:/path` or `unix-seqpacket:/path`.
+    public var description: String {
+        switch kind {
+        case .stream: "unix:\(path)"
+        case .seqpacket: "unix-seqpacket:\(path)"
+        }
+    }
+
+    var socketAddress: SocketAddress {
+        SocketAddress(SocketAddress.family(AF_UNIX) + path.utf8 + [0])
+    }
+
+    var socketKind: Socket.Kind {
+        switch kind {
+        case .stream: .stream
+        case .seqpacket: .seqpacket
+        }
+    }
+
+    /// The folder that the file is in.
+    var folder: String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+}

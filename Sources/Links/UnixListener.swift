@@ -1,0 +1,67 @@
+import Glibc
+
+/// A listener on the path of a Unix socket.
+public final class UnixListener: LinkListener {
+    /// Where it listens.
+    public let localAddress: UnixAddress
+
+    private let listener: SocketListener
+
+    private init(_ address: UnixAddress, _ listener: SocketListener) {
+        localAddress = address
+        self.listener = listener
+    }
+
+    /// Listens at a path.
+    ///
+    /// A socket file that nobody listens on any more, as a crash leaves it, is replaced. A file of
+    /// any other kind is never removed. The file that this makes goes with the listener, unless
+    /// another stands in its place by then.
+    ///
+    /// - Parameters:
+    ///   - permissions: of the socket's file, less the umask; by default only the same user may
+    ///     dial.
+    ///   - backlog: peers that the kernel lets wait.
+    /// - Throws: ``LinkError/Code/addressInUse`` when someone listens there or a file is in the way,
+    ///   ``LinkError/Code/notFound`` without its folder, ``LinkError/Code/permission``.
+    public static func listen(
+        _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
+        loop: EventLoop = .shared
+    ) async throws(LinkError) -> UnixListener {
+        let claim = UnixPathClaim(address, permissions: permissions, backlog: backlog)
+        let (descriptor, identity) = try await claim.listen(loop: loop)
+        let path = address.path
+        let name = address.description
+        let listener = SocketListener(
+            owning: descriptor, name: name, loop: loop,
+            accepted: { source in
+                SocketLink(
+                    source,
+                    UnixLink.traits(
+                        address.kind, peerDescription: describe(source.fileDescriptor, name)))
+            },
+            closing: {
+                guard let now = try? Socket.identify(path), now == identity else { return }
+                try? Socket.remove(path)
+            })
+        return UnixListener(address, listener)
+    }
+
+    /// See ``LinkListener``.
+    public func accept() async throws(LinkError) -> any Link {
+        try await listener.accept()
+    }
+
+    /// See ``LinkListener``.
+    public func close() async {
+        await listener.close()
+    }
+
+    /// As the tools write endpoints.
+    public var localDescription: String { localAddress.description }
+
+    private static func describe(_ descriptor: Int32, _ name: String) -> String {
+        guard let peer = try? Socket.peerCredentials(descriptor) else { return name }
+        return "\(name) (process \(peer.process), user \(peer.user))"
+    }
+}

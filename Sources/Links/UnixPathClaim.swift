@@ -1,0 +1,106 @@
+import Glibc
+
+/// How a listener gets its path, when others may want it at the same time.
+///
+/// Two processes that both find a stale file must not both replace it: who replaces holds the
+/// advisory lock of the folder while it looks and binds, and so does, for as long as it can be had,
+/// who merely binds. (A stranger who holds that lock for ever keeps nobody from a free path.)
+struct UnixPathClaim {
+    private static let lockAttempts = 50
+    private static let lockDelay = Duration.milliseconds(2)
+
+    private let address: UnixAddress
+    private let permissions: UInt32
+    private let backlog: Int32
+
+    init(_ address: UnixAddress, permissions: UInt32, backlog: Int32) {
+        self.address = address
+        self.permissions = permissions
+        self.backlog = backlog
+    }
+
+    /// Binds and listens; the caller owns the descriptor.
+    func listen(
+        loop: EventLoop
+    ) async throws(LinkError) -> (descriptor: Int32, identity: Socket.FileIdentity) {
+        let lock = await lockFolder(loop)
+        defer { if let lock { Socket.close(lock) } }
+        do throws(SystemError) {
+            return try bind()
+        } catch {
+            guard error.number == EADDRINUSE else { throw LinkError(error, doing) }
+        }
+        guard lock != nil else {
+            throw LinkError(
+                .addressInUse, "cannot \(doing): the file is there and its folder is locked",
+                systemError: EADDRINUSE)
+        }
+        try removeStale()
+        do throws(SystemError) {
+            return try bind()
+        } catch {
+            throw LinkError(error, doing)
+        }
+    }
+
+    private var doing: String { "listen on \(address)" }
+
+    private func lockFolder(_ loop: EventLoop) async -> Int32? {
+        guard let folder = try? Socket.openFolder(address.folder) else { return nil }
+        for _ in 0..<Self.lockAttempts {
+            do throws(SystemError) {
+                try Socket.lock(folder)
+                return folder
+            } catch {
+                guard error.number == EWOULDBLOCK || error.number == EINTR else { break }
+            }
+            guard (try? await loop.sleep(for: Self.lockDelay)) != nil else { break }
+        }
+        Socket.close(folder)
+        return nil
+    }
+
+    private func bind() throws(SystemError) -> (Int32, Socket.FileIdentity) {
+        let descriptor = try Socket.open(family: AF_UNIX, kind: address.socketKind)
+        do throws(SystemError) {
+            try Socket.setPermissions(descriptor, permissions)
+            try Socket.bind(descriptor, to: address.socketAddress)
+            let identity = try Socket.identify(address.path)
+            try Socket.listen(descriptor, backlog: backlog)
+            return (descriptor, identity)
+        } catch {
+            Socket.close(descriptor)
+            throw error
+        }
+    }
+
+    /// Removes the file if it is a socket that nobody listens on.
+    private func removeStale() throws(LinkError) {
+        do throws(SystemError) {
+            guard try Socket.identify(address.path).isSocket else {
+                throw SystemError(ENOTSOCK)
+            }
+            let probe = try Socket.open(family: AF_UNIX, kind: address.socketKind)
+            defer { Socket.close(probe) }
+            do throws(SystemError) {
+                try Socket.connect(probe, to: address.socketAddress)
+                throw SystemError(EADDRINUSE)
+            } catch {
+                guard error.number == ECONNREFUSED else { throw error }
+            }
+            try Socket.remove(address.path)
+        } catch {
+            switch error.number {
+            case ENOENT: return  // gone meanwhile
+            case ENOTSOCK:
+                throw LinkError(
+                    .addressInUse,
+                    "cannot \(doing): a file that is no socket is in the way; it was left alone",
+                    systemError: EADDRINUSE)
+            case EADDRINUSE, EAGAIN, EPROTOTYPE:
+                throw LinkError(SystemError(EADDRINUSE), doing)
+            default: throw LinkError(error, doing)
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+import BLESecTesting
+import Links
+import Testing
+
+@Suite struct SocketLinkTests {
+    @Test(
+        "a stream and a packet pair carry bytes both ways",
+        arguments: [UnixAddress.Kind.stream, .seqpacket])
+    func bothWays(_ kind: UnixAddress.Kind) async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(kind, loop: loop)
+            try #expect(a.send([1, 2, 3]) == 3)
+            try #expect(b.receive().bytes == [1, 2, 3])
+            try #expect(b.receive().outcome == .wouldBlock)
+            try #expect(b.send([4]) == 1)
+            try #expect(a.receive().bytes == [4])
+        }
+    }
+
+    @Test("a packet larger than the reader's room is never cut off")
+    func noTruncation() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await SeqpacketPair.make(loop: loop)
+            var random = SeededGenerator(seed: 2)
+            let sdu = random.bytes(8_192)
+            try #expect(a.send(sdu) == 8_192)
+            _ = try a.send([9])
+            var received: [UInt8] = []
+            while case let part = try b.receive(1_000), part.outcome == .bytes {
+                received += part.bytes
+            }
+            #expect(received == sdu + [9])
+        }
+    }
+
+    @Test("the handler is told of the rest of a packet though the kernel has none left")
+    func restIsTold() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await SeqpacketPair.make(loop: loop)
+            let recorder = Recorder()
+            var received: [UInt8] = []
+            recorder.whenReadable = {
+                if let part = try? b.receive(2) { received += part.bytes }
+            }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            _ = try a.send([1, 2, 3, 4, 5])
+            await loop.settle()
+            #expect(received == [1, 2, 3, 4, 5])
+            #expect(recorder.readable == 3)
+        }
+    }
+
+    @Test(
+        "a full socket would block, and tells when it takes more",
+        arguments: [UnixAddress.Kind.stream, .seqpacket])
+    func backpressure(_ kind: UnixAddress.Kind) async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(kind, loop: loop)
+            let recorder = Recorder()
+            a.setHandler(recorder)
+            let sdu = [UInt8](repeating: 1, count: 8_000)
+            while try a.send(sdu) == 8_000 {}
+            #expect(!a.isDrained)
+            a.wantsWrite = true
+            await loop.settle()
+            #expect(recorder.writable == 0)
+            recorder.whenWritable = { a.wantsWrite = false }
+            while try b.receive().outcome == .bytes {}
+            await loop.settle()
+            #expect(recorder.writable == 1)
+            #expect(a.isDrained)
+            try #expect(a.send(sdu) == 8_000)
+        }
+    }
+
+    @Test("while reading is off nothing is told, and the data waits")
+    func readingOff() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await SeqpacketPair.make(loop: loop)
+            let recorder = Recorder()
+            b.setHandler(recorder)
+            b.wantsRead = true
+            b.wantsRead = false
+            _ = try a.send([1])
+            await loop.settle()
+            #expect(recorder.readable == 0)
+            recorder.whenReadable = { b.wantsRead = false }
+            b.wantsRead = true
+            await loop.settle()
+            #expect(recorder.readable == 1)
+            try #expect(b.receive().bytes == [1])
+        }
+    }
+
+    @Test("a hang-up is told once, even while reading is off, and does not keep the loop busy")
+    func hangUp() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await SeqpacketPair.make(loop: loop)
+            let recorder = Recorder()
+            b.setHandler(recorder)
+            b.wantsRead = true
+            b.wantsRead = false
+            _ = try a.send([1])
+            a.close()
+            await loop.settle()
+            #expect(recorder.hangUps == 1)
+            #expect(recorder.readable == 0)
+            recorder.whenReadable = { _ = try? b.receive() }
+            b.wantsRead = true
+            await loop.settle()
+            #expect(recorder.readable == 2)
+            #expect(!b.wantsRead)
+            #expect(recorder.hangUps == 1)
+        }
+    }
+
+    @Test("a half-close is the peer's end, and the other direction goes on")
+    func halfClose() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            #expect(a.halfClose())
+            try #expect(b.receive().outcome == .end)
+            try #expect(b.send([1]) == 1)
+            try #expect(a.receive().bytes == [1])
+            let error = #expect(throws: LinkError.self) { try a.send([1]) }
+            #expect(error?.code == .closed)
+        }
+    }
+
+    @Test("sending to a peer that has gone says so, without a signal")
+    func peerGone() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            b.close()
+            let error = #expect(throws: LinkError.self) { try a.send([1]) }
+            #expect(error?.code == .reset)
+        }
+    }
+
+    @Test("an SDU above the maximum is refused and the link lives on")
+    func tooLarge() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await SeqpacketPair.make(loop: loop, maximumSDU: 100)
+            let error = #expect(throws: LinkError.self) {
+                try a.send([UInt8](repeating: 0, count: 101))
+            }
+            #expect(error?.code == .tooLarge)
+            try #expect(a.send([1]) == 1)
+            try #expect(b.receive().bytes == [1])
+        }
+    }
+
+    @Test("a closed link says that it is closed, and its descriptor is gone")
+    func closed() async throws {
+        try await withLoop { loop in
+            let (a, _) = try await UnixLink.pair(.stream, loop: loop)
+            let recorder = Recorder()
+            a.setHandler(recorder)
+            a.wantsRead = true
+            a.wantsWrite = true
+            a.close()
+            a.close()
+            await loop.settle()
+            #expect(recorder.writable + recorder.readable + recorder.hangUps == 0)
+            #expect(a.fileDescriptor == -1)
+            #expect(loop.load.sources == 0)
+            let error = #expect(throws: LinkError.self) { try a.receive() }
+            #expect(error?.code == .closed)
+        }
+    }
+
+    @Test("a handler may close its link from inside every call")
+    func closeInside() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let recorder = Recorder()
+            recorder.whenReadable = { b.close() }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            b.wantsWrite = true
+            _ = try a.send([1])
+            await loop.settle()
+            #expect(recorder.readable == 1)
+            #expect(loop.load.sources == 0)
+        }
+    }
+}
