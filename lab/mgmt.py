@@ -20,7 +20,8 @@ import sys
 
 # BlueZ doc/mgmt-api.txt
 READ_INDEX_LIST, READ_INFO, DISCONNECT, GET_CONNECTIONS = 0x0003, 0x0004, 0x0014, 0x0015
-SETTERS = {"power": 0x0005, "connectable": 0x0007, "bondable": 0x0009, "le": 0x000D, "advertising": 0x0029}
+READ_ADVERTISING, ADD_ADVERTISING, REMOVE_ADVERTISING = 0x003D, 0x003E, 0x003F
+SETTERS = {"power": 0x0005, "connectable": 0x0007, "bondable": 0x0009, "le": 0x000D}
 COMMAND_COMPLETE, COMMAND_STATUS, INDEX_ADDED = 0x0001, 0x0002, 0x0004
 NO_INDEX = 0xFFFF
 SETTINGS = (
@@ -91,10 +92,32 @@ class Management:
         """The controller's address and the names of its current settings."""
         answer = self.command(READ_INFO, index)
         (bits,) = struct.unpack_from("<I", answer, 13)
-        return text(answer[:6]), [name for bit, name in enumerate(SETTINGS) if bits >> bit & 1]
+        names = [name for bit, name in enumerate(SETTINGS) if bits >> bit & 1]
+        if "advertising" not in names and self.advertisements(index):
+            names.append("advertising")
+        return text(answer[:6]), names
 
     def set(self, setting, index, value):
-        self.command(SETTERS[setting], index, bytes([value]))
+        if setting == "advertising":
+            self.advertise(index, value)
+        else:
+            self.command(SETTERS[setting], index, bytes([value]))
+
+    def advertise(self, index, value):
+        """Adds a connectable advertisement, or removes all.
+
+        The setting of the same name will not do: with it on, the kernel dials by
+        advertising to the peer instead of scanning for it, and two that both
+        advertise never meet.
+        """
+        if value:  # instance 1, connectable, no data, for ever
+            self.command(ADD_ADVERTISING, index, struct.pack("<BIHHBB", 1, 1, 0, 0, 0, 0))
+        elif self.advertisements(index):
+            self.command(REMOVE_ADVERTISING, index, bytes([0]))
+
+    def advertisements(self, index):
+        """How many advertisements were added."""
+        return self.command(READ_ADVERTISING, index)[7]
 
     def connections(self, index):
         """The links of a controller, as pairs of address and address type."""
@@ -165,7 +188,7 @@ def run(arguments):
                 raise LookupError(f"no link to {address}")
         case ["up", "--count", count, *rest] if rest in ([], ["--advertising"]):
             bring_up(management, int(count), bool(rest))
-        case [setting, ("on" | "off") as value, *names] if setting in SETTERS:
+        case [setting, ("on" | "off") as value, *names] if setting in (*SETTERS, "advertising"):
             for index in chosen(management, names):
                 management.set(setting, index, value == "on")
         case _:
