@@ -1,3 +1,4 @@
+import Glibc
 import Links
 import Testing
 
@@ -48,4 +49,45 @@ func withLoop(
     let outcome = await Task(executorPreference: loop) { try await body(loop) }.result
     await loop.shutdown()
     try outcome.get()
+}
+
+/// A path that nobody else uses.
+func temporaryPath() -> String {
+    "/tmp/blesec-test-\(getpid())-\(UInt64.random(in: 0 ... .max)).sock"
+}
+
+/// Whether anything stands at the path.
+func exists(_ path: String) -> Bool {
+    mode(path) != nil
+}
+
+/// The permissions of what stands at the path.
+func mode(_ path: String) -> UInt32? {
+    var status = stat()
+    guard unsafe lstat(path, &status) == 0 else { return nil }
+    return status.st_mode & 0o7777
+}
+
+/// How many descriptors this process has open.
+func openDescriptors() -> Int {
+    (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 }
+}
+
+/// Leaves the file of a closed listener behind, as a crash does.
+func leaveStale(_ address: UnixAddress, loop: EventLoop) async throws {
+    let listener = try await UnixListener.listen(address, loop: loop)
+    let kept = temporaryPath()
+    unsafe link(address.path, kept)
+    await listener.close()
+    unsafe rename(kept, address.path)
+}
+
+/// Makes an empty file.
+func makeFile(_ path: String) {
+    close(unsafe open(path, O_CREAT | O_WRONLY, 0o600))
+}
+
+/// Removes a file.
+func removeFile(_ path: String) {
+    unsafe unlink(path)
 }

@@ -1,0 +1,133 @@
+import Links
+import Testing
+
+/// An actor that lives on a loop.
+private actor Counter {
+    nonisolated let loop: EventLoop
+    var value = 0
+    var wasOnLoop = true
+
+    init(_ loop: EventLoop) { self.loop = loop }
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
+
+    func add() {
+        value += 1
+        if !loop.isCurrent { wasOnLoop = false }
+    }
+}
+
+@Suite struct EventLoopTests {
+    @Test("an actor on the loop runs on its thread, whoever calls")
+    func actorOnLoop() async {
+        let loop = EventLoop(name: "test")
+        let counter = Counter(loop)
+        await withTaskGroup { group in
+            for _ in 0..<8 {
+                group.addTask { for _ in 0..<500 { await counter.add() } }
+            }
+        }
+        #expect(await counter.value == 4_000)
+        #expect(await counter.wasOnLoop)
+        await loop.shutdown()
+    }
+
+    @Test("a handler on the loop may assume the isolation of an actor there")
+    func assumeIsolated() async {
+        let loop = EventLoop(name: "test")
+        let counter = Counter(loop)
+        await loop.run { counter.assumeIsolated { $0.add() } }
+        #expect(await counter.value == 1)
+        await loop.shutdown()
+    }
+
+    @Test("a task that prefers the loop runs there")
+    func taskExecutor() async {
+        let loop = EventLoop(name: "test")
+        let wasCurrent = await Task(executorPreference: loop) { loop.isCurrent }.value
+        #expect(wasCurrent)
+        #expect(!loop.isCurrent)
+        await loop.shutdown()
+    }
+
+    @Test("closures run in the order in which they were queued")
+    func order() async {
+        let loop = EventLoop(name: "test")
+        let seen = Locked<[Int]>([])
+        for number in 0..<1_000 {
+            loop.execute { seen.withLock { $0.append(number) } }
+        }
+        await loop.run {}
+        #expect(seen.withLock { $0 } == Array(0..<1_000))
+        await loop.shutdown()
+    }
+
+    @Test("jobs that beget jobs without end starve neither a descriptor nor another thread")
+    func fairness() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let recorder = Recorder()
+            let isDone = Locked(false)
+            recorder.whenReadable = {
+                b.wantsRead = false
+                isDone.withLock { $0 = true }
+            }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            _ = try a.send([1])
+            // Never leaves the queue empty until the descriptor was served.
+            while !isDone.withLock({ $0 }) { await Task.yield() }
+            #expect(recorder.readable == 1)
+        }
+    }
+
+    @Test("an error that a closure throws comes back typed")
+    func runThrows() async {
+        let loop = EventLoop(name: "test")
+        do throws(LinkError) {
+            try await loop.run { () throws(LinkError) in throw LinkError(.refused, "no") }
+        } catch {
+            #expect(error.code == .refused)
+        }
+        await loop.shutdown()
+    }
+
+    @Test("shutting down wakes whoever waits, and may be asked for again")
+    func shutdownWakes() async throws {
+        let loop = EventLoop(name: "test")
+        let address = try UnixAddress(path: temporaryPath())
+        let listener = try await UnixListener.listen(address, loop: loop)
+        let sleeper = Task { try await loop.sleep(for: .seconds(1_000)) }
+        let acceptor = Task { () throws(LinkError) in try await listener.accept() }
+        await loop.settle()
+        await loop.shutdown()
+        await loop.shutdown()
+        await #expect(throws: CancellationError.self) { try await sleeper.value }
+        let error = await #expect(throws: LinkError.self) { try await acceptor.value }
+        #expect(error?.code == .closed)
+        await listener.close()
+    }
+
+    @Test("a job that comes after the shutdown is still run")
+    func afterShutdown() async {
+        let loop = EventLoop(name: "test")
+        let counter = Counter(loop)
+        await loop.shutdown()
+        await counter.add()
+        #expect(await counter.value == 1)
+        await #expect(throws: CancellationError.self) { try await loop.sleep(for: .seconds(1)) }
+    }
+
+    @Test("a thousand loops leave no thread and no descriptor behind")
+    func nothingLeaks() async {
+        for _ in 0..<20 { await EventLoop(name: "test").shutdown() }
+        let before = openDescriptors()
+        for _ in 0..<1_000 {
+            let loop = EventLoop(name: "test")
+            #expect(await loop.run { loop.isCurrent })
+            await loop.shutdown()
+        }
+        // Others open some meanwhile, but not two thousand.
+        #expect(openDescriptors() < before + 200)
+    }
+}

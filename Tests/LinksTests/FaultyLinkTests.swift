@@ -1,0 +1,144 @@
+import BLESecTesting
+import Links
+import Testing
+
+@Suite struct FaultyLinkTests {
+    /// Sends `sdus` through the faults and returns what arrives.
+    private func arrivals(_ faults: [Fault], _ sdus: [[UInt8]]) async throws -> [UInt8] {
+        let received = Locked<[UInt8]>([])
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a, faults)
+            for sdu in sdus { _ = try? faulty.send(sdu) }
+            await loop.settle()
+            let bytes = try b.receive().bytes
+            received.withLock { $0 = bytes }
+        }
+        return received.withLock { $0 }
+    }
+
+    @Test("without faults everything passes")
+    func none() async throws {
+        #expect(try await arrivals([], [[1, 2], [3]]) == [1, 2, 3])
+    }
+
+    @Test("a byte is flipped where it was asked for, whatever the sends' sizes")
+    func flip() async throws {
+        let faults: [Fault] = [.flip(offset: 2, mask: 0xFF), .flip(offset: 0, mask: 1)]
+        #expect(try await arrivals(faults, [[1, 2], [3, 4]]) == [0, 2, 0xFC, 4])
+    }
+
+    @Test("sends are dropped, doubled and swapped")
+    func sends() async throws {
+        let sdus: [[UInt8]] = [[1], [2], [3]]
+        #expect(try await arrivals([.drop(sdu: 1)], sdus) == [1, 3])
+        #expect(try await arrivals([.duplicate(sdu: 1)], sdus) == [1, 2, 2, 3])
+        #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
+    }
+
+    @Test("a cut link delivers exactly so many bytes, and both sides see the end", arguments: 0...4)
+    func cut(after count: Int) async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a, [.cut(afterBytes: count)])
+            let recorder = Recorder()
+            faulty.setHandler(recorder)
+            _ = try faulty.send([1, 2])
+            if count > 2 { _ = try faulty.send([3, 4]) }
+            await loop.settle()
+            var received: [UInt8] = []
+            while case let part = try b.receive(), part.outcome == .bytes { received += part.bytes }
+            #expect(received == Array([1, 2, 3, 4].prefix(count)))
+            #expect(recorder.hangUps == 1)
+            try #expect(faulty.receive().outcome == .end)
+            #expect(throws: LinkError.self) { try faulty.send([5]) }
+        }
+    }
+
+    @Test("what is held arrives when it is let go, in order, and no send blocks before the bound")
+    func hold() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)
+            let faulty = FaultyLink(a)
+            faulty.hold()
+            let sdu = [UInt8](repeating: 1, count: 8_192)
+            var count = 0
+            while try faulty.send(sdu) > 0 { count += 1 }
+            #expect(count == FaultyLink.heldBytes / 8_192)
+            try #expect(b.receive().outcome == .wouldBlock)
+            #expect(!faulty.isDrained)
+            faulty.release()
+            var received = 0
+            while received < count * 8_192 {
+                await loop.settle()
+                received += try b.receive().bytes.count
+            }
+            await loop.settle()
+            #expect(faulty.isDrained)
+        }
+    }
+
+    @Test("short and ragged reads return less, and lose nothing")
+    func shortReads() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let single = FaultyLink(b, [.shortReads(1)])
+            let ragged = FaultyLink(a, [.raggedReads(upTo: 5, seed: 4)])
+            var random = SeededGenerator(seed: 5)
+            let bytes = random.bytes(100)
+            _ = try a.send(bytes)
+            var received: [UInt8] = []
+            while case let part = try single.receive(), part.outcome == .bytes {
+                #expect(part.bytes.count == 1)
+                received += part.bytes
+            }
+            #expect(received == bytes)
+            _ = try b.send(bytes)
+            received = []
+            while case let part = try ragged.receive(), part.outcome == .bytes {
+                #expect(part.bytes.count <= 5)
+                received += part.bytes
+            }
+            #expect(received == bytes)
+        }
+    }
+
+    @Test("short writes take a part, as a byte stream may")
+    func shortWrites() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop)
+            let faulty = FaultyLink(a, [.shortWrites(3)])
+            try #expect(faulty.send([1, 2, 3, 4, 5]) == 3)
+            try #expect(faulty.send([4, 5]) == 2)
+            try #expect(b.receive().bytes == [1, 2, 3, 4, 5])
+        }
+    }
+
+    @Test("readiness passes through in both directions")
+    func readiness() async throws {
+        try await withLoop { loop in
+            let (a, b) = MemoryLink.pair(loop: loop, capacity: 10, maximumSDU: 10)
+            let faulty = FaultyLink(a)
+            let recorder = Recorder()
+            faulty.setHandler(recorder)
+            faulty.wantsRead = true
+            recorder.whenReadable = { _ = try? faulty.receive() }
+            _ = try b.send([1])
+            await loop.settle()
+            #expect(recorder.readable == 1)
+            let sdu = [UInt8](repeating: 0, count: 10)
+            try #expect(faulty.send(sdu) == 10)
+            try #expect(faulty.send(sdu) == 10)
+            try #expect(faulty.send(sdu) == 0)
+            faulty.wantsWrite = true
+            await loop.settle()
+            #expect(recorder.writable == 0)
+            recorder.whenWritable = { faulty.wantsWrite = false }
+            _ = try b.receive()
+            await loop.settle()
+            _ = try b.receive()
+            await loop.settle()
+            #expect(recorder.writable == 1)
+        }
+    }
+}

@@ -1,0 +1,189 @@
+import BLESecTesting
+import Links
+import Testing
+
+/// Notes when a timer fires. On the loop's thread.
+private final class Alarm: TimerHandler {
+    var times: [MonotonicTime] = []
+    var whenFired: (LoopTimer) -> Void = { _ in }
+
+    func timerFired(_ timer: LoopTimer) {
+        times.append(timer.loop.now)
+        whenFired(timer)
+    }
+}
+
+@Suite struct TimerTests {
+    /// Runs `body` on a loop that lives by a manual clock.
+    private func withManualLoop(
+        _ body: @escaping @Sendable (EventLoop, ManualClock) async throws -> Void
+    ) async throws {
+        let clock = ManualClock()
+        try await withLoop(clock: clock.loopClock) { loop in try await body(loop, clock) }
+    }
+
+    @Test("a timer fires at its deadline, once")
+    func fires() async throws {
+        try await withManualLoop { loop, clock in
+            let alarm = Alarm()
+            let timer = LoopTimer(loop: loop, handler: alarm)
+            let deadline = loop.now.advanced(by: .seconds(5))
+            timer.arm(at: deadline)
+            await clock.advance(by: .seconds(4.999))
+            #expect(alarm.times.isEmpty)
+            await clock.advance(by: .seconds(100))
+            #expect(alarm.times == [deadline])
+            #expect(timer.deadline == nil)
+            #expect(loop.load.timers == 0)
+        }
+    }
+
+    @Test("a timer that is put off fires at the new time only")
+    func later() async throws {
+        try await withManualLoop { loop, clock in
+            let alarm = Alarm()
+            let timer = LoopTimer(loop: loop, handler: alarm)
+            let start = loop.now
+            timer.arm(in: .seconds(1))
+            for _ in 0..<10 {
+                await clock.advance(by: .milliseconds(900))
+                timer.arm(in: .seconds(1))
+            }
+            #expect(alarm.times.isEmpty)
+            await clock.advance(by: .seconds(10))
+            #expect(alarm.times == [start.advanced(by: .seconds(10))])
+        }
+    }
+
+    @Test("a timer that is brought forward fires at the new time only")
+    func earlier() async throws {
+        try await withManualLoop { loop, clock in
+            let alarm = Alarm()
+            let timer = LoopTimer(loop: loop, handler: alarm)
+            let start = loop.now
+            timer.arm(in: .seconds(10))
+            timer.arm(in: .seconds(1))
+            await clock.advance(by: .seconds(20))
+            #expect(alarm.times == [start.advanced(by: .seconds(1))])
+        }
+    }
+
+    @Test("a timer that is disarmed does not fire")
+    func disarmed() async throws {
+        try await withManualLoop { loop, clock in
+            let alarm = Alarm()
+            let timer = LoopTimer(loop: loop, handler: alarm)
+            timer.arm(in: .seconds(1))
+            timer.disarm()
+            timer.disarm()
+            await clock.advance(by: .seconds(2))
+            timer.arm(at: .distantFuture)
+            #expect(alarm.times.isEmpty)
+            #expect(loop.load.timers == 0)
+        }
+    }
+
+    @Test("a timer may be armed again from its own handler")
+    func rearmed() async throws {
+        try await withManualLoop { loop, clock in
+            let alarm = Alarm()
+            alarm.whenFired = { $0.arm(in: .seconds(1)) }
+            let timer = LoopTimer(loop: loop, handler: alarm)
+            timer.arm(in: .seconds(1))
+            await clock.advance(by: .seconds(10))
+            #expect(alarm.times.count == 10)
+        }
+    }
+
+    @Test("a timer whose handler is gone does nothing")
+    func handlerGone() async throws {
+        try await withManualLoop { loop, clock in
+            var alarm: Alarm? = Alarm()
+            let timer = LoopTimer(loop: loop, handler: try #require(alarm))
+            timer.arm(in: .seconds(1))
+            alarm = nil
+            await clock.advance(by: .seconds(2))
+            #expect(timer.deadline == nil)
+        }
+    }
+
+    @Test("many timers, armed, moved and disarmed at random, fire in order and none is lost")
+    func manyTimers() async throws {
+        try await withManualLoop { loop, clock in
+            var random = SeededGenerator(seed: 3)
+            let alarm = Alarm()
+            let timers = (0..<200).map { _ in LoopTimer(loop: loop, handler: alarm) }
+            for _ in 0..<5_000 {
+                let timer = timers[Int.random(in: 0..<200, using: &random)]
+                let delay = Duration.milliseconds(Int.random(in: 1...10_000, using: &random))
+                if Int.random(in: 0..<3, using: &random) == 0 {
+                    timer.disarm()
+                } else {
+                    timer.arm(in: delay)
+                }
+            }
+            let expected = timers.compactMap(\.deadline).sorted()
+            await clock.advance(by: .seconds(11))
+            #expect(alarm.times == expected)
+            #expect(loop.load.timers == 0)
+        }
+    }
+
+    @Test("a sleep ends when the time has come, and not before")
+    func sleeps() async throws {
+        try await withManualLoop { loop, clock in
+            let isOver = Locked(false)
+            let task = Task(executorPreference: loop) {
+                try await loop.sleep(for: .seconds(5))
+                isOver.withLock { $0 = true }
+            }
+            await clock.advance(by: .seconds(4))
+            #expect(!isOver.withLock { $0 })
+            await clock.advance(by: .seconds(1))
+            #expect(isOver.withLock { $0 })
+            try await task.value
+        }
+    }
+
+    @Test("a sleep that is cancelled ends at once and leaves no timer")
+    func sleepCancelled() async throws {
+        try await withManualLoop { loop, clock in
+            let task = Task { try await loop.sleep(for: .seconds(5)) }
+            await clock.settle()
+            task.cancel()
+            await #expect(throws: CancellationError.self) { try await task.value }
+            #expect(loop.load.timers == 0)
+        }
+    }
+
+    @Test("by the system's clock a timer fires after its deadline and soon")
+    func systemClock() async throws {
+        try await withLoop { loop in
+            let start = loop.now
+            try await loop.sleep(for: .milliseconds(10))
+            #expect(loop.now >= start.advanced(by: .milliseconds(10)))
+        }
+    }
+}
+
+@Suite struct MonotonicTimeTests {
+    @Test("advancing saturates at both ends")
+    func saturates() {
+        let time = MonotonicTime(nanoseconds: 100)
+        #expect(time.advanced(by: .nanoseconds(5)).nanoseconds == 105)
+        #expect(time.advanced(by: .nanoseconds(-101)).nanoseconds == 0)
+        #expect(MonotonicTime(nanoseconds: .max - 1).advanced(by: .seconds(1)) == .distantFuture)
+        #expect(MonotonicTime.distantFuture.advanced(by: .seconds(-1)) == .distantFuture)
+        #expect(time.advanced(by: .seconds(Int64.max)).nanoseconds == 100 + UInt64(Int64.max))
+        #expect(time.advanced(by: .seconds(Int64.min)).nanoseconds == 0)
+    }
+
+    @Test("a duration between two times has a sign")
+    func durations() {
+        let early = MonotonicTime(nanoseconds: 1)
+        let late = MonotonicTime(nanoseconds: 1_000_000_001)
+        #expect(late.duration(since: early) == .seconds(1))
+        #expect(early.duration(since: late) == .seconds(-1))
+        #expect(MonotonicTime.distantFuture.duration(since: early) == .nanoseconds(Int64.max))
+    }
+}

@@ -1,0 +1,246 @@
+import Glibc
+import Links
+import Testing
+
+@Suite struct UnixListenerTests {
+    @Test(
+        "a dialed link and an accepted one are connected",
+        arguments: [UnixAddress.Kind.stream, .seqpacket])
+    func connects(_ kind: UnixAddress.Kind) async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath(), kind: kind)
+            let listener = try await UnixListener.listen(address, loop: loop)
+            #expect(listener.localDescription == address.description)
+            async let accepted = listener.accept()
+            let dialed = try await UnixLink.dial(address, loop: loop)
+            let peer = try await accepted
+            try #expect(dialed.send([1, 2]) == 2)
+            try #expect(peer.receive().bytes == [1, 2])
+            #expect(peer.peerDescription.contains("process \(getpid())"))
+            #expect(dialed.peerDescription == address.description)
+            dialed.close()
+            try #expect(peer.receive().outcome == .end)
+            await listener.close()
+            #expect(!exists(address.path))
+        }
+    }
+
+    @Test("only the same user may dial, unless more is allowed")
+    func permissions() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, loop: loop)
+            #expect(mode(address.path) == 0o600)
+            await listener.close()
+            let open = try await UnixListener.listen(address, permissions: 0o660, loop: loop)
+            #expect((mode(address.path) ?? 0) & 0o600 == 0o600)
+            await open.close()
+        }
+    }
+
+    @Test("a socket file that a crash left behind is replaced")
+    func stale() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            try await leaveStale(address, loop: loop)
+            #expect(exists(address.path))
+            let second = try await UnixListener.listen(address, loop: loop)
+            async let accepted = second.accept()
+            let dialed = try await UnixLink.dial(address, loop: loop)
+            _ = try await accepted
+            dialed.close()
+            await second.close()
+        }
+    }
+
+    @Test("a path where someone listens is in use, and stays theirs")
+    func live() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let first = try await UnixListener.listen(address, loop: loop)
+            for kind in [UnixAddress.Kind.stream, .seqpacket] {
+                let same = try UnixAddress(path: address.path, kind: kind)
+                let error = await #expect(throws: LinkError.self) {
+                    try await UnixListener.listen(same, loop: loop)
+                }
+                #expect(error?.code == .addressInUse)
+            }
+            #expect(exists(address.path))
+            await first.close()
+        }
+    }
+
+    @Test("a file that is no socket is never removed")
+    func otherFile() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            makeFile(address.path)
+            let error = await #expect(throws: LinkError.self) {
+                try await UnixListener.listen(address, loop: loop)
+            }
+            #expect(error?.code == .addressInUse)
+            #expect(error?.reason.contains("no socket") == true)
+            #expect(exists(address.path))
+            removeFile(address.path)
+        }
+    }
+
+    @Test("closing leaves alone the file of who has taken the path meanwhile")
+    func notOurs() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let first = try await UnixListener.listen(address, loop: loop)
+            removeFile(address.path)
+            let second = try await UnixListener.listen(address, loop: loop)
+            await first.close()
+            #expect(exists(address.path))
+            await second.close()
+            #expect(!exists(address.path))
+        }
+    }
+
+    @Test("of many who want one stale path at once, exactly one gets it")
+    func race() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            for _ in 0..<10 {
+                try await leaveStale(address, loop: loop)
+                let winners: [UnixListener] = await withTaskGroup(of: UnixListener?.self) { group in
+                    for _ in 0..<8 {
+                        group.addTask { try? await UnixListener.listen(address, loop: .shared) }
+                    }
+                    return await group.reduce(into: []) { found, one in
+                        if let one { found.append(one) }
+                    }
+                }
+                #expect(winners.count == 1)
+                for winner in winners { await winner.close() }
+            }
+        }
+    }
+
+    @Test("a path without a file and one without a listener are told apart")
+    func dialFailures() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            var error = await #expect(throws: LinkError.self) {
+                try await UnixLink.dial(address, loop: loop)
+            }
+            #expect(error?.code == .notFound)
+            let listener = try await UnixListener.listen(address, loop: loop)
+            let packets = try UnixAddress(path: address.path, kind: .seqpacket)
+            error = await #expect(throws: LinkError.self) {
+                try await UnixLink.dial(packets, loop: loop)
+            }
+            #expect(error?.code == .refused)
+            #expect(error?.reason.contains("unix:") == true)
+            await listener.close()
+        }
+    }
+
+    @Test("a dial ends at its deadline while the listener's queue is full, and leaves nothing")
+    func dialDeadline() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, backlog: 0, loop: loop)
+            let first = try await UnixLink.dial(address, loop: loop)
+            let error = await #expect(throws: LinkError.self) {
+                try await UnixLink.dial(
+                    address, deadline: loop.now.advanced(by: .milliseconds(20)), loop: loop)
+            }
+            #expect(error?.code == .timedOut)
+            #expect(loop.load.timers == 0)
+            let waiting = Task { try await UnixLink.dial(address, loop: loop) }
+            async let accepted = listener.accept()
+            _ = try await (accepted, waiting.value)
+            first.close()
+            await listener.close()
+            #expect(loop.load.sources == 0)
+        }
+    }
+
+    @Test("a dial and an accept that are cancelled end at once and leave nothing")
+    func cancellation() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, backlog: 0, loop: loop)
+            let acceptor = Task { try await listener.accept() }
+            await loop.settle()
+            acceptor.cancel()
+            var error = await #expect(throws: LinkError.self) { try await acceptor.value }
+            #expect(error?.code == .cancelled)
+            let first = try await UnixLink.dial(address, loop: loop)
+            let dialer = Task { try await UnixLink.dial(address, loop: loop) }
+            await loop.settle()
+            dialer.cancel()
+            error = await #expect(throws: LinkError.self) { try await dialer.value }
+            #expect(error?.code == .cancelled)
+            first.close()
+            await listener.close()
+            #expect(loop.load.sources == 0)
+            #expect(loop.load.timers == 0)
+        }
+    }
+
+    @Test("peers go to those who wait in the order of their waiting")
+    func acceptOrder() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, loop: loop)
+            let first = Task { try await listener.accept() }
+            await loop.settle()
+            let second = Task { try await listener.accept() }
+            await loop.settle()
+            let a = try await UnixLink.dial(address, loop: loop)
+            let b = try await UnixLink.dial(address, loop: loop)
+            _ = try a.send([1])
+            _ = try b.send([2])
+            try #expect(await first.value.receive().bytes == [1])
+            try #expect(await second.value.receive().bytes == [2])
+            await listener.close()
+        }
+    }
+
+    @Test("a listener that is dropped stops listening")
+    func dropped() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            var listener: UnixListener? = try await UnixListener.listen(address, loop: loop)
+            #expect(listener != nil)
+            listener = nil
+            await loop.settle()
+            #expect(!exists(address.path))
+        }
+    }
+
+    @Test("a thousand links, dialed, accepted and closed, leave no descriptor behind")
+    func noLeak() async throws {
+        try await withLoop { loop in
+            let address = try UnixAddress(path: temporaryPath())
+            let listener = try await UnixListener.listen(address, loop: loop)
+            for round in 0..<1_000 {
+                async let accepted = listener.accept()
+                let dialed = try await UnixLink.dial(
+                    address, deadline: loop.now.advanced(by: .seconds(10)), loop: loop)
+                let peer = try await accepted
+                if round.isMultiple(of: 2) {
+                    dialed.close()
+                    peer.close()
+                }
+                // The others close as they are dropped.
+            }
+            await listener.close()
+            #expect(loop.load.sources == 0)
+            #expect(loop.load.timers == 0)
+        }
+    }
+
+    @Test("a path that cannot be one is refused with words")
+    func badPaths() {
+        for path in ["", String(repeating: "x", count: 108), "a\0b"] {
+            let error = #expect(throws: LinkError.self) { try UnixAddress(path: path) }
+            #expect(error?.code == .invalidAddress)
+        }
+        #expect((try? UnixAddress(path: String(repeating: "x", count: 107))) != nil)
+    }
+}
