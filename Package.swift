@@ -45,15 +45,19 @@ let package = Package(
 
         library("Primitives", ["CLinux", "CSodium", "COpenSSL"]),
         library("Noise", ["Primitives"]),
-        library("ChannelCore", ["Primitives"]),
+        library("Locking", []),
+        library("ChannelCore", ["Primitives", "Locking"]),
         library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
         library("Credentials", ["ChannelCore", "Primitives", "COpenSSL", "CLinux"]),
-        library("Links", ["CLinux"]),
+        library("Links", ["CLinux", "Locking"]),
         library("L2CAP", ["Links", "CBlueZ", "CLinux"]),
         library(
             "BLESec",
-            ["ChannelCore", "NoiseEngine", "Credentials", "Links", "L2CAP", "Primitives"]),
-        library("BLESecTesting", ["BLESec", "Links", "CLinux"]),
+            [
+                "ChannelCore", "NoiseEngine", "Noise", "Credentials", "Links", "L2CAP",
+                "Primitives", "Locking",
+            ]),
+        library("BLESecTesting", ["BLESec", "Links", "CLinux", "Locking"]),
 
         tool("blesec", ["BLESec", "CLinux"]),
         tool("blesec-bench", ["BLESec", "BLESecTesting", "Noise", "Primitives", "CLinux"]),

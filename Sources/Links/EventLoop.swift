@@ -1,3 +1,4 @@
+internal import Locking
 internal import Synchronization
 
 /// One thread that waits in `epoll` and runs whatever is ready: links, timers, and tasks.
