@@ -43,7 +43,10 @@ let package = Package(
         .systemLibrary(
             name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
 
-        library("Primitives", ["CLinux", "CSodium", "COpenSSL"]),
+        // `Lifetimes` lets a type of its own hand out a Span of what it owns (SecretBytes.span).
+        .target(
+            name: "Primitives", dependencies: ["CSodium", "COpenSSL"],
+            swiftSettings: strict + [.enableExperimentalFeature("Lifetimes")]),
         library("Noise", ["Primitives"]),
         library("Locking", []),
         library("ChannelCore", ["Primitives", "Locking"]),

@@ -1,0 +1,88 @@
+/// A change to a pattern's data; Noise §7.2 and §8.
+public enum PatternModifier: Sendable, Hashable {
+    /// `pskN`: a pre-shared key before the first message's tokens (0), or behind those of message
+    /// N − 1; Noise §9.4.
+    case psk(Int)
+    /// `fallback`: the initiator's first message becomes something the responder already has;
+    /// Noise §10.2.
+    case fallback
+
+    /// The modifier as it stands in a name.
+    public var name: String {
+        switch self {
+        case .psk(let position): "psk\(position)"
+        case .fallback: "fallback"
+        }
+    }
+
+    /// Reads a modifier; a leading zero as in `psk01` is none.
+    public init?(_ name: some StringProtocol) {
+        if name == "fallback" {
+            self = .fallback
+        } else if name.hasPrefix("psk"), let position = UInt8(name.dropFirst(3)),
+            name.dropFirst(3) == "\(position)"
+        {
+            self = .psk(Int(position))
+        } else {
+            return nil
+        }
+    }
+}
+
+extension HandshakePattern {
+    /// The pattern with `modifier` applied after those it already has.
+    ///
+    /// - Throws: `PatternError`, naming the rule that the outcome breaks.
+    public func applying(_ modifier: PatternModifier) throws(PatternError) -> HandshakePattern {
+        var pattern = try transformed(by: modifier)
+        if let last = modifiers.last, modifier.name < last.name,
+            try commutes(last, with: modifier)
+        {
+            throw .modifiersNotSorted(last.name, modifier.name)
+        }
+        pattern.modifiers.append(modifier)
+        try pattern.checkRules()
+        return pattern
+    }
+
+    private func transformed(by modifier: PatternModifier) throws(PatternError) -> HandshakePattern
+    {
+        guard !modifiers.contains(modifier) else { throw .repeatedModifier(modifier.name) }
+        var pattern = self
+        switch modifier {
+        case .psk(0):
+            pattern.messages[0].tokens.insert(.psk, at: 0)
+        case .psk(let position):
+            guard position <= messages.count else {
+                throw .noSuchMessage(modifier: modifier.name, messages: messages.count)
+            }
+            pattern.messages[position - 1].tokens.append(.psk)
+        case .fallback:
+            let first = messages[0]
+            guard first.sender == .initiator, messages.count > 1,
+                [[.e], [.s], [.e, .s]].contains(first.tokens)
+            else { throw .noFallback(pattern: name) }
+            pattern.initiatorPreMessage += first.tokens
+            pattern.messages.removeFirst()
+        }
+        return pattern
+    }
+
+    /// Whether the last modifier and `next` give the same pattern in either order: then a name has
+    /// them in alphabetical order (Noise §8.1).
+    private func commutes(
+        _ last: PatternModifier, with next: PatternModifier
+    ) throws(PatternError) -> Bool {
+        guard var other = HandshakePattern.named(baseName) else { return true }
+        do {
+            for modifier in modifiers.dropLast() + [next, last] {
+                other = try other.transformed(by: modifier)
+            }
+        } catch {
+            return false
+        }
+        let ours = try transformed(by: next)
+        return other.messages == ours.messages
+            && other.initiatorPreMessage == ours.initiatorPreMessage
+    }
+}

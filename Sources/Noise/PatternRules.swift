@@ -1,0 +1,64 @@
+/// The validity rules of Noise §7.3 and §9.3.
+extension HandshakePattern {
+    /// Walks through the pattern once and names the first rule that it breaks.
+    func checkRules() throws(PatternError) {
+        guard !messages.isEmpty else { throw .noMessages }
+        var walk = RuleWalk()
+        for role in Role.allCases {
+            let tokens = preMessage(of: role)
+            guard [[], [.e], [.s], [.e, .s]].contains(tokens) else { throw .badPreMessage(role) }
+            for token in tokens { try walk.sends(token, role) }
+        }
+        for message in messages {
+            for token in message.tokens { try walk.performs(token, message.sender) }
+            try walk.encrypts(message.sender)
+        }
+        try walk.encrypts(.initiator)
+        if !isOneWay { try walk.encrypts(.responder) }
+    }
+}
+
+/// What has happened so far in a walk through a pattern.
+private struct RuleWalk {
+    private var sent: [Role: Set<Token>] = [.initiator: [], .responder: []]
+    private var mixed: Set<Token> = []
+
+    mutating func sends(_ token: Token, _ role: Role) throws(PatternError) {
+        guard sent[role, default: []].insert(token).inserted else {
+            throw .keySentTwice(token, role)
+        }
+    }
+
+    mutating func performs(_ token: Token, _ sender: Role) throws(PatternError) {
+        switch token {
+        case .e:
+            try sends(token, sender)
+        case .s:
+            try encrypts(sender)
+            try sends(token, sender)
+        case .psk:
+            mixed.insert(token)
+        case .ee, .es, .se, .ss:
+            guard let keys = token.product,
+                sent[.initiator, default: []].contains(keys.initiator),
+                sent[.responder, default: []].contains(keys.responder)
+            else { throw .keyMissing(for: token) }
+            guard mixed.insert(token).inserted else { throw .repeatedProduct(token) }
+        }
+    }
+
+    /// `role` encrypts something, if there is a key by now.
+    func encrypts(_ role: Role) throws(PatternError) {
+        if mixed.contains(.psk), !sent[role, default: []].contains(.e) {
+            throw .pskWithoutEphemeral(role)
+        }
+        let pairs: [(after: Token, needs: Token)] =
+            switch role {
+            case .initiator: [(.se, .ee), (.ss, .es)]
+            case .responder: [(.es, .ee), (.ss, .se)]
+            }
+        for pair in pairs where mixed.contains(pair.after) && !mixed.contains(pair.needs) {
+            throw .encryptsWithoutEphemeral(role, after: pair.after, needs: pair.needs)
+        }
+    }
+}

@@ -1,0 +1,28 @@
+/// A step in a message of a handshake pattern; Noise §7.1.
+public enum Token: String, Sendable, Hashable, CaseIterable {
+    /// The sender's ephemeral public key, fresh and in clear.
+    case e
+    /// The sender's static public key, encrypted once there is a key.
+    case s
+    /// A product of both ephemeral keys.
+    case ee
+    /// A product of the initiator's ephemeral and the responder's static key.
+    case es
+    /// A product of the initiator's static and the responder's ephemeral key.
+    case se
+    /// A product of both static keys.
+    case ss
+    /// The next pre-shared key; Noise §9.
+    case psk
+
+    /// The two keys of a Diffie-Hellman token, the initiator's first; nil for the others.
+    var product: (initiator: Token, responder: Token)? {
+        switch self {
+        case .ee: (.e, .e)
+        case .es: (.e, .s)
+        case .se: (.s, .e)
+        case .ss: (.s, .s)
+        case .e, .s, .psk: nil
+        }
+    }
+}

@@ -1,0 +1,38 @@
+/// A Diffie-Hellman function of RFC 7748; Noise §12.1 and §12.2.
+public enum Curve: Sendable, Hashable, CaseIterable {
+    /// X25519, called `25519` in a Noise protocol name.
+    case x25519
+    /// X448, called `448` in a Noise protocol name.
+    case x448
+
+    /// The length of a private key, a public key and a product in bytes; Noise's DHLEN.
+    public var keyLength: Int {
+        switch self {
+        case .x25519: 32
+        case .x448: 56
+        }
+    }
+
+    /// Whether `publicKey` is the one encoding of its coordinate: below the field's prime.
+    ///
+    /// RFC 7748 accepts other encodings and reduces them, so that one key can be written in more
+    /// than one way. Where a key stands for an identity only this encoding may be accepted. False
+    /// for a wrong length as well. Public keys are no secret, so this takes a varying time.
+    public func isCanonical(_ publicKey: Span<UInt8>) -> Bool {
+        guard publicKey.count == keyLength else { return false }
+        // Little-endian: the highest byte in which key and prime differ decides.
+        for index in (0..<keyLength).reversed() {
+            let limit = primeByte(index)
+            if publicKey[index] != limit { return publicKey[index] < limit }
+        }
+        return false
+    }
+
+    /// A byte of the field's prime, little-endian: 2^255 − 19, or 2^448 − 2^224 − 1.
+    private func primeByte(_ index: Int) -> UInt8 {
+        switch self {
+        case .x25519: index == 0 ? 0xED : index == 31 ? 0x7F : 0xFF
+        case .x448: index == 28 ? 0xFE : 0xFF
+        }
+    }
+}

@@ -1,0 +1,23 @@
+/// SHA-256 of `pieces`, one after the other: 32 bytes.
+public func sha256(_ pieces: [UInt8]...) -> [UInt8] {
+    var context = HashContext(.sha256)
+    for piece in pieces { context.update(piece.span) }
+    return context.finished()
+}
+
+/// SHA-256 of `bytes`: 32 bytes.
+public func sha256(_ bytes: Span<UInt8>) -> [UInt8] {
+    var context = HashContext(.sha256)
+    context.update(bytes)
+    return context.finished()
+}
+
+extension HashContext {
+    /// The digest as an array; a new one begins.
+    public mutating func finished() -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: algorithm.digestLength)
+        var span = digest.mutableSpan
+        finish(into: &span)
+        return digest
+    }
+}

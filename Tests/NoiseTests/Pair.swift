@@ -1,0 +1,125 @@
+import Noise
+import Primitives
+
+/// The keys of two parties who run every protocol.
+struct Parties {
+    let initiator: DHKeyPair
+    let responder: DHKeyPair
+    let psks: [PreSharedKey]
+
+    init(_ curve: Curve) throws {
+        initiator = try DHKeyPair.generate(curve)
+        responder = try DHKeyPair.generate(curve)
+        psks = try (0..<4).map { try PreSharedKey(SecretBytes(copying: key(UInt8($0)).span)) }
+    }
+
+    func statics(of role: Role) -> DHKeyPair { role == .initiator ? initiator : responder }
+
+    /// A handshake of `role`, with what the pattern asks for.
+    func handshake(
+        _ name: ProtocolName, _ role: Role, prologue: [UInt8] = [], psks: [PreSharedKey]? = nil,
+        carried: CarriedEphemeral? = nil
+    ) throws -> HandshakeState {
+        try HandshakeState(
+            protocolName: name, role: role, prologue: prologue.span,
+            localStatic: statics(of: role),
+            remoteStatic: name.pattern.requiresRemoteStatic(role)
+                ? statics(of: role.peer).publicKey : nil,
+            psks: psks ?? Array(self.psks.prefix(name.pattern.pskCount)), carried: carried)
+    }
+}
+
+private func key(_ byte: UInt8) -> [UInt8] { [UInt8](repeating: byte &+ 1, count: 32) }
+
+extension HandshakeState {
+    /// The next message as an array.
+    mutating func write(_ payload: [UInt8] = []) throws -> [UInt8] {
+        var message: [UInt8] = []
+        message.reserveCapacity(HandshakeState.maximumMessageLength)
+        try message.append(addingCapacity: HandshakeState.maximumMessageLength) { output in
+            try writeMessage(payload: payload.span, into: &output)
+        }
+        return message
+    }
+
+    /// The payload of `message`.
+    mutating func read(_ message: [UInt8]) throws -> [UInt8] {
+        try [UInt8](capacity: message.count) { output in
+            try readMessage(message.span, payload: &output)
+        }
+    }
+}
+
+extension TransportState {
+    mutating func encrypt(_ plaintext: [UInt8]) throws -> [UInt8] {
+        try [UInt8](capacity: plaintext.count + 16) { output in
+            try encrypt(plaintext.span, into: &output)
+        }
+    }
+
+    mutating func decrypt(_ message: [UInt8]) throws -> [UInt8] {
+        try [UInt8](capacity: message.count) { output in
+            try decrypt(message.span, into: &output)
+        }
+    }
+}
+
+/// Both ends of one handshake.
+struct Pair: ~Copyable {
+    var initiator: HandshakeState
+    var responder: HandshakeState
+
+    init(_ name: ProtocolName, _ parties: Parties, prologue: [UInt8] = []) throws {
+        let initiator = try parties.handshake(name, .initiator, prologue: prologue)
+        let responder = try parties.handshake(name, .responder, prologue: prologue)
+        self.initiator = initiator
+        self.responder = responder
+    }
+
+    /// Sends the next message across; the payload that arrived.
+    mutating func step(_ payload: [UInt8] = [], changing: (inout [UInt8]) -> Void = { _ in })
+        throws -> [UInt8]
+    {
+        if initiator.isMyTurn {
+            var message = try initiator.write(payload)
+            changing(&message)
+            return try responder.read(message)
+        }
+        var message = try responder.write(payload)
+        changing(&message)
+        return try initiator.read(message)
+    }
+
+    /// What `role` knows as the other one's static key.
+    func remoteStatic(_ role: Role) -> [UInt8]? {
+        role == .initiator ? initiator.remoteStatic : responder.remoteStatic
+    }
+
+    /// Runs what is left, with a payload in each message.
+    mutating func run() throws {
+        while !initiator.isFinished { _ = try step([1, 2, 3]) }
+    }
+
+    /// The two transport states.
+    consuming func split() throws -> TransportPair {
+        let responder = try responder.split()
+        let initiator = try initiator.split()
+        return TransportPair(initiator: initiator, responder: responder)
+    }
+}
+
+/// Both ends of one session.
+struct TransportPair: ~Copyable {
+    var initiator: TransportState
+    var responder: TransportState
+}
+
+extension TransportPair {
+    /// A session of `name` between two new parties.
+    init(_ name: String) throws {
+        let name = try ProtocolName(name)
+        var pair = try Pair(name, Parties(name.curve))
+        try pair.run()
+        self = try pair.split()
+    }
+}

@@ -1,0 +1,171 @@
+import Primitives
+import Testing
+
+@Suite struct AEADTests {
+    static let key = hex("1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0")
+    static let data = hex("f33388860000000000004e91")
+    /// The text of RFC 8439, appendix A.5, 265 bytes.
+    static let text = Array(
+        ("Internet-Drafts are draft documents valid for a maximum of six months and may be updated,"
+            + " replaced, or obsoleted by other documents at any time. It is inappropriate to use"
+            + " Internet-Drafts as reference material or to cite them other than as"
+            + " /\u{201C}work in progress./\u{201D}").utf8)
+
+    @Test("ChaCha20-Poly1305 gives the ciphertext of RFC 8439, appendix A.5")
+    func chaChaPoly() throws {
+        // The appendix has the nonce 00000000 0102030405060708.
+        let sealed = try seal(.chaChaPoly, Self.text, nonce: 0x0807_0605_0403_0201)
+        #expect(Array(sealed.prefix(16)) == hex("64a0861575861af460f062c79be643bd"))
+        #expect(Array(sealed.suffix(16)) == hex("eead9d67890cbb22392336fea1851f38"))
+        #expect(sha256(sealed) == sha256(Self.rfc8439))
+    }
+
+    @Test("AES-256-GCM gives the ciphertext of Python's cryptography, counter big-endian")
+    func aesGCM() throws {
+        let sealed = try seal(.aesGCM, Self.text, nonce: 0x0102_0304_0506_0708)
+        #expect(Array(sealed.prefix(16)) == hex("9d838bf45ffaa3333d2a35b6fcdd59f5"))
+        #expect(Array(sealed.suffix(16)) == hex("8a6574b647b0be9ea1fa826d133195a5"))
+    }
+
+    @Test(
+        "what is sealed opens again, at every size around both libraries' border",
+        arguments: AEADAlgorithm.allCases)
+    func roundTrip(_ algorithm: AEADAlgorithm) throws {
+        for count in [0, 1, 15, 16, 17, 64, 255, 256, 257, 383, 384, 385, 1024, 65_519] {
+            let plaintext = [UInt8]((0..<count).map { UInt8(truncatingIfNeeded: $0 * 7) })
+            let sealed = try seal(algorithm, plaintext, nonce: UInt64(count))
+            #expect(try open(algorithm, sealed, nonce: UInt64(count)) == plaintext)
+        }
+    }
+
+    @Test(
+        "both libraries give the same bytes, so that the route cannot be seen",
+        arguments: AEADAlgorithm.allCases)
+    func sameBytes(_ algorithm: AEADAlgorithm) throws {
+        // Both are stream ciphers: a short message is the beginning of a long one.
+        let long = try seal(algorithm, [UInt8](repeating: 5, count: 4096), nonce: 9)
+        for count in [16, 100, 255, 383] {
+            let short = try seal(algorithm, [UInt8](repeating: 5, count: count), nonce: 9)
+            #expect(short.prefix(count) == long.prefix(count))
+        }
+    }
+
+    @Test(
+        "any changed bit, nonce or additional data is refused, and the bytes are wiped",
+        arguments: AEADAlgorithm.allCases, [20, 600])
+    func tampering(_ algorithm: AEADAlgorithm, _ count: Int) throws {
+        let sealed = try seal(algorithm, [UInt8](repeating: 1, count: count), nonce: 3)
+        for index in [0, count / 2, count, sealed.count - 1] {
+            var changed = sealed
+            changed[index] ^= 0x10
+            #expect(throws: CryptoError.authenticationFailed) {
+                try open(algorithm, changed, nonce: 3)
+            }
+        }
+        #expect(throws: CryptoError.authenticationFailed) {
+            try open(algorithm, sealed, nonce: 4)
+        }
+        #expect(throws: CryptoError.authenticationFailed) {
+            try open(algorithm, sealed, nonce: 3, data: [])
+        }
+        var changed = sealed
+        changed[0] ^= 1
+        var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
+        #expect(throws: CryptoError.authenticationFailed) {
+            var span = changed.mutableSpan
+            try aead.open(&span, count: span.count, nonce: 3, additionalData: Self.data.span)
+        }
+        #expect(changed.prefix(count).allSatisfy { $0 == 0 })
+    }
+
+    @Test("fewer bytes than a tag are refused", arguments: AEADAlgorithm.allCases)
+    func short(_ algorithm: AEADAlgorithm) {
+        for count in 0..<16 {
+            #expect(throws: CryptoError.authenticationFailed) {
+                try open(algorithm, [UInt8](repeating: 0, count: count), nonce: 0)
+            }
+        }
+    }
+
+    @Test(
+        "a message inside a larger buffer leaves the rest alone",
+        arguments: AEADAlgorithm.allCases, [10, 1000])
+    func offset(_ algorithm: AEADAlgorithm, _ count: Int) throws {
+        var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
+        var buffer = [UInt8](repeating: 0xEE, count: count + 16 + 8)
+        var span = buffer.mutableSpan
+        try aead.seal(&span, at: 5, count: count, nonce: 1)
+        #expect(buffer.prefix(5).allSatisfy { $0 == 0xEE })
+        #expect(buffer.suffix(3).allSatisfy { $0 == 0xEE })
+        var again = buffer.mutableSpan
+        try aead.open(&again, at: 5, count: count + 16, nonce: 1)
+        #expect(buffer[5..<5 + count].allSatisfy { $0 == 0xEE })
+    }
+
+    @Test(
+        "one context seals, opens and changes its key in any order",
+        arguments: AEADAlgorithm.allCases)
+    func mixed(_ algorithm: AEADAlgorithm) throws {
+        var one = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
+        for round in 0..<4 {
+            for count in [40, 2000] {
+                var buffer = [UInt8](repeating: UInt8(round), count: count + 16)
+                var span = buffer.mutableSpan
+                try one.seal(&span, count: count, nonce: UInt64(round))
+                try one.open(&span, count: count + 16, nonce: UInt64(round))
+                #expect(buffer.prefix(count).allSatisfy { $0 == UInt8(round) })
+            }
+            let next = SecretBytes(copying: [UInt8](repeating: UInt8(round), count: 32).span)
+            one.replaceKey(next)
+            for count in [40, 2000] {
+                var fresh = AEAD(algorithm, key: next)
+                #expect(
+                    try one.sealed([UInt8](repeating: 7, count: count))
+                        == fresh.sealed([UInt8](repeating: 7, count: count)))
+            }
+        }
+    }
+
+    private func seal(
+        _ algorithm: AEADAlgorithm, _ plaintext: [UInt8], nonce: UInt64
+    ) throws -> [UInt8] {
+        var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
+        var buffer = plaintext + [UInt8](repeating: 0, count: 16)
+        var span = buffer.mutableSpan
+        try aead.seal(
+            &span, count: plaintext.count, nonce: nonce, additionalData: Self.data.span)
+        return buffer
+    }
+
+    @discardableResult private func open(
+        _ algorithm: AEADAlgorithm, _ sealed: [UInt8], nonce: UInt64, data: [UInt8] = data
+    ) throws -> [UInt8] {
+        var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
+        var buffer = sealed
+        var span = buffer.mutableSpan
+        try aead.open(&span, count: sealed.count, nonce: nonce, additionalData: data.span)
+        return Array(buffer.dropLast(16))
+    }
+
+    static let rfc8439 = hex(
+        """
+        64a0861575861af460f062c79be643bd5e805cfd345cf389f108670ac76c8cb2
+        4c6cfc18755d43eea09ee94e382d26b0bdb7b73c321b0100d4f03b7f355894cf
+        332f830e710b97ce98c8a84abd0b948114ad176e008d33bd60f982b1ff37c855
+        9797a06ef4f0ef61c186324e2b3506383606907b6a7c02b0f9f6157b53c867e4
+        b9166c767b804d46a59b5216cde7a4e99040c5a40433225ee282a1b0a06c523e
+        af4534d7f83fa1155b0047718cbc546a0d072b04b3564eea1b422273f548271a
+        0bb2316053fa76991955ebd63159434ecebb4e466dae5a1073a6727627097a10
+        49e617d91d361094fa68f0ff77987130305beaba2eda04df997b714d6c6f2c29
+        a6ad5cb4022b02709beead9d67890cbb22392336fea1851f38
+        """)
+}
+
+extension AEAD {
+    fileprivate mutating func sealed(_ plaintext: [UInt8]) throws -> [UInt8] {
+        var buffer = plaintext + [UInt8](repeating: 0, count: 16)
+        var span = buffer.mutableSpan
+        try seal(&span, count: plaintext.count, nonce: 77)
+        return buffer
+    }
+}

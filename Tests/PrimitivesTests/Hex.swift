@@ -1,0 +1,16 @@
+/// The bytes of a text of hexadecimal digits; spaces and line ends do not count.
+func hex(_ text: String) -> [UInt8] {
+    var bytes: [UInt8] = []
+    var high: UInt8?
+    for character in text {
+        guard let digit = character.hexDigitValue else { continue }
+        if let first = high {
+            bytes.append(first << 4 | UInt8(digit))
+            high = nil
+        } else {
+            high = UInt8(digit)
+        }
+    }
+    precondition(high == nil, "an odd number of digits")
+    return bytes
+}

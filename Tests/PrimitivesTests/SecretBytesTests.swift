@@ -1,0 +1,84 @@
+import Primitives
+import Testing
+
+@Suite struct SecretBytesTests {
+    @Test("a new secret is all zeros, also in a slot that another secret has left")
+    func zeroed() {
+        for count in [0, 1, 31, 32, 33, 64, 100, 4096, 4097, 70_000] {
+            do {
+                var secret = SecretBytes(randomCount: count)
+                var span = secret.mutableSpan
+                for index in span.indices { span[index] = 0xA5 }
+            }
+            let secret = SecretBytes(count: count)
+            expectEqual(secret, [UInt8](repeating: 0, count: count))
+        }
+    }
+
+    @Test("a copy equals its original and nothing else")
+    func equality() {
+        let bytes: [UInt8] = [1, 2, 3]
+        let secret = SecretBytes(copying: bytes.span)
+        expectEqual(secret, bytes)
+        expectNotEqual(secret, [1, 2, 4])
+        expectNotEqual(secret, [1, 2])
+        let spansAreEqual = constantTimeEqual(secret.span, bytes.span)
+        let emptiesAreEqual = constantTimeEqual(Span(), Span())
+        #expect(spansAreEqual)
+        #expect(emptiesAreEqual)
+    }
+
+    @Test("a secret prints as nothing but <redacted>")
+    func redacted() {
+        let description = SecretBytes(copying: [65, 66].span).description
+        #expect(description == "<redacted>")
+    }
+
+    @Test("a wiped secret is all zeros")
+    func wipe() {
+        var secret = SecretBytes(randomCount: 48)
+        secret.wipe()
+        expectEqual(secret, [UInt8](repeating: 0, count: 48))
+    }
+
+    @Test("twenty thousand secrets at once keep their bytes apart, and their maps few")
+    func many() {
+        var holders: [Holder] = []
+        for index in 0..<20_000 { holders.append(Holder(UInt8(truncatingIfNeeded: index))) }
+        let areApart = holders.enumerated().allSatisfy { index, holder in
+            equal(
+                holder.secret,
+                [UInt8](repeating: UInt8(truncatingIfNeeded: index), count: 32))
+        }
+        #expect(areApart)
+        // Slabs of 2,048 slots, at most four maps each; the process has some hundred of its own.
+        #expect(memoryMaps() < 2_000)
+    }
+}
+
+private func expectEqual(
+    _ secret: borrowing SecretBytes, _ bytes: [UInt8],
+    sourceLocation: SourceLocation = #_sourceLocation
+) {
+    let isEqual = equal(secret, bytes)
+    #expect(isEqual, sourceLocation: sourceLocation)
+}
+
+private func expectNotEqual(
+    _ secret: borrowing SecretBytes, _ bytes: [UInt8],
+    sourceLocation: SourceLocation = #_sourceLocation
+) {
+    let isEqual = equal(secret, bytes)
+    #expect(!isEqual, sourceLocation: sourceLocation)
+}
+
+private func equal(_ secret: borrowing SecretBytes, _ bytes: [UInt8]) -> Bool {
+    secret.isEqual(to: SecretBytes(copying: bytes.span))
+}
+
+private final class Holder {
+    let secret: SecretBytes
+    init(_ byte: UInt8) {
+        secret = SecretBytes(copying: [UInt8](repeating: byte, count: 32).span)
+    }
+}
