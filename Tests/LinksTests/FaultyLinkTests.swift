@@ -1,3 +1,4 @@
+import Locking
 import BLESecTesting
 import Links
 import Testing

@@ -1,0 +1,65 @@
+/// The acceptor's answer to a hello.
+///
+/// Layout (`docs/wire-format.md`, "Answer"): `"BLS1"` · u16 length (≤ 1,024) · u8 status ·
+/// u8 index · extensions.
+public struct Answer: Sendable, Equatable {
+    /// What the acceptor decided.
+    public enum Status: UInt8, Sendable, Hashable {
+        /// Offer 0; the acceptor's handshake message follows.
+        case accept = 0
+        /// The early message could not be read; a fallback on the same ephemeral follows.
+        case fallback = 1
+        /// Another offer; the dialer begins it with a fresh ephemeral.
+        case `switch` = 2
+        /// Nothing in the hello is acceptable.
+        case refused = 3
+        /// Too many handshakes are under way.
+        case busy = 4
+    }
+
+    /// What the acceptor decided.
+    public let status: Status
+    /// Which offer, counted from 0; 0 for `accept`, `refused` and `busy`.
+    public let index: Int
+    /// Extensions in the order in which they travel.
+    public let extensions: [HelloExtension]
+    /// The whole answer as it travels.
+    public let encoded: [UInt8]
+
+    /// Makes an answer; an index that the status does not allow is the caller's mistake.
+    public init(_ status: Status, index: Int = 0) {
+        precondition(Self.allows(status, index: index, offerCount: Hello.maximumOfferCount))
+        self.status = status
+        self.index = index
+        extensions = []
+        encoded = Hello.magic + [0, 2, status.rawValue, UInt8(index)]
+    }
+
+    /// Reads the answer to a hello of `offerCount` offers at the start of `bytes`, or returns `nil`
+    /// while it is incomplete.
+    public init?(prefixOf bytes: Span<UInt8>, offerCount: Int) throws(ChannelError) {
+        guard let body = try NegotiationFrame.body(of: bytes, named: "answer") else { return nil }
+        var reader = ByteReader(bytes, in: body)
+        guard let code = reader.byte(), let index = reader.byte() else {
+            throw NegotiationFrame.malformed("answer", "it is too short")
+        }
+        guard let status = Status(rawValue: code) else {
+            throw NegotiationFrame.malformed("answer", "its status \(code) is unknown")
+        }
+        guard Self.allows(status, index: Int(index), offerCount: offerCount) else {
+            throw NegotiationFrame.malformed("answer", "its index \(index) does not fit its status")
+        }
+        self.status = status
+        self.index = Int(index)
+        extensions = try HelloExtension.decode(&reader, in: "answer")
+        encoded = bytes.array(in: 0..<body.upperBound)
+    }
+
+    private static func allows(_ status: Status, index: Int, offerCount: Int) -> Bool {
+        switch status {
+        case .accept, .refused, .busy: index == 0
+        case .fallback: (0..<offerCount).contains(index)
+        case .switch: (1..<max(offerCount, 1)).contains(index)
+        }
+    }
+}

@@ -1,0 +1,50 @@
+/// Base64 of RFC 4648 §4, strict: no white space, no stray bits, padding exactly as asked for.
+package enum Base64 {
+    private static let alphabet = Array(
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
+
+    /// Writes `bytes`, with `=` at the end when `padded`.
+    package static func encode(_ bytes: [UInt8], padded: Bool) -> String {
+        var text: [UInt8] = []
+        var index = 0
+        while index < bytes.count {
+            let group = bytes[index..<min(index + 3, bytes.count)]
+            var bits: UInt32 = 0
+            for offset in 0..<3 {
+                bits = bits << 8 | UInt32(offset < group.count ? bytes[index + offset] : 0)
+            }
+            for position in 0...group.count {
+                text.append(alphabet[Int(bits >> (18 - 6 * UInt32(position)) & 0x3F)])
+            }
+            if padded {
+                text.append(contentsOf: repeatElement(UInt8(ascii: "="), count: 3 - group.count))
+            }
+            index += 3
+        }
+        return String(decoding: text, as: UTF8.self)
+    }
+
+    /// Reads `text`, or returns `nil` when it is not the one encoding of some bytes.
+    package static func decode(_ text: some StringProtocol, padded: Bool) -> [UInt8]? {
+        var digits = Array(text.utf8)
+        if padded {
+            guard digits.count % 4 == 0 else { return nil }
+            for _ in 0..<2 where digits.last == UInt8(ascii: "=") { digits.removeLast() }
+        }
+        guard digits.count % 4 != 1 else { return nil }
+        var bytes: [UInt8] = []
+        var bits: UInt32 = 0
+        var count = 0
+        for digit in digits {
+            guard let value = alphabet.firstIndex(of: digit) else { return nil }
+            bits = bits << 6 | UInt32(value)
+            count += 6
+            if count >= 8 {
+                count -= 8
+                bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
+                bits &= (1 << UInt32(count)) - 1
+            }
+        }
+        return bits == 0 ? bytes : nil
+    }
+}

@@ -1,0 +1,44 @@
+/// Bounds on what a peer can make this side hold, send or wait for.
+public struct ChannelLimits: Sendable {
+    /// The longest message in either direction, in bytes; 16 MiB by default.
+    public var maximumMessageLength = 16 << 20
+    /// How many bytes of whole messages wait for the application before reading stops; 256 KiB.
+    public var readAhead = 256 << 10
+    /// How many bytes of messages wait to be sent before `send` suspends; 64 KiB.
+    public var sendAhead = 64 << 10
+    /// What a peer may send before it is authenticated, in bytes; 32 KiB (blesec/1, "Limits").
+    public var unauthenticatedBytes = 32 << 10
+    /// Records in one direction before its key is changed; 2^20.
+    public var rekeyAfterRecords: UInt64 = 1 << 20
+    /// Plaintext bytes in one direction before its key is changed; 1 GiB.
+    public var rekeyAfterBytes: UInt64 = 1 << 30
+
+    /// The defaults above.
+    public init() {}
+}
+
+/// How long each phase of a channel may take.
+public struct ChannelDeadlines: Sendable {
+    /// Opening the link; 10 seconds.
+    public var connect: Duration = .seconds(10)
+    /// From the link to a complete hello or answer; 5 seconds (blesec/1, "Limits").
+    public var negotiate: Duration = .seconds(5)
+    /// From the hello to the end of the handshake; 10 seconds.
+    public var handshake: Duration = .seconds(10)
+    /// For a trust policy that asks someone; 60 seconds.
+    public var judge: Duration = .seconds(60)
+    /// From the end of one's own handshake to the peer's verified `ready`; 10 seconds.
+    public var ready: Duration = .seconds(10)
+    /// Silence with nothing making progress before a peer counts as dead; 60 seconds. A ping is
+    /// sent after half of it.
+    public var idle: Duration = .seconds(60)
+    /// From a record's first byte to its last; 30 seconds.
+    public var record: Duration = .seconds(30)
+    /// From `close()` to both ends acknowledged; 10 seconds.
+    public var close: Duration = .seconds(10)
+    /// A session's age before it has to be made anew; 24 hours.
+    public var session: Duration = .seconds(24 * 60 * 60)
+
+    /// The defaults above.
+    public init() {}
+}

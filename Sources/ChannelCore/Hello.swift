@@ -1,0 +1,82 @@
+/// The dialer's first bytes in negotiated mode: what it offers, best first.
+///
+/// Layout (`docs/wire-format.md`, "Hello"): `"BLS1"` · u16 length (≤ 1,024) · u8 count (1…16) ·
+/// count × (u8 length · ASCII name) · extensions. Every encoding is canonical, so that parsing and
+/// encoding again gives the same bytes; the bytes themselves are bound into the handshake.
+public struct Hello: Sendable, Equatable {
+    /// The four bytes that begin a hello and an answer.
+    public static let magic: [UInt8] = [0x42, 0x4C, 0x53, 0x31]
+    /// The most that may follow the length field, in bytes.
+    public static let maximumBodyLength = 1_024
+    /// The most protocol names in one hello.
+    public static let maximumOfferCount = 16
+
+    /// Protocol names, best first; 1 to 16, each 1 to 255 bytes of printable ASCII, none twice.
+    public let offers: [String]
+    /// Extensions in the order in which they travel.
+    public let extensions: [HelloExtension]
+    /// The whole hello as it travels.
+    public let encoded: [UInt8]
+
+    /// Makes a hello, or says which bound the offers break.
+    public init(offers: [String], extensions: [HelloExtension] = []) throws(ChannelError) {
+        guard (1...Self.maximumOfferCount).contains(offers.count) else {
+            throw ChannelError(
+                .configuration,
+                "a hello offers 1 to \(Self.maximumOfferCount) protocols, not \(offers.count)")
+        }
+        var body: [UInt8] = [UInt8(offers.count)]
+        for (index, name) in offers.enumerated() {
+            guard (1...255).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
+                throw ChannelError(
+                    .configuration, "a protocol name is 1 to 255 printable ASCII characters")
+            }
+            guard !offers[..<index].contains(name) else {
+                throw ChannelError(.configuration, "\(name) is offered twice")
+            }
+            body.append(UInt8(name.utf8.count))
+            body.append(contentsOf: name.utf8)
+        }
+        HelloExtension.encode(extensions, into: &body)
+        guard body.count <= Self.maximumBodyLength else {
+            throw ChannelError(
+                .configuration,
+                "the offers take \(body.count) bytes, and \(Self.maximumBodyLength) fit in a hello")
+        }
+        self.offers = offers
+        self.extensions = extensions
+        encoded = Self.magic + [UInt8(body.count >> 8), UInt8(body.count & 0xFF)] + body
+    }
+
+    /// Reads a hello at the start of `bytes`, or returns `nil` while it is incomplete.
+    ///
+    /// A first byte that cannot belong to a hello is refused at once, so that a peer in another
+    /// mode does not hold a half-open handshake until its deadline.
+    public init?(prefixOf bytes: Span<UInt8>) throws(ChannelError) {
+        guard let body = try NegotiationFrame.body(of: bytes, named: "hello") else { return nil }
+        var reader = ByteReader(bytes, in: body)
+        guard let count = reader.byte(), (1...Self.maximumOfferCount).contains(Int(count)) else {
+            throw NegotiationFrame.malformed("hello", "its count of protocols is not 1 to 16")
+        }
+        var offers: [String] = []
+        for _ in 0..<count {
+            guard let length = reader.byte(), length > 0, let name = reader.bytes(Int(length))
+            else {
+                throw NegotiationFrame.malformed("hello", "a protocol name runs past its end")
+            }
+            guard name.allSatisfy(Self.isNameByte) else {
+                throw NegotiationFrame.malformed("hello", "a protocol name is not printable ASCII")
+            }
+            let text = String(decoding: name, as: UTF8.self)
+            guard !offers.contains(text) else {
+                throw NegotiationFrame.malformed("hello", "a protocol is offered twice")
+            }
+            offers.append(text)
+        }
+        extensions = try HelloExtension.decode(&reader, in: "hello")
+        self.offers = offers
+        encoded = bytes.array(in: 0..<body.upperBound)
+    }
+
+    static func isNameByte(_ byte: UInt8) -> Bool { (0x21...0x7E).contains(byte) }
+}

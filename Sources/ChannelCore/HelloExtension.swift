@@ -1,0 +1,42 @@
+/// A typed value behind a hello or an answer: u8 type · u8 length · value.
+///
+/// Unknown types are ignored, and bound into the handshake like every other byte.
+public struct HelloExtension: Sendable, Hashable {
+    /// What the value means. None is assigned yet.
+    public let type: UInt8
+    /// At most 255 bytes.
+    public let value: [UInt8]
+
+    /// Makes an extension; `value` is at most 255 bytes.
+    public init(type: UInt8, value: [UInt8]) {
+        precondition(value.count <= 255, "an extension's value is at most 255 bytes")
+        self.type = type
+        self.value = value
+    }
+
+    static func encode(_ extensions: [HelloExtension], into body: inout [UInt8]) {
+        for item in extensions {
+            body.append(item.type)
+            body.append(UInt8(item.value.count))
+            body.append(contentsOf: item.value)
+        }
+    }
+
+    /// Reads what is left of `reader`. A type that comes twice is not canonical.
+    static func decode(
+        _ reader: inout ByteReader, in frame: String
+    ) throws(ChannelError) -> [HelloExtension] {
+        var extensions: [HelloExtension] = []
+        while let type = reader.byte() {
+            guard let length = reader.byte(), let value = reader.bytes(Int(length)).map(Array.init)
+            else {
+                throw NegotiationFrame.malformed(frame, "an extension runs past its end")
+            }
+            guard !extensions.contains(where: { $0.type == type }) else {
+                throw NegotiationFrame.malformed(frame, "an extension comes twice")
+            }
+            extensions.append(HelloExtension(type: type, value: value))
+        }
+        return extensions
+    }
+}

@@ -1,0 +1,78 @@
+/// Who may be at the other end of a channel.
+///
+/// A policy is asked once a handshake, when the peer's key is known and before one's own key is
+/// sent where the pattern allows that; what it remembers is written only after the peer's `ready`.
+public struct TrustPolicy: Sendable {
+    /// A policy's word on one peer.
+    public enum Verdict: Sendable {
+        /// The peer is who it should be.
+        case admit
+        /// The peer is not; the text stays on this side.
+        case refuse(String)
+    }
+
+    /// Decides about an identity; a throw counts as a refusal.
+    public typealias Judge = @Sendable (PeerIdentity) async throws -> Verdict
+
+    package enum Rule: Sendable {
+        case pinned([PeerKey])
+        case firstUse(any TrustStore, name: String)
+        case enrolled(any TrustStore, window: PairingWindow?)
+        case anyone
+        case asking(Judge)
+    }
+
+    package let rule: Rule
+    /// Keys that are refused whatever the rule says.
+    public var denied: DenyList?
+
+    /// Only holders of one of `keys`.
+    public static func pinned(_ keys: [PeerKey]) -> TrustPolicy { TrustPolicy(rule: .pinned(keys)) }
+
+    /// For a dialer: the key first seen under `name` is the only one accepted under it afterwards.
+    ///
+    /// `name` is what the application calls the peer, never something the peer says of itself.
+    public static func firstUse(_ store: any TrustStore, name: String) -> TrustPolicy {
+        TrustPolicy(rule: .firstUse(store, name: name))
+    }
+
+    /// For a listener: keys in the store, and strangers only while `window` is open.
+    public static func enrolled(
+        _ store: any TrustStore, window: PairingWindow? = nil
+    ) -> TrustPolicy {
+        TrustPolicy(rule: .enrolled(store, window: window))
+    }
+
+    /// Whoever comes. The channel is encrypted, and the other end may be an attacker.
+    public static let anyone = TrustPolicy(rule: .anyone)
+
+    /// Whatever `judge` says, which may take its time: a person may have to look at a fingerprint.
+    public static func asking(_ judge: @escaping Judge) -> TrustPolicy {
+        TrustPolicy(rule: .asking(judge))
+    }
+
+    /// The same policy with a deny list, which beats it.
+    public func denying(_ list: DenyList) -> TrustPolicy {
+        var policy = self
+        policy.denied = list
+        return policy
+    }
+
+    private init(rule: Rule) { self.rule = rule }
+
+    /// Whether the policy is about keys, so that only patterns that prove the peer's key will do.
+    package var requiresPeerKey: Bool {
+        switch rule {
+        case .pinned, .firstUse, .enrolled: true
+        case .anyone, .asking: false
+        }
+    }
+
+    /// Raw keys that are known before the handshake, for patterns such as IK.
+    package var knownKeys: [[UInt8]] {
+        switch rule {
+        case .pinned(let keys): keys.compactMap(\.publicKey)
+        case .firstUse, .enrolled, .anyone, .asking: []
+        }
+    }
+}
