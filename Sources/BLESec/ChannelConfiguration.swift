@@ -1,0 +1,46 @@
+public import ChannelCore
+public import Noise
+
+/// Everything that decides how a channel is made: who one is, whom one trusts, what one speaks.
+public struct ChannelConfiguration: Sendable {
+    /// Which of blesec/1's two modes a link speaks; they are never mixed.
+    public enum Mode: Sendable, Hashable {
+        /// Hello, answer, handshake, records with acknowledgements and a proper end.
+        case negotiated
+        /// Length-prefixed Noise messages and nothing else, for talking to anyone's implementation.
+        /// That a Noise stream was cut short cannot be told in this mode.
+        case direct
+    }
+
+    /// The default protocol: what a phone can do with its platform's own primitives.
+    public static let defaultProtocol = "Noise_XX_25519_ChaChaPoly_SHA256"
+
+    /// One's own identity; may be `nil` where no offered protocol needs one.
+    public var identity: IdentityKey?
+    /// Who may be at the other end.
+    public var trust: TrustPolicy
+    /// Protocol names, best first; in direct mode exactly one.
+    public var protocols = [defaultProtocol]
+    /// Negotiated or direct.
+    public var mode = Mode.negotiated
+    /// Bytes that both sides must hold alike; at most 255, not a secret. Negotiated mode only.
+    public var context: [UInt8] = []
+    /// The Noise prologue in direct mode; it may not begin with `blesec/1`.
+    public var prologue: [UInt8] = []
+    /// Keys that patterns with `psk` use, 32 bytes each.
+    public var presharedKeys: [PreSharedKey] = []
+    /// Allows patterns that send this side's static key in clear, or show it to whoever asks.
+    public var allowsExposedIdentity = false
+    /// Where this side's dials are remembered, so that it does not answer itself.
+    package var pendingDials = PendingDials.shared
+    /// Bounds on memory and work.
+    public var limits = ChannelLimits()
+    /// Bounds on time.
+    public var deadlines = ChannelDeadlines()
+
+    /// The default protocol with an identity and a trust policy.
+    public init(identity: IdentityKey?, trust: TrustPolicy) {
+        self.identity = identity
+        self.trust = trust
+    }
+}

@@ -1,0 +1,25 @@
+internal import ChannelCore
+internal import Links
+
+extension ChannelError {
+    /// A link's error in the channel's terms.
+    init(link error: LinkError) {
+        let code: Code
+        switch error.code {
+        case .refused, .unreachable, .notFound: code = .noSuchPeer
+        case .timedOut: code = .timedOut
+        case .reset: code = .truncated
+        case .tooLarge, .unavailable: code = .limitExceeded
+        case .addressInUse: code = .addressInUse
+        case .permission: code = .permission
+        case .invalidPSM, .invalidAddress: code = .configuration
+        case .noSuchAdapter: code = .noSuchAdapter
+        case .closed: code = .closed
+        case .cancelled: code = .cancelled
+        default: code = .link
+        }
+        self.init(
+            code, error.reason,
+            underlying: error.systemError == 0 ? nil : .errno(error.systemError))
+    }
+}

@@ -1,0 +1,72 @@
+internal import ChannelCore
+
+/// The times from which a channel's deadlines are counted, in nanoseconds of a monotonic clock.
+struct ChannelClocks {
+    let deadlines: ChannelDeadlines
+    /// When the link was handed over.
+    let start: UInt64
+    /// When hello and answer were done, the policy was asked, and this side's handshake was over.
+    var negotiated: UInt64?
+    var judging: UInt64?
+    var handshakeDone: UInt64?
+    /// When both sides became ready.
+    var ready: UInt64?
+    /// When a closing phase with a deadline began.
+    var closing: UInt64?
+    /// When bytes last came in, and when the link last took bytes after it had been full.
+    var lastArrival: UInt64
+    var lastProgress: UInt64
+    /// When the first byte of a record came whose last byte is missing.
+    var recordBegan: UInt64?
+    /// The link refused bytes since.
+    var isBlocked = false
+
+    init(now: UInt64, deadlines: ChannelDeadlines) {
+        self.deadlines = deadlines
+        start = now
+        lastArrival = now
+        lastProgress = now
+    }
+
+    /// Something came in or went out for certain.
+    var lastSign: UInt64 { max(lastArrival, lastProgress) }
+
+    mutating func didArrive(now: UInt64) { lastArrival = now }
+
+    mutating func didSend(now: UInt64) {
+        if isBlocked { lastProgress = now }
+        isBlocked = false
+    }
+}
+
+extension UInt64 {
+    /// The time that lies `duration` later, at most the largest there is.
+    func after(_ duration: Duration) -> UInt64 {
+        let (sum, overflow) = addingReportingOverflow(duration.wholeNanoseconds)
+        return overflow ? .max : sum
+    }
+}
+
+/// Records and bytes under one key of one direction.
+struct DirectionCount {
+    var records: UInt64 = 0
+    var bytes: UInt64 = 0
+
+    mutating func add(_ count: Int) {
+        records += 1
+        bytes += UInt64(count)
+    }
+
+    mutating func reset() { self = DirectionCount() }
+}
+
+/// Control records that wait to be sealed, at most one of each kind.
+struct PendingControl {
+    /// 32 bytes of `ready`.
+    var ready = false
+    var reject: RejectCode?
+    var pong: [UInt8]?
+    var ping = false
+    /// The ping that has no pong yet.
+    var outstandingPing: UInt64?
+}

@@ -1,0 +1,194 @@
+internal import ChannelCore
+
+// Time, and the ways a channel ends.
+extension ChannelMachine {
+    /// When ``timeout(now:)`` is to be called next; `UInt64.max` when never.
+    func deadline(now: UInt64) -> UInt64 {
+        guard outcome == nil else { return .max }
+        var next = phaseDeadline.time
+        if clocks.ready != nil, stage == .records {
+            next = min(next, start.after(clocks.deadlines.session))
+            if configuration.mode == .direct, ledger.endSent {
+                next = min(next, max(quietTime, now + 1))
+            }
+            if let unconfirmed = ledger.oldestUnconfirmed {
+                next = min(next, unconfirmed.after(Record.ackDelay))
+            }
+            if wantsBytes {
+                if configuration.mode == .negotiated { next = min(next, deadDeadline) }
+                if mayPing { next = min(next, pingTime) }
+                if let began = clocks.recordBegan {
+                    next = min(next, began.after(clocks.deadlines.record))
+                }
+            }
+        }
+        return next
+    }
+
+    /// Does what is due: an acknowledgement, a ping, or the end of a phase that took too long.
+    mutating func timeout(now: UInt64) {
+        guard outcome == nil else { return }
+        let phase = phaseDeadline
+        if now >= phase.time { return phaseOver(phase) }
+        guard clocks.ready != nil, stage == .records else { return }
+        if now >= start.after(clocks.deadlines.session) { end(.expired) }
+        guard wantsBytes else { return }
+        if configuration.mode == .negotiated, now >= deadDeadline {
+            return fail(
+                .late("the peer has been silent and took nothing for", clocks.deadlines.idle))
+        }
+        if let began = clocks.recordBegan, now >= began.after(clocks.deadlines.record) {
+            return fail(
+                .late("a record was begun and not finished within", clocks.deadlines.record))
+        }
+        if mayPing, now >= pingTime { control.ping = true }
+    }
+
+    /// The application goes on reading: silence counts from now.
+    mutating func resumedReading(now: UInt64) {
+        clocks.didArrive(now: now)
+        if clocks.recordBegan != nil { clocks.recordBegan = now }
+        process(arrived: 0, now: now)
+    }
+
+    /// The application wants the channel to end; it has the close deadline from now on.
+    mutating func close(now: UInt64) {
+        end()
+        if clocks.closing == nil { clocks.closing = now }
+    }
+
+    /// Starts the last deadline once both ends are said and acknowledged: an acceptor waits for the
+    /// dialer's close, though not for ever.
+    mutating func noteCompletion(now: UInt64) {
+        guard ledger.isSendingComplete, ledger.isReceivingComplete, clocks.closing == nil else {
+            return
+        }
+        clocks.closing = now
+    }
+
+    /// Takes note that the link has ended; `error` is what ended it, if not the peer's close.
+    mutating func linkEnded(_ error: ChannelError?, now: UInt64) {
+        guard outcome == nil else { return }
+        if let refusal { return finish(.failed(refusal)) }
+        guard stage == .records, isReady else {
+            return fail(
+                error ?? ChannelError(.truncated, "the peer closed the link during the handshake"))
+        }
+        if configuration.mode == .direct { return directLinkEnded(error) }
+        if ledger.isSendingComplete, ledger.isReceivingComplete { return finish(.complete) }
+        if ledger.endReceived {
+            return fail(
+                ChannelError(
+                    .unacknowledged,
+                    "the link ended before the peer acknowledged everything; what it has not "
+                        + "acknowledged is unknown", underlying: error?.underlying))
+        }
+        fail(
+            ChannelError(
+                .truncated, "the link ended before the peer said that it was done",
+                underlying: error?.underlying))
+    }
+
+    private mutating func directLinkEnded(_ error: ChannelError?) {
+        if let error { return fail(error) }
+        guard outbox.isEmpty, outbound.isEmpty else {
+            return fail(
+                ChannelError(.truncated, "the peer closed the link before everything was sent"))
+        }
+        guard inbound.isEmpty else {
+            return fail(ChannelError(.truncated, "the link ended inside a message"))
+        }
+        finish(.complete)
+    }
+
+    /// What the driver is to do with the link, now that nothing is left to send.
+    enum Farewell: Sendable {
+        /// Nothing yet.
+        case stay
+        /// Half-close it where it can be; the peer closes.
+        case halfClose
+        /// Close it as soon as its own queue is empty.
+        case closeWhenDrained
+    }
+
+    /// How far the link may be closed. The dialer closes, since it is the one whose last word is an
+    /// acknowledgement that the acceptor needs.
+    func farewell(canHalfClose: Bool, now: UInt64) -> Farewell {
+        guard outcome == nil, outbound.isEmpty else { return .stay }
+        if stage == .records, isReady, configuration.mode == .direct {
+            guard ledger.endSent else { return .stay }
+            if canHalfClose { return .halfClose }
+            let isQuiet = peerWentQuiet || now >= quietTime
+            return role == .dialer && isQuiet ? .closeWhenDrained : .stay
+        }
+        let isDone = ledger.isSendingComplete && ledger.isReceivingComplete
+        return isDone && role == .dialer ? .closeWhenDrained : .stay
+    }
+
+    /// The driver has closed the link as ``Farewell/closeWhenDrained`` said.
+    mutating func saidFarewell() { finish(.complete) }
+
+    private struct PhaseDeadline {
+        var time: UInt64
+        var error: ChannelError
+        var completes = false
+    }
+
+    private var phaseDeadline: PhaseDeadline {
+        let deadlines = clocks.deadlines
+        switch stage {
+        case .hello, .early, .answer:
+            return PhaseDeadline(
+                time: start.after(deadlines.negotiate),
+                error: .late(
+                    "the peer did not finish its hello or answer within", deadlines.negotiate))
+        case .handshake:
+            return PhaseDeadline(
+                time: (clocks.negotiated ?? start).after(deadlines.handshake),
+                error: .late("the handshake did not end within", deadlines.handshake))
+        case .judging:
+            return PhaseDeadline(
+                time: (clocks.judging ?? start).after(deadlines.judge),
+                error: .late("the trust policy did not decide within", deadlines.judge))
+        case .refusing:
+            return PhaseDeadline(
+                time: (clocks.closing ?? start).after(.seconds(2)),
+                error: refusal ?? .late("the peer did not go within", .seconds(2)))
+        case .records where !isReady:
+            return PhaseDeadline(
+                time: (clocks.handshakeDone ?? start).after(deadlines.ready),
+                error: .late("the peer's ready did not come within", deadlines.ready))
+        case .records:
+            if let closing = clocks.closing {
+                return PhaseDeadline(
+                    time: closing.after(deadlines.close), error: closeError,
+                    completes: ledger.isSendingComplete && ledger.isReceivingComplete)
+            }
+            return PhaseDeadline(time: .max, error: .engineIsDead)
+        }
+    }
+
+    private var closeError: ChannelError {
+        ledger.endReceived
+            ? .late("the peer did not acknowledge everything within", clocks.deadlines.close)
+            : .late("the peer did not end its side within", clocks.deadlines.close)
+    }
+
+    private mutating func phaseOver(_ phase: PhaseDeadline) {
+        if phase.completes { finish(.complete) } else { fail(phase.error) }
+    }
+
+    /// When a direct link without a half-close has been quiet for long enough to be closed.
+    private var quietTime: UInt64 { clocks.lastSign.after(.seconds(1)) }
+    private var deadDeadline: UInt64 { clocks.lastSign.after(clocks.deadlines.idle) }
+    private var pingTime: UInt64 { clocks.lastArrival.after(clocks.deadlines.idle / 2) }
+    private var mayPing: Bool {
+        configuration.mode == .negotiated && !control.ping && control.outstandingPing == nil
+    }
+}
+
+extension ChannelError {
+    static func late(_ what: String, _ limit: Duration) -> ChannelError {
+        ChannelError(.timedOut, "\(what) \(limit.components.seconds) s")
+    }
+}

@@ -1,0 +1,157 @@
+internal import ChannelCore
+
+// Hello and answer, and the first handshake messages that travel with them
+// (`docs/wire-format.md`, "Negotiation").
+extension ChannelMachine {
+    /// Begins the only engine of direct mode.
+    mutating func beginDirect() throws(ChannelError) {
+        protocolName = configuration.protocols[0]
+        engine = try configuration.makeEngine(
+            protocolName, role: role, prologue: configuration.prologue)
+        stage = .handshake
+        clocks.negotiated = start
+        if role == .dialer, let message = try engine.nextHandshake() {
+            dialToken = configuration.pendingDials.insert(message, by: configuration.identity)
+            appendHandshake(message)
+        }
+    }
+
+    /// Sends the hello, and with it the first message of the first offer.
+    mutating func beginHello() throws(ChannelError) {
+        let hello = try Hello(offers: configuration.protocols)
+        offers = hello.offers
+        transcript.hello = hello.encoded
+        protocolName = offers[0]
+        engine = try configuration.makeEngine(
+            protocolName, role: .dialer, prologue: transcript.prologue(for: .accept))
+        guard let early = try engine.nextHandshake() else { throw .engineIsDead }
+        transcript.early = early
+        dialToken = configuration.pendingDials.insert(early, by: configuration.identity)
+        outbound.append(hello.encoded)
+        outbound.append(Self.framed(early))
+    }
+
+    /// Reads the hello once it is complete.
+    mutating func readHello() throws(ChannelError) -> Bool {
+        let hello = try inbound.withBytes { bytes throws(ChannelError) in
+            try Hello(prefixOf: bytes.span)
+        }
+        guard let hello else { return false }
+        inbound.consume(hello.encoded.count)
+        transcript.hello = hello.encoded
+        offers = hello.offers
+        stage = .early
+        return true
+    }
+
+    /// Reads the dialer's early message once it is complete, and answers.
+    mutating func readEarly(now: UInt64) throws(ChannelError) -> Bool {
+        guard let early = try takeFramed() else { return false }
+        transcript.early = early
+        guard !configuration.pendingDials.contains(early, by: configuration.identity) else {
+            throw .talksToItself
+        }
+        clocks.negotiated = now
+        guard let index = offers.firstIndex(where: configuration.protocols.contains) else {
+            answer(Answer(.refused))
+            refuse(
+                ChannelError(
+                    .noCommonProtocol,
+                    "the peer offers \(offers.joined(separator: ", ")), and none of that is "
+                        + "accepted here"), now: now)
+            return true
+        }
+        protocolName = offers[index]
+        let status: Answer.Status = index == 0 ? .accept : .switch
+        let answer = Answer(status, index: index)
+        if status == .switch { transcript.answer = answer.encoded }
+        engine = try configuration.makeEngine(
+            protocolName, role: .acceptor, prologue: transcript.prologue(for: status))
+        if status == .accept { try engine.receiveHandshake(early.span) }
+        self.answer(answer)
+        stage = .handshake
+        return true
+    }
+
+    /// Reads the acceptor's answer once it is complete.
+    mutating func readAnswer(now: UInt64) throws(ChannelError) -> Bool {
+        let offerCount = offers.count
+        let answer = try inbound.withBytes { bytes throws(ChannelError) in
+            try Answer(prefixOf: bytes.span, offerCount: offerCount)
+        }
+        guard let answer else { return false }
+        inbound.consume(answer.encoded.count)
+        transcript.answer = answer.encoded
+        clocks.negotiated = now
+        switch answer.status {
+        case .accept:
+            break
+        case .switch:
+            protocolName = offers[answer.index]
+            engine = try configuration.makeEngine(
+                protocolName, role: .dialer, prologue: transcript.prologue(for: .switch))
+            guard let message = try engine.nextHandshake() else { throw .engineIsDead }
+            dialToken = configuration.pendingDials.insert(message, by: configuration.identity)
+            appendHandshake(message)
+        case .fallback:
+            throw ChannelError(
+                .protocolViolation, "the peer answers with a fallback that was not offered")
+        case .refused:
+            throw ChannelError(
+                .noCommonProtocol,
+                "the peer accepts none of \(offers.joined(separator: ", ")); "
+                    + "offer a protocol that it speaks")
+        case .busy:
+            throw ChannelError(.busy, "the peer has too many handshakes under way; try again later")
+        }
+        stage = .handshake
+        return true
+    }
+
+    /// Turns a dialer away without a handshake, because there is no room for one.
+    mutating func turnAway(now: UInt64) {
+        guard outcome == nil, stage == .hello || stage == .early else { return }
+        answer(Answer(.busy))
+        refuse(ChannelError(.busy, "too many handshakes are under way"), now: now)
+    }
+
+    private mutating func answer(_ answer: Answer) {
+        transcript.answer = answer.encoded
+        outbound.append(answer.encoded)
+    }
+
+    /// Puts a handshake message behind a length where the engine wants one.
+    mutating func appendHandshake(_ message: [UInt8]) {
+        outbound.append(engine.framesHandshake ? Self.framed(message) : message)
+    }
+
+    private static func framed(_ message: [UInt8]) -> [UInt8] {
+        [UInt8(truncatingIfNeeded: message.count >> 8), UInt8(truncatingIfNeeded: message.count)]
+            + message
+    }
+
+    /// Takes a message behind a u16 length, or returns `nil` while it is incomplete.
+    mutating func takeFramed() throws(ChannelError) -> [UInt8]? {
+        let bound = configuration.limits.unauthenticatedBytes
+        let message = try inbound.withBytes { bytes throws(ChannelError) -> [UInt8]? in
+            guard bytes.count >= 2 else { return nil }
+            let length = Int(bytes[0]) << 8 | Int(bytes[1])
+            guard (1...bound).contains(length) else {
+                throw ChannelError(
+                    .protocolViolation,
+                    "the peer announces a handshake message of \(length) bytes, and 1 to "
+                        + "\(bound) are allowed")
+            }
+            guard bytes.count >= 2 + length else { return nil }
+            return bytes.span.array(in: 2..<2 + length)
+        }
+        if let message { inbound.consume(2 + message.count) }
+        return message
+    }
+}
+
+extension ChannelError {
+    static var talksToItself: ChannelError {
+        ChannelError(.selfConnection, "the peer is this device itself; dial another one")
+    }
+}

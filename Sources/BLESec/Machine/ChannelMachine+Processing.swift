@@ -1,0 +1,155 @@
+internal import ChannelCore
+internal import Primitives
+
+// What arrives: from the link's bytes to whole messages in the inbox.
+extension ChannelMachine {
+    /// Takes note of bytes that the driver has appended to ``inbound``, and works on all of them
+    /// that can be worked on.
+    mutating func process(arrived count: Int, now: UInt64) {
+        guard outcome == nil else {
+            inbound.removeAll()
+            return
+        }
+        if count > 0 { clocks.didArrive(now: now) }
+        if !isReady { unauthenticatedBytes += count }
+        do throws(ChannelError) {
+            while outcome == nil, try step(now: now) {}
+        } catch {
+            fail(error)
+        }
+        // Counted after the step: the acceptor's `ready` and its first data may come in one piece.
+        guard isReady || unauthenticatedBytes <= configuration.limits.unauthenticatedBytes else {
+            return fail(
+                ChannelError(
+                    .limitExceeded,
+                    "the peer sent more than \(configuration.limits.unauthenticatedBytes) bytes "
+                        + "before it was authenticated"))
+        }
+        noteCompletion(now: now)
+    }
+
+    /// Does one thing with what has arrived, and says whether there may be more to do.
+    private mutating func step(now: UInt64) throws(ChannelError) -> Bool {
+        switch stage {
+        case .hello: return try readHello()
+        case .early: return try readEarly(now: now)
+        case .answer: return try readAnswer(now: now)
+        case .handshake: return try shakeHands(now: now)
+        case .judging: return false
+        case .records: return try readRecord(now: now)
+        case .refusing:
+            inbound.removeAll()
+            return false
+        }
+    }
+
+    /// Moves the handshake on: this side's turn, the policy's, or the peer's.
+    mutating func shakeHands(now: UInt64) throws(ChannelError) -> Bool {
+        if case .judging(let identity) = engine.phase {
+            try judge(identity, now: now)
+            return true
+        }
+        if case .established(let identity) = engine.phase {
+            try handshakeDone(identity, now: now)
+            return true
+        }
+        if let message = try engine.nextHandshake() {
+            appendHandshake(message)
+            return true
+        }
+        if engine.framesHandshake {
+            guard let message = try takeFramed() else { return false }
+            if role == .acceptor,
+                configuration.pendingDials.contains(message, by: configuration.identity)
+            {
+                throw .talksToItself
+            }
+            try engine.receiveHandshake(message.span)
+        } else {
+            guard !inbound.isEmpty else { return false }
+            let chunk = inbound.withBytes { $0.span.array }
+            inbound.removeAll()
+            try engine.receiveHandshake(chunk.span)
+        }
+        return true
+    }
+
+    /// Asks the trust policy about an identity, once.
+    private mutating func judge(_ identity: PeerIdentity, now: UInt64) throws(ChannelError) {
+        self.identity = identity
+        if case .publicKey(let key, _) = identity, key == configuration.identity?.publicKey {
+            throw .talksToItself
+        }
+        switch configuration.trust.decide(identity) {
+        case .admit:
+            try engine.admit()
+        case .refuse(let reason):
+            try deny(ChannelError(.untrusted, reason))
+        case .ask(let judge):
+            pendingJudge = judge
+            clocks.judging = now
+            stage = .judging
+        }
+    }
+
+    /// Takes the answer of a policy that was asked; late answers change nothing.
+    mutating func judged(_ verdict: TrustPolicy.Verdict, now: UInt64) {
+        guard outcome == nil, stage == .judging else { return }
+        pendingJudge = nil
+        clocks.judging = nil
+        clocks.negotiated = now
+        stage = .handshake
+        do throws(ChannelError) {
+            switch verdict {
+            case .admit: try engine.admit()
+            case .refuse(let reason): try deny(ChannelError(.untrusted, reason))
+            }
+        } catch {
+            fail(error)
+        }
+        process(arrived: 0, now: now)
+    }
+
+    /// Remembers a refusal: the handshake ends in a `reject` record where that shows nothing of this
+    /// side, and in silence elsewhere.
+    private mutating func deny(_ error: ChannelError) throws(ChannelError) {
+        guard engine.refuse() == .byRecord, configuration.mode == .negotiated else { throw error }
+        refusal = error
+        try engine.admit()
+    }
+
+    private mutating func handshakeDone(
+        _ identity: PeerIdentity, now: UInt64
+    ) throws(ChannelError) {
+        self.identity = identity
+        clocks.handshakeDone = now
+        noteHandshakeHash()
+        stage = .records
+        switch configuration.mode {
+        case .direct:
+            isOwnReadySent = true
+            isPeerReady = true
+            becomeReady(now: now)
+        case .negotiated:
+            if let refusal {
+                control.reject = .refused
+                refuse(refusal, now: now)
+            } else {
+                control.ready = true
+            }
+        }
+    }
+
+    /// Both sides are proven.
+    mutating func becomeReady(now: UInt64) {
+        clocks.ready = now
+        dialToken = nil
+    }
+
+    /// This side refuses: what is queued is sent, and then the peer is expected to go.
+    mutating func refuse(_ error: ChannelError, now: UInt64) {
+        refusal = error
+        stage = .refusing
+        clocks.closing = now
+    }
+}

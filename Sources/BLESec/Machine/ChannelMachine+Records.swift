@@ -1,0 +1,144 @@
+internal import ChannelCore
+internal import Primitives
+
+// Records that arrive (`docs/wire-format.md`, "Records").
+extension ChannelMachine {
+    /// Opens one record and acts on it; `false` while it is incomplete or may not be read.
+    mutating func readRecord(now: UInt64) throws(ChannelError) -> Bool {
+        guard !inbound.isEmpty else { return false }
+        guard wantsBytes else { return false }
+        guard let record = try Self.open(&engine, &inbound) else {
+            if clocks.recordBegan == nil { clocks.recordBegan = now }
+            return false
+        }
+        clocks.recordBegan = nil
+        receiving.add(record.plaintext.count)
+        if configuration.mode == .direct {
+            try takeDirect(record)
+        } else {
+            try takeNegotiated(record, now: now)
+        }
+        // A record of one's own kind may have ended the channel and emptied the buffer.
+        if outcome == nil { inbound.consume(record.consumed) }
+        return outcome == nil
+    }
+
+    private static func open(
+        _ engine: inout Engine, _ inbound: inout WireBuffer
+    ) throws(ChannelError) -> OpenedRecord? {
+        try inbound.withBytes { bytes throws(ChannelError) in try engine.open(&bytes) }
+    }
+
+    private mutating func takeDirect(_ record: OpenedRecord) throws(ChannelError) {
+        peerWentQuiet = record.plaintext.isEmpty
+        guard !record.plaintext.isEmpty else { return }
+        try Self.keep(record.plaintext, isLast: true, from: &inbound, in: &inbox)
+    }
+
+    private mutating func takeNegotiated(
+        _ record: OpenedRecord, now: UInt64
+    ) throws(ChannelError) {
+        guard let typeIndex = record.plaintext.first else {
+            throw .violation("a record without a type")
+        }
+        let type = inbound.withBytes { RecordType(rawValue: $0[typeIndex]) }
+        let payload = record.plaintext.dropFirst()
+        guard isPeerReady || type == .ready || type == .reject || type.isIgnorable else {
+            throw .violation("a record before its ready")
+        }
+        switch type {
+        case .data:
+            try refuseAfterEnd()
+            try Self.keep(payload, isLast: true, from: &inbound, in: &inbox)
+            ledger.didReceive(now: now)
+        case .dataMore:
+            try refuseAfterEnd()
+            guard !payload.isEmpty else { throw .violation("an empty piece of a message") }
+            try Self.keep(payload, isLast: false, from: &inbound, in: &inbox)
+        case .end:
+            try takeEnd(bytes(payload), now: now)
+        case .ping:
+            guard payload.count <= Record.maximumPing, control.pong == nil else {
+                throw .violation("a ping that is too long or does not wait for its pong")
+            }
+            control.pong = bytes(payload)
+        case .pong:
+            guard let ping = control.outstandingPing, bytes(payload) == ping.bigEndianBytes else {
+                throw .violation("a pong to no ping")
+            }
+            control.outstandingPing = nil
+        case .rekey:
+            guard payload.isEmpty, receiving.records > Record.leastRekeyInterval else {
+                throw .violation("a rekey that is malformed or too soon after the last")
+            }
+            try engine.rekeyReceiving()
+            receiving.reset()
+        case .ready:
+            try takeReady(bytes(payload), now: now)
+        case .reject:
+            try takeReject(bytes(payload))
+        case .ack:
+            guard payload.count == Record.ackLength else { throw .violation("a malformed ack") }
+            try ledger.peerAcknowledged(
+                bytes(payload).reduce(0) { $0 << 8 | UInt64($1) })
+        default:
+            guard type.isIgnorable else { throw .violation("a record of an unknown type") }
+        }
+    }
+
+    private static func keep(
+        _ range: Range<Int>, isLast: Bool, from inbound: inout WireBuffer, in inbox: inout Inbox
+    ) throws(ChannelError) {
+        try inbound.withBytes { bytes throws(ChannelError) in
+            try inbox.append(bytes.span.extracting(range), isLast: isLast)
+        }
+    }
+
+    private mutating func bytes(_ range: Range<Int>) -> [UInt8] {
+        inbound.withBytes { $0.span.array(in: range) }
+    }
+
+    private func refuseAfterEnd() throws(ChannelError) {
+        guard !ledger.endReceived else { throw .violation("data after its end") }
+    }
+
+    private mutating func takeEnd(_ payload: [UInt8], now: UInt64) throws(ChannelError) {
+        try refuseAfterEnd()
+        guard payload.count == 1, !inbox.isMidMessage else {
+            throw .violation("an end that is malformed or cuts a message")
+        }
+        peerEndReason = EndReason(rawValue: payload[0])
+        ledger.didReceiveEnd(now: now)
+    }
+
+    private mutating func takeReady(_ payload: [UInt8], now: UInt64) throws(ChannelError) {
+        let expected = transcript.ready(from: role.peer)
+        guard !isPeerReady, constantTimeEqual(payload.span, expected.span) else {
+            throw ChannelError(
+                .authenticationFailed, "the peer's ready does not confirm the negotiation")
+        }
+        isPeerReady = true
+        if isReady { becomeReady(now: now) }
+    }
+
+    private mutating func takeReject(_ payload: [UInt8]) throws(ChannelError) {
+        guard !isPeerReady, payload.count == Record.readyLength,
+            let code = RejectCode(rawValue: payload[0]), payload.dropFirst().allSatisfy({ $0 == 0 })
+        else { throw .violation("a malformed reject") }
+        switch code {
+        case .refused: throw ChannelError(.refused, "the peer refuses this identity")
+        case .busy: throw ChannelError(.busy, "the peer has too many channels; try again later")
+        case .internal: throw ChannelError(.refused, "something failed inside the peer")
+        }
+    }
+}
+
+extension ChannelError {
+    static func violation(_ what: String) -> ChannelError {
+        ChannelError(.protocolViolation, "the peer broke the protocol: \(what)")
+    }
+}
+
+extension UInt64 {
+    var bigEndianBytes: [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: self >> (56 - 8 * $0)) } }
+}

@@ -1,0 +1,199 @@
+internal import ChannelCore
+internal import Primitives
+
+/// One end of a channel without any input or output: bytes and times go in, bytes and times come
+/// out.
+///
+/// Whoever drives it puts what arrives into ``inbound`` and calls ``process(now:)``, calls
+/// ``fill(now:)`` and sends what then lies in ``outbound``, and calls ``timeout(now:)`` at
+/// ``deadline(now:)``. Times are nanoseconds of any monotonic clock. After each of these, the driver
+/// looks at what has changed: ``stage``, ``pendingJudge``, ``outcome``, the inbox and the ledger.
+struct ChannelMachine: ~Copyable {
+    /// How the bytes that arrive next are to be read.
+    enum Stage: Equatable {
+        /// The acceptor waits for a hello, and for the early message behind it.
+        case hello, early
+        /// The dialer waits for an answer.
+        case answer
+        /// The dialer's first message of another offer, or any later handshake message.
+        case handshake
+        /// A trust policy is thinking; nothing is read.
+        case judging
+        /// Records come; application data only once the peer's `ready` has been verified.
+        case records
+        /// This side refuses: it sends what it has and waits for the peer to go.
+        case refusing
+    }
+
+    let role: ChannelRole
+    let configuration: ChannelConfiguration
+    let maximumSDU: Int
+    let start: UInt64
+
+    var stage: Stage
+    var engine: Engine = .failed
+    var transcript: NegotiationTranscript
+    var protocolName = ""
+    var offers: [String] = []
+
+    var inbound = WireBuffer(pool: .incoming)
+    var outbound = WireBuffer(pool: .outgoing)
+    var outbox = Outbox()
+    /// Messages that have been queued so far.
+    var queued: UInt64 = 0
+    var inbox: Inbox
+    var ledger = Ledger()
+    var control = PendingControl()
+    var clocks: ChannelClocks
+    var sending = DirectionCount()
+    var receiving = DirectionCount()
+    var dialToken: PendingDials.Token?
+
+    /// The identity that the peer's handshake proves; reported only once ``isReady``.
+    var identity: PeerIdentity?
+    /// What a trust policy that needs time has to be asked.
+    var pendingJudge: TrustPolicy.Judge?
+    /// Whether the trust policy has been asked about ``identity``.
+    var isJudged = false
+    /// Why this side refuses, if it does.
+    var refusal: ChannelError?
+    var isOwnReadySent = false
+    var isPeerReady = false
+    var endRequested: EndReason?
+    var peerEndReason: EndReason?
+    var unauthenticatedBytes = 0
+    var isDraining = false
+    /// In direct mode, whether the last thing that the peer sent was an empty message.
+    var peerWentQuiet = false
+
+    /// How the channel ended, once it has.
+    var outcome: Outcome?
+
+    /// How a channel ends.
+    enum Outcome: Sendable {
+        /// Both sides said `end`, and everything is acknowledged.
+        case complete
+        case failed(ChannelError)
+    }
+
+    /// Whether both sides are proven, so that identities are reported and data flows.
+    var isReady: Bool { isOwnReadySent && isPeerReady }
+    /// The peer's identity, once proven.
+    var peer: PeerIdentity? { isReady ? identity : nil }
+
+    /// A machine that has not begun, over a link whose SDUs hold `maximumSDU` bytes; see ``begin()``.
+    init(
+        role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
+        budget: ReassemblyBudget = .shared
+    ) {
+        self.role = role
+        self.configuration = configuration
+        self.maximumSDU = maximumSDU
+        start = now
+        stage = role == .dialer ? .answer : .hello
+        transcript = NegotiationTranscript(context: configuration.context)
+        inbox = Inbox(
+            maximumMessageLength: configuration.limits.maximumMessageLength, budget: budget)
+        clocks = ChannelClocks(now: now, deadlines: configuration.deadlines)
+    }
+
+    /// Begins the channel. A dialer's first bytes are in ``outbound`` afterwards.
+    ///
+    /// Throws `configuration` when the configuration contradicts itself; nothing is sent then.
+    mutating func begin() throws(ChannelError) {
+        try configuration.validate(for: role)
+        switch configuration.mode {
+        case .direct: try beginDirect()
+        case .negotiated where role == .dialer: try beginHello()
+        case .negotiated: break
+        }
+    }
+
+    /// The phase for error messages and deadlines.
+    var phase: ChannelPhase {
+        if outcome != nil { return .closed }
+        switch stage {
+        case .hello, .early, .answer: return .negotiating
+        case .handshake: return .handshaking
+        case .judging: return .judging
+        case .refusing: return .closing
+        case .records:
+            guard isReady else { return .proving }
+            return ledger.endSent || ledger.endReceived ? .closing : .established
+        }
+    }
+
+    /// Whether more bytes from the link are welcome: not while a policy thinks, and not while the
+    /// application has enough to read.
+    var wantsBytes: Bool {
+        outcome == nil && stage != .judging && inbox.byteCount < readAhead
+    }
+
+    private var readAhead: Int {
+        configuration.limits.readAhead + (isDraining ? Self.lastWords : 0)
+    }
+
+    /// What is taken in beyond the read-ahead from a link that has gone, whose socket holds no more
+    /// than that.
+    private static let lastWords = 1 << 20
+
+    /// The link is gone, and only what it still holds comes.
+    mutating func startDraining() { isDraining = true }
+
+    /// The identity that the handshake has shown, proven or not: for the policy alone.
+    var claimedIdentity: PeerIdentity? { identity }
+
+    /// What to ask the application's policy, once.
+    mutating func takeJudge() -> TrustPolicy.Judge? {
+        defer { pendingJudge = nil }
+        return pendingJudge
+    }
+
+    /// The hash over the handshake; empty before it is over, and kept when the channel ends.
+    private(set) var handshakeHash: [UInt8] = []
+
+    /// Takes down the session's name, while the engine lives.
+    mutating func noteHandshakeHash() { handshakeHash = engine.handshakeHash }
+
+    /// Bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
+    func export(
+        label: String, context: [UInt8], count: Int
+    ) throws(ChannelError) -> SecretBytes {
+        guard isReady, outcome == nil else { throw .engineIsDead }
+        return try engine.export(label: label, context: context, count: count)
+    }
+
+    /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages go at once,
+    /// whole messages that have arrived stay for the application.
+    mutating func finish(_ outcome: Outcome) {
+        guard self.outcome == nil else { return }
+        if case .failed(let error) = outcome {
+            self.outcome = .failed(error.during(phase))
+        } else {
+            self.outcome = outcome
+        }
+        engine = .failed
+        inbound.removeAll()
+        outbound.removeAll()
+        outbox.removeAll()
+        pendingJudge = nil
+        dialToken = nil
+    }
+
+    /// How far an unproven channel has come, to choose between them when there is no room.
+    var progress: Int {
+        switch stage {
+        case .refusing: 0
+        case .hello: 1
+        case .early, .answer: 2
+        case .handshake: 3
+        case .judging: 4
+        case .records: 5
+        }
+    }
+
+    /// Ends the channel because of an error; an earlier refusal by this side is the better reason.
+    mutating func fail(_ error: ChannelError) {
+        finish(.failed(refusal ?? error))
+    }
+}

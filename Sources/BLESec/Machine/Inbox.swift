@@ -1,0 +1,60 @@
+internal import ChannelCore
+
+/// Whole messages that wait for the application, and the one that is still coming.
+struct Inbox: ~Copyable {
+    private var whole: [[UInt8]] = []
+    private var first = 0
+    private var partial: [UInt8] = []
+    private let budget: ReassemblyBudget
+    private let maximumMessageLength: Int
+    /// Bytes of whole messages.
+    private(set) var byteCount = 0
+
+    init(maximumMessageLength: Int, budget: ReassemblyBudget) {
+        self.maximumMessageLength = maximumMessageLength
+        self.budget = budget
+    }
+
+    deinit { budget.give(partial.count) }
+
+    /// Whether a whole message waits.
+    var isEmpty: Bool { first == whole.count }
+    /// Whether a message has begun and not ended.
+    var isMidMessage: Bool { !partial.isEmpty }
+
+    /// Takes the next piece of a message.
+    mutating func append(_ piece: Span<UInt8>, isLast: Bool) throws(ChannelError) {
+        guard partial.count + piece.count <= maximumMessageLength else {
+            throw ChannelError(
+                .limitExceeded,
+                "the peer's message is longer than the \(maximumMessageLength) bytes allowed")
+        }
+        guard budget.take(piece.count) else {
+            throw ChannelError(
+                .limitExceeded, "messages under way in this process reached their memory bound")
+        }
+        partial.append(piece, in: 0..<piece.count)
+        guard isLast else { return }
+        budget.give(partial.count)
+        byteCount += partial.count
+        whole.append(partial)
+        partial = []
+    }
+
+    /// The oldest whole message.
+    mutating func next() -> [UInt8]? {
+        guard first < whole.count else { return nil }
+        let message = whole[first]
+        whole[first] = []
+        first += 1
+        byteCount -= message.count
+        if first == whole.count {
+            whole.removeAll(keepingCapacity: whole.capacity <= 256)
+            first = 0
+        } else if first >= 64, first * 2 >= whole.count {
+            whole.removeFirst(first)
+            first = 0
+        }
+        return message
+    }
+}

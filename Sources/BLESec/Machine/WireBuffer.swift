@@ -1,0 +1,139 @@
+internal import Locking
+
+/// Bytes on their way to or from a link, in storage that goes back to a pool when none are left.
+///
+/// An idle channel owns no storage at all; an active one borrows without allocating.
+@safe struct WireBuffer: ~Copyable {
+    private let pool: WireBufferPool
+    private var storage: UnsafeMutableBufferPointer<UInt8>?
+    private var head = 0
+    private var tail = 0
+
+    init(pool: WireBufferPool) {
+        self.pool = pool
+        unsafe storage = nil
+    }
+
+    deinit {
+        if let storage = unsafe storage { unsafe pool.put(storage) }
+    }
+
+    /// How many bytes wait.
+    var count: Int { tail - head }
+    var isEmpty: Bool { head == tail }
+
+    /// Lets `body` append at least `room` bytes' worth behind those that wait.
+    ///
+    /// Asking for more room than the pool's storage holds is the caller's mistake.
+    mutating func append<Result, Failure: Error>(
+        room: Int, _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        let storage = unsafe storageWithRoom(room)
+        var span = unsafe OutputSpan(buffer: .init(rebasing: storage[tail...]), initializedCount: 0)
+        let result: Result
+        do throws(Failure) {
+            result = try body(&span)
+        } catch {
+            _ = unsafe span.finalize(for: .init(rebasing: storage[tail...]))
+            releaseIfEmpty()
+            throw error
+        }
+        tail += unsafe span.finalize(for: .init(rebasing: storage[tail...]))
+        releaseIfEmpty()
+        return result
+    }
+
+    /// Appends bytes that are short beside the pool's storage.
+    mutating func append(_ bytes: [UInt8]) {
+        append(room: bytes.count) { output in
+            for byte in bytes { output.append(byte) }
+        }
+    }
+
+    /// Shows the bytes that wait; `body` may change them in place.
+    mutating func withBytes<Result, Failure: Error>(
+        _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        guard let storage = unsafe storage else {
+            var none = MutableSpan<UInt8>()
+            return try body(&none)
+        }
+        var span = unsafe MutableSpan(
+            _unsafeElements: .init(rebasing: storage[head..<tail]))
+        return try body(&span)
+    }
+
+    /// Forgets the first `count` bytes.
+    mutating func consume(_ count: Int) {
+        precondition(count <= self.count)
+        head += count
+        releaseIfEmpty()
+    }
+
+    /// Forgets everything.
+    mutating func removeAll() { consume(count) }
+
+    private mutating func storageWithRoom(_ room: Int) -> UnsafeMutableBufferPointer<UInt8> {
+        guard let current = unsafe storage else {
+            let fresh = unsafe pool.take()
+            precondition(fresh.count >= room)
+            unsafe storage = fresh
+            return unsafe fresh
+        }
+        if current.count - tail < room {
+            unsafe current.baseAddress?.update(
+                from: current.baseAddress.unsafelyUnwrapped + head, count: count)
+            tail -= head
+            head = 0
+            precondition(current.count - tail >= room)
+        }
+        return unsafe current
+    }
+
+    private mutating func releaseIfEmpty() {
+        guard head == tail, let current = unsafe storage else { return }
+        unsafe pool.put(current)
+        unsafe storage = nil
+        head = 0
+        tail = 0
+    }
+}
+
+/// Storage of one size for wire buffers, shared by all channels of the process.
+final class WireBufferPool: Sendable {
+    /// Outgoing bytes: a bulk record behind what one SDU still lacks, and control records.
+    static let outgoing = WireBufferPool(size: 64 << 10)
+    /// Incoming bytes: the longest record, and the longest SDU behind its last-but-one byte.
+    static let incoming = WireBufferPool(size: 144 << 10)
+
+    /// How many pieces are kept for the next taker.
+    private static let kept = 32
+
+    /// The bytes of one piece.
+    let size: Int
+    private let free = Locked<[Piece]>([])
+
+    @safe private struct Piece: @unchecked Sendable {
+        // `@unchecked`: whoever holds the piece is its only owner.
+        let bytes: UnsafeMutableBufferPointer<UInt8>
+    }
+
+    init(size: Int) { self.size = size }
+
+    /// A piece that is the caller's until it is put back; its bytes are whatever they were.
+    func take() -> UnsafeMutableBufferPointer<UInt8> {
+        if let piece = free.withLock({ $0.popLast() }) { return unsafe piece.bytes }
+        return .allocate(capacity: size)
+    }
+
+    /// Takes a piece back.
+    func put(_ bytes: UnsafeMutableBufferPointer<UInt8>) {
+        let piece = unsafe Piece(bytes: bytes)
+        let isKept = free.withLock { pieces in
+            guard pieces.count < Self.kept else { return false }
+            pieces.append(piece)
+            return true
+        }
+        if !isKept { unsafe bytes.deallocate() }
+    }
+}

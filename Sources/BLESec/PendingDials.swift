@@ -1,0 +1,52 @@
+internal import ChannelCore
+internal import Locking
+
+/// The first bytes of every handshake that an identity of this process has begun and not finished.
+///
+/// A device that dials and listens could reach itself, through a relay even; a first message that
+/// begins with the ephemeral of one of its own dials is refused. Two identities in one process are
+/// two devices; all channels without an identity are one.
+package final class PendingDials: Sendable {
+    /// The process's own.
+    package static let shared = PendingDials()
+
+    /// How many bytes of a first message tell it from all others: an X25519 ephemeral's.
+    static let prefixLength = 32
+
+    private let prefixes = Locked<[[UInt8]: Int]>([:])
+
+    /// Keeps a prefix in the set for as long as it lives.
+    package final class Token: Sendable {
+        private let dials: PendingDials
+        private let prefix: [UInt8]
+
+        fileprivate init(_ dials: PendingDials, _ prefix: [UInt8]) {
+            self.dials = dials
+            self.prefix = prefix
+        }
+
+        deinit { dials.remove(prefix) }
+    }
+
+    func insert(_ message: [UInt8], by identity: IdentityKey?) -> Token {
+        let prefix = Self.key(message, identity)
+        prefixes.withLock { $0[prefix, default: 0] += 1 }
+        return Token(self, prefix)
+    }
+
+    func contains(_ message: [UInt8], by identity: IdentityKey?) -> Bool {
+        let prefix = Self.key(message, identity)
+        return prefixes.withLock { $0[prefix] != nil }
+    }
+
+    private static func key(_ message: [UInt8], _ identity: IdentityKey?) -> [UInt8] {
+        message.prefix(prefixLength) + (identity?.publicKey ?? [])
+    }
+
+    private func remove(_ prefix: [UInt8]) {
+        prefixes.withLock { prefixes in
+            guard let count = prefixes[prefix] else { return }
+            prefixes[prefix] = count > 1 ? count - 1 : nil
+        }
+    }
+}

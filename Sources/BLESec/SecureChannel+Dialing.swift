@@ -1,0 +1,50 @@
+public import ChannelCore
+public import Links
+
+extension SecureChannel {
+    /// Dials an endpoint, proves both sides, and returns the channel.
+    ///
+    /// The peer has been judged by the configuration's trust policy, has proven its identity and has
+    /// said that it is ready; before that this does not return. Cancelling the task ends the attempt
+    /// at once.
+    ///
+    /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when the policy refused,
+    ///   `refused` when the peer did, `noCommonProtocol`, and others.
+    public static func dial(
+        _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
+    ) async throws(ChannelError) -> SecureChannel {
+        try configuration.validate(for: .dialer)
+        let deadline = loop.now.advanced(by: configuration.deadlines.connect)
+        let link: any Link
+        do throws(LinkError) {
+            link = try await endpoint.dial(deadline: deadline, loop: loop)
+        } catch {
+            throw ChannelError(link: error).during(.connecting)
+        }
+        return try await open(over: link, role: .dialer, configuration: configuration)
+    }
+
+    /// Makes a channel over a link that is open already; the link is the channel's from now on.
+    ///
+    /// `role` says which side this is: the two sides of a link have different ones.
+    public static func open(
+        over link: any Link, role: ChannelRole, configuration: ChannelConfiguration
+    ) async throws(ChannelError) -> SecureChannel {
+        let channel = SecureChannel(over: link, role: role, configuration: configuration)
+        try await channel.start()
+        try await channel.becomeReady()
+        return channel
+    }
+
+    /// Waits for the handshake, and writes down what the policy learns from it.
+    func becomeReady() async throws(ChannelError) {
+        try await waitUntilReady()
+        do throws(ChannelError) {
+            try configuration.trust.remember(peer)
+        } catch {
+            machine.fail(error)
+            pump()
+            throw error
+        }
+    }
+}

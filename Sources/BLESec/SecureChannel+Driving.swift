@@ -1,0 +1,212 @@
+internal import ChannelCore
+internal import Links
+
+// The actor between the machine, which decides, and the link, which moves bytes.
+extension SecureChannel: LinkHandler, TimerHandler {
+    /// The most that one turn reads or sends, in calls, before other channels of the loop have
+    /// theirs.
+    private static let callsPerTurn = 8
+    /// How often a queue that drains is looked at.
+    private static let drainPoll: Duration = .milliseconds(2)
+    /// The least room for one read; most reads have much more.
+    private static let readSize = 16 << 10
+
+    /// Begins the handshake; called once, before anyone else has the channel.
+    func start() throws(ChannelError) {
+        do throws(ChannelError) {
+            try machine.begin()
+        } catch {
+            machine.fail(error)
+            link.close()
+            throw error
+        }
+        timer = LoopTimer(loop: loop, handler: self)
+        link.setHandler(self)
+        if let denied = configuration.trust.denied {
+            denyToken = denied.observe { [weak self] _ in
+                guard let self else { return }
+                Task { await self.lookAtDenyList() }
+            }
+        }
+        pump()
+    }
+
+    /// Waits until both sides are proven.
+    func waitUntilReady() async throws(ChannelError) {
+        while !machine.isReady {
+            if let outcome = machine.outcome { throw outcome.error }
+            do throws(ChannelError) {
+                try await wait(for: .ready)
+            } catch {
+                machine.fail(error)
+                pump()
+                throw error
+            }
+        }
+        // Ready and over can come in one turn; what has arrived can still be received.
+    }
+
+    public nonisolated func linkIsReadable() { assumeIsolated { $0.read() } }
+    public nonisolated func linkIsWritable() { assumeIsolated { $0.pump() } }
+    public nonisolated func linkDidHangUp() { assumeIsolated { $0.hangUp() } }
+    public nonisolated func timerFired(_ timer: LoopTimer) {
+        assumeIsolated { channel in
+            channel.machine.timeout(now: channel.now)
+            channel.pump()
+        }
+    }
+
+    private func read() {
+        var calls = 0
+        while calls < Self.callsPerTurn, machine.wantsBytes, !hasLinkEnded {
+            calls += 1
+            guard readOnce() else { break }
+        }
+        pump()
+    }
+
+    /// Reads once, and says whether there may be more.
+    private func readOnce() -> Bool {
+        let before = machine.inbound.count
+        let result: LinkReceive
+        do throws(LinkError) {
+            result = try machine.inbound.append(room: Self.readSize) { space throws(LinkError) in
+                try link.receive(into: &space)
+            }
+        } catch {
+            linkEnded(ChannelError(link: error))
+            return false
+        }
+        switch result {
+        case .bytes:
+            machine.process(arrived: machine.inbound.count - before, now: now)
+            return true
+        case .wouldBlock:
+            return false
+        case .end:
+            linkEnded(brokenLink)
+            return false
+        }
+    }
+
+    private func linkEnded(_ error: ChannelError?) {
+        hasLinkEnded = true
+        machine.linkEnded(error ?? brokenLink, now: now)
+    }
+
+    private func hangUp() {
+        if brokenLink == nil {
+            brokenLink = ChannelError(.truncated, "the link to the peer broke")
+        }
+        machine.startDraining()
+        read()
+    }
+
+    /// Brings everything up to date: sends what can be sent, wakes who waited, arms the timer.
+    func pump() {
+        transmit()
+        askPolicy()
+        sayFarewell()
+        wake()
+        if machine.outcome == nil {
+            link.wantsRead = machine.wantsBytes && !hasLinkEnded
+            timer?.arm(at: MonotonicTime(nanoseconds: nextDeadline))
+        } else {
+            timer?.disarm()
+            judgeTask?.cancel()
+            link.close()
+        }
+    }
+
+    private func transmit() {
+        var calls = 0
+        while brokenLink == nil, machine.outcome == nil {
+            machine.fill(now: now)
+            guard !machine.outbound.isEmpty else {
+                link.wantsWrite = false
+                return
+            }
+            guard calls < Self.callsPerTurn else {
+                link.wantsWrite = true
+                return
+            }
+            calls += 1
+            do throws(LinkError) {
+                let sent = try machine.outbound.withBytes { bytes throws(LinkError) in
+                    try link.send(bytes.span.extracting(first: link.maximumSDU))
+                }
+                guard sent > 0 else {
+                    machine.didBlock()
+                    link.wantsWrite = true
+                    return
+                }
+                machine.didSend(sent, now: now)
+            } catch {
+                // What the peer said before it went is still to be read.
+                brokenLink = ChannelError(link: error)
+                machine.startDraining()
+                link.wantsWrite = false
+            }
+        }
+    }
+
+    private func askPolicy() {
+        guard let judge = machine.takeJudge(), let identity = machine.claimedIdentity else {
+            return
+        }
+        judgeTask = Task { [weak self] in
+            var verdict = TrustPolicy.Verdict.refuse("the trust policy failed")
+            do {
+                verdict = try await judge(identity)
+            } catch {
+                verdict = .refuse("the trust policy failed: \(error)")
+            }
+            await self?.judged(verdict)
+        }
+    }
+
+    private func judged(_ verdict: TrustPolicy.Verdict) {
+        judgeTask = nil
+        machine.judged(verdict, now: now)
+        pump()
+    }
+
+    private func lookAtDenyList() {
+        guard let key = machine.claimedIdentity?.fingerprint,
+            configuration.trust.denied?.contains(key) == true
+        else { return }
+        machine.fail(ChannelError(.untrusted, "\(key) has been put on the deny list"))
+        pump()
+    }
+
+    private func sayFarewell() {
+        if machine.farewell(canHalfClose: canHalfClose, now: now) == .halfClose, !hasSaidHalfClose {
+            hasSaidHalfClose = true
+            canHalfClose = link.halfClose()
+        }
+        guard mayClose, link.isDrained else { return }
+        link.close()
+        machine.saidFarewell()
+    }
+
+    private var mayClose: Bool {
+        machine.farewell(canHalfClose: canHalfClose, now: now) == .closeWhenDrained
+    }
+
+    private var nextDeadline: UInt64 {
+        let deadline = machine.deadline(now: now)
+        return mayClose ? min(deadline, now.after(Self.drainPoll)) : deadline
+    }
+
+    private func wake() {
+        let isOver = machine.outcome != nil
+        if machine.isReady || isOver { waiting.wake(.ready) }
+        if isOver || !machine.inbox.isEmpty || machine.ledger.endReceived { waiting.wake(.message) }
+        if isOver || machine.hasRoom { waiting.wake(.room) }
+        if isOver || machine.ledger.acknowledged > lastAcknowledged {
+            lastAcknowledged = machine.ledger.acknowledged
+            waiting.wake(.acknowledgement)
+        }
+        if isOver { waiting.wake(.end) }
+    }
+}

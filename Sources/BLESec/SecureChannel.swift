@@ -1,0 +1,195 @@
+public import ChannelCore
+public import Links
+public import Primitives
+
+/// An authenticated, encrypted channel for messages to one peer.
+///
+/// A channel exists only after both sides have proven themselves: ``dial(_:configuration:loop:)``
+/// and ``SecureListener/accept()`` return it, and nothing else makes one. It lives on its link's
+/// event loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not
+/// change threads. Dropping the last reference closes the link without an `end`, which the peer
+/// sees as a truncated channel: use ``close()``.
+public actor SecureChannel {
+    /// The loop that the channel and its link live on.
+    public nonisolated let loop: EventLoop
+    let link: any Link
+    var machine: ChannelMachine
+    let configuration: ChannelConfiguration
+
+    var timer: LoopTimer?
+    var judgeTask: Task<Void, Never>?
+    var denyToken: UInt64?
+    /// The link cannot send any more; what it still has to give is being read.
+    var brokenLink: ChannelError?
+    var hasSaidHalfClose = false
+    var canHalfClose = true
+    var lastAcknowledged: UInt64 = 0
+    var hasLinkEnded = false
+
+    /// What tasks wait for.
+    enum Event: Hashable { case ready, message, room, acknowledgement, end }
+    let waiting: WaitingRoom<Event>
+
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    /// A channel over a link that is the channel's from now on; see ``start()``.
+    init(over link: any Link, role: ChannelRole, configuration: ChannelConfiguration) {
+        self.link = link
+        loop = link.loop
+        waiting = WaitingRoom(loop: link.loop)
+        self.configuration = configuration
+        machine = ChannelMachine(
+            role: role, configuration: configuration, maximumSDU: link.maximumSDU,
+            now: link.loop.now.nanoseconds)
+    }
+
+    isolated deinit {
+        judgeTask?.cancel()
+        if let denyToken { configuration.trust.denied?.stopObserving(denyToken) }
+        timer?.disarm()
+        link.close()
+    }
+
+    // MARK: - The peer
+
+    /// Who the peer has proven to be.
+    public var peer: PeerIdentity { machine.peer ?? .anonymous }
+
+    /// The protocol that was agreed on.
+    public var protocolName: String { machine.protocolName }
+
+    /// How far the channel has come.
+    public var phase: ChannelPhase { machine.phase }
+
+    /// A hash over the whole handshake that is the same on both sides and on no other channel
+    /// (Noise §11.2).
+    public var handshakeHash: [UInt8] { machine.handshakeHash }
+
+    /// See ``ChannelMachine/progress``.
+    var progress: Int { machine.progress }
+
+    /// Where the link leads, for logs; proves nothing.
+    public nonisolated var linkDescription: String { link.peerDescription }
+
+    /// Bytes for another layer that both sides get alike, bound to this session and to `label`.
+    ///
+    /// They stay the same when record keys change. Throws `closed` once the channel is over.
+    public func export(
+        label: String, context: [UInt8] = [], count: Int = 32
+    ) throws(ChannelError) -> SecretBytes {
+        try machine.export(label: label, context: context, count: count)
+    }
+
+    // MARK: - Sending
+
+    /// Queues a message for the peer, and suspends while too many bytes are waiting.
+    ///
+    /// That it returns says nothing about the peer; see ``deliver(_:)``. Throws what ended the
+    /// channel, `limitExceeded` for a message above the limit, or `cancelled`.
+    public func send(_ message: [UInt8]) async throws(ChannelError) {
+        try await waitForRoom()
+        _ = try machine.queue(message)
+        pump()
+    }
+
+    /// Sends a message and returns when the peer's channel layer has it.
+    ///
+    /// If it throws, whether the message arrived is unknown. In direct mode there are no
+    /// acknowledgements, and it throws `configuration`.
+    public func deliver(_ message: [UInt8]) async throws(ChannelError) {
+        guard configuration.mode == .negotiated else {
+            throw ChannelError(.configuration, "direct mode has no acknowledgements; use send")
+        }
+        try await waitForRoom()
+        let number = try machine.queue(message)
+        pump()
+        while machine.ledger.acknowledged < number {
+            if let outcome = machine.outcome { throw outcome.error }
+            try await wait(for: .acknowledgement)
+        }
+    }
+
+    /// Says that nothing more will be sent. What the peer sends can still be received.
+    public func finish() throws(ChannelError) {
+        if case .failed(let error) = machine.outcome { throw error }
+        machine.end()
+        pump()
+    }
+
+    private func waitForRoom() async throws(ChannelError) {
+        while machine.outcome == nil, !machine.hasRoom { try await wait(for: .room) }
+    }
+
+    // MARK: - Receiving
+
+    /// The next whole message, or `nil` once the peer has said that it sends no more.
+    ///
+    /// Messages that arrived before a failure are still given; then the failure is thrown.
+    public func receive() async throws(ChannelError) -> [UInt8]? {
+        while true {
+            if let message = takeMessage() { return message }
+            if machine.ledger.endReceived { return nil }
+            switch machine.outcome {
+            case .complete: return nil
+            case .failed(let error): throw error
+            case nil: try await wait(for: .message)
+            }
+        }
+    }
+
+    /// Why the peer sends no more, once it has said so.
+    public var peerEndReason: EndReason? { machine.peerEndReason }
+
+    private func takeMessage() -> [UInt8]? {
+        let wasFull = !machine.wantsBytes
+        guard let message = machine.inbox.next() else { return nil }
+        if wasFull, machine.wantsBytes {
+            machine.resumedReading(now: now)
+            pump()
+        }
+        return message
+    }
+
+    // MARK: - Closing
+
+    /// Ends the channel without losing anything, and returns when both sides have said `end` and
+    /// have acknowledged everything.
+    ///
+    /// Throws `truncated` when the link went before the peer's `end`, `unacknowledged` when the fate
+    /// of something sent is unknown, and `timedOut` when the peer goes on sending, or its messages
+    /// go on waiting here, past the close deadline.
+    public func close() async throws(ChannelError) {
+        machine.close(now: now)
+        pump()
+        while true {
+            switch machine.outcome {
+            case .complete: return
+            case .failed(let error): throw error
+            case nil: try await wait(for: .end)
+            }
+        }
+    }
+
+    /// Ends the channel at once. The peer sees a truncated channel.
+    public func abort() {
+        abort(ChannelError(.closed, "the channel was aborted on this side"))
+    }
+
+    /// Ends the channel at once for a reason that is told to whoever waits.
+    func abort(_ error: ChannelError) {
+        machine.fail(error)
+        pump()
+    }
+
+    // MARK: - Waiting
+
+    var now: UInt64 { loop.now.nanoseconds }
+
+    /// Suspends until something of that kind happens; cancellation ends the wait at once.
+    func wait(for event: Event) async throws(ChannelError) {
+        guard await waiting.wait(for: event) else { return }
+        throw ChannelError(.cancelled, "the task that waited was cancelled", phase: machine.phase)
+    }
+}

@@ -1,0 +1,72 @@
+import ChannelCore
+import Testing
+
+@testable import BLESec
+
+@Suite("Two machines shake hands")
+struct HandshakeTests {
+    static let protocols = [
+        "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_AESGCM_SHA256",
+        "Noise_IK_25519_ChaChaPoly_SHA256", "Noise_KK_25519_ChaChaPoly_SHA256",
+    ]
+
+    @Test("both sides become ready and know each other", arguments: protocols)
+    func becomeReady(name: String) throws {
+        let friends = try Friends()
+        let pair = try friends.pair([name])
+        pair.run()
+        #expect(pair.dialer.isReady && pair.acceptor.isReady)
+        #expect(pair.dialer.peer?.fingerprint == friends.acceptor.fingerprint)
+        #expect(pair.acceptor.peer?.fingerprint == friends.dialer.fingerprint)
+        #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
+        #expect(!pair.dialer.handshakeHash.isEmpty)
+    }
+
+    @Test("XX takes four flights, and each travels as one SDU")
+    func flights() throws {
+        let pair = try Friends().pair()
+        pair.run()
+        #expect(pair.sent[.dialer]?.count == 2)
+        #expect(pair.sent[.acceptor]?.count == 2)
+    }
+
+    @Test("a handshake that arrives byte by byte is the same handshake", arguments: protocols)
+    func bytewise(name: String) throws {
+        let pair = try Friends().pair([name])
+        pair.run(piece: 1)
+        #expect(pair.dialer.isReady && pair.acceptor.isReady)
+    }
+
+    @Test("a message goes each way, and is acknowledged")
+    func messages() throws {
+        let pair = try Friends().pair()
+        pair.run()
+        let first = try pair.dialer.queue([1, 2, 3])
+        _ = try pair.acceptor.queue([])
+        pair.run()
+        #expect(pair.acceptor.inbox.next() == [1, 2, 3])
+        #expect(pair.dialer.inbox.next() == [])
+        #expect(pair.dialer.ledger.acknowledged == 0)
+        pair.passTime(.milliseconds(50))
+        pair.run()
+        #expect(pair.dialer.ledger.acknowledged == first)
+    }
+
+    @Test("both ends said and acknowledged complete the channel on both sides")
+    func completes() throws {
+        let pair = try Friends().pair()
+        pair.run()
+        _ = try pair.dialer.queue(Array(repeating: 7, count: 100_000))
+        pair.dialer.end()
+        pair.acceptor.end()
+        pair.run()
+        #expect(pair.dialer.farewell(canHalfClose: false, now: pair.now) == .closeWhenDrained)
+        pair.dialer.saidFarewell()
+        pair.acceptor.linkEnded(nil, now: pair.now)
+        #expect(pair.acceptor.inbox.next()?.count == 100_000)
+        guard case .complete = pair.dialer.outcome, case .complete = pair.acceptor.outcome else {
+            Issue.record("\(String(describing: pair.acceptor.outcome))")
+            return
+        }
+    }
+}
