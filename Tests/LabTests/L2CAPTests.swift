@@ -1,0 +1,229 @@
+import BLESecTesting
+import Glibc
+import Links
+import Testing
+
+@testable import L2CAP
+
+extension Laboratory {
+    @Suite(.serialized) struct Channels {
+        @Test("both adapters are found, on, without a privilege")
+        func adapters() throws {
+            let names = try Adapter.all().filter(\.isUp).map(\.name)
+            #expect(names.starts(with: ["hci0", "hci1"]))
+        }
+
+        @Test(
+            "a channel has the MTU of the peer, knows both addresses, and carries bytes both ways")
+        func opens() async throws {
+            try await withChannel { channel in
+                let (a, b) = (channel.dialed, channel.accepted)
+                #expect(a.maximumSDU == 8_192)
+                #expect(b.maximumSDU == 8_192)
+                #expect(channel.listener.localAddress.psm.isDynamic)
+                let (hci0, hci1) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
+                #expect(channel.listener.localAddress.device == hci1.address)
+                #expect(a.peerDescription.hasPrefix("\(hci1.address)"))
+                #expect(b.peerDescription.hasPrefix("\(hci0.address)"))
+                #expect(b.peerAddress != nil)
+                try #expect(a.receive().outcome == .wouldBlock)
+                try await a.sendAll([1, 2, 3], sdu: 3)
+                #expect(try await b.receiveAll(3) == [1, 2, 3])
+                try await b.sendAll([4], sdu: 1)
+                #expect(try await a.receiveAll(1) == [4])
+                #expect(!a.halfClose())
+            }
+        }
+
+        @Test("a smaller receive MTU bounds what the peer sends at once")
+        func smallMTU() async throws {
+            try await withChannel(receiveMTU: 100) { channel in
+                #expect(channel.dialed.maximumSDU == 100)
+                let error = #expect(throws: LinkError.self) {
+                    try channel.dialed.send([UInt8](repeating: 0, count: 101))
+                }
+                #expect(error?.code == .tooLarge)
+                try await channel.dialed.sendAll([UInt8](repeating: 1, count: 1_000), sdu: 100)
+                #expect(try await channel.accepted.receiveAll(1_000).count == 1_000)
+            }
+        }
+
+        @Test("256 KiB pass each way at once and arrive as they were", arguments: [23, 672, 8_192])
+        func bulk(_ sdu: Int) async throws {
+            try await withChannel { channel in
+                var random = SeededGenerator(seed: UInt64(sdu))
+                let size = sdu == 23 ? 16_384 : 262_144
+                let (there, back) = (random.bytes(size), random.bytes(size))
+                async let sentThere: Void = channel.dialed.sendAll(there, sdu: sdu)
+                async let sentBack: Void = channel.accepted.sendAll(back, sdu: sdu)
+                async let arrived = channel.accepted.receiveAll(size)
+                // One handler a link: read one side after the other's writing is done.
+                _ = try await (sentThere, sentBack)
+                #expect(try await arrived == there)
+                #expect(try await channel.dialed.receiveAll(size) == back)
+            }
+        }
+
+        @Test("an SDU that the send buffer can never take goes in parts")
+        func tinySendBuffer() async throws {
+            try await withChannel { channel in
+                try Socket.setOption(
+                    channel.dialed.fileDescriptor, SOL_SOCKET, SO_SNDBUF, to: 8_192)
+                var random = SeededGenerator(seed: 7)
+                let bytes = random.bytes(32_768)
+                async let arrived = channel.accepted.receiveAll(bytes.count)
+                try await channel.dialed.sendAll(bytes, sdu: 8_192)
+                #expect(try await arrived == bytes)
+            }
+        }
+
+        @Test("a reader that stops makes the sender block, and drains it when it goes on")
+        func backpressure() async throws {
+            try await withChannel { channel in
+                let sdu = [UInt8](repeating: 5, count: 8_192)
+                var sent = 0
+                var refusals = 0
+                while refusals < 5 {
+                    if try channel.dialed.send(sdu) > 0 {
+                        sent += sdu.count
+                        refusals = 0
+                    } else {
+                        refusals += 1
+                        try await channel.loop.sleep(for: .milliseconds(100))
+                    }
+                    #expect(sent < 4_000_000)
+                }
+                #expect(!channel.dialed.isDrained)
+                #expect(try await channel.accepted.receiveAll(sent).count == sent)
+                while !channel.dialed.isDrained {
+                    try await channel.loop.sleep(for: .milliseconds(10))
+                }
+            }
+        }
+
+        @Test("the end comes after the data when the peer closes with an empty queue")
+        func end() async throws {
+            try await withChannel { channel in
+                try await channel.dialed.sendAll([UInt8](repeating: 1, count: 5_000), sdu: 5_000)
+                while !channel.dialed.isDrained {
+                    try await channel.loop.sleep(for: .milliseconds(10))
+                }
+                // The queue is the kernel's; the controller may still hold a packet.
+                #expect(try await channel.accepted.receiveAll(1).count > 0)
+                channel.dialed.close()
+                while case let part = try channel.accepted.receive(), part.outcome != .end {
+                    if part.outcome == .wouldBlock { await Wait.readable(channel.accepted) }
+                }
+                #expect(!channel.accepted.wantsRead)
+                try #expect(channel.accepted.receive().outcome == .end)
+                #expect(throws: LinkError.self) { try channel.accepted.send([1]) }
+            }
+        }
+
+        @Test("a link that is cut is the end on both sides, soon")
+        func cut() async throws {
+            try await withChannel { channel in
+                let peer = try Adapter.named("hci1").address.description
+                let start = channel.loop.now
+                #expect(try run("/usr/bin/python3", "lab/mgmt.py", "disconnect", peer, "hci0") == 0)
+                #expect(try await channel.dialed.receiveAll(1).isEmpty)
+                #expect(try await channel.accepted.receiveAll(1).isEmpty)
+                #expect(channel.loop.now.duration(since: start) < .seconds(5))
+            }
+        }
+
+        @Test("dialing a PSM on which nobody listens is refused, and says so")
+        func wrongPSM() async throws {
+            try await withLoop { loop in
+                let address = L2CAPAddress(
+                    device: try Adapter.named("hci1").address, psm: try PSM(0xF3))
+                let error = await #expect(throws: LinkError.self) {
+                    try await L2CAPLink.dial(
+                        address, from: Adapter.named("hci0"),
+                        deadline: loop.now.advanced(by: .seconds(10)), loop: loop)
+                }
+                #expect(error?.code == .refused)
+                #expect(error?.reason.contains("0xF3") == true)
+                #expect(loop.load.sources == 0)
+            }
+        }
+
+        @Test("an absent device is given up at the deadline, or when the task is cancelled")
+        func absent() async throws {
+            try await withLoop { loop in
+                let address = try L2CAPAddress(parsing: "00:11:22:33:44:55/0x80")
+                let adapter = try Adapter.named("hci0")
+                let start = loop.now
+                var error = await #expect(throws: LinkError.self) {
+                    try await L2CAPLink.dial(
+                        address, from: adapter,
+                        deadline: start.advanced(by: .milliseconds(300)), loop: loop)
+                }
+                #expect(error?.code == .timedOut)
+                #expect(loop.now.duration(since: start) < .seconds(2))
+                let task = Task {
+                    try await L2CAPLink.dial(
+                        address, from: adapter, deadline: .distantFuture, loop: loop)
+                }
+                await loop.settle()
+                task.cancel()
+                error = await #expect(throws: LinkError.self) { try await task.value }
+                #expect(error?.code == .cancelled)
+                #expect(loop.load.sources == 0)
+                #expect(loop.load.timers == 0)
+            }
+        }
+
+        @Test("a PSM that is taken is in use; one that was asked for is the one it listens on")
+        func takenPSM() async throws {
+            try await withLoop { loop in
+                let adapter = try Adapter.named("hci1")
+                let psm = try PSM(0xD5)
+                let first = try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                #expect(first.localAddress.psm == psm)
+                #expect(first.localDescription == "l2cap:\(adapter.address)/0xD5")
+                let error = await #expect(throws: LinkError.self) {
+                    try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                }
+                #expect(error?.code == .addressInUse)
+                await first.close()
+                let again = try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+                await again.close()
+            }
+        }
+
+        @Test("when all dynamic PSMs are taken, that is what the error says")
+        func exhausted() async throws {
+            try await withLoop { loop in
+                let adapter = try Adapter.named("hci1")
+                var listeners: [L2CAPListener] = []
+                for _ in 0..<128 {
+                    listeners.append(try await L2CAPListener.listen(on: adapter, loop: loop))
+                }
+                let error = await #expect(throws: LinkError.self) {
+                    try await L2CAPListener.listen(on: adapter, loop: loop)
+                }
+                #expect(error?.code == .unavailable)
+                #expect(error?.reason.contains("128") == true)
+                for listener in listeners { await listener.close() }
+                #expect(loop.load.sources == 0)
+            }
+        }
+
+        @Test("an adapter that is not there is refused with the names of those that are")
+        func unknownAdapter() throws {
+            let error = #expect(throws: LinkError.self) { try Adapter.named("hci9") }
+            #expect(error?.code == .noSuchAdapter)
+            #expect(error?.reason.contains("hci1") == true)
+        }
+
+        @Test("channels one after another leave no descriptor behind")
+        func noLeak() async throws {
+            func descriptors() -> Int { (0..<1_024).count { fcntl(Int32($0), F_GETFD) >= 0 } }
+            try await withChannel { _ in }
+            let before = descriptors()
+            for _ in 0..<20 { try await withChannel { _ in } }
+            #expect(descriptors() <= before)
+        }
+    }
+}
