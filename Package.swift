@@ -45,7 +45,7 @@ let package = Package(
 
         // `Lifetimes` lets a type of its own hand out a Span of what it owns (SecretBytes.span).
         .target(
-            name: "Primitives", dependencies: ["CSodium", "COpenSSL"],
+            name: "Primitives", dependencies: ["Locking", "CSodium", "COpenSSL"],
             swiftSettings: strict + [.enableExperimentalFeature("Lifetimes")]),
         library("Noise", ["Primitives"]),
         library("Locking", []),

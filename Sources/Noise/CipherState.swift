@@ -64,9 +64,12 @@ public struct CipherState: ~Copyable, Sendable {
     /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, the last 16
     /// of which are the tag. Without a key nothing changes.
     ///
+    /// - Parameter keepingKeyOnFailure: whether a wrong tag leaves this state as it was, for
+    ///   datagrams; otherwise the key is wiped.
     /// - Throws: `NoiseError.authenticationFailed`, `NoiseError.nonceExhausted`.
     mutating func decryptWithAd(
-        _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
+        _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int,
+        keepingKeyOnFailure: Bool = false
     ) throws(NoiseError) {
         guard !hasFailed else { throw .failed }
         guard hasKey else { return }
@@ -74,7 +77,8 @@ public struct CipherState: ~Copyable, Sendable {
         do {
             try key?.open(&buffer, at: offset, count: count, nonce: nonce, additionalData: ad.span)
         } catch {
-            throw fail(NoiseError(error))
+            guard keepingKeyOnFailure else { throw fail(NoiseError(error)) }
+            throw NoiseError(error)
         }
         nonce += 1
     }

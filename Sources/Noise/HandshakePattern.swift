@@ -17,6 +17,9 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
 
+    /// The pattern before its first modifier, where there is one.
+    var unmodified: [HandshakePattern] = []
+
     /// What the responder knows of the initiator beforehand.
     public internal(set) var initiatorPreMessage: [Token]
 

@@ -40,6 +40,7 @@ extension HandshakePattern {
         {
             throw .modifiersNotSorted(last.name, modifier.name)
         }
+        if modifiers.isEmpty { pattern.unmodified = [self] }
         pattern.modifiers.append(modifier)
         try pattern.checkRules()
         return pattern
@@ -62,7 +63,10 @@ extension HandshakePattern {
             guard first.sender == .initiator, messages.count > 1,
                 [[.e], [.s], [.e, .s]].contains(first.tokens)
             else { throw .noFallback(pattern: name) }
-            pattern.initiatorPreMessage += first.tokens
+            // The one order that §7.1 allows, also where `s` was known before.
+            pattern.initiatorPreMessage = [.e, .s].filter {
+                first.tokens.contains($0) || initiatorPreMessage.contains($0)
+            }
             pattern.messages.removeFirst()
         }
         return pattern
@@ -73,7 +77,7 @@ extension HandshakePattern {
     private func commutes(
         _ last: PatternModifier, with next: PatternModifier
     ) throws(PatternError) -> Bool {
-        guard var other = HandshakePattern.named(baseName) else { return true }
+        guard var other = unmodified.first else { return true }
         do {
             for modifier in modifiers.dropLast() + [next, last] {
                 other = try other.transformed(by: modifier)

@@ -28,8 +28,8 @@ public struct TransportState: ~Copyable, Sendable {
     /// Keys for other layers, which stay the same through every rekey.
     public let additionalKeys: AdditionalSymmetricKeys
 
-    private var sending: CipherState
-    private var receiving: CipherState
+    var sending: CipherState
+    var receiving: CipherState
 
     init(
         _ keys: consuming SplitKeys, isFirstWriter: Bool, role: Role, isOneWay: Bool,

@@ -1,4 +1,5 @@
 internal import CSodium
+internal import Locking
 
 /// The process's guarded memory: slots for secrets, cut out of slabs of `sodium_malloc`.
 ///
@@ -38,49 +39,51 @@ enum SecretArena {
     func release() {
         unsafe sodium_memzero(start, slab.slotSize)
         if let pool = slab.pool {
-            unsafe pool.giveBack(start, to: slab)
+            pool.giveBack(self, to: slab)
         }
     }
 }
 
 /// The slabs of one slot size.
-private final class SlotPool: @unchecked Sendable {
-    // Unchecked: everything that changes is behind the lock.
+private final class SlotPool: Sendable {
     let slotSize: Int
-    private let lock = Lock()
+    private let slabs = Locked(Slabs())
+
     /// The slabs that have a free slot; a full slab is known by its slots alone.
-    private var available: [Slab] = []
-    private var unusedSlabs = 0
+    private struct Slabs {
+        var available: [Slab] = []
+        var unusedCount = 0
+    }
 
     init(slotSize: Int) {
         self.slotSize = slotSize
     }
 
     func allocate() -> SecretSlot {
-        lock.withLock {
-            if let slab = available.last {
-                if slab.isUnused { unusedSlabs -= 1 }
+        slabs.withLock { slabs in
+            if let slab = slabs.available.last {
+                if slab.isUnused { slabs.unusedCount -= 1 }
                 let slot = slab.take()
-                if slab.isFull { available.removeLast() }
+                if slab.isFull { slabs.available.removeLast() }
                 return slot
             }
             let slab = Slab(
                 slotSize: slotSize, slotCount: SecretArena.slabSize / slotSize, pool: self)
-            available.append(slab)
+            slabs.available.append(slab)
             return slab.take()
         }
     }
 
-    func giveBack(_ start: UnsafeMutablePointer<UInt8>, to slab: Slab) {
-        lock.withLock {
-            if slab.isFull { available.append(slab) }
-            unsafe slab.put(start)
+    func giveBack(_ slot: SecretSlot, to slab: Slab) {
+        slabs.withLock { slabs in
+            if slab.isFull { slabs.available.append(slab) }
+            slab.put(slot)
             guard slab.isUnused else { return }
             // One unused slab stays, so that a session after another does not map and unmap.
-            if unusedSlabs == 0 {
-                unusedSlabs = 1
+            if slabs.unusedCount == 0 {
+                slabs.unusedCount = 1
             } else {
-                available.removeAll { $0 === slab }
+                slabs.available.removeAll { $0 === slab }
             }
         }
     }
@@ -123,7 +126,7 @@ private final class SlotPool: @unchecked Sendable {
         return unsafe SecretSlot(start: base + index * slotSize, slab: self)
     }
 
-    func put(_ start: UnsafeMutablePointer<UInt8>) {
-        free.append(UInt16(unsafe (start - base) / slotSize))
+    func put(_ slot: SecretSlot) {
+        free.append(UInt16(unsafe (slot.start - base) / slotSize))
     }
 }

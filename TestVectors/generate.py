@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Makes the vectors in `noise/` and `rekey.json` with implementations that are not ours.
+
+    python3 -m venv venv && venv/bin/pip install -r requirements.txt
+    venv/bin/python generate.py            writes the files
+    venv/bin/python generate.py --check    compares them with what is there
+
+dissononce makes every vector; where noiseprotocol knows the pattern, it has to come to the same
+bytes in both roles. Keys, prologues and payloads come from SHAKE-256 over a seed and the protocol's
+name, so the files are the same on every machine.
+
+Where dissononce falls short of revision 34 of the specification it is patched here:
+  * CipherState.rekey() sets n to zero; the specification leaves it alone (section 11.3).
+  * There is no limit to n; 2^64 - 1 is reserved (section 5.1).
+  * An `e` in a pre-message is not mixed into the key in a psk handshake (section 9.2) where it is
+    the other side's.
+  * A message takes one psk only; psk0 and psk1 may stand on one.
+  * fallback forgets what was in a pre-message before (section 10.2).
+  * Split() gives the initiator the first key in a fallback as well, although Bob, who writes
+    first, has it there.
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import pkgutil
+import sys
+import warnings
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import x448, x25519
+from dissononce.cipher.aesgcm import AESGCMCipher
+from dissononce.cipher.chachapoly import ChaChaPolyCipher
+from dissononce.dh.keypair import KeyPair
+from dissononce.dh.private import PrivateKey
+from dissononce.dh.public import PublicKey
+from dissononce.dh.x25519.x25519 import X25519DH
+from dissononce.dh.x448.x448 import X448DH
+from dissononce.hash.blake2b import Blake2bHash
+from dissononce.hash.blake2s import Blake2sHash
+from dissononce.hash.sha256 import SHA256Hash
+from dissononce.hash.sha512 import SHA512Hash
+from dissononce.processing.handshakepatterns import deferred, interactive, oneway
+from dissononce.processing.handshakepatterns.handshakepattern import HandshakePattern
+from dissononce.processing.impl import cipherstate, handshakestate, symmetricstate
+from noise.connection import Keypair, NoiseConnection
+
+SEED = b"vectors of noise revision 34, 1"
+HERE = pathlib.Path(__file__).resolve().parent
+CURVES = {"25519": (X25519DH, x25519.X25519PrivateKey, 32), "448": (X448DH, x448.X448PrivateKey, 56)}
+CIPHERS = {"ChaChaPoly": ChaChaPolyCipher, "AESGCM": AESGCMCipher}
+HASHES = {"SHA256": SHA256Hash, "SHA512": SHA512Hash, "BLAKE2s": Blake2sHash, "BLAKE2b": Blake2bHash}
+
+
+class CipherState(cipherstate.CipherState):
+    """dissononce's, with n kept by rekey() and its last value refused."""
+
+    def rekey(self):
+        self._key = self._cipher.rekey(self._key)[:32]
+
+    def encrypt_with_ad(self, ad, plaintext):
+        assert self._nonce < 2**64 - 1, "nonce exhausted"
+        return super().encrypt_with_ad(ad, plaintext)
+
+    def decrypt_with_ad(self, ad, ciphertext):
+        assert self._nonce < 2**64 - 1, "nonce exhausted"
+        return super().decrypt_with_ad(ad, ciphertext)
+
+
+symmetricstate.CipherState = CipherState
+
+
+class SymmetricState(symmetricstate.SymmetricState):
+    """dissononce's; `pre_message_ephemerals` are mixed into the key as they are hashed."""
+
+    pre_message_ephemerals = ()
+
+    def mix_hash(self, data):
+        super().mix_hash(data)
+        if data in self.pre_message_ephemerals:
+            self.pre_message_ephemerals = tuple(
+                key for key in self.pre_message_ephemerals if key != data)
+            self.mix_key(data)
+
+
+class HandshakeState(handshakestate.HandshakeState):
+    """dissononce's, with the remote `e` of a pre-message mixed into the key under psk."""
+
+    def initialize(self, pattern, initiator, prologue, **keys):
+        remote = (
+            pattern.responder_pre_message_pattern if initiator
+            else pattern.initiator_pre_message_pattern)
+        if "psk" in pattern.name and "e" in remote:
+            self._symmetricstate.pre_message_ephemerals = (keys["re"].data,)
+        super().initialize(pattern, initiator, prologue, **keys)
+
+
+def base_patterns():
+    """dissononce's own patterns by name, one-way first."""
+    found = {}
+    for package in (oneway, interactive, deferred):
+        for module in pkgutil.iter_modules(package.__path__):
+            loaded = __import__(f"{package.__name__}.{module.name}", fromlist=["x"])
+            pattern = getattr(loaded, f"{module.name}HandshakePattern")()
+            found[pattern.name] = pattern
+    return found
+
+
+def modified(pattern, modifiers):
+    """`pattern` with `modifiers` applied from left to right (sections 9.4 and 10.2)."""
+    messages = [list(message) for message in pattern.message_patterns]
+    initiator = list(pattern.initiator_pre_message_pattern)
+    as_bob = False
+    for modifier in modifiers:
+        if modifier == "fallback":
+            assert messages[0] in (["e"], ["s"], ["e", "s"])
+            initiator = [key for key in ("e", "s") if key in initiator + messages[0]]
+            messages, as_bob = messages[1:], True
+        elif modifier == "psk0":
+            messages[0].insert(0, "psk")
+        else:
+            messages[int(modifier[3:]) - 1].append("psk")
+    return HandshakePattern(
+        pattern.name + "+".join(modifiers),
+        tuple(tuple(message) for message in messages), tuple(initiator),
+        tuple(pattern.responder_pre_message_pattern), as_bob)
+
+
+def draw(label, count):
+    """`count` bytes that depend on the seed and the label alone."""
+    return hashlib.shake_256(SEED + b"\0" + label.encode()).digest(count)
+
+
+def key_pair(curve, private):
+    key = CURVES[curve][1].from_private_bytes(private)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    length = CURVES[curve][2]
+    return KeyPair(PublicKey(length, public), PrivateKey(private))
+
+
+def handshake_state(curve, cipher, hash_name, ephemeral):
+    dh = CURVES[curve][0]()
+    dh.generate_keypair = lambda privatekey=None: ephemeral
+    state = SymmetricState(CipherState(CIPHERS[cipher]()), HASHES[hash_name]())
+    return HandshakeState(state, dh)
+
+
+def make(pattern, curve, cipher, hash_name):
+    """One vector, after both sides of dissononce have agreed on it."""
+    name = f"Noise_{pattern.name}_{curve}_{cipher}_{hash_name}"
+    length = CURVES[curve][2]
+    prologue = draw(name + " prologue", 4)
+    tokens = [token for message in pattern.message_patterns for token in message]
+    psks = [draw(f"{name} psk {index}", 32) for index in range(tokens.count("psk"))]
+    pre = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
+    writers = ["init", "resp"] if not pattern.interpret_as_bob else ["resp", "init"]
+    sent = {"init": set(pre["init"]), "resp": set(pre["resp"])}
+    for index, message in enumerate(pattern.message_patterns):
+        sent[writers[index % 2]].update(message)
+    pairs = {
+        (side, kind): key_pair(curve, draw(f"{name} {side} {kind}", length))
+        for side in ("init", "resp") for kind in "se" if kind in sent[side]}
+    other = {"init": "resp", "resp": "init"}
+
+    vector = {"protocol_name": name}
+    states = {}
+    for side in ("init", "resp"):
+        vector[f"{side}_prologue"] = prologue.hex()
+        if psks:
+            vector[f"{side}_psks"] = [psk.hex() for psk in psks]
+        keys = {"psks": psks}
+        if (side, "s") in pairs:
+            keys["s"] = pairs[side, "s"]
+            vector[f"{side}_static"] = keys["s"].private.data.hex()
+        if (side, "e") in pairs:
+            vector[f"{side}_ephemeral"] = pairs[side, "e"].private.data.hex()
+            if "e" in pre[side]:
+                keys["e"] = pairs[side, "e"]
+        if "s" in pre[other[side]]:
+            keys["rs"] = pairs[other[side], "s"].public
+            vector[f"{side}_remote_static"] = keys["rs"].data.hex()
+        if "e" in pre[other[side]]:
+            keys["re"] = pairs[other[side], "e"].public
+        states[side] = handshake_state(curve, cipher, hash_name, pairs.get((side, "e")))
+        states[side].initialize(pattern, side == "init", prologue, **keys)
+
+    messages, split = [], {}
+    for index in range(len(pattern.message_patterns)):
+        writer = writers[index % 2]
+        payload = draw(f"{name} payload {index}", draw(f"{name} size {index}", 1)[0] % 6)
+        message, received = bytearray(), bytearray()
+        split[writer] = states[writer].write_message(payload, message)
+        split[other[writer]] = states[other[writer]].read_message(bytes(message), received)
+        assert bytes(received) == payload, name
+        messages.append({"payload": payload.hex(), "ciphertext": bytes(message).hex()})
+    digest = {side: states[side].symmetricstate.get_handshake_hash() for side in states}
+    assert digest["init"] == digest["resp"], name
+    vector["handshake_hash"] = digest["init"].hex()
+
+    one_way = len(pattern.message_patterns) == 1 and not pattern.interpret_as_bob
+    for step in range(2):
+        index = len(pattern.message_patterns) + step
+        writer = "init" if one_way else writers[index % 2]
+        # The first key is for what the pattern's first writer sends.
+        direction = 0 if writer == writers[0] else 1
+        payload = draw(f"{name} payload {index}", 5)
+        ciphertext = split[writer][direction].encrypt_with_ad(b"", payload)
+        assert split[other[writer]][direction].decrypt_with_ad(b"", ciphertext) == payload
+        messages.append({"payload": payload.hex(), "ciphertext": ciphertext.hex()})
+    vector["messages"] = messages
+    return vector
+
+
+def cross_check(vector, one_way):
+    """noiseprotocol writes the same messages in both roles, and reads them."""
+    sides = {}
+    for side in ("init", "resp"):
+        connection = NoiseConnection.from_name(vector["protocol_name"].encode())
+        connection.set_as_initiator() if side == "init" else connection.set_as_responder()
+        connection.set_prologue(bytes.fromhex(vector[f"{side}_prologue"]))
+        if f"{side}_psks" in vector:
+            connection.set_psks(psks=[bytes.fromhex(psk) for psk in vector[f"{side}_psks"]])
+        for field, kind in (("static", Keypair.STATIC), ("ephemeral", Keypair.EPHEMERAL)):
+            if f"{side}_{field}" in vector:
+                connection.set_keypair_from_private_bytes(
+                    kind, bytes.fromhex(vector[f"{side}_{field}"]))
+        if f"{side}_remote_static" in vector:
+            connection.set_keypair_from_public_bytes(
+                Keypair.REMOTE_STATIC, bytes.fromhex(vector[f"{side}_remote_static"]))
+        connection.start_handshake()
+        sides[side] = connection
+    for index, message in enumerate(vector["messages"]):
+        payload, expected = (bytes.fromhex(message[key]) for key in ("payload", "ciphertext"))
+        first = index % 2 == 0 or one_way
+        writer, reader = (sides["init"], sides["resp"]) if first else (sides["resp"], sides["init"])
+        if writer.handshake_finished:
+            assert writer.encrypt(payload) == expected, (vector["protocol_name"], index)
+            assert reader.decrypt(expected) == payload, (vector["protocol_name"], index)
+        else:
+            assert bytes(writer.write_message(payload)) == expected, (vector["protocol_name"], index)
+            assert bytes(reader.read_message(expected)) == payload, (vector["protocol_name"], index)
+    for connection in sides.values():
+        assert connection.noise_protocol.handshake_hash.hex() == vector["handshake_hash"]
+
+
+def files():
+    """Which patterns go into which file."""
+    patterns = base_patterns()
+    plain = {"one-way": [], "interactive": [], "deferred": []}
+    psk, psks, fallback = [], [], []
+    for name, pattern in patterns.items():
+        deferred_name = any(character.isdigit() for character in name)
+        kind = "one-way" if len(name) == 1 else "deferred" if deferred_name else "interactive"
+        plain[kind].append(modified(pattern, []))
+        positions = [f"psk{index}" for index in range(len(pattern.message_patterns) + 1)]
+        psk += [modified(pattern, [position]) for position in positions]
+        psks += [modified(pattern, positions)]
+        if pattern.message_patterns[0] in (("e",), ("s",), ("e", "s")):
+            last = f"psk{len(pattern.message_patterns) - 1}"
+            fallback += [
+                modified(pattern, modifiers)
+                for modifiers in (["fallback"], ["fallback", "psk0"], ["fallback", last])]
+    return {**plain, "psk": psk, "psks": psks, "fallback": fallback}
+
+
+def render(vectors):
+    """The shape that Noise implementations share, a vector a line."""
+    lines = (json.dumps(vector, separators=(",", ":")) for vector in vectors)
+    return '{"vectors":[\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def rekey_vectors():
+    """Keys before and after Rekey(), and a message under n that goes on."""
+    vectors = []
+    for cipher, kind in CIPHERS.items():
+        state = CipherState(kind())
+        key = draw(f"rekey {cipher}", 32)
+        state.initialize_key(key)
+        state.set_nonce(7)
+        state.rekey()
+        vectors.append({
+            "cipher": cipher, "key": key.hex(), "rekeyed": state._key.hex(), "nonce": 7,
+            "plaintext": "00112233", "ciphertext":
+                state.encrypt_with_ad(b"", bytes.fromhex("00112233")).hex()})
+    return json.dumps({"vectors": vectors}, indent=1) + "\n"
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--check", action="store_true", help="compare, write nothing")
+    check = arguments.parse_args().check
+    # noiseprotocol warns of every fixed ephemeral.
+    warnings.simplefilter("ignore")
+    total = crossed = 0
+    outputs = {}
+    for name, patterns in files().items():
+        vectors = []
+        for pattern in patterns:
+            for curve in CURVES:
+                for cipher in CIPHERS:
+                    for hash_name in HASHES:
+                        vector = make(pattern, curve, cipher, hash_name)
+                        base = pattern.origin_name
+                        if base.isalpha() and not pattern.interpret_as_bob:
+                            cross_check(vector, one_way=len(base) == 1)
+                            crossed += 1
+                        vectors.append(vector)
+        outputs[HERE / "noise" / f"{name}.json"] = render(vectors)
+        total += len(vectors)
+        print(f"{name}: {len(vectors)} vectors", flush=True)
+    outputs[HERE / "rekey.json"] = rekey_vectors()
+    print(f"{total} vectors, {crossed} of them checked with noiseprotocol,"
+          f" {sum(map(len, outputs.values()))} bytes")
+    for path, text in outputs.items():
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            sys.exit(f"{path} is not what this script makes")
+
+
+if __name__ == "__main__":
+    main()
