@@ -18,7 +18,7 @@ import sys
 import threading
 
 KERNEL_ARGUMENTS = (
-    "console=ttyS0 loglevel=3 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
+    "console=ttyS0 loglevel=7 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
     "tsc=reliable no_timer_check random.trust_cpu=on mitigations=off"
 )
 # What of the caller's environment the command sees.
@@ -45,7 +45,7 @@ def machine(options, pipes, job):
     return [
         *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
         *("-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"),
-        *("-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "Westmere", "-smp", "2", "-m", "2048"),
+        *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "Westmere-v1", "-smp", "2", "-m", "2048"),
         *("-kernel", options["kernel"], "-initrd", options["ramdisk"], "-append", kernel_arguments),
         *("-fw_cfg", f"name=opt/lab/job,file=/proc/self/fd/{job}"),
         *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
