@@ -51,7 +51,7 @@ let package = Package(
         library("Locking", []),
         library("ChannelCore", ["Primitives", "Locking"]),
         library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
-        library("Credentials", ["ChannelCore", "Primitives", "COpenSSL", "CLinux"]),
+        library("Credentials", ["ChannelCore", "Primitives", "Locking", "COpenSSL"]),
         library("Links", ["CLinux", "Locking"]),
         library("L2CAP", ["Links", "CBlueZ", "CLinux"]),
         library(
@@ -62,18 +62,22 @@ let package = Package(
             ]),
         library("BLESecTesting", ["BLESec", "Links", "CLinux", "Locking"]),
 
-        tool("blesec", ["BLESec", "CLinux"]),
+        tool("blesec", ["BLESec", "Credentials", "ChannelCore", "Primitives", "Locking"]),
         tool("blesec-bench", ["BLESec", "BLESecTesting", "Noise", "Primitives", "CLinux"]),
 
         tests("PrimitivesTests", ["Primitives"]),
         tests("NoiseTests", ["Noise", "Primitives"]),
         tests("ChannelCoreTests", ["ChannelCore", "Primitives"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
-        tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives"]),
+        tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "Locking", "BLESecTesting", "CLinux"]),
         tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
         tests("BLESecTests", ["BLESec", "BLESecTesting", "ChannelCore", "Links", "Noise", "Primitives"]),
-        tests("Integration", ["BLESec", "BLESecTesting"]),
+        tests("Integration", ["BLESec", "BLESecTesting", "TestSupport"]),
+        // Subprocesses and scratch folders, for tests alone.
+        .target(
+            name: "TestSupport", dependencies: ["Locking"], path: "Tests/Support",
+            swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6],
     cLanguageStandard: .c11

@@ -5,3 +5,4 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <openssl/pkcs12.h>

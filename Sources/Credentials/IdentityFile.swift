@@ -1,0 +1,148 @@
+public import ChannelCore
+internal import Primitives
+
+/// A Noise identity as a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
+///
+/// The hash that the key belongs to (Noise §14) stands in a comment before the block, as in
+/// `# noise-hash: SHA256`, which is also what its absence means.
+public enum IdentityFile {
+    /// The longest file that is read, in bytes.
+    public static let maximumLength = 64 << 10
+
+    private static let plainLabel = "PRIVATE KEY"
+    private static let encryptedLabel = "ENCRYPTED PRIVATE KEY"
+
+    /// Reads an identity; `passphrase` is asked only when the key is encrypted.
+    ///
+    /// - Throws: `noSuchFile`; `permission` when the system denies it; `badKey` when others may open
+    ///   the file, or it is not one private key of X25519 or X448, or the passphrase is missing or
+    ///   wrong. The reason names the file and the remedy.
+    public static func load(
+        _ path: String, passphrase: PassphraseSource? = nil
+    ) throws(ChannelError) -> IdentityKey {
+        let text = try SecretFile.read(path, limit: maximumLength)
+        let pem: PEM
+        do throws(PEM.Fault) {
+            pem = try PEM(text.span)
+        } catch {
+            throw ChannelError(.badKey, "\(path) \(reason(error))")
+        }
+        do throws(ChannelError) {
+            let hash = try hash(in: pem.preamble)
+            let key = try privateKey(pem, path, passphrase)
+            return try identity(key, hash)
+        } catch {
+            guard error.code == .badKey, !error.reason.hasPrefix(path) else { throw error }
+            throw ChannelError(
+                .badKey, "\(path) \(error.reason)", underlying: error.underlying)
+        }
+    }
+
+    /// Writes an identity to a new file; `passphrase` encrypts it (PBES2, scrypt, AES-256).
+    ///
+    /// The file appears when it is complete and on the disk, or not at all.
+    /// - Throws: `cannotCreate`, above all when the file exists; what `passphrase` throws.
+    public static func create(
+        _ path: String, holding identity: IdentityKey, passphrase: PassphraseSource? = nil
+    ) throws(ChannelError) {
+        // Asked early as well, so that nobody types a passphrase for nothing.
+        try NewFile.refuseIfPresent(path)
+        let curve = identity.keyPair.curve
+        let plain = identity.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: curve) }
+        let preamble = "# noise-hash: \(identity.hash.noiseName)\n"
+        guard let passphrase else {
+            let text = PEM.encode(plain.span, label: plainLabel, preamble: preamble)
+            return try NewFile.create(path, text.span)
+        }
+        let secret = try passphrase.passphrase(for: path, .protecting)
+        let encrypted = try PrivateKeyInfo.encrypt(plain.span, passphrase: secret)
+        let text = PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
+        try NewFile.create(path, text.span)
+    }
+
+    private static func privateKey(
+        _ pem: borrowing PEM, _ path: String, _ source: PassphraseSource?
+    ) throws(ChannelError) -> PrivateKeyInfo.Key {
+        switch pem.label {
+        case plainLabel:
+            return try PrivateKeyInfo.decode(pem.content.span)
+        case encryptedLabel:
+            guard let source else {
+                throw ChannelError(
+                    .badKey,
+                    "is encrypted: give its passphrase with --passphrase-file FILE "
+                        + "or --passphrase-prompt")
+            }
+            let passphrase = try source.passphrase(for: path, .opening)
+            return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)
+        case "PUBLIC KEY":
+            throw ChannelError(
+                .badKey, "holds a public key: the private key of an identity is wanted here")
+        case "CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE":
+            throw ChannelError(
+                .badKey, "holds a certificate: the private key of an identity is wanted here")
+        case let label where label.hasSuffix("PRIVATE KEY"):
+            throw ChannelError(
+                .badKey,
+                "holds \(label), not PKCS#8: an identity is an X25519 or X448 key, made with "
+                    + "`blesec keygen`")
+        case let label:
+            throw ChannelError(
+                .badKey, "holds \(label): the private key of an identity is wanted here")
+        }
+    }
+
+    private static func identity(
+        _ key: consuming PrivateKeyInfo.Key, _ hash: HashAlgorithm
+    ) throws(ChannelError) -> IdentityKey {
+        do {
+            let curve = key.curve
+            let pair = try DHKeyPair(
+                curve: curve, privateKey: SecretBytes(copying: key.bytes.span))
+            return IdentityKey(pair, hash: hash)
+        } catch {
+            throw ChannelError(.badKey, "holds a key that cannot be used: \(error)")
+        }
+    }
+
+    private static func hash(in preamble: [String]) throws(ChannelError) -> HashAlgorithm {
+        var found: HashAlgorithm?
+        for line in preamble where line.first == "#" {
+            let words = line.dropFirst().split(separator: ":", maxSplits: 1)
+            guard let key = words.first, key.trimmed == "noise-hash" else { continue }
+            let name = words.count > 1 ? words[1].trimmed : ""
+            guard let hash = HashAlgorithm(noiseName: name) else {
+                throw ChannelError(
+                    .badKey,
+                    "names an unknown hash, `\(name)`: noise-hash is \(HashAlgorithm.noiseNames)")
+            }
+            guard found == nil else { throw ChannelError(.badKey, "names its noise-hash twice") }
+            found = hash
+        }
+        return found ?? .sha256
+    }
+
+    private static func reason(_ fault: PEM.Fault) -> String {
+        switch fault {
+        case .noBlock:
+            "is not a PEM file: a key begins with -----BEGIN PRIVATE KEY-----, as `blesec keygen` "
+                + "writes it"
+        case .severalBlocks: "holds more than one PEM block: an identity is one private key alone"
+        case .noEnd: "is cut off: its PEM block has no end"
+        case .headers:
+            "holds a PEM block with headers, which is not PKCS#8: convert it with `openssl pkcs8 "
+                + "-topk8`"
+        case .notBase64: "is damaged: its PEM block is not base64"
+        }
+    }
+}
+
+extension Substring {
+    /// Without the blanks at both ends.
+    fileprivate var trimmed: String {
+        var text = self
+        while let first = text.first, first.isWhitespace { text.removeFirst() }
+        while let last = text.last, last.isWhitespace { text.removeLast() }
+        return String(text)
+    }
+}

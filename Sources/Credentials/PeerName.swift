@@ -1,0 +1,52 @@
+/// How names stand in a file of known peers: as they are where they are harmless, and with `%` and
+/// two hexadecimal digits a byte where they are not.
+enum PeerName {
+    /// The longest name in bytes of UTF-8.
+    static let maximumLength = 255
+
+    /// The written form: one word, without anything a terminal would act on.
+    static func escape(_ name: String) -> String {
+        var text = ""
+        for byte in name.utf8 {
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"),
+                UInt8(ascii: "."), UInt8(ascii: ":"), UInt8(ascii: "@"), UInt8(ascii: "/"),
+                UInt8(ascii: "+"), UInt8(ascii: "="), UInt8(ascii: ","):
+                text.unicodeScalars.append(Unicode.Scalar(byte))
+            default:
+                let digits = String(byte, radix: 16, uppercase: true)
+                text += digits.count == 1 ? "%0" + digits : "%" + digits
+            }
+        }
+        return text
+    }
+
+    /// The name of a written form, or nil when that is none. What ``escape(_:)`` would have escaped
+    /// may stand there by itself, for those who write such a file by hand.
+    static func unescape(_ text: Substring) -> String? {
+        var bytes: [UInt8] = []
+        var rest = text.utf8[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "%") else {
+                bytes.append(byte)
+                continue
+            }
+            guard let high = rest.popFirst().flatMap(digit),
+                let low = rest.popFirst().flatMap(digit)
+            else { return nil }
+            bytes.append(high << 4 | low)
+        }
+        guard (1...maximumLength).contains(bytes.count) else { return nil }
+        return String(validating: bytes, as: UTF8.self)
+    }
+
+    private static func digit(_ byte: UInt8) -> UInt8? {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,45 @@
+import ChannelCore
+import Credentials
+import TestSupport
+import Testing
+
+/// A deny list in a file.
+@Suite struct DenyListFileTests {
+    let folder = ScratchFolder()
+
+    @Test("a fingerprint a line is denied, with comments around it")
+    func reading() throws {
+        let path = folder.write("deny", "# stolen\n\(key(1)) a phone\n\n  \(key(2))")
+        let file = try DenyListFile(path)
+        #expect(file.list.contains(key(1)))
+        #expect(file.list.contains(key(2)))
+        #expect(file.list.contains(key(3)) == false)
+    }
+
+    @Test("a changed file is read again, an unchanged one is not")
+    func refreshing() throws {
+        let path = folder.write("deny", "\(key(1))\n")
+        let file = try DenyListFile(path)
+        #expect(try file.refresh() == false)
+        folder.write("deny", "\(key(1))\n\(key(2))\n")
+        #expect(try file.refresh())
+        #expect(file.list.contains(key(2)))
+        #expect(try file.refresh() == false)
+    }
+
+    @Test("a list that cannot be read is an error, and what was denied stays denied")
+    func failing() throws {
+        #expect(throws: ChannelError(.noSuchFile, "")) { try DenyListFile(folder.file("none")) }
+        let path = folder.write("deny", "\(key(1))\n")
+        let file = try DenyListFile(path)
+        folder.write("deny", "# fine\nnonsense\n")
+        let error = #expect(throws: ChannelError(.badKey, "")) { try file.refresh() }
+        #expect(error?.reason.hasPrefix("\(path), line 2: ") == true)
+        #expect(file.list.contains(key(1)))
+        folder.write("deny", "", mode: 0o666)
+        #expect(throws: ChannelError(.badKey, "")) { try file.refresh() }
+        try #require(try Subprocess.run("rm", [path]).status == 0)
+        #expect(throws: ChannelError(.noSuchFile, "")) { try file.refresh() }
+        #expect(file.list.contains(key(1)))
+    }
+}

@@ -1,0 +1,221 @@
+import ChannelCore
+import Credentials
+import Primitives
+import TestSupport
+import Testing
+
+/// Files that are no identity, each with its own reason and remedy.
+@Suite struct IdentityFileRefusalTests {
+    let folder = ScratchFolder()
+
+    @Test("a key file that others may open is refused", arguments: [0o640, 0o604, 0o620, 0o601])
+    func shared(_ mode: UInt32) throws {
+        let path = folder.write("key", try validKey(), mode: mode)
+        try refuses(path, .badKey, "run `chmod 600 \(path)`")
+    }
+
+    @Test("a missing file is told by its name")
+    func missing() throws {
+        try refuses(folder.file("nothing"), .noSuchFile, "nothing: no such file")
+    }
+
+    @Test("a directory, a device and a FIFO are refused without waiting")
+    func irregular() throws {
+        try refuses(folder.path, .badKey, "is a directory")
+        try refuses("/dev/zero", .badKey, "is not a regular file")
+        let fifo = folder.file("fifo")
+        try #require(try Subprocess.run("mkfifo", [fifo]).status == 0)
+        try refuses(fifo, .badKey, "is not a regular file")
+    }
+
+    @Test("a file of more than 64 KiB is refused, however it begins")
+    func tooLarge() throws {
+        let padding = String(repeating: "#\n", count: 32 << 10)
+        let path = folder.write("key", padding + (try validKey()))
+        try refuses(path, .badKey, "too large for a key")
+        // One byte less is a key with a very long preamble.
+        let limit = IdentityFile.maximumLength
+        let key = try validKey()
+        let fits = String(repeating: "\n", count: limit - key.utf8.count) + key
+        #expect(try IdentityFile.load(folder.write("fits", fits)).publicKey.count == 32)
+    }
+
+    @Test("an empty file, text and bytes are not PEM")
+    func notPEM() throws {
+        try refuses(folder.write("empty", ""), .badKey, "is not a PEM file")
+        try refuses(folder.write("text", "AAAA BBBB\n"), .badKey, "is not a PEM file")
+        let bytes = (0..<4096).map { UInt8(truncatingIfNeeded: $0 &* 167 &+ 13) }
+        try refuses(folder.write("bytes", bytes), .badKey, "is not a PEM file")
+    }
+
+    @Test("a public key and a certificate are told from a private key")
+    func publicThings() throws {
+        let key = folder.write("key", try validKey())
+        let publicKey = folder.write("public", try openssl("pkey", "-in", key, "-pubout"))
+        try refuses(publicKey, .badKey, "holds a public key")
+        let certificate = try openssl(
+            "req", "-x509", "-newkey", "ed25519", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=x"
+        )
+        try refuses(folder.write("cert", certificate), .badKey, "holds a certificate")
+    }
+
+    @Test(
+        "a key of another algorithm is refused by its name",
+        arguments: [
+            (["-algorithm", "ED25519"], "ED25519"), (["-algorithm", "ED448"], "ED448"),
+            (["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], "id-ecPublicKey"),
+            (["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"], "rsaEncryption"),
+        ])
+    func wrongAlgorithm(_ options: [String], _ name: String) throws {
+        let made = try Subprocess.run("openssl", ["genpkey"] + options)
+        try refuses(folder.write("key", made.output), .badKey, "holds a key for \(name)")
+    }
+
+    @Test("a key in a form of its own algorithm is not PKCS#8")
+    func traditional() throws {
+        let ec = try openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout")
+        try refuses(folder.write("ec", ec), .badKey, "holds EC PRIVATE KEY, not PKCS#8")
+    }
+
+    @Test("an encrypted key without a passphrase, or with a wrong one, is refused")
+    func passphrases() throws {
+        let path = folder.file("key")
+        let identity = try IdentityKey.generate()
+        try IdentityFile.create(path, holding: identity, passphrase: secret("right"))
+        try refuses(path, .badKey, "is encrypted: give its passphrase with --passphrase-file")
+        for wrong in ["Right", "right ", "r"] {
+            try refuses(path, .badKey, "the passphrase is wrong", secret(wrong))
+        }
+        try refuses(path, .badKey, "a passphrase has 1 to 1024 bytes", secret(""))
+        let long = String(repeating: "x", count: 1_025)
+        try refuses(path, .badKey, "a passphrase has 1 to 1024 bytes", secret(long))
+    }
+
+    @Test("a passphrase file that is empty, too long, missing or shared is refused")
+    func passphraseFiles() throws {
+        let path = folder.file("key")
+        try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: secret("x"))
+        let empty = folder.write("empty", "\n")
+        try refuses(path, .badKey, "\(empty): the first line has to be a passphrase", .file(empty))
+        let long = folder.write("long", String(repeating: "x", count: 1_025))
+        try refuses(path, .badKey, "\(long): the first line has to be a passphrase", .file(long))
+        let none = folder.file("none")
+        try refuses(path, .noSuchFile, "\(none): no such file", .file(none))
+        let shared = folder.write("shared", "x\n", mode: 0o644)
+        try refuses(path, .badKey, "run `chmod 600 \(shared)`", .file(shared))
+    }
+
+    @Test("an unknown noise-hash, or two of them, are refused")
+    func hashes() throws {
+        let key = try validKey()
+        try refuses(
+            folder.write("unknown", "# noise-hash: SHA3\n" + key), .badKey,
+            "names an unknown hash, `SHA3`: noise-hash is SHA256, SHA512, BLAKE2s or BLAKE2b")
+        try refuses(
+            folder.write("case", "# noise-hash: sha256\n" + key), .badKey, "an unknown hash")
+        try refuses(folder.write("none", "# noise-hash\n" + key), .badKey, "an unknown hash, ``")
+        let line = "# noise-hash: SHA512\n"
+        try refuses(folder.write("two", line + line + key), .badKey, "names its noise-hash twice")
+        // Other comments, and one behind the key, say nothing.
+        let path = folder.write("fine", "# mine\nKey:\n" + key + "# noise-hash: SHA512\n")
+        #expect(try IdentityFile.load(path).hash == .sha256)
+    }
+
+    @Test("a key that is cut off at any length is refused")
+    func truncated() throws {
+        let key = Array(try validKey().utf8)
+        // The last byte is the line feed behind the block.
+        for length in 0..<(key.count - 1) {
+            let path = folder.write("key", Array(key[..<length]))
+            // Without the end's last dashes it is still the same label.
+            if key.count - length <= 6 { continue }
+            #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.load(path) }
+        }
+    }
+
+    @Test("a key with any character changed is refused or is another key, and never traps")
+    func flipped() throws {
+        let text = Array(try validKey().utf8)
+        let original = try IdentityFile.load(folder.write("key", text)).publicKey
+        for index in text.indices {
+            var changed = text
+            changed[index] ^= 0x05
+            let path = folder.write("key", changed)
+            do throws(ChannelError) {
+                let identity = try IdentityFile.load(path)
+                // The private key has bits that X25519 ignores (RFC 7748 §5).
+                #expect(identity.publicKey.count == original.count)
+            } catch {
+                #expect(error.code == .badKey)
+                #expect(error.reason.hasPrefix(path))
+            }
+        }
+    }
+
+    @Test("two keys in one file, and a key behind PEM headers, are refused")
+    func severalBlocks() throws {
+        let key = try validKey()
+        try refuses(folder.write("two", key + key), .badKey, "more than one PEM block")
+        let lines = key.split(separator: "\n", omittingEmptySubsequences: false)
+        let withHeader = ([lines[0], "Proc-Type: 4,ENCRYPTED", ""] + lines[1...])
+            .joined(separator: "\n")
+        try refuses(folder.write("headers", withHeader), .badKey, "PEM block with headers")
+    }
+
+    @Test("an existing file, a dangling link and a folder that is not there are left alone")
+    func creation() throws {
+        let identity = try IdentityKey.generate()
+        let mine = folder.write("mine", "precious", mode: 0o644)
+        try refusesToCreate(mine, identity, "\(mine) exists and is not overwritten")
+        #expect(folder.read("mine") == Array("precious".utf8))
+        let link = folder.file("link")
+        try #require(try Subprocess.run("ln", ["-s", folder.file("x"), link]).status == 0)
+        try refusesToCreate(link, identity, "\(link) exists and is not overwritten")
+        let lost = folder.file("no/key")
+        try refusesToCreate(lost, identity, "\(lost) cannot be created")
+        try refusesToCreate(folder.path + "/", identity, "exists and is not overwritten")
+        try refusesToCreate("/sys/key", identity, "/sys/key cannot be created")
+        #expect(folder.names == ["link", "mine"])
+    }
+
+    @Test("no passphrase is asked for a file that cannot be made")
+    func asksInVain() throws {
+        let path = folder.write("mine", "precious")
+        let source = PassphraseSource { _, _ throws(ChannelError) in
+            Issue.record("asked in vain")
+            throw ChannelError(.internal, "")
+        }
+        #expect(throws: ChannelError(.cannotCreate, "")) {
+            try IdentityFile.create(
+                path, holding: try IdentityKey.generate(), passphrase: source)
+        }
+    }
+
+    private func validKey() throws -> String { try openssl("genpkey", "-algorithm", "X25519") }
+
+    private func refuses(
+        _ path: String, _ code: ChannelError.Code, _ reason: String,
+        _ passphrase: PassphraseSource? = nil, at location: SourceLocation = #_sourceLocation
+    ) throws {
+        let error = #expect(throws: ChannelError.self, sourceLocation: location) {
+            try IdentityFile.load(path, passphrase: passphrase)
+        }
+        #expect(error?.code == code, sourceLocation: location)
+        #expect(
+            error?.reason.contains(reason) == true, "\(error?.reason ?? "")",
+            sourceLocation: location)
+    }
+
+    private func refusesToCreate(
+        _ path: String, _ identity: IdentityKey, _ reason: String,
+        at location: SourceLocation = #_sourceLocation
+    ) throws {
+        let error = #expect(throws: ChannelError.self, sourceLocation: location) {
+            try IdentityFile.create(path, holding: identity)
+        }
+        #expect(error?.code == .cannotCreate, sourceLocation: location)
+        #expect(
+            error?.reason.contains(reason) == true, "\(error?.reason ?? "")",
+            sourceLocation: location)
+    }
+}

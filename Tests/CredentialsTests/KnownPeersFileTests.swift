@@ -1,0 +1,186 @@
+import ChannelCore
+import Credentials
+import TestSupport
+import Testing
+
+/// The trust store as a file.
+@Suite struct KnownPeersFileTests {
+    let folder = ScratchFolder()
+    var path: String { folder.file("known_peers") }
+
+    @Test("a name that is bound is found again, by this store and by another one")
+    func binding() throws {
+        let store = KnownPeersFile(path)
+        #expect(try store.key(named: "anna") == nil)
+        try store.bind("anna", to: key(1))
+        #expect(try store.key(named: "anna") == key(1))
+        #expect(try store.contains(key(1)))
+        #expect(try store.contains(key(2)) == false)
+        #expect(try KnownPeersFile(path).key(named: "anna") == key(1))
+        #expect(folder.mode("known_peers") == 0o600)
+        #expect(folder.names == ["known_peers"])
+    }
+
+    @Test("binding a name again to its key changes nothing, and to another key is refused")
+    func rebinding() throws {
+        let store = KnownPeersFile(path)
+        try store.bind("anna", to: key(1))
+        let text = folder.read("known_peers")
+        try store.bind("anna", to: key(1))
+        let error = #expect(throws: ChannelError(.untrusted, "")) {
+            try store.bind("anna", to: key(2))
+        }
+        #expect(error?.reason.contains(path) == true)
+        #expect(folder.read("known_peers") == text)
+    }
+
+    @Test(
+        "odd names are one word in the file and come back as they were",
+        arguments: [
+            "two words", "#hash", "100%", "Zoë", "tab\there", "line\nfeed", "\u{1B}[31mred",
+            "\u{202E}evil", String(repeating: "n", count: 255), "%41", "a b#c",
+        ])
+    func oddNames(_ name: String) throws {
+        let store = KnownPeersFile(path)
+        try store.bind("before", to: key(1))
+        try store.bind(name, to: key(2))
+        try store.bind("after", to: key(3))
+        #expect(try KnownPeersFile(path).key(named: name) == key(2))
+        #expect(try KnownPeersFile(path).peers().map(\.name) == ["before", name, "after"])
+        let bytes = try #require(folder.read("known_peers"))
+        #expect(bytes.allSatisfy { (0x20...0x7E).contains($0) || $0 == 0x0A })
+        #expect(bytes.filter { $0 == 0x0A }.count == 3)
+    }
+
+    @Test("a name that is empty or too long is the caller's mistake")
+    func badNames() throws {
+        let store = KnownPeersFile(path)
+        for name in ["", String(repeating: "n", count: 256), String(repeating: "é", count: 128)] {
+            #expect(throws: ChannelError(.configuration, "")) { try store.bind(name, to: key(1)) }
+        }
+        #expect(folder.names == [])
+    }
+
+    @Test("comments, blank lines and what follows a fingerprint are kept")
+    func comments() throws {
+        let text = "# my peers\n\nanna \(key(1)) met at the station\r\n\tZoë\t\(key(2))"
+        folder.write("known_peers", text)
+        let store = KnownPeersFile(path)
+        #expect(try store.peers().map(\.name) == ["anna", "Zoë"])
+        #expect(try store.peers().map(\.comment) == ["met at the station", ""])
+        try store.bind("ben", to: key(3))
+        #expect(folder.read("known_peers") == Array("\(text)\nben \(key(3))\n".utf8))
+    }
+
+    @Test("a name is removed with its line and nothing else")
+    func removal() throws {
+        folder.write("known_peers", "# one\na \(key(1))\n# two\nb \(key(2)) x\nc \(key(3))\n")
+        let store = KnownPeersFile(path)
+        #expect(try store.remove("b"))
+        #expect(try store.remove("b") == false)
+        let rest = "# one\na \(key(1))\n# two\nc \(key(3))\n"
+        #expect(folder.read("known_peers") == Array(rest.utf8))
+        #expect(try store.contains(key(2)) == false)
+    }
+
+    @Test("what another process writes is seen at once")
+    func rereading() throws {
+        let store = KnownPeersFile(path)
+        try store.bind("anna", to: key(1))
+        #expect(try store.contains(key(2)) == false)
+        folder.write("known_peers", "anna \(key(1))\nben \(key(2))\n")
+        #expect(try store.contains(key(2)))
+        try #require(try Subprocess.run("rm", [path]).status == 0)
+        #expect(try store.contains(key(1)) == false)
+    }
+
+    @Test(
+        "a malformed line is named by file and number",
+        arguments: [
+            ("anna", "a fingerprint"), ("anna SHA256:short", "a fingerprint"),
+            ("anna MD5:abc", "a fingerprint"), ("a%4 KEY", "a name"), ("a%ZZ KEY", "a name"),
+            ("%FF KEY", "a name"), ("first OTHER", "first stands above with another key"),
+        ])
+    func malformed(_ line: String, _ reason: String) throws {
+        let text = line.replacing("KEY", with: "\(key(1))").replacing("OTHER", with: "\(key(2))")
+        folder.write("known_peers", "# comment\nfirst \(key(1))\n\(text)\nlast \(key(3))\n")
+        let store = KnownPeersFile(path)
+        for attempt in [
+            { _ = try store.key(named: "first") }, { _ = try store.contains(key(3)) },
+            { try store.bind("new", to: key(4)) }, { _ = try store.remove("first") },
+        ] as [() throws -> Void] {
+            let error = #expect(throws: ChannelError(.badKey, ""), performing: attempt)
+            #expect(error?.reason.hasPrefix("\(path), line 3: \(reason)") == true)
+        }
+        #expect(folder.names == ["known_peers"])
+    }
+
+    @Test("a file that others can change, that is too long, or that is no file is refused")
+    func refusals() throws {
+        folder.write("known_peers", "anna \(key(1))\n", mode: 0o620)
+        let store = KnownPeersFile(path)
+        let shared = #expect(throws: ChannelError(.badKey, "")) { try store.contains(key(1)) }
+        #expect(shared?.reason.contains("run `chmod 600 \(path)`") == true)
+        folder.write("known_peers", String(repeating: "#\n", count: 1 << 20))
+        #expect(throws: ChannelError(.limitExceeded, "")) { try store.contains(key(1)) }
+        #expect(throws: ChannelError(.badKey, "")) {
+            try KnownPeersFile(folder.path).contains(key(1))
+        }
+        #expect(throws: ChannelError(.cannotCreate, "")) {
+            try KnownPeersFile(folder.file("no/peers")).bind("anna", to: key(1))
+        }
+    }
+
+    @Test("a full file takes no more, and stays as it is")
+    func full() throws {
+        let line = "# \(String(repeating: "x", count: 1_021))\n"
+        folder.write("known_peers", String(repeating: line, count: 1_024))
+        let store = KnownPeersFile(path)
+        #expect(throws: ChannelError(.limitExceeded, "")) { try store.bind("anna", to: key(1)) }
+        #expect(folder.read("known_peers")?.count == 1 << 20)
+    }
+
+    @Test("stores that write the same file at once lose no line")
+    func concurrency() async throws {
+        let path = path
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for writer in 0..<8 {
+                group.addTask {
+                    let store = KnownPeersFile(path)
+                    for index in 0..<10 {
+                        try store.bind("peer-\(writer)-\(index)", to: key(UInt8(writer)))
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(try KnownPeersFile(path).peers().count == 80)
+        #expect(folder.names == ["known_peers"])
+    }
+
+    @Test("a file behind a symbolic link is changed, and the link stays")
+    func symbolicLink() throws {
+        folder.write("real", "anna \(key(1))\n")
+        try #require(try Subprocess.run("ln", ["-s", "real", path]).status == 0)
+        try KnownPeersFile(path).bind("ben", to: key(2))
+        #expect(folder.read("real") == Array("anna \(key(1))\nben \(key(2))\n".utf8))
+        #expect(try Subprocess.run("readlink", [path]).text == "real\n")
+    }
+
+    @Test("a lock that is never let go is an error and no deadlock")
+    func stuckLock() throws {
+        try KnownPeersFile(path).bind("anna", to: key(1))
+        let holder = try Subprocess(
+            "flock", [path, "sh", "-c", "echo held >&2; cat"], input: .held)
+        _ = try holder.line("held")
+        #expect(throws: ChannelError(.timedOut, "")) {
+            try KnownPeersFile(path).bind("ben", to: key(2))
+        }
+        #expect(try KnownPeersFile(path).key(named: "anna") == key(1))
+    }
+}
+
+/// A key that stands for the number.
+func key(_ number: UInt8) -> Fingerprint {
+    Fingerprint(subjectPublicKeyInfo: [number])
+}

@@ -1,0 +1,9 @@
+import TestSupport
+import Testing
+
+/// Runs the real `openssl`, which has to succeed, and gives what it wrote.
+func openssl(_ arguments: String..., input: [UInt8] = []) throws -> String {
+    let outcome = try Subprocess.run("openssl", arguments, input: .bytes(input))
+    try #require(outcome.status == 0, "openssl \(arguments): \(outcome.errors)")
+    return outcome.text
+}
