@@ -70,8 +70,7 @@ public enum IdentityFile {
             guard let source else {
                 throw ChannelError(
                     .badKey,
-                    "is encrypted: give its passphrase with --passphrase-file FILE "
-                        + "or --passphrase-prompt")
+                    "is encrypted, and no passphrase was given")
             }
             let passphrase = try source.passphrase(for: path, .opening)
             return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)

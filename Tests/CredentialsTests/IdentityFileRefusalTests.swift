@@ -82,7 +82,7 @@ import Testing
         let path = folder.file("key")
         let identity = try IdentityKey.generate()
         try IdentityFile.create(path, holding: identity, passphrase: secret("right"))
-        try refuses(path, .badKey, "is encrypted: give its passphrase with --passphrase-file")
+        try refuses(path, .badKey, "is encrypted, and no passphrase was given")
         for wrong in ["Right", "right ", "r"] {
             try refuses(path, .badKey, "the passphrase is wrong", secret(wrong))
         }

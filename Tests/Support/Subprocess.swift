@@ -113,6 +113,17 @@ internal import Locking
         }
     }
 
+    /// Waits until standard output contains `part` behind the first `start` bytes, and returns how
+    /// many bytes there are by then.
+    @discardableResult
+    public func output(containing part: String, after start: Int = 0) throws -> Int {
+        while !text(Array(output.dropFirst(start))).contains(part) {
+            guard status == nil else { throw Failure.ended(text(output) + text(errors)) }
+            try Self.serve([self], until: deadline)
+        }
+        return output.count
+    }
+
     /// Waits until standard output has `count` bytes, and returns them all.
     public func output(_ count: Int, with others: [Subprocess] = []) throws -> [UInt8] {
         while output.count < count {

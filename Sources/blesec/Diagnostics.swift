@@ -1,0 +1,47 @@
+internal import ChannelCore
+internal import Glibc
+internal import Synchronization
+
+/// Lines on standard error, each written at once.
+enum Diagnostics {
+    private static let json = Atomic(false)
+
+    /// Whether lines are JSON objects; `--json` sets it.
+    static var isJSON: Bool {
+        get { json.load(ordering: .relaxed) }
+        set { json.store(newValue, ordering: .relaxed) }
+    }
+
+    /// Says what went wrong: `blesec: …`.
+    static func print(_ error: ChannelError) {
+        if isJSON {
+            write(
+                JSON.object([
+                    ("event", .string("error")), ("code", .string(error.code.rawValue)),
+                    ("reason", .string(error.reason)),
+                    ("exit", .number(Int(ExitStatus(error).rawValue))),
+                ]))
+        } else {
+            write("blesec: " + error.reason)
+        }
+    }
+
+    /// Says that something has happened: `text`, or an object with `event` and `fields`.
+    static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = []) {
+        write(isJSON ? JSON.object([("event", .string(event))] + fields) : text)
+    }
+
+    /// One line, whatever is in `text`: a file's name may hold a line feed or a terminal's escapes.
+    private static func write(_ text: String) {
+        var line = ""
+        for scalar in text.unicodeScalars {
+            switch scalar.properties.generalCategory {
+            case .control, .format, .lineSeparator, .paragraphSeparator:
+                line += "\\u{\(String(scalar.value, radix: 16, uppercase: true))}"
+            default: line.unicodeScalars.append(scalar)
+            }
+        }
+        // Nothing can be done about a standard error that takes nothing.
+        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+    }
+}

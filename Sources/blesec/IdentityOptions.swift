@@ -1,0 +1,48 @@
+internal import ChannelCore
+internal import Credentials
+internal import Primitives
+
+/// The options that protect a key file, for every command that reads or writes one.
+enum IdentityOptions {
+    static let passphraseFile = Option(
+        name: "--passphrase-file", value: "FILE",
+        help: "Take the key's passphrase from the first line of FILE, which nobody but its owner "
+            + "may open.")
+    static let passphrasePrompt = Option(
+        name: "--passphrase-prompt",
+        help: "Ask for the key's passphrase at the terminal, without showing it.")
+
+    /// Where the passphrase comes from by the command line; nil when it says nothing.
+    static func passphrase(_ arguments: Arguments) throws(ChannelError) -> PassphraseSource? {
+        try arguments.exclude(passphraseFile, passphrasePrompt)
+        if arguments.has(passphrasePrompt) { return TerminalPrompt.source }
+        return arguments.value(passphraseFile).map { .file($0) }
+    }
+
+    /// Reads a key file; one that is encrypted needs one of the two options.
+    static func load(
+        _ path: String, _ arguments: Arguments
+    ) throws(ChannelError) -> IdentityKey {
+        let missing = PassphraseSource { path, _ throws(ChannelError) in
+            throw ChannelError(
+                .badKey,
+                "\(path) is encrypted: give its passphrase with --passphrase-file FILE or "
+                    + "--passphrase-prompt")
+        }
+        return try IdentityFile.load(path, passphrase: try passphrase(arguments) ?? missing)
+    }
+
+    /// Prints the two lines by which others know an identity.
+    static func print(_ identity: IdentityKey, _ arguments: Arguments) throws(ChannelError) {
+        let key = Base64.encode(identity.publicKey, padded: true)
+        let fingerprint = identity.fingerprint.description
+        guard arguments.has(.json) else {
+            return try StandardOutput.print("public-key: \(key)\nfingerprint: \(fingerprint)\n")
+        }
+        let object = JSON.object([
+            ("public-key", .string(key)), ("fingerprint", .string(fingerprint)),
+            ("hash", .string(identity.hash.noiseName)),
+        ])
+        try StandardOutput.print(object + "\n")
+    }
+}

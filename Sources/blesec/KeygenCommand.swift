@@ -1,0 +1,68 @@
+internal import ChannelCore
+internal import Credentials
+internal import Primitives
+
+/// `blesec keygen FILE`
+enum KeygenCommand {
+    private static let curve = Option(
+        name: "--curve", value: "CURVE",
+        help: "What the key is for: x25519 (the default, what most peers have) or x448.")
+    private static let hash = Option(
+        name: "--hash", value: "HASH",
+        help:
+            "The hash whose protocols may use the key, and no others: \(HashAlgorithm.noiseNames)."
+            + " SHA256 is the default.")
+
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try run(arguments)
+    }
+
+    private static let manual = Manual(
+        name: "keygen", summary: "make an identity and print what others need to know of it",
+        operands: ["FILE"],
+        options: [
+            IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, curve, hash, .json,
+        ],
+        description: [
+            "Makes a new private key in FILE and prints two lines: `public-key:` with the raw "
+                + "public key in base64, and `fingerprint:` with SHA256: and the base64 of its "
+                + "digest. Either is what `blesec connect --peer` takes.",
+            "FILE is PKCS#8 in PEM form, which `openssl pkey` reads, with mode 0600. A file that "
+                + "exists is never overwritten. With a passphrase the key is encrypted with AES-256 "
+                + "under scrypt.",
+            "A key belongs to one hash (Noise, section 14), which a comment in the file names.",
+        ],
+        examples: [
+            ("blesec keygen ~/.config/blesec/key", "An identity without a passphrase."),
+            ("blesec keygen --passphrase-prompt key", "One that is asked for before each use."),
+        ],
+        statuses: [
+            .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
+        ])
+
+    private static func run(_ arguments: Arguments) throws(ChannelError) {
+        let curve = try self.curve(arguments)
+        let hash = try self.hash(arguments)
+        let passphrase = try IdentityOptions.passphrase(arguments)
+        let identity = try IdentityKey.generate(curve: curve, hash: hash)
+        try IdentityFile.create(arguments.operands[0], holding: identity, passphrase: passphrase)
+        try IdentityOptions.print(identity, arguments)
+    }
+
+    private static func curve(_ arguments: Arguments) throws(ChannelError) -> Curve {
+        switch arguments.value(curve) {
+        case nil, "x25519": return .x25519
+        case "x448": return .x448
+        case let other?:
+            throw arguments.usage("--curve is x25519 or x448, and not `\(other)`")
+        }
+    }
+
+    private static func hash(_ arguments: Arguments) throws(ChannelError) -> HashAlgorithm {
+        guard let name = arguments.value(hash) else { return .sha256 }
+        guard let hash = HashAlgorithm(noiseName: name) else {
+            throw arguments.usage("--hash is \(HashAlgorithm.noiseNames), and not `\(name)`")
+        }
+        return hash
+    }
+}

@@ -1,0 +1,45 @@
+internal import ChannelCore
+internal import Glibc
+
+/// Standard output, of which every byte is written or an error says so.
+enum StandardOutput {
+    /// Writes text.
+    static func print(_ text: String) throws(ChannelError) {
+        try write(Array(text.utf8))
+    }
+
+    /// Writes all of `bytes`, waiting for whoever reads them.
+    ///
+    /// - Throws: `input-output`: a full disk, a reader that went away.
+    static func write(
+        _ bytes: [UInt8], to descriptor: Int32 = STDOUT_FILENO
+    ) throws(ChannelError) {
+        var done = 0
+        while done < bytes.count {
+            let count = unsafe bytes.withUnsafeBytes {
+                unsafe Glibc.write(
+                    descriptor, UnsafeRawBufferPointer(rebasing: $0[done...]).baseAddress,
+                    $0.count - done)
+            }
+            if count > 0 {
+                done += count
+            } else if count < 0, errno == EAGAIN {
+                // Someone who shares the descriptor made it nonblocking.
+                var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                _ = unsafe poll(&entry, 1, -1)
+            } else if count < 0, errno != EINTR {
+                throw failure(errno)
+            }
+        }
+    }
+
+    /// The error of a write or a close that failed.
+    static func failure(_ number: Int32) -> ChannelError {
+        let text = unsafe strerror(number).map { unsafe String(cString: $0) }
+        let reason =
+            number == EPIPE
+            ? "standard output was closed by who read it; what came since is lost"
+            : "standard output cannot be written: \(text ?? "error \(number)")"
+        return ChannelError(.inputOutput, reason, underlying: .errno(number))
+    }
+}

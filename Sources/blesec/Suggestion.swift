@@ -1,0 +1,44 @@
+/// What someone may have meant by a word that is none.
+enum Suggestion {
+    /// `: did you mean X?` with the nearest word, or nothing when none is near.
+    static func text(for word: String, among candidates: [String]) -> String {
+        guard let nearest = nearest(to: word, among: candidates) else { return "" }
+        return ": did you mean `\(nearest)`?"
+    }
+
+    /// The candidate with the fewest typing errors: a third of the word at the most, or an only
+    /// candidate that begins with it.
+    static func nearest(to word: String, among candidates: [String]) -> String? {
+        // What nobody types by accident is not compared letter by letter.
+        guard word.utf8.count <= 64 else { return nil }
+        let rated = candidates.map { (word: $0, distance: distance(word, $0)) }
+        let best = rated.min { $0.distance < $1.distance }
+        if let best, best.distance <= max(1, best.word.count / 3) { return best.word }
+        let longer = candidates.filter { word.count > 2 && $0.hasPrefix(word) }
+        return longer.count == 1 ? longer.first : nil
+    }
+
+    /// Letters to insert, remove, replace or swap with their neighbour until the words are equal
+    /// (the optimal string alignment distance).
+    private static func distance(_ first: String, _ second: String) -> Int {
+        let a = Array(first.unicodeScalars)
+        let b = Array(second.unicodeScalars)
+        var before: [Int] = []
+        var last = Array(0...b.count)
+        for row in 0..<a.count {
+            var next = [row + 1]
+            for column in 0..<b.count {
+                let same = a[row] == b[column]
+                var best = min(
+                    last[column] + (same ? 0 : 1), last[column + 1] + 1, next[column] + 1)
+                if row > 0, column > 0, a[row] == b[column - 1], a[row - 1] == b[column] {
+                    best = min(best, before[column - 1] + 1)
+                }
+                next.append(best)
+            }
+            before = last
+            last = next
+        }
+        return last[b.count]
+    }
+}

@@ -1,0 +1,77 @@
+internal import ChannelCore
+internal import Credentials
+internal import Glibc
+internal import Primitives
+
+/// Asks a person for a passphrase at the terminal, without showing it.
+enum TerminalPrompt {
+    /// Asks once to open a key, and twice to protect a new one.
+    static let source = PassphraseSource { path, purpose throws(ChannelError) in
+        switch purpose {
+        case .opening:
+            return try ask("Passphrase for \(path): ")
+        case .protecting:
+            let passphrase = try ask("New passphrase for \(path): ")
+            let again = try ask("The same again: ")
+            guard passphrase.isEqual(to: again) else {
+                throw ChannelError(.badKey, "the two passphrases differ: try again")
+            }
+            return passphrase
+        }
+    }
+
+    private static func ask(_ prompt: String) throws(ChannelError) -> SecretBytes {
+        // Not standard input, which may carry the channel's data.
+        let terminal = unsafe open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        guard terminal >= 0 else {
+            throw ChannelError(
+                .noSuchFile,
+                "there is no terminal to ask for the passphrase: use --passphrase-file FILE")
+        }
+        defer { close(terminal) }
+        var settings = termios()
+        guard unsafe tcgetattr(terminal, &settings) == 0 else {
+            throw ChannelError(
+                .inputOutput, "the terminal cannot be asked: use --passphrase-file FILE")
+        }
+        let shown = settings
+        settings.c_lflag &= ~tcflag_t(ECHO)
+        settings.c_lflag |= tcflag_t(ECHONL)
+        // A signal must not leave the terminal mute.
+        let token = Signals.add { _ in
+            restore(terminal, shown)
+            return false
+        }
+        defer {
+            restore(terminal, shown)
+            Signals.remove(token)
+        }
+        unsafe tcsetattr(terminal, TCSAFLUSH, &settings)
+        try StandardOutput.write(Array(prompt.utf8), to: terminal)
+        return try readLine(terminal)
+    }
+
+    private static func restore(_ terminal: Int32, _ settings: termios) {
+        var settings = settings
+        unsafe tcsetattr(terminal, TCSAFLUSH, &settings)
+    }
+
+    private static func readLine(_ terminal: Int32) throws(ChannelError) -> SecretBytes {
+        // A terminal's line has at most 4,096 bytes (N_TTY_BUF_SIZE).
+        var line = SecretBytes(count: 4_096)
+        var count = 0
+        unsafe line.withUnsafeMutableBytes { buffer in
+            while count < buffer.count {
+                let rest = unsafe UnsafeMutableBufferPointer(rebasing: buffer[count...])
+                let got = unsafe read(terminal, rest.baseAddress, rest.count)
+                if got < 0, errno == EINTR { continue }
+                guard got > 0 else { return }
+                count += got
+                if unsafe buffer[count - 1] == UInt8(ascii: "\n") { return }
+            }
+        }
+        if count > 0, line.span[count - 1] == UInt8(ascii: "\n") { count -= 1 }
+        guard count > 0 else { throw ChannelError(.badKey, "no passphrase was given") }
+        return SecretBytes(copying: line.span.extracting(..<count))
+    }
+}

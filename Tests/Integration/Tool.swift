@@ -1,0 +1,42 @@
+import TestSupport
+import Testing
+
+/// The `blesec` that was built beside these tests.
+enum Tool {
+    /// Its path: where the test executable is.
+    static let path: String = {
+        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+            return "./blesec"
+        }
+        return own[...slash] + "blesec"
+    }()
+
+    /// Runs it to its end.
+    static func run(
+        _ arguments: String..., input: Subprocess.Input = .bytes([]), output: String? = nil
+    ) throws -> Subprocess.Outcome {
+        try Subprocess.run(path, arguments, input: input, output: output)
+    }
+
+    /// Starts it.
+    static func start(
+        _ arguments: [String], input: Subprocess.Input = .bytes([]), output: String? = nil,
+        within seconds: Double = 20
+    ) throws -> Subprocess {
+        try Subprocess(path, arguments, input: input, output: output, within: seconds)
+    }
+
+    /// Expects one line on standard error that contains `reason`, nothing on standard output, and
+    /// the exit status.
+    static func expect(
+        _ outcome: Subprocess.Outcome, status: Int32, _ reason: String,
+        at location: SourceLocation = #_sourceLocation
+    ) {
+        #expect(outcome.status == status, "\(outcome.errors)", sourceLocation: location)
+        #expect(outcome.errors.hasPrefix("blesec: "), sourceLocation: location)
+        #expect(outcome.errors.contains(reason), "\(outcome.errors)", sourceLocation: location)
+        #expect(outcome.errors.filter { $0 == "\n" }.count == 1, sourceLocation: location)
+        #expect(outcome.errors.hasSuffix("\n"), sourceLocation: location)
+        #expect(outcome.output == [], sourceLocation: location)
+    }
+}
