@@ -132,8 +132,9 @@ extension SecureChannel: LinkHandler, TimerHandler {
             }
             calls += 1
             do throws(LinkError) {
+                let sduLimit = machine.maximumSDU
                 let sent = try machine.outbound.withBytes { bytes throws(LinkError) in
-                    try link.send(bytes.span.extracting(first: link.maximumSDU))
+                    try link.send(bytes.span.extracting(first: sduLimit))
                 }
                 guard sent > 0 else {
                     machine.didBlock()

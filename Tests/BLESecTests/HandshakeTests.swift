@@ -70,3 +70,18 @@ struct HandshakeTests {
         }
     }
 }
+
+@Suite("Bulk")
+struct BulkTests {
+    @Test(
+        "a long message arrives whole, however the link cuts it", arguments: [1_000, 8_192, 32_768])
+    func long(sdu: Int) throws {
+        let pair = try Friends().pair(maximumSDU: sdu)
+        pair.run()
+        let message = (0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+        _ = try pair.dialer.queue(message)
+        pair.run(piece: 40_000)
+        #expect(pair.acceptor.outcome == nil)
+        #expect(pair.acceptor.inbox.next() == message)
+    }
+}

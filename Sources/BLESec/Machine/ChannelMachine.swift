@@ -81,6 +81,10 @@ struct ChannelMachine: ~Copyable {
     /// The peer's identity, once proven.
     var peer: PeerIdentity? { isReady ? identity : nil }
 
+    /// The most that is sealed ahead for one SDU, whatever the link takes, so that it and the record
+    /// that goes beyond it fit into the storage.
+    private static let largestSDU = 32 << 10
+
     /// A machine that has not begun, over a link whose SDUs hold `maximumSDU` bytes; see ``begin()``.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
@@ -88,7 +92,7 @@ struct ChannelMachine: ~Copyable {
     ) {
         self.role = role
         self.configuration = configuration
-        self.maximumSDU = maximumSDU
+        self.maximumSDU = min(maximumSDU, Self.largestSDU)
         start = now
         stage = role == .dialer ? .answer : .hello
         transcript = NegotiationTranscript(context: configuration.context)

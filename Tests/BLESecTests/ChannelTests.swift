@@ -1,0 +1,80 @@
+import BLESec
+import BLESecTesting
+import Testing
+
+@Suite("Channels over real loops and links")
+struct ChannelTests {
+    @Test("messages go both ways over a memory link, and close loses nothing")
+    func memory() async throws {
+        let loop = EventLoop(name: "test")
+        let (dialer, acceptor) = try await Self.channels(loop)
+        try await acceptor.deliver([9, 9])
+        #expect(try await dialer.receive() == [9, 9])
+        async let closed: Void = {
+            for index in 0..<200 {
+                try await dialer.send([UInt8](repeating: UInt8(index), count: index * 97))
+            }
+            try await dialer.close()
+        }()
+        for index in 0..<200 {
+            #expect(
+                try await acceptor.receive() == [UInt8](repeating: UInt8(index), count: index * 97))
+        }
+        #expect(try await acceptor.receive() == nil)
+        try await acceptor.close()
+        try await closed
+        await loop.shutdown()
+    }
+
+    @Test("a listener on a Unix socket serves a dialer", arguments: ["unix", "unix-seqpacket"])
+    func unix(kind: String) async throws {
+        let friends = try Friends()
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let listener = try await SecureListener.listen(
+            on: try Endpoint("\(kind):\(path)"), configuration: friends.configuration(.acceptor))
+        let dialer = try await SecureChannel.dial(
+            listener.localEndpoint, configuration: friends.configuration(.dialer))
+        let acceptor = try await listener.accept()
+        #expect(await acceptor.peer.fingerprint == friends.dialer.fingerprint)
+        let big = [UInt8](repeating: 5, count: 3_000_000)
+        async let sent: Void = dialer.send(big)
+        #expect(try await acceptor.receive() == big)
+        try await sent
+        try await acceptor.finish()
+        #expect(try await dialer.receive() == nil)
+        try await dialer.close()
+        try await acceptor.close()
+        await listener.close()
+    }
+
+    @Test("the wrong pinned key ends the dial, and the acceptor hears nothing of the reason")
+    func wrongPin() async throws {
+        let friends = try Friends()
+        let loop = EventLoop(name: "test")
+        let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
+        var wrong = try friends.configuration(.acceptor)
+        wrong.trust = .pinned([PeerKey(fingerprint: friends.acceptor.fingerprint)])
+        async let dialed = SecureChannel.open(
+            over: first, role: .dialer, configuration: friends.configuration(.dialer))
+        await #expect(throws: ChannelError(.untrusted, "")) {
+            _ = try await SecureChannel.open(over: second, role: .acceptor, configuration: wrong)
+        }
+        do {
+            _ = try await dialed
+            Issue.record("the dial succeeded")
+        } catch {
+            #expect(error as? ChannelError == ChannelError(.refused, ""))
+        }
+        await loop.shutdown()
+    }
+
+    static func channels(_ loop: EventLoop) async throws -> (SecureChannel, SecureChannel) {
+        let friends = try Friends()
+        let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
+        async let dialer = SecureChannel.open(
+            over: first, role: .dialer, configuration: friends.configuration(.dialer))
+        async let acceptor = SecureChannel.open(
+            over: second, role: .acceptor, configuration: friends.configuration(.acceptor))
+        return try await (dialer, acceptor)
+    }
+}
