@@ -123,7 +123,7 @@ struct SymmetricState: ~Copyable {
     }
 
     private mutating func takeChainingKey() {
-        chainingKey.copy(from: derived, at: 0)
+        chainingKey.copy(from: derived, at: 0, count: length)
     }
 
     /// A digest of 64 bytes gives a key of its first 32.

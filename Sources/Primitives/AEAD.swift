@@ -9,6 +9,7 @@ public struct AEAD: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
 
+    /// The key, then the nonce of the message at hand.
     private var key: SecretBytes
     /// libsodium's expanded AES key.
     private var expandedKey: SecretBytes?
@@ -17,15 +18,15 @@ public struct AEAD: ~Copyable, Sendable {
     /// Copies the 32 bytes at `offset` in `keys`.
     public init(_ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0) {
         self.algorithm = algorithm
-        key = SecretBytes(count: AEADAlgorithm.keyLength)
-        key.copy(from: keys, at: offset)
+        key = SecretBytes(count: AEADAlgorithm.keyLength + Self.nonceLength)
+        key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
     }
 
     /// Replaces the key by the 32 bytes at `offset` in `keys`; contexts of the old one are wiped.
     public mutating func replaceKey(_ keys: borrowing SecretBytes, at offset: Int = 0) {
         expandedKey = nil
         bulk = nil
-        key.copy(from: keys, at: offset)
+        key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
     }
 
     /// Seals `count` bytes of `buffer` from `offset` on, in place; the tag of 16 bytes follows
@@ -41,12 +42,13 @@ public struct AEAD: ~Copyable, Sendable {
             offset >= 0 && count >= 0 && count <= Int(Int32.max)
                 && offset + count + AEADAlgorithm.tagLength <= buffer.count,
             "no room for the message and its tag")
-        let prepared = try prepare(for: count)
+        let route = try prepare(for: count)
+        writeNonce(nonce)
         let done = unsafe buffer.withUnsafeMutableBufferPointer { buffer in
             unsafe additionalData.withUnsafeBufferPointer { data in
                 guard let base = buffer.baseAddress else { return false }
                 let message = unsafe base + offset
-                let ok = unsafe sealed(message, count, nonce, data, prepared)
+                let ok = unsafe sealed(message, count, data, route)
                 if !ok { unsafe sodium_memzero(message, count) }
                 return ok
             }
@@ -68,12 +70,13 @@ public struct AEAD: ~Copyable, Sendable {
                 && offset + count <= buffer.count, "the message is not inside the buffer")
         guard count >= AEADAlgorithm.tagLength else { throw .authenticationFailed }
         let length = count - AEADAlgorithm.tagLength
-        let prepared = try prepare(for: length)
+        let route = try prepare(for: length)
+        writeNonce(nonce)
         let done = unsafe buffer.withUnsafeMutableBufferPointer { buffer in
             unsafe additionalData.withUnsafeBufferPointer { data in
                 guard let base = buffer.baseAddress else { return false }
                 let message = unsafe base + offset
-                let ok = unsafe opened(message, length, nonce, data, prepared)
+                let ok = unsafe opened(message, length, data, route)
                 if !ok { unsafe sodium_memzero(message, length) }
                 return ok
             }
@@ -104,108 +107,85 @@ public struct AEAD: ~Copyable, Sendable {
         guard algorithm == .aesGCM else { return .sodiumChaChaPoly }
         if expandedKey == nil {
             let expanded = SecretBytes(count: crypto_aead_aes256gcm_statebytes())
-            unsafe _ = crypto_aead_aes256gcm_beforenm(Self.state(expanded), key.start)
+            unsafe _ = crypto_aead_aes256gcm_beforenm(Self.state(expanded.start), key.start)
             expandedKey = consume expanded
         }
         return .sodiumAESGCM
     }
 
-    /// The slot as libsodium's state; slots of this size are aligned to more than its 16 bytes.
-    private static func state(
-        _ slot: borrowing SecretBytes
-    ) -> UnsafeMutablePointer<crypto_aead_aes256gcm_state> {
-        unsafe UnsafeMutableRawPointer(slot.start)
-            .assumingMemoryBound(to: crypto_aead_aes256gcm_state.self)
-    }
-
-    private func withExpandedKey(
-        _ body: (UnsafePointer<crypto_aead_aes256gcm_state>) -> Bool
-    ) -> Bool {
-        switch expandedKey {
-        case .some(let expanded): unsafe body(Self.state(expanded))
-        case .none: false
-        }
-    }
-
+    /// Seals over raw memory, with the nonce where `writeNonce` has put it.
     private func sealed(
-        _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UInt64,
+        _ message: UnsafeMutablePointer<UInt8>, _ count: Int,
         _ data: UnsafeBufferPointer<UInt8>, _ route: Route
     ) -> Bool {
         switch route {
         case .sodiumChaChaPoly:
-            unsafe withNonce(nonce) { nonce in
-                unsafe crypto_aead_chacha20poly1305_ietf_encrypt(
-                    message, nil, message, UInt64(count), data.baseAddress, UInt64(data.count),
-                    nil, nonce, key.start) == 0
-            }
+            return unsafe crypto_aead_chacha20poly1305_ietf_encrypt(
+                message, nil, message, UInt64(count), data.baseAddress, UInt64(data.count), nil,
+                nonceStart, key.start) == 0
         case .sodiumAESGCM:
-            unsafe withNonce(nonce) { nonce in
-                unsafe withExpandedKey { key in
-                    unsafe crypto_aead_aes256gcm_encrypt_afternm(
-                        message, nil, message, UInt64(count), data.baseAddress,
-                        UInt64(data.count), nil, nonce, key) == 0
-                }
-            }
+            guard let state = unsafe expandedStart else { return false }
+            return unsafe crypto_aead_aes256gcm_encrypt_afternm(
+                message, nil, message, UInt64(count), data.baseAddress, UInt64(data.count), nil,
+                nonceStart, Self.state(state)) == 0
         case .openSSL:
-            unsafe withNonce(nonce) { nonce in
-                switch bulk {
-                case .some(let bulk): unsafe bulk.seal(message, count, nonce, data)
-                case .none: false
-                }
-            }
+            return unsafe bulk?.seal(message, count, nonceStart, data) ?? false
         }
     }
 
+    /// Opens over raw memory; `count` is the plaintext's length.
     private func opened(
-        _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UInt64,
+        _ message: UnsafeMutablePointer<UInt8>, _ count: Int,
         _ data: UnsafeBufferPointer<UInt8>, _ route: Route
     ) -> Bool {
         let sealedCount = UInt64(count + AEADAlgorithm.tagLength)
         switch route {
         case .sodiumChaChaPoly:
-            return unsafe withNonce(nonce) { nonce in
-                unsafe crypto_aead_chacha20poly1305_ietf_decrypt(
-                    message, nil, nil, message, sealedCount, data.baseAddress,
-                    UInt64(data.count), nonce, key.start) == 0
-            }
+            return unsafe crypto_aead_chacha20poly1305_ietf_decrypt(
+                message, nil, nil, message, sealedCount, data.baseAddress, UInt64(data.count),
+                nonceStart, key.start) == 0
         case .sodiumAESGCM:
-            return unsafe withNonce(nonce) { nonce in
-                unsafe withExpandedKey { key in
-                    unsafe crypto_aead_aes256gcm_decrypt_afternm(
-                        message, nil, nil, message, sealedCount, data.baseAddress,
-                        UInt64(data.count), nonce, key) == 0
-                }
-            }
+            guard let state = unsafe expandedStart else { return false }
+            return unsafe crypto_aead_aes256gcm_decrypt_afternm(
+                message, nil, nil, message, sealedCount, data.baseAddress, UInt64(data.count),
+                nonceStart, Self.state(state)) == 0
         case .openSSL:
-            return unsafe withNonce(nonce) { nonce in
-                switch bulk {
-                case .some(let bulk): unsafe bulk.open(message, count, nonce, data)
-                case .none: false
-                }
-            }
+            return unsafe bulk?.open(message, count, nonceStart, data) ?? false
         }
     }
 
-    /// The nonce's 12 bytes: 4 of zero, then the counter in the cipher's byte order.
-    private func withNonce(
-        _ counter: UInt64, _ body: (UnsafePointer<UInt8>) -> Bool
-    ) -> Bool {
-        let ordered: UInt64
-        switch algorithm {
-        case .chaChaPoly: ordered = counter.littleEndian
-        case .aesGCM: ordered = counter.bigEndian
+    private var expandedStart: UnsafeMutablePointer<UInt8>? {
+        switch expandedKey {
+        case .some(let expanded): unsafe expanded.start
+        case .none: nil
         }
-        // In memory order, whatever the machine's own is.
-        let halves = UInt64(littleEndian: ordered)
-        let words = (
-            UInt32(0), UInt32(truncatingIfNeeded: halves).littleEndian,
-            UInt32(truncatingIfNeeded: halves >> 32).littleEndian
-        )
-        return unsafe withUnsafeBytes(of: words) { bytes in
-            guard let start = unsafe bytes.bindMemory(to: UInt8.self).baseAddress else {
-                return false
+    }
+
+    /// The slot as libsodium's state; slots of this size are aligned to more than its 16 bytes.
+    private static func state(
+        _ slot: UnsafeMutablePointer<UInt8>
+    ) -> UnsafeMutablePointer<crypto_aead_aes256gcm_state> {
+        unsafe UnsafeMutableRawPointer(slot)
+            .assumingMemoryBound(to: crypto_aead_aes256gcm_state.self)
+    }
+
+    // MARK: The nonce
+
+    private static let nonceLength = 12
+
+    /// The nonce stands behind the key, where it has an address for the functions in C.
+    private var nonceStart: UnsafeMutablePointer<UInt8> {
+        unsafe key.start + AEADAlgorithm.keyLength
+    }
+
+    /// Writes the nonce's 12 bytes: 4 of zero, then the counter in the cipher's byte order.
+    private func writeNonce(_ counter: UInt64) {
+        let ordered =
+            switch algorithm {
+            case .chaChaPoly: counter.littleEndian
+            case .aesGCM: counter.bigEndian
             }
-            return unsafe body(start)
-        }
+        unsafe UnsafeMutableRawPointer(nonceStart + 4)
+            .storeBytes(of: ordered, as: UInt64.self)
     }
 }

@@ -3,8 +3,8 @@ internal import COpenSSL
 /// A key in an OpenSSL context; each message resets the nonce alone.
 ///
 /// The context is on the ordinary heap; OpenSSL wipes it when it is freed.
-@safe struct BulkCipher: ~Copyable, @unchecked Sendable {
-    // Unchecked: the context is owned by this one value, which cannot be copied.
+@safe final class BulkCipher: @unchecked Sendable {
+    // Unchecked: its one owner, an AEAD, cannot be copied.
     private let context: OpaquePointer
 
     init(_ algorithm: AEADAlgorithm, key: Span<UInt8>) throws(CryptoError) {
@@ -67,8 +67,7 @@ internal import COpenSSL
         _ tag: UnsafeMutablePointer<UInt8>, _ body: (UnsafeMutablePointer<OSSL_PARAM>) -> Bool
     ) -> Bool {
         var parameters = unsafe (
-            OSSL_PARAM_construct_octet_string(
-                OSSL_CIPHER_PARAM_AEAD_TAG, tag, AEADAlgorithm.tagLength),
+            blesec_openssl_tag_parameter(tag, AEADAlgorithm.tagLength),
             OSSL_PARAM_construct_end()
         )
         return unsafe withUnsafeMutablePointer(to: &parameters) { pointer in

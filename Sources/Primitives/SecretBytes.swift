@@ -70,10 +70,11 @@ internal import CSodium
         unsafe try body(UnsafeMutableBufferPointer(start: start, count: count))
     }
 
-    /// Overwrites all bytes with as many of `other`, from `offset` on.
-    public mutating func copy(from other: borrowing SecretBytes, at offset: Int) {
+    /// Overwrites the first `count` bytes with those of `other` from `offset` on.
+    public mutating func copy(from other: borrowing SecretBytes, at offset: Int, count: Int) {
         precondition(
-            offset >= 0 && offset + count <= other.count, "the other secret is too short")
+            offset >= 0 && count >= 0 && count <= self.count && offset + count <= other.count,
+            "the range is not inside the secrets")
         unsafe start.update(from: other.start + offset, count: count)
     }
 
