@@ -94,29 +94,37 @@ package enum Socket {
     // MARK: - Options
 
     package static func setOption(
-        _ descriptor: Int32, _ level: Int32, _ option: Int32, to bytes: [UInt8]
-    ) throws(SystemError) {
-        _ = try check(
-            unsafe setsockopt(descriptor, level, option, bytes, socklen_t(bytes.count)))
-    }
-
-    package static func setOption(
         _ descriptor: Int32, _ level: Int32, _ option: Int32, to value: Int32
     ) throws(SystemError) {
         var value = value
-        _ = try check(
-            unsafe setsockopt(
-                descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size)))
+        let size = socklen_t(MemoryLayout<Int32>.size)
+        _ = try check(unsafe setsockopt(descriptor, level, option, &value, size))
     }
 
-    /// An option of up to four bytes, as a number.
+    package static func setOption16(
+        _ descriptor: Int32, _ level: Int32, _ option: Int32, to value: UInt16
+    ) throws(SystemError) {
+        var value = value
+        let size = socklen_t(MemoryLayout<UInt16>.size)
+        _ = try check(unsafe setsockopt(descriptor, level, option, &value, size))
+    }
+
     package static func option(
-        _ descriptor: Int32, _ level: Int32, _ option: Int32, size: Int = 4
+        _ descriptor: Int32, _ level: Int32, _ option: Int32
     ) throws(SystemError) -> Int32 {
         var value: Int32 = 0
-        var length = socklen_t(size)
-        _ = try check(unsafe getsockopt(descriptor, level, option, &value, &length))
-        return Int32(littleEndian: value)
+        var size = socklen_t(MemoryLayout<Int32>.size)
+        _ = try check(unsafe getsockopt(descriptor, level, option, &value, &size))
+        return value
+    }
+
+    package static func option16(
+        _ descriptor: Int32, _ level: Int32, _ option: Int32
+    ) throws(SystemError) -> UInt16 {
+        var value: UInt16 = 0
+        var size = socklen_t(MemoryLayout<UInt16>.size)
+        _ = try check(unsafe getsockopt(descriptor, level, option, &value, &size))
+        return value
     }
 
     /// Takes the error that waits in the socket, or 0.
@@ -134,6 +142,12 @@ package enum Socket {
         var bytes: Int32 = 0
         _ = try check(unsafe blesec_output_queue(descriptor, &bytes))
         return Int(bytes)
+    }
+
+    /// Whether the socket polls writable.
+    static func isWritable(_ descriptor: Int32) -> Bool {
+        var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+        return unsafe poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLOUT) != 0
     }
 
     // MARK: - Bytes

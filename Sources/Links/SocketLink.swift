@@ -27,6 +27,9 @@ public final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
+    /// No send buffer is so small that it does not take this: one packet of the smallest MTU.
+    private static let smallestPart = 23
+
     private let source: EventSource
     private let traits: Traits
     private weak var handler: (any LinkHandler)?
@@ -34,6 +37,8 @@ public final class SocketLink: Link, @unchecked Sendable {
     private var isScheduled = false
     private var hasEnded = false
     private var hasHalfClosed = false
+    /// The most that is tried at once.
+    private var sendLimit = Int.max
     private var hasFailed: LinkError?
 
     /// Takes over a connected socket. On the loop's thread.
@@ -71,7 +76,8 @@ public final class SocketLink: Link, @unchecked Sendable {
                 .tooLarge,
                 "\(bytes.count) bytes in one send; \(peerDescription) takes \(maximumSDU)")
         }
-        let count = Socket.send(source.fileDescriptor, bytes)
+        var count = Socket.send(source.fileDescriptor, bytes.extracting(first: sendLimit))
+        if count == -Int(EAGAIN) && traits.tellsFreeSpace { count = sendPart(bytes) }
         if count >= 0 { return count }
         let number = Int32(-count)
         if number == EAGAIN { return 0 }
@@ -158,6 +164,25 @@ public final class SocketLink: Link, @unchecked Sendable {
     public func close() {
         handler = nil
         source.close()
+    }
+
+    /// Sends less when a Bluetooth socket would never take it all.
+    ///
+    /// The kernel cuts an SDU into packets and charges each to the send buffer with its overhead;
+    /// when they exceed it together the socket says EAGAIN for ever, though nothing is queued and it
+    /// polls writable. The peer's packets may be as small as 23 bytes, and their size cannot be
+    /// asked. The other end joins SDUs, so smaller ones do as well.
+    private func sendPart(_ bytes: Span<UInt8>) -> Int {
+        var refusals = 0
+        while isDrained && Socket.isWritable(source.fileDescriptor) {
+            let part = bytes.extracting(first: sendLimit)
+            let count = Socket.send(source.fileDescriptor, part)
+            guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
+            // It may have become writable in between: only the second refusal means the size.
+            if refusals > 0 { sendLimit = part.count / 2 }
+            refusals += 1
+        }
+        return -Int(EAGAIN)
     }
 
     private func checkOpen() throws(LinkError) {

@@ -1,0 +1,86 @@
+/// The address of a Bluetooth device: six bytes.
+///
+/// On LE it means something only beside its ``AddressType``. It authenticates nobody: addresses are
+/// forged and change.
+public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
+    /// The address as a number of 48 bits; the byte that is written first is the highest.
+    private let value: UInt64
+
+    /// Takes six bytes in the order in which they are written.
+    ///
+    /// - Returns: nil unless there are six.
+    public init?(bytes: [UInt8]) {
+        guard bytes.count == 6 else { return nil }
+        value = bytes.reduce(0) { $0 << 8 | UInt64($1) }
+    }
+
+    /// Parses `AA:BB:CC:DD:EE:FF`: six pairs of hexadecimal digits in either case.
+    ///
+    /// - Returns: nil for anything else.
+    public init?(_ text: some StringProtocol) {
+        let characters = Array(text.utf8)
+        guard characters.count == 17 else { return nil }
+        var bytes: [UInt8] = []
+        for start in stride(from: 0, to: 17, by: 3) {
+            guard let high = Self.digit(characters[start]),
+                let low = Self.digit(characters[start + 1]),
+                start == 15 || characters[start + 2] == UInt8(ascii: ":")
+            else { return nil }
+            bytes.append(high << 4 | low)
+        }
+        self.init(bytes: bytes)
+    }
+
+    /// `00:00:00:00:00:00`: any adapter.
+    public static let any = BluetoothAddress(value: 0)
+
+    /// The six bytes in the order in which they are written.
+    public var bytes: [UInt8] {
+        stride(from: 40, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> $0) }
+    }
+
+    /// `AA:BB:CC:DD:EE:FF`.
+    public var description: String {
+        bytes.map { byte in
+            let digits = String(byte, radix: 16, uppercase: true)
+            return byte < 16 ? "0" + digits : digits
+        }.joined(separator: ":")
+    }
+
+    private init(value: UInt64) {
+        self.value = value
+    }
+
+    private static func digit(_ character: UInt8) -> UInt8? {
+        switch character {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): character - UInt8(ascii: "0")
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): character - UInt8(ascii: "A") + 10
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): character - UInt8(ascii: "a") + 10
+        default: nil
+        }
+    }
+}
+
+/// Which kind of LE address it is. Devices with the same six bytes and different kinds are different.
+public enum AddressType: String, Sendable, Hashable {
+    /// Assigned by the IEEE, burned in.
+    case `public`
+    /// Chosen by the device: static for as long as it runs, or changing every few minutes.
+    case random
+
+    /// `bdaddr_type` of a socket address.
+    var rawSocketValue: UInt8 {
+        switch self {
+        case .public: 1
+        case .random: 2
+        }
+    }
+
+    init?(rawSocketValue: UInt8) {
+        switch rawSocketValue {
+        case 1: self = .public
+        case 2: self = .random
+        default: return nil  // 0 is BR/EDR
+        }
+    }
+}

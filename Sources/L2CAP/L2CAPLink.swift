@@ -1,0 +1,60 @@
+public import Links
+
+/// Links over L2CAP connection-oriented channels on LE.
+///
+/// One side of a pair of devices should open all channels between them: kernels mix up the
+/// signalling when the accepting side opens one back at once.
+public enum L2CAPLink {
+    /// The largest SDU that is sent, in bytes, whatever the peer's MTU.
+    public static let maximumSDU = 8_192
+
+    /// The largest SDU that is received by default, and the largest that may be asked for, in bytes:
+    /// kernels stop in the middle of larger ones for ever when the receive buffer is small.
+    public static let maximumReceiveMTU = 8_192
+
+    /// The smallest MTU that the specification allows, in bytes.
+    public static let minimumMTU = 23
+
+    /// Opens a channel.
+    ///
+    /// The kernel gives up on an absent device after 40 s; `deadline` is the caller's own bound.
+    ///
+    /// - Parameters:
+    ///   - adapter: the one to dial from; nil leaves it to the kernel.
+    ///   - receiveMTU: the largest SDU that the peer may send, 23 to 8,192 bytes.
+    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nobody listens on the PSM,
+    ///   ``LinkError/Code/unreachable`` without an adapter that is on,
+    ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is.
+    public static func dial(
+        _ address: L2CAPAddress, from adapter: Adapter? = nil, deadline: MonotonicTime,
+        receiveMTU: Int = maximumReceiveMTU, loop: EventLoop = .shared
+    ) async throws(LinkError) -> SocketLink {
+        checkMTU(receiveMTU)
+        let local = L2CAPSocketAddress(
+            device: adapter?.address ?? .any, type: .public, psm: 0)
+        let target = SocketDialer.Target(
+            name: address.description, address: L2CAPSocketAddress(address).socketAddress,
+            open: { () throws(LinkError) in
+                do throws(SystemError) {
+                    return try L2CAPSocket.open(boundTo: local, receiveMTU: receiveMTU)
+                } catch {
+                    throw L2CAPFailure.explainDial(error, address)
+                }
+            },
+            explain: { error in L2CAPFailure.explainDial(error, address) })
+        return try await SocketDialer.dial(target, deadline: deadline, loop: loop) {
+            (source) throws(LinkError) in
+            do throws(SystemError) {
+                return try L2CAPSocket.link(source)
+            } catch {
+                throw L2CAPFailure.explainDial(error, address)
+            }
+        }
+    }
+
+    static func checkMTU(_ receiveMTU: Int) {
+        precondition(
+            (minimumMTU...maximumReceiveMTU).contains(receiveMTU),
+            "a receive MTU is 23 to 8,192 bytes")
+    }
+}

@@ -1,0 +1,77 @@
+import Glibc
+import Links
+import Testing
+
+@testable import L2CAP
+
+@Suite struct AdapterTests {
+    private let adapters: [Adapter]
+
+    init() throws {
+        let first = try #require(BluetoothAddress("00:AA:01:00:00:00"))
+        let second = try #require(BluetoothAddress("00:AA:01:01:00:01"))
+        let third = try #require(BluetoothAddress("00:AA:01:02:00:02"))
+        adapters = [
+            Adapter(name: "hci0", address: first, isUp: false),
+            Adapter(name: "hci1", address: second, isUp: true),
+            Adapter(name: "hci2", address: third, isUp: true),
+        ]
+    }
+
+    @Test("an adapter is found by its name and by its address")
+    func found() throws {
+        #expect(try Adapter.choose("hci2", among: adapters).name == "hci2")
+        #expect(try Adapter.choose("00:aa:01:01:00:01", among: adapters).name == "hci1")
+    }
+
+    @Test("without a name it is the first that is on")
+    func first() throws {
+        #expect(try Adapter.choose(nil, among: adapters).name == "hci1")
+    }
+
+    @Test("an unknown adapter, one that is off, and none at all are told apart")
+    func refusals() {
+        let unknown = #expect(throws: LinkError.self) {
+            try Adapter.choose("hci7", among: adapters)
+        }
+        #expect(unknown?.code == .noSuchAdapter)
+        #expect(unknown?.reason.contains("hci1 (00:AA:01:01:00:01)") == true)
+        let off = #expect(throws: LinkError.self) { try Adapter.choose("hci0", among: adapters) }
+        #expect(off?.reason.contains("power on") == true)
+        let none = #expect(throws: LinkError.self) { try Adapter.choose(nil, among: []) }
+        #expect(none?.code == .noSuchAdapter)
+    }
+}
+
+@Suite struct L2CAPFailureTests {
+    @Test(
+        "the kernel's errors are told with their remedy",
+        arguments: [
+            (ECONNREFUSED, LinkError.Code.refused, "nobody listens on PSM 0x81"),
+            (EHOSTUNREACH, .unreachable, "power on"),
+            (EACCES, .permission, "pair"),
+            (EINVAL, .unavailable, "all 128 dynamic PSMs"),
+            (EAFNOSUPPORT, .unavailable, "modprobe bluetooth"),
+            (ETIMEDOUT, .timedOut, "no answer"),
+        ])
+    func dialing(_ number: Int32, _ code: LinkError.Code, _ words: String) throws {
+        let address = try L2CAPAddress(parsing: "01:02:03:04:05:06/0x81")
+        let error = L2CAPFailure.explainDial(SystemError(number), address)
+        #expect(error.code == code)
+        #expect(error.systemError == number)
+        #expect(error.reason.contains(words))
+        #expect(error.reason.contains("01:02:03:04:05:06"))
+    }
+
+    @Test("listening on a PSM that is taken or reserved says which mistake it was")
+    func listening() throws {
+        let psm = try PSM(0x25)
+        let taken = L2CAPFailure.explainListen(SystemError(EADDRINUSE), psm: psm)
+        #expect(taken.code == .addressInUse)
+        let reserved = L2CAPFailure.explainListen(SystemError(EACCES), psm: psm)
+        #expect(reserved.code == .permission)
+        #expect(reserved.reason.contains("0x80 to 0xFF"))
+        let full = L2CAPFailure.explainListen(SystemError(EINVAL), psm: nil)
+        #expect(full.reason.contains("dynamic PSM"))
+    }
+}
