@@ -1,29 +1,41 @@
 public import ChannelCore
+public import L2CAP
 public import Links
 
 /// Where a peer listens, as tools write it and print it.
 ///
-/// `unix:/path`, `unix-seqpacket:/path`, `l2cap:AA:BB:CC:DD:EE:FF/0x80`, and for listening also
-/// `l2cap:any` or `l2cap:any/0x85`.
+/// - `l2cap:AA:BB:CC:DD:EE:FF/0x80` to dial;
+/// - `l2cap:any` to listen on a dynamic PSM, `l2cap:any/0x85` on that one;
+/// - `unix:/path` and `unix-seqpacket:/path` for either.
 public struct Endpoint: Sendable, Hashable {
     enum Kind: Sendable, Hashable {
         case unix(UnixAddress)
+        case device(L2CAPAddress)
+        case anyDevice(PSM?)
     }
 
-    let kind: Kind
+    private(set) var kind: Kind
+    /// The adapter to dial from or listen on, by name (`hci1`) or address; `nil` leaves it to the
+    /// kernel. Means nothing for Unix sockets.
+    public var adapter: String?
+
+    /// Which kind of address the device to dial has; public unless set.
+    public var addressType: AddressType {
+        get {
+            guard case .device(let address) = kind else { return .public }
+            return address.type
+        }
+        set {
+            guard case .device(var address) = kind else { return }
+            address.type = newValue
+            kind = .device(address)
+        }
+    }
 
     /// Reads an endpoint; throws `configuration` with what is wrong.
     public init(_ text: String) throws(ChannelError) {
         do throws(LinkError) {
-            if let path = text.afterPrefix("unix:") {
-                kind = .unix(try UnixAddress(path: path))
-            } else if let path = text.afterPrefix("unix-seqpacket:") {
-                kind = .unix(try UnixAddress(path: path, kind: .seqpacket))
-            } else {
-                throw LinkError(
-                    .invalidAddress,
-                    "\(text) is no endpoint: it begins with l2cap:, unix: or unix-seqpacket:")
-            }
+            kind = try Self.parse(text)
         } catch {
             throw ChannelError(link: error)
         }
@@ -32,10 +44,58 @@ public struct Endpoint: Sendable, Hashable {
     /// The endpoint of a Unix socket.
     public init(_ address: UnixAddress) { kind = .unix(address) }
 
+    /// The endpoint of a device's PSM.
+    public init(_ address: L2CAPAddress) { kind = .device(address) }
+
+    private static func parse(_ text: String) throws(LinkError) -> Kind {
+        let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        guard parts.count == 2 else { throw unknown(text) }
+        switch parts[0] {
+        case "unix": return .unix(try UnixAddress(path: String(parts[1])))
+        case "unix-seqpacket":
+            return .unix(try UnixAddress(path: String(parts[1]), kind: .seqpacket))
+        case "l2cap":
+            guard parts[1] != "any" else { return .anyDevice(nil) }
+            guard parts[1].hasPrefix("any/") else {
+                return .device(try L2CAPAddress(parsing: parts[1]))
+            }
+            let psm = parts[1].dropFirst(4)
+            return .anyDevice(psm == "0" ? nil : try PSM(parsing: psm))
+        default: throw unknown(text)
+        }
+    }
+
+    private static func unknown(_ text: String) -> LinkError {
+        LinkError(
+            .invalidAddress,
+            "\"\(text)\" is no endpoint: write l2cap:AA:BB:CC:DD:EE:FF/0x80, l2cap:any, "
+                + "unix:/path or unix-seqpacket:/path")
+    }
+}
+
+extension Endpoint: CustomStringConvertible {
+    /// The form that ``init(_:)`` reads.
+    public var description: String {
+        switch kind {
+        case .unix(let address): address.description
+        case .device(let address): address.description
+        case .anyDevice(nil): "l2cap:any"
+        case .anyDevice(let psm?): "l2cap:any/\(psm)"
+        }
+    }
+}
+
+extension Endpoint {
     func dial(deadline: MonotonicTime, loop: EventLoop) async throws(LinkError) -> any Link {
         switch kind {
         case .unix(let address):
-            try await UnixLink.dial(address, deadline: deadline, loop: loop)
+            return try await UnixLink.dial(address, deadline: deadline, loop: loop)
+        case .device(let address):
+            return try await L2CAPLink.dial(
+                address, from: try namedAdapter(), deadline: deadline, loop: loop)
+        case .anyDevice:
+            throw LinkError(
+                .invalidAddress, "\(self) can be listened on; to dial, name the device and its PSM")
         }
     }
 
@@ -44,20 +104,23 @@ public struct Endpoint: Sendable, Hashable {
         case .unix(let address):
             let listener = try await UnixListener.listen(address, loop: loop)
             return (listener, Endpoint(listener.localAddress))
+        case .anyDevice(let psm):
+            return try await listen(on: try namedAdapter(), psm: psm, loop: loop)
+        case .device(let address):
+            let adapter = try Adapter.named(address.device.description)
+            return try await listen(on: adapter, psm: address.psm, loop: loop)
         }
     }
-}
 
-extension Endpoint: CustomStringConvertible {
-    public var description: String {
-        switch kind {
-        case .unix(let address): address.description
-        }
+    private func listen(
+        on adapter: Adapter?, psm: PSM?, loop: EventLoop
+    ) async throws(LinkError) -> (any LinkListener, Endpoint) {
+        let listener = try await L2CAPListener.listen(psm: psm, on: adapter, loop: loop)
+        return (listener, Endpoint(listener.localAddress))
     }
-}
 
-extension String {
-    fileprivate func afterPrefix(_ prefix: String) -> String? {
-        hasPrefix(prefix) ? String(dropFirst(prefix.count)) : nil
+    private func namedAdapter() throws(LinkError) -> Adapter? {
+        guard let adapter else { return nil }
+        return try Adapter.named(adapter)
     }
 }

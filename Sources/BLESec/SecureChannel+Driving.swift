@@ -2,7 +2,7 @@ internal import ChannelCore
 internal import Links
 
 // The actor between the machine, which decides, and the link, which moves bytes.
-extension SecureChannel: LinkHandler, TimerHandler {
+extension SecureChannel {
     /// The most that one turn reads or sends, in calls, before other channels of the loop have
     /// theirs.
     private static let callsPerTurn = 8
@@ -20,8 +20,9 @@ extension SecureChannel: LinkHandler, TimerHandler {
             link.close()
             throw error
         }
-        timer = LoopTimer(loop: loop, handler: self)
-        link.setHandler(self)
+        timer = LoopTimer(loop: loop, handler: port)
+        port.channel = self
+        link.setHandler(port)
         if let denied = configuration.trust.denied {
             denyToken = denied.observe { [weak self] _ in
                 guard let self else { return }
@@ -46,17 +47,7 @@ extension SecureChannel: LinkHandler, TimerHandler {
         // Ready and over can come in one turn; what has arrived can still be received.
     }
 
-    public nonisolated func linkIsReadable() { assumeIsolated { $0.read() } }
-    public nonisolated func linkIsWritable() { assumeIsolated { $0.pump() } }
-    public nonisolated func linkDidHangUp() { assumeIsolated { $0.hangUp() } }
-    public nonisolated func timerFired(_ timer: LoopTimer) {
-        assumeIsolated { channel in
-            channel.machine.timeout(now: channel.now)
-            channel.pump()
-        }
-    }
-
-    private func read() {
+    func read() {
         var calls = 0
         while calls < Self.callsPerTurn, machine.wantsBytes, !hasLinkEnded {
             calls += 1
@@ -94,12 +85,18 @@ extension SecureChannel: LinkHandler, TimerHandler {
         machine.linkEnded(error ?? brokenLink, now: now)
     }
 
-    private func hangUp() {
+    func hangUp() {
         if brokenLink == nil {
             brokenLink = ChannelError(.truncated, "the link to the peer broke")
         }
         machine.startDraining()
         read()
+    }
+
+    /// A deadline has come.
+    func timeout() {
+        machine.timeout(now: now)
+        pump()
     }
 
     /// Brings everything up to date: sends what can be sent, wakes who waited, arms the timer.

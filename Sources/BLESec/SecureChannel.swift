@@ -29,7 +29,9 @@ public actor SecureChannel {
     /// What tasks wait for.
     enum Event: Hashable { case ready, message, room, acknowledgement, end }
     let waiting: WaitingRoom<Event>
+    let port = LinkPort()
 
+    /// The loop: everything happens on its thread.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }

@@ -44,6 +44,7 @@ public actor SecureListener {
         let task: Task<Void, Never>
     }
 
+    /// The loop: everything happens on its thread.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }

@@ -50,12 +50,14 @@ public struct ChannelError: Error, Sendable {
 }
 
 extension ChannelError: Equatable {
+    /// Equal when the codes are.
     public static func == (left: ChannelError, right: ChannelError) -> Bool {
         left.code == right.code
     }
 }
 
 extension ChannelError: CustomStringConvertible {
+    /// The reason.
     public var description: String { reason }
 }
 

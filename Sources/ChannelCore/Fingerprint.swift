@@ -33,6 +33,7 @@ extension Fingerprint: Hashable {
 }
 
 extension Fingerprint: CustomStringConvertible {
+    /// The form that ``init(_:)`` reads.
     public var description: String { "SHA256:" + Base64.encode(digest, padded: false) }
 }
 

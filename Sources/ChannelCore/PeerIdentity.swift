@@ -23,6 +23,7 @@ public enum PeerIdentity: Sendable, Hashable {
 }
 
 extension PeerIdentity: CustomStringConvertible {
+    /// The fingerprint, or a word where there is none.
     public var description: String {
         switch self {
         case .group: "group"

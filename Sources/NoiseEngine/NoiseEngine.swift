@@ -30,8 +30,10 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         transport = nil
     }
 
+    /// See ``SecureEngine``.
     public var framesHandshake: Bool { true }
 
+    /// See ``SecureEngine``.
     public var phase: EnginePhase {
         if handshake == nil, transport == nil { return .failed }
         guard let identity else { return .handshaking }
@@ -39,6 +41,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         return transport == nil ? .handshaking : .established(identity)
     }
 
+    /// See ``SecureEngine``.
     public var handshakeHash: [UInt8] {
         switch transport {
         case .some(let transport): transport.handshakeHash
@@ -48,6 +51,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     // MARK: - Handshake
 
+    /// See ``SecureEngine``.
     public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) {
         guard handshake != nil, identity == nil || isAdmitted else { throw .outOfPlace }
         do throws(NoiseError) {
@@ -63,6 +67,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         try splitIfFinished()
     }
 
+    /// See ``SecureEngine``.
     public mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         guard handshake?.isMyTurn == true, identity == nil || isAdmitted else { return nil }
         let message: [UInt8]
@@ -78,11 +83,13 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         return message
     }
 
+    /// See ``SecureEngine``.
     public mutating func admit() throws(ChannelError) {
         guard identity != nil, !isAdmitted else { throw .outOfPlace }
         isAdmitted = true
     }
 
+    /// See ``SecureEngine``.
     public mutating func refuse() -> Refusal {
         switch handshake {
         case nil:
@@ -108,8 +115,10 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     // MARK: - Records
 
+    /// See ``SecureEngine``.
     public func sealedLength(_ count: Int) -> Int { count + Self.overhead }
 
+    /// See ``SecureEngine``.
     public mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
@@ -130,6 +139,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         }
     }
 
+    /// See ``SecureEngine``.
     public func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])
@@ -139,6 +149,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         return Self.lengthSize + length
     }
 
+    /// See ``SecureEngine``.
     public mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
@@ -156,6 +167,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
             consumed: length, plaintext: Self.lengthSize..<Self.lengthSize + plaintext)
     }
 
+    /// See ``SecureEngine``.
     public mutating func rekeySending() throws(ChannelError) {
         do throws(NoiseError) {
             try transport?.rekeySend()
@@ -164,6 +176,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         }
     }
 
+    /// See ``SecureEngine``.
     public mutating func rekeyReceiving() throws(ChannelError) {
         do throws(NoiseError) {
             try transport?.rekeyReceive()
@@ -172,6 +185,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         }
     }
 
+    /// See ``SecureEngine``.
     public func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {
