@@ -18,7 +18,7 @@ import sys
 import threading
 
 KERNEL_ARGUMENTS = (
-    "console=ttyS0 loglevel=7 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
+    "console=ttyS0 loglevel=3 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
     "tsc=reliable no_timer_check random.trust_cpu=on mitigations=off"
 )
 # What of the caller's environment the command sees.
