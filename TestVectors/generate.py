@@ -21,6 +21,7 @@ Where dissononce falls short of revision 34 of the specification it is patched h
 """
 import argparse
 import hashlib
+import hmac
 import json
 import pathlib
 import pkgutil
@@ -146,8 +147,8 @@ def handshake_state(curve, cipher, hash_name, ephemeral):
     return HandshakeState(state, dh)
 
 
-def make(pattern, curve, cipher, hash_name):
-    """One vector, after both sides of dissononce have agreed on it."""
+def make(pattern, curve, cipher, hash_name, keep=None):
+    """One vector, after both sides of dissononce have agreed on it; their states go to `keep`."""
     name = f"Noise_{pattern.name}_{curve}_{cipher}_{hash_name}"
     length = CURVES[curve][2]
     prologue = draw(name + " prologue", 4)
@@ -197,6 +198,8 @@ def make(pattern, curve, cipher, hash_name):
     digest = {side: states[side].symmetricstate.get_handshake_hash() for side in states}
     assert digest["init"] == digest["resp"], name
     vector["handshake_hash"] = digest["init"].hex()
+    if keep is not None:
+        keep.append(states)
 
     one_way = len(pattern.message_patterns) == 1 and not pattern.interpret_as_bob
     for step in range(2):
@@ -286,6 +289,29 @@ def rekey_vectors():
     return json.dumps({"vectors": vectors}, indent=1) + "\n"
 
 
+def additional_keys():
+    """Additional symmetric keys: ask_master = HKDF(ck, "", info "ask"), key = HKDF(ask_master,
+    h || label), over handshakes of the interactive vectors."""
+    entries = []
+    for hash_name in HASHES:
+        hash_function = hash_name.lower()
+        states = []
+        vector = make(modified(base_patterns()["NN"], []), "25519", "ChaChaPoly", hash_name, states)
+        symmetric = states[0]["init"].symmetricstate
+
+        def mac(key, data):
+            return hmac.new(key, data, hash_function).digest()
+
+        master = mac(mac(symmetric._ck, b""), b"ask\x01")
+        keys = []
+        for label in ("", "channel", "a label that is longer than one block of any of these hashes, "
+                      "so that the extraction has to hash more than one block of its input"):
+            extracted = mac(master, bytes.fromhex(vector["handshake_hash"]) + label.encode())
+            keys.append({"label": label, "key": mac(extracted, b"\x01")[:32].hex()})
+        entries.append({"vector": vector, "keys": keys})
+    return json.dumps({"entries": entries}, indent=1) + "\n"
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--check", action="store_true", help="compare, write nothing")
@@ -310,6 +336,7 @@ def main():
         total += len(vectors)
         print(f"{name}: {len(vectors)} vectors", flush=True)
     outputs[HERE / "rekey.json"] = rekey_vectors()
+    outputs[HERE / "additional-keys.json"] = additional_keys()
     print(f"{total} vectors, {crossed} of them checked with noiseprotocol,"
           f" {sum(map(len, outputs.values()))} bytes")
     for path, text in outputs.items():

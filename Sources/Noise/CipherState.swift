@@ -22,6 +22,12 @@ public struct CipherState: ~Copyable, Sendable {
         self.algorithm = algorithm
     }
 
+    /// A state with a key of its own: for vectors.
+    package init(_ algorithm: AEADAlgorithm, key: borrowing SecretBytes) {
+        self.init(algorithm)
+        initializeKey(key, at: 0)
+    }
+
     /// InitializeKey(key): takes the 32 bytes at `offset` in `keys`, and sets n to zero.
     mutating func initializeKey(_ keys: borrowing SecretBytes, at offset: Int) {
         nonce = 0
@@ -47,7 +53,7 @@ public struct CipherState: ~Copyable, Sendable {
     /// 16 bytes follows them. Without a key nothing changes.
     ///
     /// - Throws: `NoiseError.nonceExhausted`.
-    mutating func encryptWithAd(
+    package mutating func encryptWithAd(
         _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
     ) throws(NoiseError) {
         guard !hasFailed else { throw .failed }
@@ -85,7 +91,7 @@ public struct CipherState: ~Copyable, Sendable {
 
     /// Rekey(): k becomes the first 32 bytes of ENCRYPT(k, 2^64 − 1, no ad, 32 zeros); n stays
     /// (Noise §4.2, §11.3).
-    mutating func rekey() throws(NoiseError) {
+    package mutating func rekey() throws(NoiseError) {
         guard !hasFailed else { throw .failed }
         var block = SecretBytes(count: AEADAlgorithm.keyLength + AEADAlgorithm.tagLength)
         do {

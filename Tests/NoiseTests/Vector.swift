@@ -87,6 +87,27 @@ extension Vector {
         }
     }
 
+    /// The initiator's session after the vector's handshake.
+    func initiatorSession() throws -> Session {
+        let name = try ProtocolName(protocol_name)
+        var initiator = try handshake(name, .initiator)
+        var responder = try handshake(name, .responder)
+        for message in messages where !initiator.isFinished {
+            if initiator.isMyTurn {
+                _ = try responder.read(initiator.write(hex(message.payload)))
+            } else {
+                _ = try initiator.read(responder.write(hex(message.payload)))
+            }
+        }
+        return Session(try initiator.split())
+    }
+
+    /// A holder of what cannot be copied.
+    final class Session {
+        var value: TransportState
+        init(_ value: consuming TransportState) { self.value = value }
+    }
+
     private func expect(_ bytes: [UInt8], _ expected: String, _ what: String) throws {
         guard bytes != hex(expected) else { return }
         throw VectorMismatch(description: "\(protocol_name): \(what) differs")

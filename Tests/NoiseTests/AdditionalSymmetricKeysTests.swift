@@ -1,0 +1,56 @@
+import FoundationEssentials
+import Noise
+import Primitives
+import Testing
+
+@Suite struct AdditionalSymmetricKeysTests {
+    @Test("both sides have the same key for a label, and another for another label or session")
+    func agreement() throws {
+        let pair = try TransportPair("Noise_XX_25519_ChaChaPoly_BLAKE2s")
+        let other = try TransportPair("Noise_XX_25519_ChaChaPoly_BLAKE2s")
+        let key = bytes(pair.initiator.additionalKeys, "first")
+        #expect(key == bytes(pair.responder.additionalKeys, "first"))
+        #expect(key != bytes(pair.initiator.additionalKeys, "second"))
+        #expect(key != bytes(other.initiator.additionalKeys, "first"))
+        #expect(key.count == 32)
+        #expect(bytes(pair.initiator.additionalKeys, "first", 100).prefix(32) == key[...])
+    }
+
+    @Test("a rekey changes no additional key")
+    func rekey() throws {
+        var pair = try TransportPair("Noise_XX_25519_ChaChaPoly_SHA256")
+        let before = bytes(pair.initiator.additionalKeys, "label")
+        try pair.initiator.rekeySend()
+        try pair.initiator.rekeyReceive()
+        #expect(bytes(pair.initiator.additionalKeys, "label") == before)
+    }
+
+    @Test("the keys are those of Python's hmac over an independent handshake")
+    func vectors() throws {
+        struct File: Decodable {
+            struct Entry: Decodable {
+                struct Key: Decodable { var label, key: String }
+                var vector: Vector
+                var keys: [Key]
+            }
+            var entries: [Entry]
+        }
+        let data = try Data(contentsOf: Vector.url("additional-keys.json"))
+        let entries = try JSONDecoder().decode(File.self, from: data).entries
+        #expect(entries.count == 4)
+        for entry in entries {
+            let session = try entry.vector.initiatorSession()
+            for key in entry.keys {
+                #expect(bytes(session.value.additionalKeys, key.label) == hex(key.key))
+            }
+        }
+    }
+}
+
+private func bytes(
+    _ keys: borrowing AdditionalSymmetricKeys, _ label: String, _ count: Int = 32
+) -> [UInt8] {
+    let label = Array(label.utf8)
+    let key = keys.key(label: label.span, count: count)
+    return key.span.indices.map { key.span[$0] }
+}

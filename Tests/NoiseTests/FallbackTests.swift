@@ -1,0 +1,99 @@
+import Noise
+import Primitives
+import Testing
+
+/// Noise Pipes (Noise §10.4): IK, and XXfallback when the responder cannot read it.
+@Suite struct FallbackTests {
+    let ik: ProtocolName
+    let fallback: ProtocolName
+    let alice: DHKeyPair
+    let bob: DHKeyPair
+    let formerBob: DHKeyPair
+
+    init() throws {
+        ik = try ProtocolName("Noise_IK_25519_ChaChaPoly_SHA256")
+        fallback = try ProtocolName("Noise_XXfallback_25519_AESGCM_BLAKE2b")
+        alice = try DHKeyPair.generate(.x25519)
+        bob = try DHKeyPair.generate(.x25519)
+        formerBob = try DHKeyPair.generate(.x25519)
+    }
+
+    private func attempt() throws -> HandshakeState {
+        try HandshakeState(
+            protocolName: ik, role: .initiator, localStatic: alice,
+            remoteStatic: formerBob.publicKey)
+    }
+
+    @Test("a message that Bob cannot read leads to XXfallback on the same ephemeral")
+    func pipes() throws {
+        var attempt = try attempt()
+        let first = try attempt.write([1])
+        var reader = try HandshakeState(protocolName: ik, role: .responder, localStatic: bob)
+        #expect(throws: NoiseError.authenticationFailed) { try reader.read(first) }
+
+        var left = try HandshakeState(
+            fallback: fallback, after: attempt, prologue: [5].span, localStatic: alice)
+        var right = try HandshakeState(
+            fallback: fallback, answering: first.span, prologue: [5].span, localStatic: bob)
+        let turns = (left.isMyTurn, right.isMyTurn)
+        #expect(turns == (false, true))
+        #expect(try left.read(right.write([2])) == [2])
+        #expect(try right.read(left.write([3])) == [3])
+        let statics = (left.remoteStatic, right.remoteStatic)
+        #expect(statics == (bob.publicKey, alice.publicKey))
+        let (aliceSide, bobSide) = (Box(try left.split()), Box(try right.split()))
+        #expect(aliceSide.value.handshakeHash == bobSide.value.handshakeHash)
+        #expect(try bobSide.value.decrypt(aliceSide.value.encrypt([4])) == [4])
+        #expect(try aliceSide.value.decrypt(bobSide.value.encrypt([5])) == [5])
+    }
+
+    @Test("Bob can answer with a fallback without reading the message")
+    func unread() throws {
+        var attempt = try attempt()
+        let first = try attempt.write()
+        var right = try HandshakeState(
+            fallback: fallback, answering: first.span, localStatic: bob)
+        var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
+        #expect(try left.read(right.write()).isEmpty)
+    }
+
+    @Test("a changed ephemeral is noticed in the fallback's first message")
+    func changed() throws {
+        var attempt = try attempt()
+        var first = try attempt.write()
+        first[0] ^= 1
+        var right = try HandshakeState(
+            fallback: fallback, answering: first.span, localStatic: bob)
+        var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
+        let message = try right.write()
+        #expect(throws: NoiseError.authenticationFailed) { try left.read(message) }
+    }
+
+    @Test("a fallback needs a first message that was sent, and nothing read after it")
+    func tooEarlyOrLate() throws {
+        #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+            _ = try HandshakeState(fallback: fallback, after: attempt(), localStatic: alice)
+        }
+        #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+            let reader = try HandshakeState(protocolName: ik, role: .responder, localStatic: bob)
+            _ = try HandshakeState(fallback: fallback, after: reader, localStatic: alice)
+        }
+        #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+            var failed = try attempt()
+            _ = try failed.write()
+            _ = try? failed.read([])
+            _ = try HandshakeState(fallback: fallback, after: failed, localStatic: alice)
+        }
+        #expect(throws: NoiseError.messageTooShort(31)) {
+            _ = try HandshakeState(
+                fallback: fallback, answering: [UInt8](repeating: 1, count: 31).span,
+                localStatic: bob)
+        }
+    }
+}
+
+/// A holder, so that two of them fit into a tuple.
+private final class Box {
+    var value: TransportState
+    init(_ value: consuming TransportState) { self.value = value }
+}

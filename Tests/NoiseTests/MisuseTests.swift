@@ -1,0 +1,155 @@
+import Noise
+import Primitives
+import Testing
+
+@Suite struct MisuseTests {
+    static let kk = "Noise_KK_25519_ChaChaPoly_SHA256"
+    static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
+
+    private func make(
+        _ name: String, _ role: Role = .initiator, localStatic: DHKeyPair? = nil,
+        remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [], carried: CarriedEphemeral? = nil
+    ) throws {
+        _ = try HandshakeState(
+            protocolName: ProtocolName(name), role: role, localStatic: localStatic,
+            remoteStatic: remoteStatic, psks: psks, carried: carried)
+    }
+
+    @Test("a key that the pattern needs has to be there")
+    func missing() throws {
+        let pair = try DHKeyPair.generate(.x25519)
+        #expect(throws: NoiseError.missingKey(.localStatic)) { try make(Self.xx) }
+        #expect(throws: NoiseError.missingKey(.remoteStatic)) {
+            try make(Self.kk, localStatic: pair)
+        }
+        #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+            try make("Noise_NNfallback_25519_ChaChaPoly_SHA256")
+        }
+        #expect(throws: NoiseError.missingKey(.remoteEphemeral)) {
+            try make("Noise_NNfallback_25519_ChaChaPoly_SHA256", .responder)
+        }
+    }
+
+    @Test("a remote static key for a pattern that would not check it is refused")
+    func unexpected() throws {
+        let pair = try DHKeyPair.generate(.x25519)
+        #expect(throws: NoiseError.unexpectedKey(.remoteStatic)) {
+            try make(Self.xx, localStatic: pair, remoteStatic: pair.publicKey)
+        }
+        #expect(throws: NoiseError.unexpectedKey(.localEphemeral)) {
+            try make(Self.xx, localStatic: pair, carried: .local(pair))
+        }
+        #expect(throws: NoiseError.unexpectedKey(.remoteEphemeral)) {
+            try make(Self.xx, localStatic: pair, carried: .remote(pair.publicKey))
+        }
+    }
+
+    @Test("a key of another curve, a wrong length or not canonical is refused")
+    func wrongKey() throws {
+        let pair = try DHKeyPair.generate(.x25519)
+        let other = try DHKeyPair.generate(.x448)
+        #expect(throws: NoiseError.wrongKey(.localStatic)) {
+            try make(Self.xx, localStatic: other)
+        }
+        let notCanonical = [UInt8](repeating: 0xFF, count: 32)
+        for key in [other.publicKey, [], notCanonical] {
+            #expect(throws: NoiseError.wrongKey(.remoteStatic)) {
+                try make(Self.kk, localStatic: pair, remoteStatic: key)
+            }
+        }
+        let fallback = "Noise_NNfallback_25519_ChaChaPoly_SHA256"
+        #expect(throws: NoiseError.wrongKey(.localEphemeral)) {
+            try make(fallback, carried: .local(other))
+        }
+        #expect(throws: NoiseError.wrongKey(.remoteEphemeral)) {
+            try make(fallback, .responder, carried: .remote([1]))
+        }
+    }
+
+    @Test("there have to be as many psks as the pattern takes")
+    func pskCount() throws {
+        let psks = try Parties(.x25519).psks
+        for given in [0, 1, 3] {
+            #expect(throws: NoiseError.wrongPSKCount(expected: 2, given: given)) {
+                try make(
+                    "Noise_NNpsk0+psk2_25519_ChaChaPoly_SHA256", psks: Array(psks.prefix(given)))
+            }
+        }
+        #expect(throws: NoiseError.wrongPSKCount(expected: 0, given: 1)) {
+            try make("Noise_NN_25519_ChaChaPoly_SHA256", psks: [psks[0]])
+        }
+    }
+
+    @Test("a psk has 32 bytes")
+    func pskLength() {
+        for count in [0, 31, 33] {
+            #expect(throws: CryptoError.wrongLength(expected: 32, actual: count)) {
+                _ = try PreSharedKey(SecretBytes(count: count))
+            }
+        }
+    }
+
+    @Test("an output without room for the message ends the handshake and stays empty")
+    func small() throws {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        var state = try Parties(.x25519).handshake(name, .initiator)
+        #expect(throws: NoiseError.outputTooSmall(needed: 35)) {
+            let message = try [UInt8](capacity: 34) { output in
+                let payload: [UInt8] = [1, 2, 3]
+                try state.writeMessage(payload: payload.span, into: &output)
+            }
+            #expect(message.isEmpty)
+        }
+        #expect(throws: NoiseError.failed) { try state.write() }
+    }
+
+    @Test("a message above 65,535 bytes is refused, one of that length is not")
+    func long() throws {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        let parties = try Parties(.x25519)
+        var pair = try Pair(name, parties)
+        let longest = [UInt8](repeating: 1, count: 65_535 - 32)
+        #expect(try pair.step(longest) == longest)
+        var state = try parties.handshake(name, .initiator)
+        #expect(throws: NoiseError.messageTooLong(65_536)) { try state.write(longest + [1]) }
+    }
+
+    @Test("a finished handshake reads and writes no more")
+    func finished() throws {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        var pair = try Pair(name, Parties(.x25519))
+        try pair.run()
+        #expect(throws: NoiseError.handshakeFinished) { try pair.initiator.write() }
+        #expect(throws: NoiseError.handshakeFinished) { try pair.responder.read([]) }
+    }
+
+    @Test("a low-order ephemeral and a static key that is not canonical are refused")
+    func badPeerKeys() throws {
+        let parties = try Parties(.x25519)
+        let nn = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        var responder = try parties.handshake(nn, .responder)
+        _ = try responder.read([UInt8](repeating: 0, count: 32))
+        #expect(throws: NoiseError.invalidPublicKey) { try responder.write() }
+        // IN carries the static key in clear: one with its high bit set is the same point.
+        let name = try ProtocolName("Noise_IN_25519_ChaChaPoly_SHA256")
+        var initiator = try parties.handshake(name, .initiator)
+        var other = try parties.handshake(name, .responder)
+        var message = try initiator.write()
+        message[63] |= 0x80
+        #expect(throws: NoiseError.invalidPublicKey) { try other.read(message) }
+    }
+
+    @Test("a wrong psk, static key or prologue fails at the first tag", arguments: 0..<3)
+    func wrongSecrets(_ what: Int) throws {
+        let name = try ProtocolName("Noise_KKpsk0_25519_ChaChaPoly_SHA256")
+        let (parties, strangers) = (try Parties(.x25519), try Parties(.x25519))
+        var initiator = try parties.handshake(name, .initiator, prologue: [1])
+        var responder = try HandshakeState(
+            protocolName: name, role: .responder, prologue: [what == 0 ? 2 : 1].span,
+            localStatic: parties.responder,
+            remoteStatic: (what == 1 ? strangers : parties).initiator.publicKey,
+            psks: [parties.psks[what == 2 ? 1 : 0]])
+        let message = try initiator.write()
+        #expect(throws: NoiseError.authenticationFailed) { try responder.read(message) }
+    }
+}

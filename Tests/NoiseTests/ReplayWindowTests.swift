@@ -1,0 +1,59 @@
+import Noise
+import Testing
+
+@Suite struct ReplayWindowTests {
+    @Test("each nonce is accepted once")
+    func once() {
+        #expect(verdicts([0, 0, 2, 1, 2, 1]) == [true, false, true, true, false, false])
+    }
+
+    @Test("a nonce too far behind is refused, the last one inside the window is not")
+    func edge() {
+        let edge = 10_000 - ReplayWindow.size
+        #expect(verdicts([10_000, edge, edge + 1, edge + 1]) == [true, false, true, false])
+    }
+
+    @Test("a leap over the whole window forgets what was before")
+    func leap() {
+        let far: UInt64 = 1 << 40
+        let inside = Array((far - ReplayWindow.size + 1)..<far)
+        let all = verdicts(Array(0..<100) + [far] + inside + [far])
+        #expect(!all.dropLast().contains(false))
+        #expect(all.last == false)
+    }
+
+    @Test("the last nonce is accepted, the reserved one never")
+    func last() {
+        let nonces: [UInt64] = [.max, .max - 1, .max - 1, .max, .max - 2]
+        #expect(verdicts(nonces) == [false, true, false, false, true])
+    }
+
+    @Test("it says what a set of all nonces seen would say", arguments: [1, 2, 3, 4] as [UInt64])
+    func model(_ seed: UInt64) {
+        var generator = SeededGenerator(seed: seed)
+        var window = ReplayWindow()
+        var seen: Set<UInt64> = []
+        var highest: UInt64 = 0
+        for _ in 0..<20_000 {
+            let limit: UInt64 = Bool.random(using: &generator) ? 40 : 3_000
+            let reach = UInt64.random(in: 0...limit, using: &generator)
+            let nonce =
+                Bool.random(using: &generator) ? highest + reach : highest - min(highest, reach)
+            let isInside = nonce > highest || highest - nonce < ReplayWindow.size
+            let isAccepted = window.accept(nonce)
+            #expect(isAccepted == (isInside && !seen.contains(nonce)), "seed \(seed)")
+            if isInside { seen.insert(nonce) }
+            highest = max(highest, nonce)
+        }
+    }
+
+    /// What a new window says to each nonce in turn; asking before never changes it.
+    private func verdicts(_ nonces: [UInt64]) -> [Bool] {
+        var window = ReplayWindow()
+        return nonces.map { nonce in
+            let isNew = window.isNew(nonce)
+            let isAccepted = window.accept(nonce)
+            return isNew && isAccepted
+        }
+    }
+}

@@ -1,0 +1,91 @@
+import Noise
+import Primitives
+import Testing
+
+@Suite struct StatelessTransportTests {
+    @Test("messages decrypt in any order, and a forged one changes nothing")
+    func anyOrder() throws {
+        let (left, right) = try sessions()
+        let messages = try (0..<4).map { try left.value.seal([$0], nonce: UInt64($0)) }
+        for index in [2, 0, 3, 1, 1] {
+            #expect(try right.value.open(messages[index], nonce: UInt64(index)) == [UInt8(index)])
+        }
+        #expect(throws: NoiseError.authenticationFailed) {
+            try right.value.open(messages[0], nonce: 1)
+        }
+        #expect(try right.value.open(messages[1], nonce: 1) == [1])
+    }
+
+    @Test("the nonce that rekey has for itself is refused")
+    func reserved() throws {
+        let (left, right) = try sessions()
+        #expect(throws: NoiseError.nonceExhausted) { try left.value.seal([1], nonce: .max) }
+        let message = try left.value.seal([1], nonce: .max - 1)
+        #expect(throws: NoiseError.nonceExhausted) { try right.value.open(message, nonce: .max) }
+        #expect(try right.value.open(message, nonce: .max - 1) == [1])
+    }
+
+    @Test("rekey on both sides goes on with any nonce")
+    func rekey() throws {
+        let (left, right) = try sessions()
+        try left.value.rekeySend()
+        let message = try left.value.seal([7], nonce: 40)
+        #expect(throws: NoiseError.authenticationFailed) {
+            try right.value.open(message, nonce: 40)
+        }
+        try right.value.rekeyReceive()
+        #expect(try right.value.open(message, nonce: 40) == [7])
+    }
+
+    @Test("lengths that cannot be are refused")
+    func lengths() throws {
+        let (left, right) = try sessions()
+        #expect(throws: NoiseError.messageTooShort(15)) {
+            try right.value.open([UInt8](repeating: 0, count: 15), nonce: 0)
+        }
+        #expect(throws: NoiseError.messageTooLong(65_536)) {
+            try right.value.open([UInt8](repeating: 0, count: 65_536), nonce: 0)
+        }
+        #expect(throws: NoiseError.messageTooLong(65_536)) {
+            try left.value.seal([UInt8](repeating: 0, count: 65_520), nonce: 0)
+        }
+    }
+
+    private func sessions() throws -> (Session, Session) {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        var pair = try Pair(name, Parties(.x25519))
+        try pair.run()
+        let sessions = try pair.split()
+        return sessions.stateless()
+    }
+}
+
+/// A holder, so that two of them fit into a tuple.
+private final class Session {
+    var value: StatelessTransport
+    init(_ value: consuming StatelessTransport) { self.value = value }
+}
+
+extension TransportPair {
+    fileprivate consuming func stateless() -> (Session, Session) {
+        let left = Session(StatelessTransport(initiator))
+        let right = Session(StatelessTransport(responder))
+        return (left, right)
+    }
+}
+
+extension StatelessTransport {
+    fileprivate mutating func seal(_ plaintext: [UInt8], nonce: UInt64) throws -> [UInt8] {
+        var buffer = plaintext + [UInt8](repeating: 0, count: 16)
+        var span = buffer.mutableSpan
+        try encrypt(inPlace: &span, count: plaintext.count, nonce: nonce)
+        return buffer
+    }
+
+    fileprivate mutating func open(_ message: [UInt8], nonce: UInt64) throws -> [UInt8] {
+        var buffer = message
+        var span = buffer.mutableSpan
+        let count = try decrypt(inPlace: &span, count: message.count, nonce: nonce)
+        return Array(buffer.prefix(count))
+    }
+}
