@@ -37,7 +37,7 @@ extension SecureChannel {
         while !machine.isReady {
             if let outcome = machine.outcome { throw outcome.error }
             do throws(ChannelError) {
-                try await wait(for: .ready)
+                try await wait(for: .ready) { machine.isReady || machine.outcome != nil }
             } catch {
                 machine.fail(error)
                 pump()
@@ -199,7 +199,7 @@ extension SecureChannel {
     private func wake() {
         let isOver = machine.outcome != nil
         if machine.isReady || isOver { waiting.wake(.ready) }
-        if isOver || !machine.inbox.isEmpty || machine.ledger.endReceived { waiting.wake(.message) }
+        if hasMessageNews { waiting.wake(.message) }
         if isOver || machine.hasRoom { waiting.wake(.room) }
         if isOver || machine.ledger.acknowledged > lastAcknowledged {
             lastAcknowledged = machine.ledger.acknowledged

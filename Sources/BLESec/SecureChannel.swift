@@ -109,7 +109,9 @@ public actor SecureChannel {
         pump()
         while machine.ledger.acknowledged < number {
             if let outcome = machine.outcome { throw outcome.error }
-            try await wait(for: .acknowledgement)
+            try await wait(for: .acknowledgement) {
+                machine.ledger.acknowledged >= number || machine.outcome != nil
+            }
         }
     }
 
@@ -121,7 +123,9 @@ public actor SecureChannel {
     }
 
     private func waitForRoom() async throws(ChannelError) {
-        while machine.outcome == nil, !machine.hasRoom { try await wait(for: .room) }
+        while machine.outcome == nil, !machine.hasRoom {
+            try await wait(for: .room) { machine.outcome != nil || machine.hasRoom }
+        }
     }
 
     // MARK: - Receiving
@@ -136,9 +140,14 @@ public actor SecureChannel {
             switch machine.outcome {
             case .complete: return nil
             case .failed(let error): throw error
-            case nil: try await wait(for: .message)
+            case nil: try await wait(for: .message) { hasMessageNews }
             }
         }
+    }
+
+    /// Whether ``receive()`` has something to say.
+    var hasMessageNews: Bool {
+        !machine.inbox.isEmpty || machine.ledger.endReceived || machine.outcome != nil
     }
 
     /// Why the peer sends no more, once it has said so.
@@ -169,7 +178,7 @@ public actor SecureChannel {
             switch machine.outcome {
             case .complete: return
             case .failed(let error): throw error
-            case nil: try await wait(for: .end)
+            case nil: try await wait(for: .end) { machine.outcome != nil }
             }
         }
     }
@@ -189,9 +198,9 @@ public actor SecureChannel {
 
     var now: UInt64 { loop.now.nanoseconds }
 
-    /// Suspends until something of that kind happens; cancellation ends the wait at once.
-    func wait(for event: Event) async throws(ChannelError) {
-        guard await waiting.wait(for: event) else { return }
+    /// Suspends until something of that kind has happened; cancellation ends the wait at once.
+    func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
+        guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
         throw ChannelError(.cancelled, "the task that waited was cancelled", phase: machine.phase)
     }
 }

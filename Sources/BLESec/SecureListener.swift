@@ -94,7 +94,7 @@ public actor SecureListener {
     public func accept() async throws(ChannelError) -> SecureChannel {
         while ready.isEmpty {
             guard !isClosed else { throw ChannelError(.closed, "the listener is closed") }
-            try await wait(for: .ready)
+            try await wait(for: .ready) { !ready.isEmpty || isClosed }
         }
         let channel = ready.removeFirst()
         waiting.wake(.room)
@@ -143,7 +143,11 @@ public actor SecureListener {
         }
         if halfOpen.count >= limits.handshakes { await evict() }
         while ready.count >= limits.backlog, !isClosed {
-            do throws(ChannelError) { try await wait(for: .room) } catch { break }
+            do throws(ChannelError) {
+                try await wait(for: .room) { ready.count < limits.backlog || isClosed }
+            } catch {
+                break
+            }
         }
         guard !isClosed else { return link.close() }
         let channel = SecureChannel(over: link, role: .acceptor, configuration: configuration)
@@ -200,8 +204,8 @@ public actor SecureListener {
         onFailure?(link.peerDescription, error)
     }
 
-    private func wait(for event: Event) async throws(ChannelError) {
-        guard await waiting.wait(for: event) else { return }
+    private func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
+        guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
         throw ChannelError(.cancelled, "the task that waited was cancelled")
     }
 }

@@ -18,14 +18,25 @@ final class WaitingRoom<Event: Hashable & Sendable>: @unchecked Sendable {
     init(loop: EventLoop) { self.loop = loop }
 
     /// Suspends until `event`, and says whether the wait ended because the task was cancelled.
-    func wait(for event: Event) async -> Bool {
+    ///
+    /// `isOver` is asked at the last moment, so that no wake-up is lost between the caller's own look
+    /// and the suspension. The isolation is handed on in so many words, since the runtime's functions
+    /// would leave the loop's thread otherwise.
+    func wait(
+        for event: Event, isolation: isolated (any Actor), unless isOver: () -> Bool
+    ) async -> Bool {
         loop.assertCurrent()
         lastToken += 1
         let token = lastToken
         return await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
+            // Naming it is what keeps this closure on the actor.
+            _ = isolation
+            return await withCheckedContinuation(isolation: isolation) { continuation in
+                loop.assertCurrent()
                 if Task.isCancelled {
                     continuation.resume(returning: true)
+                } else if isOver() {
+                    continuation.resume(returning: false)
                 } else {
                     waiters.append(Waiter(token: token, event: event, continuation: continuation))
                 }
