@@ -34,21 +34,15 @@ extension EventLoop {
     /// Queues work from any thread, and wakes the loop if it sleeps.
     func submit(_ work: LoopWork) {
         if isCurrent { return ready.append(work) }
-        enum Next { case nothing, wake, start }
-        let next: Next = inbox.withLock { inbox in
+        let mustStart = inbox.withLock { inbox in
             inbox.work.append(work)
-            if !inbox.isRunning {
-                inbox.isRunning = true
-                return .start
-            }
-            defer { inbox.isAsleep = false }
-            return inbox.isAsleep ? .wake : .nothing
+            // Under the mutex, because the descriptor goes with the thread.
+            if inbox.isAsleep { poller.wake() }
+            inbox.isAsleep = false
+            defer { inbox.isRunning = true }
+            return !inbox.isRunning
         }
-        switch next {
-        case .nothing: break
-        case .wake: poller.wake()
-        case .start: LoopThread.start(self)
-        }
+        if mustStart { LoopThread.start(self) }
     }
 
     /// The body of the loop's thread.
@@ -150,6 +144,7 @@ extension EventLoop {
         let waiters: [CheckedContinuation<Void, Never>]? = inbox.withLock { inbox in
             guard inbox.work.isEmpty else { return nil }
             inbox.isRunning = false
+            poller.close()
             defer { inbox.waitsForEnd = [] }
             return inbox.waitsForEnd
         }

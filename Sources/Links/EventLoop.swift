@@ -47,7 +47,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// Starts a loop of its own thread.
     ///
     /// A process that has no descriptors or threads left (two and one are needed) cannot go on, and
-    /// traps. The loop lives until ``shutdown()``; its two descriptors go with the last reference.
+    /// traps. The loop lives until ``shutdown()``, whoever holds it.
     public init(name: String, clock: LoopClock = .system) {
         guard let poller = Poller() else {
             preconditionFailure("no descriptors left for an event loop: raise `ulimit -n`")
@@ -98,7 +98,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         return try result.get()
     }
 
-    /// Ends the loop and returns when its thread has ended.
+    /// Ends the loop and returns when its thread and its descriptors are gone.
     ///
     /// Whoever waits for a link, a connection or a timer is woken and fails with
     /// ``LinkError/Code/closed`` or a `CancellationError`; timers that are armed fire once. Links

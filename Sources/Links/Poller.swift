@@ -3,9 +3,9 @@ import Glibc
 
 /// One epoll instance and the eventfd that interrupts its wait.
 ///
-/// The one file of the event loop that talks to C. ``wake()`` may be called on any thread; the rest
-/// belongs to the loop's thread.
-@safe struct Poller: ~Copyable {
+/// The one file of the event loop that talks to C. ``wake()`` and ``close()`` are called under the
+/// loop's mutex; the rest belongs to the loop's thread.
+@safe final class Poller {
     /// What is waited for, and what has come.
     struct Events: OptionSet {
         let rawValue: UInt32
@@ -18,8 +18,8 @@ import Glibc
     private static let capacity = 128
     private static let wakeToken = UInt64.max
 
-    private let epoll: Int32
-    private let wakeUp: Int32
+    private var epoll: Int32
+    private var wakeUp: Int32
     private let events: UnsafeMutablePointer<epoll_event>
 
     /// Nil, with the reason in `errno`, when the process has no descriptors left.
@@ -34,28 +34,34 @@ import Glibc
     }
 
     deinit {
-        if wakeUp >= 0 { Glibc.close(wakeUp) }
-        if epoll >= 0 { Glibc.close(epoll) }
+        close()
         unsafe events.deallocate()
     }
 
+    /// Frees both descriptors; from then on nothing is ever ready.
+    func close() {
+        if wakeUp >= 0 { Glibc.close(wakeUp) }
+        if epoll >= 0 { Glibc.close(epoll) }
+        (epoll, wakeUp) = (-1, -1)
+    }
+
     /// Interrupts a wait, now or the next. From any thread.
-    borrowing func wake() {
+    func wake() {
         _ = eventfd_write(wakeUp, 1)
     }
 
     /// Starts to watch a descriptor; returns 0 or the error's number.
-    borrowing func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
+    func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
         control(EPOLL_CTL_ADD, descriptor, interest, token)
     }
 
     /// Changes what is watched for; returns 0 or the error's number.
-    borrowing func change(_ descriptor: Int32, to interest: Events, token: UInt64) -> Int32 {
+    func change(_ descriptor: Int32, to interest: Events, token: UInt64) -> Int32 {
         control(EPOLL_CTL_MOD, descriptor, interest, token)
     }
 
     /// Stops watching a descriptor.
-    borrowing func remove(_ descriptor: Int32) {
+    func remove(_ descriptor: Int32) {
         _ = control(EPOLL_CTL_DEL, descriptor, [], 0)
     }
 
@@ -63,7 +69,7 @@ import Glibc
     ///
     /// - Parameter nanoseconds: how long; 0 looks without waiting, a negative value waits for ever.
     /// - Returns: how many descriptors were ready.
-    borrowing func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
+    func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
         let count = Int(
             unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))
         guard count > 0 else { return 0 }  // EINTR is an early return like any other
@@ -81,7 +87,7 @@ import Glibc
         return ready
     }
 
-    private borrowing func control(
+    private func control(
         _ operation: Int32, _ descriptor: Int32, _ interest: Events, _ token: UInt64
     ) -> Int32 {
         let result = blesec_epoll_control(epoll, operation, descriptor, interest.rawValue, token)

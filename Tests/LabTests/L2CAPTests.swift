@@ -27,10 +27,10 @@ extension Laboratory {
                 #expect(b.peerDescription.hasPrefix("\(hci0.address)"))
                 #expect(b.peerAddress != nil)
                 try #expect(a.receive().outcome == .wouldBlock)
-                try await a.sendAll([1, 2, 3], sdu: 3)
-                #expect(try await b.receiveAll(3) == [1, 2, 3])
-                try await b.sendAll([4], sdu: 1)
-                #expect(try await a.receiveAll(1) == [4])
+                try await a.exchange(sending: [1, 2, 3])
+                try #expect(await b.exchange(receiving: 3) == [1, 2, 3])
+                try await b.exchange(sending: [4])
+                try #expect(await a.exchange(receiving: 1) == [4])
                 #expect(!a.halfClose())
             }
         }
@@ -43,8 +43,10 @@ extension Laboratory {
                     try channel.dialed.send([UInt8](repeating: 0, count: 101))
                 }
                 #expect(error?.code == .tooLarge)
-                try await channel.dialed.sendAll([UInt8](repeating: 1, count: 1_000), sdu: 100)
-                #expect(try await channel.accepted.receiveAll(1_000).count == 1_000)
+                let bytes = [UInt8](repeating: 1, count: 1_000)
+                async let arrived = channel.accepted.exchange(receiving: bytes.count)
+                try await channel.dialed.exchange(sending: bytes, sdu: 100)
+                try #expect(await arrived == bytes)
             }
         }
 
@@ -54,13 +56,12 @@ extension Laboratory {
                 var random = SeededGenerator(seed: UInt64(sdu))
                 let size = sdu == 23 ? 16_384 : 262_144
                 let (there, back) = (random.bytes(size), random.bytes(size))
-                async let sentThere: Void = channel.dialed.sendAll(there, sdu: sdu)
-                async let sentBack: Void = channel.accepted.sendAll(back, sdu: sdu)
-                async let arrived = channel.accepted.receiveAll(size)
-                // One handler a link: read one side after the other's writing is done.
-                _ = try await (sentThere, sentBack)
-                #expect(try await arrived == there)
-                #expect(try await channel.dialed.receiveAll(size) == back)
+                async let arrived = channel.accepted.exchange(
+                    sending: back, sdu: sdu, receiving: size)
+                let returned = try await channel.dialed.exchange(
+                    sending: there, sdu: sdu, receiving: size)
+                #expect(returned == back)
+                try #expect(await arrived == there)
             }
         }
 
@@ -71,16 +72,17 @@ extension Laboratory {
                     channel.dialed.fileDescriptor, SOL_SOCKET, SO_SNDBUF, to: 8_192)
                 var random = SeededGenerator(seed: 7)
                 let bytes = random.bytes(32_768)
-                async let arrived = channel.accepted.receiveAll(bytes.count)
-                try await channel.dialed.sendAll(bytes, sdu: 8_192)
-                #expect(try await arrived == bytes)
+                async let arrived = channel.accepted.exchange(receiving: bytes.count)
+                try await channel.dialed.exchange(sending: bytes)
+                try #expect(await arrived == bytes)
             }
         }
 
         @Test("a reader that stops makes the sender block, and drains it when it goes on")
         func backpressure() async throws {
             try await withChannel { channel in
-                let sdu = [UInt8](repeating: 5, count: 8_192)
+                // Not a divisor of the credits, so that the last SDU waits half sent.
+                let sdu = [UInt8](repeating: 5, count: 5_000)
                 var sent = 0
                 var refusals = 0
                 while refusals < 5 {
@@ -94,7 +96,7 @@ extension Laboratory {
                     #expect(sent < 4_000_000)
                 }
                 #expect(!channel.dialed.isDrained)
-                #expect(try await channel.accepted.receiveAll(sent).count == sent)
+                try #expect(await channel.accepted.exchange(receiving: sent).count == sent)
                 while !channel.dialed.isDrained {
                     try await channel.loop.sleep(for: .milliseconds(10))
                 }
@@ -104,16 +106,13 @@ extension Laboratory {
         @Test("the end comes after the data when the peer closes with an empty queue")
         func end() async throws {
             try await withChannel { channel in
-                try await channel.dialed.sendAll([UInt8](repeating: 1, count: 5_000), sdu: 5_000)
+                let bytes = [UInt8](repeating: 1, count: 5_000)
+                try await channel.dialed.exchange(sending: bytes)
                 while !channel.dialed.isDrained {
                     try await channel.loop.sleep(for: .milliseconds(10))
                 }
-                // The queue is the kernel's; the controller may still hold a packet.
-                #expect(try await channel.accepted.receiveAll(1).count > 0)
                 channel.dialed.close()
-                while case let part = try channel.accepted.receive(), part.outcome != .end {
-                    if part.outcome == .wouldBlock { await Wait.readable(channel.accepted) }
-                }
+                try #expect(await channel.accepted.exchange(receiving: 5_001) == bytes)
                 #expect(!channel.accepted.wantsRead)
                 try #expect(channel.accepted.receive().outcome == .end)
                 #expect(throws: LinkError.self) { try channel.accepted.send([1]) }
@@ -124,10 +123,10 @@ extension Laboratory {
         func cut() async throws {
             try await withChannel { channel in
                 let peer = try Adapter.named("hci1").address.description
+                try #expect(run("/usr/bin/python3", "lab/mgmt.py", "disconnect", peer, "hci0") == 0)
                 let start = channel.loop.now
-                #expect(try run("/usr/bin/python3", "lab/mgmt.py", "disconnect", peer, "hci0") == 0)
-                #expect(try await channel.dialed.receiveAll(1).isEmpty)
-                #expect(try await channel.accepted.receiveAll(1).isEmpty)
+                try #expect(await channel.dialed.exchange(receiving: 1).isEmpty)
+                try #expect(await channel.accepted.exchange(receiving: 1).isEmpty)
                 #expect(channel.loop.now.duration(since: start) < .seconds(5))
             }
         }

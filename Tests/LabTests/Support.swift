@@ -68,63 +68,79 @@ extension SocketLink {
         return (bytes, outcome)
     }
 
-    /// Sends everything, waiting for room.
-    func sendAll(_ bytes: [UInt8], sdu: Int) async throws {
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            let taken = try send(Array(rest.prefix(sdu)))
-            rest = rest.dropFirst(taken)
-            if taken == 0 { await Wait.writable(self) }
-        }
-    }
-
-    /// Receives until so many bytes are there, or the end.
-    func receiveAll(_ count: Int) async throws -> [UInt8] {
-        var received: [UInt8] = []
-        while received.count < count {
-            let part = try receive()
-            received += part.bytes
-            switch part.outcome {
-            case .bytes: continue
-            case .wouldBlock: await Wait.readable(self)
-            case .end: return received
-            }
-        }
-        return received
+    /// Sends `bytes` in SDUs of at most `sdu` bytes, and receives until so many have come, at once.
+    /// Returns early at the end of the link, or when it fails.
+    @discardableResult
+    func exchange(
+        sending bytes: [UInt8] = [], sdu: Int = 8_192, receiving count: Int = 0
+    ) async throws -> [UInt8] {
+        let mover = Mover(self, bytes, sdu, count)
+        return try await mover.run()
     }
 }
 
-/// One wait for one event of a link. On the loop's thread.
-final class Wait: LinkHandler {
+/// Moves bytes both ways over one link. On the loop's thread.
+private final class Mover: LinkHandler {
     private let link: SocketLink
+    private var outgoing: ArraySlice<UInt8>
+    private let sdu: Int
+    private let count: Int
+    private var received: [UInt8] = []
+    private var hasEnded = false
+    private var failure: LinkError?
     private var waiter: CheckedContinuation<Void, Never>?
 
-    private init(_ link: SocketLink) { self.link = link }
-
-    static func readable(_ link: SocketLink) async {
-        await Wait(link).wait { $0.wantsRead = true }
+    init(_ link: SocketLink, _ bytes: [UInt8], _ sdu: Int, _ count: Int) {
+        (self.link, self.sdu, self.count) = (link, sdu, count)
+        outgoing = bytes[...]
     }
 
-    static func writable(_ link: SocketLink) async {
-        await Wait(link).wait { $0.wantsWrite = true }
+    func run() async throws -> [UInt8] {
+        link.setHandler(self)
+        link.wantsRead = received.count < count
+        linkIsWritable()
+        if !isDone { await withCheckedContinuation { waiter = $0 } }
+        if let failure { throw failure }
+        return received
     }
 
-    private func wait(_ begin: (SocketLink) -> Void) async {
-        await withCheckedContinuation { waiter in
-            self.waiter = waiter
-            link.setHandler(self)
-            begin(link)
+    func linkIsReadable() {
+        attempt { () throws(LinkError) in
+            while received.count < count {
+                let part = try link.receive()
+                received += part.bytes
+                if part.outcome == .end { hasEnded = true }
+                if part.outcome != .bytes { break }
+            }
         }
+        if received.count >= count { link.wantsRead = false }
+        finish()
     }
 
-    func linkIsReadable() { done() }
-    func linkIsWritable() { done() }
+    func linkIsWritable() {
+        attempt { () throws(LinkError) in
+            while !outgoing.isEmpty {
+                let taken = try link.send(Array(outgoing.prefix(sdu)))
+                if taken == 0 { break }
+                outgoing = outgoing.dropFirst(taken)
+            }
+        }
+        link.wantsWrite = !outgoing.isEmpty
+        finish()
+    }
+
     func linkDidHangUp() {}
 
-    private func done() {
-        link.wantsRead = false
-        link.wantsWrite = false
-        waiter.take()?.resume()
+    private var isDone: Bool {
+        failure != nil || hasEnded || (outgoing.isEmpty && received.count >= count)
+    }
+
+    private func attempt(_ body: () throws(LinkError) -> Void) {
+        do throws(LinkError) { try body() } catch { failure = error }
+    }
+
+    private func finish() {
+        if isDone { waiter.take()?.resume() }
     }
 }
 
