@@ -1,4 +1,4 @@
-/// A change to a pattern's data; Noise §7.2 and §8.
+/// A change to a pattern's data; Noise §8.1.
 public enum PatternModifier: Sendable, Hashable {
     /// `pskN`: a pre-shared key before the first message's tokens (0), or behind those of message
     /// N − 1; Noise §9.4.

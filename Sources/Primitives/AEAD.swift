@@ -95,7 +95,7 @@ public struct AEAD: ~Copyable, Sendable {
     private var crossover: Int {
         switch algorithm {
         case .chaChaPoly: 384
-        case .aesGCM: Sodium.hasAESGCM ? 256 : 0
+        case .aesGCM: Sodium.hasAESGCM ? 272 : 0
         }
     }
 
