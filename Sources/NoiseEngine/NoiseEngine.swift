@@ -53,7 +53,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) {
-        guard handshake != nil, identity == nil || isAdmitted else { throw .outOfPlace }
+        guard handshake != nil, identity == nil || isAdmitted else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             _ = try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
                 try handshake?.readMessage(bytes, payload: &payload)
@@ -69,6 +69,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
+        guard handshake != nil || transport != nil else { throw .outOfPlace }
         guard handshake?.isMyTurn == true, identity == nil || isAdmitted else { return nil }
         let message: [UInt8]
         do throws(NoiseError) {
@@ -85,7 +86,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func admit() throws(ChannelError) {
-        guard identity != nil, !isAdmitted else { throw .outOfPlace }
+        guard case .judging = phase else { throw die(.outOfPlace) }
         isAdmitted = true
     }
 
@@ -93,7 +94,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     public mutating func refuse() -> Refusal {
         switch handshake {
         case nil:
-            return .byRecord
+            return transport == nil ? .silent : .byRecord
         case .some(let handshake):
             // A dialer stops before its last message, and nobody shows a refused peer its key.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
@@ -122,6 +123,8 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     public mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
+        // Without keys nothing may be written: it would be the plaintext.
+        guard transport != nil else { throw die(.outOfPlace) }
         let count = payload.count + (type == nil ? 0 : 1)
         let sealed = count + Self.overhead - Self.lengthSize
         precondition(output.freeCapacity >= sealedLength(count), "too little room for a record")
@@ -135,6 +138,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         do throws(NoiseError) {
             try transport?.encrypt(inPlace: &buffer, at: start, count: count)
         } catch {
+            output.removeLast(sealedLength(count))
             throw die(error)
         }
     }
@@ -153,8 +157,14 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     public mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
-        guard let length = try recordLength(buffer.span), buffer.count >= length else { return nil }
-        guard transport != nil else { throw .outOfPlace }
+        guard transport != nil else { throw die(.outOfPlace) }
+        let length: Int?
+        do throws(ChannelError) {
+            length = try recordLength(buffer.span)
+        } catch {
+            throw die(error)
+        }
+        guard let length, buffer.count >= length else { return nil }
         let plaintext: Int
         do throws(NoiseError) {
             plaintext =
@@ -169,6 +179,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func rekeySending() throws(ChannelError) {
+        guard transport != nil else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             try transport?.rekeySend()
         } catch {
@@ -178,6 +189,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func rekeyReceiving() throws(ChannelError) {
+        guard transport != nil else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             try transport?.rekeyReceive()
         } catch {
@@ -202,8 +214,12 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// Wipes what is left of the session and says how it ended.
     private mutating func die(_ error: NoiseError) -> ChannelError {
+        die(ChannelError(noise: error))
+    }
+
+    private mutating func die(_ error: ChannelError) -> ChannelError {
         handshake = nil
         transport = nil
-        return ChannelError(noise: error)
+        return error
     }
 }

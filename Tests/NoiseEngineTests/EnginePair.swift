@@ -1,0 +1,83 @@
+import ChannelCore
+import Noise
+import NoiseEngine
+import Primitives
+
+/// Two engines that shake hands with nothing between them.
+struct EnginePair: ~Copyable {
+    var dialer: NoiseEngine
+    var acceptor: NoiseEngine
+
+    /// Engines for one offer, whose sides pin each other's keys where they have any.
+    init(_ offer: String, prologue: [UInt8] = []) throws {
+        let name = try ProtocolName(offer)
+        let keys = try (
+            IdentityKey.generate(curve: name.curve, hash: name.hash),
+            IdentityKey.generate(curve: name.curve, hash: name.hash)
+        )
+        let psks = try (0..<name.pattern.pskCount).map { index in
+            try PreSharedKey(SecretBytes(copying: [UInt8](repeating: UInt8(index), count: 32).span))
+        }
+        func engine(_ role: ChannelRole) throws -> NoiseEngine {
+            let own = role == .dialer ? keys.0 : keys.1
+            let other = role == .dialer ? keys.1 : keys.0
+            let peer: Role = role == .dialer ? .responder : .initiator
+            let pinned = TrustPolicy.pinned([
+                try PeerKey(publicKey: other.publicKey, curve: name.curve)
+            ])
+            let plan = try NoisePlan(
+                offer, role: role, identity: own,
+                trust: name.pattern.authenticates(peer) ? pinned : .anyone, presharedKeys: psks,
+                allowsExposedIdentity: true)
+            return try NoiseEngine(plan, prologue: prologue)
+        }
+        self.init(dialer: try engine(.dialer), acceptor: try engine(.acceptor))
+    }
+
+    init(dialer: consuming NoiseEngine, acceptor: consuming NoiseEngine) {
+        self.dialer = dialer
+        self.acceptor = acceptor
+    }
+
+    /// Carries messages until both are established, and admits whoever is judged.
+    mutating func shakeHands() throws {
+        for _ in 0..<10 {
+            try Self.turn(&dialer, &acceptor)
+            try Self.turn(&acceptor, &dialer)
+        }
+    }
+
+    private static func turn(_ writer: inout NoiseEngine, _ reader: inout NoiseEngine) throws {
+        if case .judging = writer.phase { try writer.admit() }
+        if let message = try writer.nextHandshake() { try reader.receiveHandshake(message.span) }
+        if case .judging = writer.phase { try writer.admit() }
+    }
+
+    /// Hands the dialer's next message to the acceptor.
+    mutating func dialerSpeaks() throws {
+        if let message = try dialer.nextHandshake() { try acceptor.receiveHandshake(message.span) }
+    }
+
+    /// Hands the acceptor's next message to the dialer.
+    mutating func acceptorSpeaks() throws {
+        if let message = try acceptor.nextHandshake() { try dialer.receiveHandshake(message.span) }
+    }
+}
+
+extension NoiseEngine {
+    /// A sealed record of its own.
+    mutating func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
+        let length = sealedLength(payload.count + (type == nil ? 0 : 1))
+        return try [UInt8](capacity: length) { output throws(ChannelError) in
+            try seal(type, payload.span, into: &output)
+        }
+    }
+
+    /// The plaintext of a record.
+    mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
+        var record = record
+        var span = record.mutableSpan
+        guard let opened = try open(&span) else { return nil }
+        return Array(record[opened.plaintext])
+    }
+}

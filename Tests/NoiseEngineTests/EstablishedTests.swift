@@ -1,0 +1,95 @@
+import ChannelCore
+import Noise
+import NoiseEngine
+import Primitives
+import Testing
+
+@Suite("An engine that is established")
+struct EstablishedTests {
+    static let offers = [
+        "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_AESGCM_SHA512",
+        "Noise_KK_25519_ChaChaPoly_BLAKE2s", "Noise_NNpsk0_25519_ChaChaPoly_SHA256",
+        "Noise_NN_25519_ChaChaPoly_BLAKE2b", "Noise_XX_448_AESGCM_SHA256",
+        "Noise_X1X1_25519_ChaChaPoly_SHA256", "Noise_XKpsk3_25519_ChaChaPoly_SHA256",
+    ]
+
+    @Test("both sides agree on the session and know what the other has proven", arguments: offers)
+    func agreement(offer: String) throws {
+        var pair = try EnginePair(offer, prologue: [1, 2, 3])
+        try pair.shakeHands()
+        guard case .established(let dialers) = pair.acceptor.phase,
+            case .established(let acceptors) = pair.dialer.phase
+        else {
+            Issue.record("\(pair.dialer.phase), \(pair.acceptor.phase)")
+            return
+        }
+        let pattern = try ProtocolName(offer).pattern
+        for (identity, role) in [(dialers, Role.initiator), (acceptors, .responder)] {
+            switch identity {
+            case .publicKey: #expect(pattern.authenticates(role))
+            case .group: #expect(pattern.pskCount > 0)
+            case .anonymous: #expect(pattern.pskCount == 0 && !pattern.authenticates(role))
+            case .certificate: Issue.record("Noise has no certificates")
+            }
+        }
+        #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
+        #expect(!pair.dialer.handshakeHash.isEmpty)
+    }
+
+    @Test("exported keys are equal on both sides, differ by label and context, and outlive a rekey")
+    func export() throws {
+        var pair = try EnginePair(Self.offers[0])
+        try pair.shakeHands()
+        let first = try pair.dialer.export(label: "a", context: [1], count: 48)
+        #expect(
+            try pair.acceptor.export(label: "a", context: [1], count: 48).isEqual(to: first))
+        #expect(
+            try !pair.dialer.export(label: "a", context: [2], count: 48).isEqual(to: first))
+        #expect(
+            try !pair.dialer.export(label: "b", context: [1], count: 48).isEqual(to: first))
+        #expect(
+            try !pair.dialer.export(label: "a\u{1}", context: [], count: 48).isEqual(to: first))
+        try pair.dialer.rekeySending()
+        try pair.acceptor.rekeyReceiving()
+        #expect(try pair.dialer.export(label: "a", context: [1], count: 48).isEqual(to: first))
+        #expect(try pair.acceptor.opened(pair.dialer.sealed(7, [5])) == [7, 5])
+    }
+
+    @Test(
+        "an exported key of no length or above 8,160 bytes is refused", arguments: [0, -1, 8_161])
+    func exportLength(count: Int) throws {
+        var pair = try EnginePair(Self.offers[0])
+        try pair.shakeHands()
+        #expect(throws: ChannelError(.configuration, "")) {
+            _ = try pair.dialer.export(label: "a", context: [], count: count)
+        }
+        #expect(try pair.dialer.export(label: "a", context: [], count: 8_160).count == 8_160)
+    }
+
+    @Test("a record replayed, skipped or reflected does not open", arguments: offers)
+    func order(offer: String) throws {
+        for attack in 0..<3 {
+            var pair = try EnginePair(offer)
+            try pair.shakeHands()
+            let first = try pair.dialer.sealed(0, [1])
+            let second = try pair.dialer.sealed(0, [1])
+            #expect(throws: ChannelError(.authenticationFailed, "")) {
+                switch attack {
+                case 0:
+                    #expect(try pair.acceptor.opened(first) == [0, 1])
+                    _ = try pair.acceptor.opened(first)
+                case 1: _ = try pair.acceptor.opened(second)
+                default: _ = try pair.dialer.opened(first)
+                }
+            }
+        }
+    }
+
+    @Test("a different prologue on the two sides never establishes", arguments: offers)
+    func prologue(offer: String) throws {
+        var pair = try EnginePair(offer, prologue: [1])
+        let other = try EnginePair(offer, prologue: [2])
+        pair.acceptor = other.acceptor
+        #expect(throws: ChannelError.self) { try pair.shakeHands() }
+    }
+}
