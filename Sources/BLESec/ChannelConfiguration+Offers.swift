@@ -41,8 +41,10 @@ extension ChannelConfiguration {
     }
 
     private func plan(_ offer: String, for role: ChannelRole) throws(ChannelError) -> NoisePlan {
-        try NoisePlan(
+        var plan = try NoisePlan(
             offer, role: role, identity: identity, trust: trust, presharedKeys: presharedKeys,
             allowsExposedIdentity: allowsExposedIdentity)
+        plan.fixedEphemeral = fixedEphemeral
+        return plan
     }
 }

@@ -1,5 +1,6 @@
 public import ChannelCore
 public import Noise
+package import Primitives
 
 /// Everything that decides how a channel is made: who one is, whom one trusts, what one speaks.
 public struct ChannelConfiguration: Sendable {
@@ -33,6 +34,8 @@ public struct ChannelConfiguration: Sendable {
     public var allowsExposedIdentity = false
     /// Where this side's dials are remembered, so that it does not answer itself.
     package var pendingDials = PendingDials.shared
+    /// An ephemeral in place of a fresh one: for the worked examples of the wire format alone.
+    package var fixedEphemeral: DHKeyPair?
     /// Bounds on memory and work.
     public var limits = ChannelLimits()
     /// Bounds on time.

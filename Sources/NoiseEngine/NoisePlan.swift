@@ -1,6 +1,6 @@
 public import ChannelCore
 public import Noise
-internal import Primitives
+package import Primitives
 
 /// One offer that has been checked against an identity and a trust policy, for one role.
 ///
@@ -17,6 +17,8 @@ public struct NoisePlan: Sendable {
     public let remoteStatic: [UInt8]?
     /// The pre-shared keys in the order of the pattern's `psk` tokens.
     public let presharedKeys: [PreSharedKey]
+    /// An ephemeral in place of a fresh one: for the worked examples of the wire format alone.
+    package var fixedEphemeral: DHKeyPair?
 
     /// Checks an offer.
     ///
@@ -49,9 +51,11 @@ public struct NoisePlan: Sendable {
     }
 
     func begin(prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
-        try HandshakeState(
+        var handshake = try HandshakeState(
             protocolName: name, role: role.noise, prologue: prologue.span,
             localStatic: identity?.keyPair, remoteStatic: remoteStatic, psks: presharedKeys)
+        if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
+        return handshake
     }
 
     private static func identity(

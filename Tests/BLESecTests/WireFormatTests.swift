@@ -1,0 +1,137 @@
+import ChannelCore
+import FoundationEssentials
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// The worked examples of `docs/wire-format.md`, made by the real machines with fixed keys.
+///
+/// The page's hex blocks are read out of the page itself: an example that no code produces, or a byte
+/// that differs, fails.
+@Suite("The wire format's worked examples")
+struct WireFormatTests {
+    @Test("every hex block of the page is what the code sends")
+    func examples() throws {
+        let page = try Self.blocks()
+        let made = try Self.make()
+        #expect(page.map(\.name).sorted() == made.map(\.name).sorted())
+        for example in made {
+            let written = page.first { $0.name == example.name }?.bytes
+            #expect(
+                written == example.bytes,
+                "\(example.name) is \(Self.hex(example.bytes)), and the page differs")
+        }
+    }
+
+    struct Example {
+        let name: String
+        let bytes: [UInt8]
+    }
+
+    static func make() throws -> [Example] {
+        let offers = ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_AESGCM_SHA256"]
+        let pair = try MachinePair(
+            dialer: configuration(.dialer, offers), acceptor: configuration(.acceptor, offers))
+        pair.run()
+        _ = try pair.dialer.queue(Array("hello".utf8))
+        pair.step(.dialer)
+        pair.passTime(.milliseconds(50))
+        pair.acceptor.end()
+        pair.run()
+        let dialer = pair.sent[.dialer] ?? []
+        let acceptor = pair.sent[.acceptor] ?? []
+        let bound = pair.dialer.transcript
+        return [
+            Example(name: "hello", bytes: bound.hello),
+            Example(name: "prologue", bytes: bound.prologue(for: .accept)),
+            Example(name: "flight 1", bytes: dialer[0]),
+            Example(name: "answer", bytes: bound.answer),
+            Example(name: "flight 2", bytes: acceptor[0]),
+            Example(name: "ready of the dialer", bytes: bound.ready(from: .dialer)),
+            Example(name: "flight 3", bytes: dialer[1]),
+            Example(name: "ready of the acceptor", bytes: bound.ready(from: .acceptor)),
+            Example(name: "flight 4", bytes: acceptor[1]),
+            Example(name: "data", bytes: dialer[2]),
+            Example(name: "ack and end", bytes: acceptor[2]),
+            Example(name: "handshake hash", bytes: pair.dialer.handshakeHash),
+            Example(name: "exported key", bytes: try export(pair)),
+            Example(name: "refused", bytes: Answer(.refused).encoded),
+            Example(name: "switch", bytes: Answer(.switch, index: 1).encoded),
+            Example(name: "direct flight 1", bytes: try directFlight()),
+        ]
+    }
+
+    private static func export(_ pair: MachinePair) throws -> [UInt8] {
+        let key = try pair.dialer.export(label: "example", context: [1, 2, 3], count: 32)
+        let same = try pair.acceptor.export(label: "example", context: [1, 2, 3], count: 32)
+        let isSame = key.isEqual(to: same)
+        #expect(isSame)
+        return key.span.array
+    }
+
+    private static func directFlight() throws -> [UInt8] {
+        var configuration = try configuration(.dialer, ["Noise_XX_25519_ChaChaPoly_SHA256"])
+        configuration.mode = .direct
+        var machine = ChannelMachine(
+            role: .dialer, configuration: configuration, maximumSDU: 8_192, now: 0)
+        try machine.begin()
+        return machine.outbound.withBytes { $0.span.array }
+    }
+
+    /// The keys of the page: 32 bytes that count up from a first one.
+    private static func key(from first: UInt8) throws -> DHKeyPair {
+        let bytes = (0..<32).map { first + UInt8($0) }
+        return try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: bytes.span))
+    }
+
+    private static func configuration(
+        _ role: ChannelRole, _ offers: [String]
+    ) throws -> ChannelConfiguration {
+        let isDialer = role == .dialer
+        let peer = try key(from: isDialer ? 0x20 : 0x00).publicKey
+        var configuration = ChannelConfiguration(
+            identity: IdentityKey(try key(from: isDialer ? 0x00 : 0x20)),
+            trust: .pinned([try PeerKey(publicKey: peer)]))
+        configuration.protocols = offers
+        configuration.context = Array("example".utf8)
+        if offers.count == 1 { configuration.context = [] }
+        configuration.fixedEphemeral = try key(from: isDialer ? 0x40 : 0x60)
+        return configuration
+    }
+
+    /// The fenced blocks of the page that begin with "```hex" and a name.
+    private static func blocks() throws -> [Example] {
+        let page = URL(filePath: #filePath).deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent()
+            .appending(path: "docs/wire-format.md")
+        let text = try String(contentsOf: page, encoding: .utf8)
+        var examples: [Example] = []
+        var name: String?
+        var digits = ""
+        for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
+            if line.hasPrefix("```hex ") {
+                name = String(line.dropFirst(7))
+            } else if line == "```", let open = name {
+                examples.append(Example(name: open, bytes: try bytes(digits)))
+                (name, digits) = (nil, "")
+            } else if name != nil {
+                // What stands behind a "#" explains the line.
+                digits += line.prefix { $0 != "#" }.filter { !$0.isWhitespace }
+            }
+        }
+        return examples
+    }
+
+    private static func bytes(_ digits: String) throws -> [UInt8] {
+        try #require(digits.count.isMultiple(of: 2))
+        return try stride(from: 0, to: digits.count, by: 2).map { index in
+            let start = digits.index(digits.startIndex, offsetBy: index)
+            return try #require(UInt8(digits[start..<digits.index(start, offsetBy: 2)], radix: 16))
+        }
+    }
+
+    static func hex(_ bytes: [UInt8]) -> String {
+        bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+}
