@@ -153,6 +153,9 @@ public actor SecureChannel {
     /// Why the peer sends no more, once it has said so.
     public var peerEndReason: EndReason? { machine.peerEndReason }
 
+    /// What ``ByteStream/read(atMost:)`` has left of a message.
+    var unread: ArraySlice<UInt8> = []
+
     private func takeMessage() -> [UInt8]? {
         let wasFull = !machine.wantsBytes
         guard let message = machine.inbox.next() else { return nil }

@@ -78,3 +78,42 @@ struct ChannelTests {
         return try await (dialer, acceptor)
     }
 }
+
+@Suite("Ways to read a channel")
+struct ReadingTests {
+    @Test("messages come as a sequence that ends with the peer's end")
+    func sequence() async throws {
+        let loop = EventLoop(name: "test")
+        let (dialer, acceptor) = try await ChannelTests.channels(loop)
+        async let sent: Void = {
+            for index in 0..<10 { try await dialer.send([UInt8(index)]) }
+            try await dialer.close()
+        }()
+        var received: [[UInt8]] = []
+        for try await message in acceptor.messages { received.append(message) }
+        #expect(received == (0..<10).map { [UInt8($0)] })
+        try await acceptor.close()
+        try await sent
+        await loop.shutdown()
+    }
+
+    @Test("a byte stream does not show where messages end")
+    func bytes() async throws {
+        let loop = EventLoop(name: "test")
+        let (dialer, acceptor) = try await ChannelTests.channels(loop)
+        let bytes = (0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+        async let sent: Void = {
+            try await dialer.byteStream.write(bytes)
+            try await dialer.close()
+        }()
+        var received: [UInt8] = []
+        while let part = try await acceptor.byteStream.read(atMost: 999) {
+            #expect((1...999).contains(part.count))
+            received += part
+        }
+        #expect(received == bytes)
+        try await acceptor.close()
+        try await sent
+        await loop.shutdown()
+    }
+}

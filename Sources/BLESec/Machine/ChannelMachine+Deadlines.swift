@@ -7,11 +7,12 @@ extension ChannelMachine {
         guard outcome == nil else { return .max }
         var next = phaseDeadline.time
         if clocks.ready != nil, stage == .records {
-            next = min(next, start.after(clocks.deadlines.session))
-            if configuration.mode == .direct, ledger.endSent {
-                next = min(next, max(quietTime, now + 1))
+            if endRequested == nil { next = min(next, start.after(clocks.deadlines.session)) }
+            if configuration.mode == .direct, ledger.endSent, role == .dialer, quietTime > now {
+                next = min(next, quietTime)
             }
-            if let unconfirmed = ledger.oldestUnconfirmed {
+            // A link that is full calls by itself, and an acknowledgement cannot leave before.
+            if let unconfirmed = ledger.oldestUnconfirmed, !clocks.isBlocked {
                 next = min(next, unconfirmed.after(Record.ackDelay))
             }
             if wantsBytes {
@@ -31,7 +32,10 @@ extension ChannelMachine {
         let phase = phaseDeadline
         if now >= phase.time { return phaseOver(phase) }
         guard clocks.ready != nil, stage == .records else { return }
-        if now >= start.after(clocks.deadlines.session) { end(.expired) }
+        if endRequested == nil, now >= start.after(clocks.deadlines.session) {
+            end(.expired)
+            close(now: now)
+        }
         guard wantsBytes else { return }
         if configuration.mode == .negotiated, now >= deadDeadline {
             return fail(
