@@ -101,8 +101,8 @@ extension SecureChannel {
 
     /// Brings everything up to date: sends what can be sent, wakes who waited, arms the timer.
     func pump() {
-        transmit()
         askPolicy()
+        transmit()
         sayFarewell()
         wake()
         if machine.outcome == nil {
@@ -111,6 +111,7 @@ extension SecureChannel {
         } else {
             timer?.disarm()
             judgeTask?.cancel()
+            judgingPlace = nil
             link.close()
         }
     }
@@ -152,6 +153,12 @@ extension SecureChannel {
         guard let judge = machine.takeJudge(), let identity = machine.claimedIdentity else {
             return
         }
+        if let judgingPlaces {
+            judgingPlace = judgingPlaces.take()
+            guard judgingPlace != nil else {
+                return machine.judged(.refuse("too many peers wait to be judged"), now: now)
+            }
+        }
         judgeTask = Task { [weak self] in
             var verdict = TrustPolicy.Verdict.refuse("the trust policy failed")
             do {
@@ -165,6 +172,7 @@ extension SecureChannel {
 
     private func judged(_ verdict: TrustPolicy.Verdict) {
         judgeTask = nil
+        judgingPlace = nil
         machine.judged(verdict, now: now)
         pump()
     }

@@ -18,6 +18,9 @@ public actor SecureChannel {
 
     var timer: LoopTimer?
     var judgeTask: Task<Void, Never>?
+    /// Where a listener bounds how many peers are judged at once; a dialer has no such bound.
+    let judgingPlaces: JudgingPlaces?
+    var judgingPlace: JudgingPlaces.Place?
     var denyToken: UInt64?
     /// The link cannot send any more; what it still has to give is being read.
     var brokenLink: ChannelError?
@@ -37,8 +40,12 @@ public actor SecureChannel {
     }
 
     /// A channel over a link that is the channel's from now on; see ``start()``.
-    init(over link: any Link, role: ChannelRole, configuration: ChannelConfiguration) {
+    init(
+        over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
+        judgingPlaces: JudgingPlaces? = nil
+    ) {
         self.link = link
+        self.judgingPlaces = judgingPlaces
         loop = link.loop
         waiting = WaitingRoom(loop: link.loop)
         self.configuration = configuration

@@ -13,6 +13,8 @@ public actor SecureListener {
         public var handshakes = 32
         /// Of those, from one address; 4.
         public var handshakesPerAddress = 4
+        /// Of those, peers that an asking trust policy thinks about at once; 8.
+        public var judging = 8
         /// Channels that are ready and wait for ``SecureListener/accept()``; 16.
         public var backlog = 16
 
@@ -27,6 +29,7 @@ public actor SecureListener {
     private let listener: any LinkListener
     private let configuration: ChannelConfiguration
     private let limits: Limits
+    private let judgingPlaces: JudgingPlaces
 
     private var halfOpen: [UInt64: HalfOpen] = [:]
     private var nextToken: UInt64 = 0
@@ -81,6 +84,7 @@ public actor SecureListener {
         localEndpoint = endpoint
         self.configuration = configuration
         self.limits = limits
+        judgingPlaces = JudgingPlaces(limits.judging)
         self.loop = loop
         waiting = WaitingRoom(loop: loop)
         self.onFailure = onFailure
@@ -150,7 +154,8 @@ public actor SecureListener {
             }
         }
         guard !isClosed else { return link.close() }
-        let channel = SecureChannel(over: link, role: .acceptor, configuration: configuration)
+        let channel = SecureChannel(
+            over: link, role: .acceptor, configuration: configuration, judgingPlaces: judgingPlaces)
         do throws(ChannelError) {
             try await channel.start()
             shakeHands(channel, address)

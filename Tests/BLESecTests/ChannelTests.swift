@@ -117,3 +117,46 @@ struct ReadingTests {
         await loop.shutdown()
     }
 }
+
+@Suite("A policy that asks")
+struct AskingTests {
+    @Test("a listener judges a bounded number of peers at once, and refuses the others")
+    func bounded() async throws {
+        let friends = try Friends()
+        var asking = try friends.configuration(.acceptor)
+        let (answers, answer) = AsyncStream.makeStream(of: TrustPolicy.Verdict.self)
+        asking.trust = .asking { _ in
+            for await verdict in answers { return verdict }
+            return .refuse("nobody answered")
+        }
+        var limits = SecureListener.Limits()
+        limits.judging = 1
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let listener = try await SecureListener.listen(
+            on: try Endpoint("unix:\(path)"), configuration: asking, limits: limits)
+        let configuration = try friends.configuration(.dialer)
+        let endpoint = listener.localEndpoint
+        async let accepted = listener.accept()
+        let results = await withTaskGroup(of: Result<SecureChannel, any Error>.self) { group in
+            for _ in 0..<2 {
+                group.addTask {
+                    do {
+                        return .success(
+                            try await SecureChannel.dial(endpoint, configuration: configuration))
+                    } catch {
+                        return .failure(error)
+                    }
+                }
+            }
+            // The first to come back is the one that is turned away: the other waits for the answer.
+            let turnedAway = await group.next()
+            answer.yield(.admit)
+            return [turnedAway, await group.next()]
+        }
+        #expect(throws: ChannelError(.refused, "")) { _ = try results[0]?.get() }
+        let admitted = try results[1]?.get()
+        await admitted?.abort()
+        await (try accepted).abort()
+        await listener.close()
+    }
+}
