@@ -74,7 +74,12 @@ let package = Package(
         tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "Locking", "BLESecTesting", "CLinux"]),
         tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
-        tests("BLESecTests", ["BLESec", "BLESecTesting", "ChannelCore", "Links", "Noise", "Primitives"]),
+        tests(
+            "BLESecTests",
+            [
+                "BLESec", "BLESecTesting", "ChannelCore", "Links", "Noise", "NoiseEngine",
+                "Primitives",
+            ]),
         tests("Integration", ["BLESec", "BLESecTesting", "TestSupport"]),
         // Subprocesses and scratch folders, for tests alone.
         .target(

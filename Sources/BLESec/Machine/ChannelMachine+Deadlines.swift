@@ -7,12 +7,12 @@ extension ChannelMachine {
         guard outcome == nil else { return .max }
         var next = phaseDeadline.time
         if clocks.ready != nil, stage == .records {
-            if endRequested == nil { next = min(next, start.after(clocks.deadlines.session)) }
+            // What is due already waits for something else than time, such as room on the link.
+            if clocks.closing == nil { next = min(next, start.after(clocks.deadlines.session)) }
             if configuration.mode == .direct, ledger.endSent, role == .dialer, quietTime > now {
                 next = min(next, quietTime)
             }
-            // A link that is full calls by itself, and an acknowledgement cannot leave before.
-            if let unconfirmed = ledger.oldestUnconfirmed, !clocks.isBlocked {
+            if let unconfirmed = ledger.oldestUnconfirmed, !ledger.owesAck(now: now) {
                 next = min(next, unconfirmed.after(Record.ackDelay))
             }
             if wantsBytes {
@@ -32,9 +32,9 @@ extension ChannelMachine {
         let phase = phaseDeadline
         if now >= phase.time { return phaseOver(phase) }
         guard clocks.ready != nil, stage == .records else { return }
-        if endRequested == nil, now >= start.after(clocks.deadlines.session) {
+        if clocks.closing == nil, now >= start.after(clocks.deadlines.session) {
             end(.expired)
-            close(now: now)
+            clocks.closing = now
         }
         guard wantsBytes else { return }
         if configuration.mode == .negotiated, now >= deadDeadline {

@@ -1,0 +1,92 @@
+import ChannelCore
+import Testing
+
+@testable import BLESec
+
+@Suite("Time and a channel's phases")
+struct DeadlineTests {
+    @Test("a session that is too old says end with that reason, and is over in the close deadline")
+    func sessionAge() throws {
+        let forger = try Forger.ready { $0.deadlines.session = .seconds(90) }
+        try forger.keepAlive(for: .seconds(89))
+        #expect(!forger.records.contains { $0.type == .end })
+        try forger.keepAlive(for: .seconds(2))
+        #expect(forger.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
+        try forger.keepAlive(for: .seconds(10))
+        #expect(forger.failure == .timedOut)
+    }
+
+    @Test("a session that is too old completes when the peer ends as well")
+    func sessionAgeCompletes() throws {
+        let forger = try Forger.ready { $0.deadlines.session = .seconds(90) }
+        try forger.keepAlive(for: .seconds(91))
+        try forger.send(.end, [0])
+        try forger.send(.ack, UInt64(1).bigEndianBytes)
+        forger.victim.linkEnded(nil, now: forger.now)
+        guard case .complete = forger.victim.outcome else {
+            Issue.record("\(String(describing: forger.victim.outcome))")
+            return
+        }
+    }
+
+    @Test("an acknowledgement that is due while the link is full does not spin the timer")
+    func ackWhileBlocked() throws {
+        let forger = try Forger.ready()
+        forger.isBlocked = true
+        _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
+        try forger.pump()
+        try forger.send(.data, [1])
+        forger.now = forger.now.after(.milliseconds(60))
+        forger.victim.timeout(now: forger.now)
+        try forger.pump()
+        #expect(forger.victim.deadline(now: forger.now) > forger.now)
+        forger.isBlocked = false
+        try forger.pump()
+        #expect(forger.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
+    }
+
+    @Test(
+        "a direct channel that has ended its side waits for the peer without spinning",
+        arguments: [ChannelRole.dialer, .acceptor])
+    func directQuiet(role: ChannelRole) throws {
+        let friends = try Friends()
+        func configuration(_ role: ChannelRole) throws -> ChannelConfiguration {
+            var configuration = try friends.configuration(role)
+            configuration.mode = .direct
+            return configuration
+        }
+        let pair = try MachinePair(
+            dialer: configuration(.dialer), acceptor: configuration(.acceptor))
+        pair.run()
+        func check(_ machine: inout ChannelMachine) {
+            #expect(machine.phase == .established)
+            machine.end()
+            machine.fill(now: pair.now)
+            machine.didSend(machine.outbound.count, now: pair.now)
+            for seconds in 0..<5 {
+                let now = pair.now.after(.seconds(seconds))
+                machine.timeout(now: now)
+                #expect(machine.deadline(now: now) >= now.after(.seconds(1)))
+            }
+        }
+        if role == .dialer { check(&pair.dialer) } else { check(&pair.acceptor) }
+    }
+}
+
+extension Forger {
+    /// Lets time pass, with a sign of life each second.
+    func keepAlive(for duration: Duration) throws {
+        for _ in 0..<duration.components.seconds {
+            guard victim.outcome == nil else { return }
+            try passTime(.seconds(1))
+            guard victim.outcome == nil else { return }
+            if let ping = records.last(where: { $0.type == .ping }),
+                victim.control.outstandingPing != nil
+            {
+                try send(.pong, ping.payload)
+            } else {
+                try send(.padding)
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+import ChannelCore
+import Noise
+import NoiseEngine
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// A peer with real keys that keeps to no rule: it drives an engine by hand, and seals whatever a
+/// test wants. At the other end is one machine, the victim.
+final class Forger {
+    /// The forger's own role.
+    let role: ChannelRole
+    let offer: String
+    var victim: ChannelMachine
+    var engine: NoiseEngine
+    var transcript: NegotiationTranscript
+    var now: UInt64 = 1_000_000_000
+    /// The records that the victim has sent.
+    private(set) var records: [(type: RecordType, payload: [UInt8])] = []
+    /// What the victim has sent and nobody has read yet.
+    private(set) var incoming: [UInt8] = []
+    /// A link that takes nothing of what the victim sends.
+    var isBlocked = false
+
+    /// A forger that has not begun; `change` adapts the victim's configuration.
+    init(
+        _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
+        friends: Friends? = nil, budget: ReassemblyBudget = .shared,
+        change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) throws {
+        let friends = try friends ?? Friends(hash: ProtocolName(offer).hash)
+        self.role = role
+        self.offer = offer
+        var configuration = try friends.configuration(role.peer, [offer])
+        change(&configuration)
+        victim = ChannelMachine(
+            role: role.peer, configuration: configuration, maximumSDU: 8_192, now: now,
+            budget: budget)
+        transcript = NegotiationTranscript(context: configuration.context)
+        if role == .dialer { transcript.hello = try Hello(offers: [offer]).encoded }
+        let own = try friends.configuration(role, [offer])
+        let plan = try NoisePlan(
+            offer, role: role, identity: own.identity, trust: own.trust,
+            presharedKeys: configuration.presharedKeys, allowsExposedIdentity: true)
+        try victim.begin()
+        if role == .acceptor {
+            let hello = victim.outbound.withBytes { $0.span.array }
+            transcript.hello = try #require(try Hello(prefixOf: hello.span)).encoded
+        }
+        engine = try NoiseEngine(plan, prologue: transcript.prologue(for: .accept))
+    }
+
+    /// Shakes hands up to the point where records can be sealed, without a `ready`.
+    func shakeHands() throws {
+        if role == .dialer {
+            transcript.early = try #require(try engine.nextHandshake())
+            deliver(transcript.hello + Self.framed(transcript.early))
+            collect()
+            let answer = try #require(try Answer(prefixOf: incoming.span, offerCount: 1))
+            transcript.answer = answer.encoded
+            incoming.removeFirst(answer.encoded.count)
+        } else {
+            collect()
+            incoming.removeFirst(transcript.hello.count)
+            transcript.early = try #require(takeFramed())
+            transcript.answer = Answer(.accept).encoded
+            deliver(transcript.answer)
+            let early = transcript.early
+            try engine.receiveHandshake(early.span)
+        }
+        for _ in 0..<10 {
+            if case .judging = engine.phase { try engine.admit() }
+            if case .established = engine.phase { return try readRecords() }
+            if let message = try engine.nextHandshake() {
+                deliver(Self.framed(message))
+                collect()
+            } else if let message = takeFramed() {
+                try engine.receiveHandshake(message.span)
+            }
+        }
+        Issue.record("the handshake does not end: \(String(describing: victim.outcome))")
+    }
+
+    /// A forger whose victim is ready.
+    static func ready(
+        _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
+        budget: ReassemblyBudget = .shared,
+        change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) throws -> Forger {
+        let forger = try Forger(role, offer, budget: budget, change: change)
+        try forger.shakeHands()
+        try forger.send(.ready, forger.transcript.ready(from: role))
+        #expect(forger.isReady)
+        return forger
+    }
+
+    /// Seals a record and delivers it, in pieces of at most `piece` bytes.
+    func send(_ type: RecordType, _ payload: [UInt8] = [], piece: Int = .max) throws {
+        deliver(try sealed(type.rawValue, payload), piece: piece)
+        try pump()
+    }
+
+    /// A sealed record.
+    func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
+        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        return try [UInt8](capacity: length) { output throws(ChannelError) in
+            try engine.seal(type, payload.span, into: &output)
+        }
+    }
+
+    /// Hands bytes to the victim as they are.
+    func deliver(_ bytes: [UInt8], piece: Int = .max) {
+        var rest = bytes[...]
+        while !rest.isEmpty, victim.outcome == nil {
+            let part = Array(rest.prefix(min(piece, 65_536)))
+            rest = rest.dropFirst(part.count)
+            victim.inbound.append(part)
+            victim.process(arrived: part.count, now: now)
+        }
+    }
+
+    /// Takes what the victim sends, and reads its records.
+    func pump() throws {
+        collect()
+        try readRecords()
+    }
+
+    /// Moves the time, as a driver's timer would: no deadline of the victim is passed over.
+    func passTime(_ duration: Duration) throws {
+        let target = now.after(duration)
+        for _ in 0..<100 {
+            let next = victim.deadline(now: now)
+            guard next <= target else { break }
+            now = max(next, now)
+            victim.timeout(now: now)
+            try pump()
+        }
+        now = target
+        try pump()
+    }
+
+    /// Whether the victim believes that both sides are proven.
+    var isReady: Bool { victim.isReady }
+
+    /// The code with which the victim has failed.
+    var failure: ChannelError.Code? {
+        switch victim.outcome {
+        case .failed(let error): error.code
+        case .complete, nil: nil
+        }
+    }
+
+    private func collect() {
+        for _ in 0..<10_000 {
+            victim.fill(now: now)
+            guard victim.outcome == nil else { return }
+            // A deadline that has come and stays would spin the driver's timer.
+            #expect(victim.deadline(now: now) > now)
+            if isBlocked { return victim.didBlock() }
+            let bytes = victim.outbound.withBytes { $0.span.array }.prefix(victim.maximumSDU)
+            guard !bytes.isEmpty else { return }
+            incoming += bytes
+            victim.didSend(bytes.count, now: now)
+        }
+        Issue.record("the victim does not stop sending")
+    }
+
+    private func readRecords() throws {
+        while true {
+            var buffer = incoming
+            var span = buffer.mutableSpan
+            guard case .established = engine.phase, let record = try engine.open(&span) else {
+                return
+            }
+            records.append(
+                (
+                    RecordType(rawValue: buffer[record.plaintext.lowerBound]),
+                    Array(buffer[record.plaintext].dropFirst())
+                ))
+            if records.last?.type == .rekey { try engine.rekeyReceiving() }
+            incoming.removeFirst(record.consumed)
+        }
+    }
+
+    private func takeFramed() -> [UInt8]? {
+        guard incoming.count >= 2 else { return nil }
+        let length = Int(incoming[0]) << 8 | Int(incoming[1])
+        guard incoming.count >= 2 + length else { return nil }
+        defer { incoming.removeFirst(2 + length) }
+        return Array(incoming[2..<2 + length])
+    }
+
+    static func framed(_ message: [UInt8]) -> [UInt8] {
+        [UInt8(message.count >> 8), UInt8(message.count & 0xFF)] + message
+    }
+}
