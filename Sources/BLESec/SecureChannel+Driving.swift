@@ -89,7 +89,7 @@ extension SecureChannel {
         if brokenLink == nil {
             brokenLink = ChannelError(.truncated, "the link to the peer broke")
         }
-        machine.startDraining()
+        machine.startDraining(now: now)
         read()
     }
 
@@ -143,7 +143,7 @@ extension SecureChannel {
             } catch {
                 // What the peer said before it went is still to be read.
                 brokenLink = ChannelError(link: error)
-                machine.startDraining()
+                machine.startDraining(now: now)
                 link.wantsWrite = false
             }
         }

@@ -141,8 +141,12 @@ struct ChannelMachine: ~Copyable {
     /// than that.
     private static let lastWords = 1 << 20
 
-    /// The link is gone, and only what it still holds comes.
-    mutating func startDraining() { isDraining = true }
+    /// The link is gone, and only what it still holds comes; there is more room for that.
+    mutating func startDraining(now: UInt64) {
+        isDraining = true
+        // Whoever reads next relies on it that no whole record waits while there is room.
+        process(arrived: 0, now: now)
+    }
 
     /// The identity that the handshake has shown, proven or not: for the policy alone.
     var claimedIdentity: PeerIdentity? { identity }
@@ -180,6 +184,7 @@ struct ChannelMachine: ~Copyable {
         inbound.removeAll()
         outbound.removeAll()
         outbox.removeAll()
+        inbox.removePartial()
         pendingJudge = nil
         dialToken = nil
     }

@@ -7,8 +7,12 @@ struct Inbox: ~Copyable {
     private var partial: [UInt8] = []
     private let budget: ReassemblyBudget
     private let maximumMessageLength: Int
-    /// Bytes of whole messages.
+    /// Bytes of whole messages, each with ``overhead``.
     private(set) var byteCount = 0
+
+    /// What a message takes beside its bytes, so that even empty ones do not pile up: an array's
+    /// header, its rounding to the allocator's sizes, and the place in a list.
+    static let overhead = 64
 
     init(maximumMessageLength: Int, budget: ReassemblyBudget) {
         self.maximumMessageLength = maximumMessageLength
@@ -36,8 +40,14 @@ struct Inbox: ~Copyable {
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
         budget.give(partial.count)
-        byteCount += partial.count
+        byteCount += partial.count + Self.overhead
         whole.append(partial)
+        partial = []
+    }
+
+    /// Forgets the message that is still coming.
+    mutating func removePartial() {
+        budget.give(partial.count)
         partial = []
     }
 
@@ -47,7 +57,7 @@ struct Inbox: ~Copyable {
         let message = whole[first]
         whole[first] = []
         first += 1
-        byteCount -= message.count
+        byteCount -= message.count + Self.overhead
         if first == whole.count {
             whole.removeAll(keepingCapacity: whole.capacity <= 256)
             first = 0

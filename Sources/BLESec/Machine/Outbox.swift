@@ -7,14 +7,14 @@ struct Outbox {
 
     private var waiting: [Waiting] = []
     private var first = 0
-    /// Bytes of messages that are not sealed yet.
+    /// Bytes of messages that are not sealed yet, each message with ``Inbox/overhead``.
     private(set) var byteCount = 0
 
     var isEmpty: Bool { first == waiting.count }
 
     mutating func append(_ message: [UInt8]) {
         waiting.append(Waiting(bytes: message))
-        byteCount += message.count
+        byteCount += message.count + Inbox.overhead
     }
 
     /// Shows `body` at most `limit` bytes of the first message, and whether they are its last.
@@ -28,6 +28,7 @@ struct Outbox {
         try body(bytes.span.extracting(start..<end), isLast)
         byteCount -= end - start
         if isLast {
+            byteCount -= Inbox.overhead
             waiting[first].bytes = []
             first += 1
             compact()

@@ -1,0 +1,112 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Testing
+
+@testable import BLESec
+
+@Suite("What a proven peer can make this side hold")
+struct MemoryBoundTests {
+    @Test("empty messages that nobody receives stop the reading, too")
+    func emptyMessages() throws {
+        let forger = try Forger.ready { $0.limits.readAhead = 64_000 }
+        for _ in 0..<2_000 where forger.victim.wantsBytes { try forger.send(.data) }
+        #expect(forger.victim.wantsBytes == false)
+        var count = 0
+        while forger.victim.inbox.next() != nil { count += 1 }
+        #expect(count == 1_000)
+        #expect(forger.victim.inbox.byteCount == 0)
+    }
+
+    @Test("empty messages that wait to be sent fill the room")
+    func emptyOutgoing() throws {
+        let forger = try Forger.ready { $0.limits.sendAhead = 64_000 }
+        for _ in 0..<2_000 where forger.victim.hasRoom { _ = try forger.victim.queue([]) }
+        #expect(forger.victim.hasRoom == false)
+        #expect(forger.victim.queued == 1_000)
+        try forger.pump()
+        #expect(forger.victim.unsealedBytes == 0)
+    }
+
+    @Test("whole records that wait behind a full inbox are taken in when the link goes")
+    func drainsWaitingRecords() throws {
+        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        var flood: [UInt8] = []
+        for _ in 0..<100 { flood += try forger.sealed(0, Array(repeating: 1, count: 1_400)) }
+        forger.victim.inbound.append(flood)
+        forger.victim.process(arrived: flood.count, now: forger.now)
+        #expect(!forger.victim.wantsBytes && forger.victim.inbound.count > 130_000)
+        forger.victim.startDraining(now: forger.now)
+        #expect(forger.victim.inbound.isEmpty && forger.victim.wantsBytes)
+        forger.victim.linkEnded(nil, now: forger.now)
+        for _ in 0..<100 { #expect(forger.victim.inbox.next()?.count == 1_400) }
+    }
+
+    @Test("a link that goes while nobody receives costs nothing that it still held")
+    func hangUpWhileFull() async throws {
+        let friends = try Friends()
+        let loop = EventLoop(name: "test")
+        let (first, second) = await loop.run {
+            MemoryLink.pair(loop: loop, capacity: 900_000)
+        }
+        async let dialing = SecureChannel.open(
+            over: first, role: .dialer, configuration: friends.configuration(.dialer))
+        async let accepting = SecureChannel.open(
+            over: second, role: .acceptor, configuration: friends.configuration(.acceptor))
+        let (dialer, acceptor) = try await (dialing, accepting)
+        for index in 0..<1_000 {
+            try await dialer.send([UInt8](repeating: UInt8(index & 0xFF), count: 1_000))
+        }
+        await loop.settle()
+        await dialer.abort()
+        for index in 0..<1_000 {
+            #expect(
+                try await acceptor.receive()
+                    == [UInt8](repeating: UInt8(index & 0xFF), count: 1_000))
+        }
+        await #expect(throws: ChannelError(.truncated, "")) { try await acceptor.receive() }
+        await loop.shutdown()
+    }
+
+    @Test("a message above the limit ends the channel, and what was kept of it is given back")
+    func tooLong() throws {
+        let budget = ReassemblyBudget(bytes: 100_000)
+        let forger = try Forger.ready(budget: budget) {
+            $0.limits.maximumMessageLength = 50_000
+        }
+        for _ in 0..<3 { try forger.send(.dataMore, Array(repeating: 1, count: 16_000)) }
+        #expect(forger.failure == nil)
+        try forger.send(.data, Array(repeating: 1, count: 2_001))
+        #expect(forger.failure == .limitExceeded)
+        #expect(budget.take(100_000))
+    }
+
+    @Test("a message of exactly the limit is received")
+    func longest() throws {
+        let budget = ReassemblyBudget(bytes: 50_000)
+        let forger = try Forger.ready(budget: budget) {
+            $0.limits.maximumMessageLength = 50_000
+        }
+        for _ in 0..<2 {
+            for _ in 0..<3 { try forger.send(.dataMore, Array(repeating: 1, count: 16_000)) }
+            try forger.send(.data, Array(repeating: 1, count: 2_000))
+            #expect(forger.victim.inbox.next()?.count == 50_000)
+        }
+        #expect(forger.failure == nil)
+        #expect(budget.take(50_000))
+    }
+
+    @Test("messages under way on all channels share a budget, and the one beyond it ends")
+    func sharedBudget() throws {
+        let budget = ReassemblyBudget(bytes: 50_000)
+        let forgers = try (0..<3).map { _ in try Forger.ready(budget: budget) }
+        for forger in forgers {
+            try forger.send(.dataMore, Array(repeating: 1, count: 20_000))
+        }
+        #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
+        try forgers[0].send(.data)
+        #expect(forgers[0].victim.inbox.next()?.count == 20_000)
+        try forgers[1].send(.dataMore, Array(repeating: 1, count: 30_000))
+        #expect(forgers[1].failure == nil)
+    }
+}
