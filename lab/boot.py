@@ -8,11 +8,9 @@ It is the second half of lab/run, which checks the arguments. It keeps nothing o
 the job goes to the guest through a file in memory, the streams come back by pipes.
 """
 
-import ctypes
 import os
 import secrets
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -22,16 +20,16 @@ KERNEL_ARGUMENTS = (
     "tsc=reliable no_timer_check random.trust_cpu=on mitigations=off"
 )
 # What of the caller's environment the command sees.
-PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM")
-PASSED_ON_BEGINNING = ("SWIFT", "BLESEC_", "LAB_", "LC_")
-OUT_OF_TIME = 124
+PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
+PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
+GUEST_FAILED = 124
 
 
 class Ended(Exception):
-    """A reason to stop, with the exit status and a line for standard error, or none."""
+    """A reason to stop: the exit status, a line for standard error, how much of the kernel's last words."""
 
-    def __init__(self, status, line=None):
-        self.status, self.line = status, line
+    def __init__(self, status, line=None, kernel_lines=0):
+        self.status, self.line, self.kernel_lines = status, line, kernel_lines
 
 
 def machine(options, pipes, job):
@@ -64,7 +62,7 @@ def job_file(mark, options, command):
     environment = {
         name: value
         for name, value in os.environb.items()
-        if name.decode(errors="replace") in PASSED_ON or name.startswith(tuple(p.encode() for p in PASSED_ON_BEGINNING))
+        if name in PASSED_ON or name.startswith(PASSED_ON_BEGINNING)
     }
     environment[b"LAB_OUT"] = os.fsencode(options["out"])
     fields = [mark, os.getcwdb(), os.fsencode(options["out"]), options["controllers"].encode(), options["bluetoothd"].encode()]
@@ -84,6 +82,7 @@ class Stream(threading.Thread):
         self.source, self.target, self.mark, self.changed = source, target, mark, changed
         self.trailer = None  # what followed the mark: the stream is complete
         self.reader_gone = False
+        self.ended = False
         self.start()
 
     def run(self):
@@ -105,6 +104,7 @@ class Stream(threading.Thread):
                 self.write(held)
         except BrokenPipeError:
             self.reader_gone = True
+        self.ended = True
         self.changed.set()
 
     def write(self, data):
@@ -127,9 +127,9 @@ class Console(threading.Thread):
             if self.show:
                 os.write(2, data)
 
-    def tail(self):
+    def tail(self, count):
         self.join(1)
-        lines = self.kept.decode(errors="replace").replace("\r", "").splitlines()[-40:]
+        lines = self.kept.decode(errors="replace").replace("\r", "").splitlines()[-count:]
         return "".join(f"lab: kernel: {line}\n" for line in lines if line.strip())
 
 
@@ -138,24 +138,37 @@ def parse(arguments):
     return dict(zip((name[2:] for name in arguments[0:split:2]), arguments[1:split:2])), arguments[split + 1 :]
 
 
-def wait(out, err, changed, timeout):
+def wait(out, err, changed):
     """Waits for both streams' end and returns the command's exit status."""
     while True:
         if out.trailer is not None and err.trailer is not None:
             return int(out.trailer)
         if out.reader_gone or err.reader_gone:
             raise Ended(128 + signal.SIGPIPE)
-        if not (out.is_alive() or err.is_alive()):
-            raise Ended(OUT_OF_TIME, "the guest died before the command ended")
+        if out.ended and err.ended:
+            raise Ended(GUEST_FAILED, "the guest died before the command ended", 40)
         changed.wait()
         changed.clear()
 
 
-def stop(status, line=None):
-    def handler(number, frame):
-        raise Ended(status, line)
+def handle_signals(timeout):
+    """Turns a signal to stop, and the end of the time, into the exception that says so."""
 
-    return handler
+    def raising(*ended):
+        def handler(number, frame):
+            raise Ended(*ended)
+
+        return handler
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, raising(128 + number))
+    signal.signal(signal.SIGALRM, raising(GUEST_FAILED, f"the time is up ({timeout} s)", 6))
+    signal.setitimer(signal.ITIMER_REAL, float(timeout))
+
+
+def ignore_signals():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def main():
@@ -166,39 +179,34 @@ def main():
     for name in ("out", "err", "console"):
         sources[name], pipes[name] = os.pipe()
 
-    seconds = float(options["timeout"])
-    emulator = None
-    console = None
+    emulator = console = None
+    streams = []
     try:
-        signal.signal(signal.SIGINT, stop(128 + signal.SIGINT))
-        signal.signal(signal.SIGTERM, stop(128 + signal.SIGTERM))
-        signal.signal(signal.SIGHUP, stop(128 + signal.SIGHUP))
-        signal.signal(signal.SIGALRM, stop(OUT_OF_TIME, f"the time is up ({options['timeout']} s)"))
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        handle_signals(options["timeout"])
         emulator = subprocess.Popen(
-            machine(options, pipes, job), stdin=subprocess.DEVNULL, stdout=2, pass_fds=(job, *pipes.values()), process_group=0
+            machine(options, pipes, job), stdin=subprocess.DEVNULL, pass_fds=(job, *pipes.values()), start_new_session=True
         )
         for descriptor in pipes.values():
             os.close(descriptor)
         changed = threading.Event()
         console = Console(sources["console"], options["console"] == "yes")
-        err = Stream(sources["err"], 2, mark, changed)
-        out = Stream(sources["out"], 1, mark, changed)
-        status = wait(out, err, changed, seconds)
-    except Ended as ended:
-        status = ended.status
-        if ended.line:
-            sys.stderr.write(f"lab: {ended.line}\n")
+        streams = [Stream(sources["out"], 1, mark, changed), Stream(sources["err"], 2, mark, changed)]
+        ended = Ended(wait(*streams, changed))
+    except Ended as reason:
+        ended = reason
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-            signal.signal(number, signal.SIG_IGN)
+        ignore_signals()
         if emulator:
             emulator.kill()
             emulator.wait()
-    if status == OUT_OF_TIME and console:
-        sys.stderr.write(console.tail())
+    for stream in streams:
+        stream.join(1)  # what is on its way; not longer, since our own reader may be slow
+    if ended.line:
+        sys.stderr.write(f"lab: {ended.line}\n")
+    if ended.kernel_lines and console:
+        sys.stderr.write(console.tail(ended.kernel_lines))
     sys.stderr.flush()
-    os._exit(status)
+    os._exit(ended.status)  # not exit: a thread may be held up by a reader that does not read
 
 
 if __name__ == "__main__":
