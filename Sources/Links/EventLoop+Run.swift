@@ -50,13 +50,13 @@ extension EventLoop {
         thread.store(LoopThread.identity, ordering: .relaxed)
         while true {
             takeInbox()
-            runJobs()
-            runDeferredWork()
+            runQueued()
             fireDueTimers()
             if !ready.isEmpty || !deferred.isEmpty {
                 _ = poll(nanoseconds: 0)
             } else if isStopping {
-                if end() { return }
+                resumeIdleWaiters()
+                if ready.isEmpty && end() { return }
             } else if !idleWaiters.isEmpty {
                 if poll(nanoseconds: 0) == 0 { resumeIdleWaiters() }
             } else if prepareToSleep() {
@@ -73,10 +73,18 @@ extension EventLoop {
         }
     }
 
-    private func runJobs() {
-        for _ in 0..<Self.jobsBetweenPolls {
-            switch ready.popFirst() {
-            case nil: return
+    /// Runs jobs, and what they defer, until there are none or there were enough.
+    private func runQueued() {
+        var budget = Self.jobsBetweenPolls
+        while budget > 0 {
+            budget -= deferred.count
+            runDeferredWork()
+            guard let work = ready.popFirst() else {
+                if deferred.isEmpty { return }
+                continue
+            }
+            budget -= 1
+            switch work {
             case .call(let body): body()
             case .job(let job):
                 unsafe job.runSynchronously(

@@ -117,6 +117,7 @@ private actor Counter {
         await counter.add()
         #expect(await counter.value == 1)
         await #expect(throws: CancellationError.self) { try await loop.sleep(for: .seconds(1)) }
+        await loop.settle()
     }
 
     @Test("a thousand loops leave no thread and no descriptor behind")
