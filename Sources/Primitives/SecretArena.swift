@@ -6,7 +6,7 @@ internal import Locking
 /// A guarded allocation of its own costs 15 µs, four memory maps and at least 8 KiB of locked
 /// memory. A slab pays that once for many slots: it stands between inaccessible pages, is locked
 /// into memory as far as the process's limit allows, and stays out of core dumps.
-enum SecretArena {
+package enum SecretArena {
     /// Slot sizes in bytes; a request gets the smallest that holds it, more gets its own slab.
     static let slotSizes = [32, 64, 128, 256, 512, 1024, 2048, 4096]
 
@@ -14,6 +14,11 @@ enum SecretArena {
     static let slabSize = 64 * 1024
 
     private static let pools: [SlotPool] = slotSizes.map { SlotPool(slotSize: $0) }
+
+    /// How many slabs the slots for `count` bytes stand in; 0 above the largest slot.
+    package static func slabCount(forSecretsOf count: Int) -> Int {
+        pools.first { count <= $0.slotSize }?.slabCount ?? 0
+    }
 
     /// A zeroed slot of at least `count` bytes.
     static func allocate(count: Int) -> SecretSlot {
@@ -53,7 +58,10 @@ private final class SlotPool: Sendable {
     private struct Slabs {
         var available: [Slab] = []
         var unusedCount = 0
+        var count = 0
     }
+
+    var slabCount: Int { slabs.withLock { $0.count } }
 
     init(slotSize: Int) {
         self.slotSize = slotSize
@@ -70,6 +78,7 @@ private final class SlotPool: Sendable {
             let slab = Slab(
                 slotSize: slotSize, slotCount: SecretArena.slabSize / slotSize, pool: self)
             slabs.available.append(slab)
+            slabs.count += 1
             return slab.take()
         }
     }
@@ -84,6 +93,7 @@ private final class SlotPool: Sendable {
                 slabs.unusedCount = 1
             } else {
                 slabs.available.removeAll { $0 === slab }
+                slabs.count -= 1
             }
         }
     }
