@@ -6,10 +6,11 @@ extension HandshakeState {
 
     /// WriteMessage(payload): appends the next message to `output`.
     ///
-    /// - Throws: `NoiseError`; the handshake has failed then.
+    /// - Throws: `NoiseError`; the handshake has failed then, and `output` is as it was.
     public mutating func writeMessage(
         payload: Span<UInt8> = Span(), into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
+        let start = output.count
         do throws(NoiseError) {
             try checkTurn(role)
             let length = try messageLength(forPayload: payload.count)
@@ -20,6 +21,7 @@ extension HandshakeState {
             }
             try symmetricState.encryptAndHash(payload, into: &output)
         } catch {
+            output.removeLast(output.count - start)
             fail()
             throw error
         }

@@ -69,6 +69,9 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// The pattern.
     public var pattern: HandshakePattern { protocolName.pattern }
 
+    /// Our ephemeral public key, as soon as a message has carried it.
+    public var localEphemeralPublicKey: [UInt8]? { localEphemeral?.publicKey }
+
     /// Whether the next step is our `writeMessage`.
     public var isMyTurn: Bool {
         !isFailed && !isFinished && pattern.messages[messagesDone].sender == role

@@ -20,3 +20,11 @@ public final class PreSharedKey: Sendable {
         self.key = key
     }
 }
+
+extension PreSharedKey: CustomStringConvertible, CustomReflectable {
+    /// `<redacted>`, always.
+    public var description: String { "<redacted>" }
+
+    /// Nothing to look into.
+    public var customMirror: Mirror { Mirror(self, children: []) }
+}

@@ -48,11 +48,15 @@ internal import COpenSSL
         _ data: UnsafeBufferPointer<UInt8>
     ) -> Bool {
         var length: Int32 = 0
-        return unsafe EVP_CipherInit_ex(context, nil, nil, nil, nonce, 0) == 1
+        let isAuthentic =
+            unsafe EVP_CipherInit_ex(context, nil, nil, nil, nonce, 0) == 1
             && withTag(message + count) { unsafe EVP_CIPHER_CTX_set_params(context, $0) == 1 }
             && addData(data)
             && EVP_CipherUpdate(context, message, &length, message, Int32(count)) == 1
             && EVP_CipherFinal_ex(context, message + Int(length), &length) == 1
+        // Whoever calls OpenSSL next on this thread shall not find our error in its queue.
+        if !isAuthentic { ERR_clear_error() }
+        return isAuthentic
     }
 
     private func addData(_ data: UnsafeBufferPointer<UInt8>) -> Bool {

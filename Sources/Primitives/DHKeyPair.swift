@@ -77,3 +77,11 @@ public final class DHKeyPair: Sendable {
         }
     }
 }
+
+extension DHKeyPair: CustomStringConvertible, CustomReflectable {
+    /// The curve alone: a log has no use for either key.
+    public var description: String { "<\(curve) key pair>" }
+
+    /// Nothing to look into.
+    public var customMirror: Mirror { Mirror(self, children: []) }
+}

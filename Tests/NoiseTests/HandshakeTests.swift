@@ -77,6 +77,20 @@ import Testing
         }
     }
 
+    @Test("both ephemerals are known on the side that has sent or read them")
+    func ephemerals() throws {
+        let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
+        var pair = try Pair(name, Parties(.x25519))
+        let before = pair.initiator.localEphemeralPublicKey
+        #expect(before == nil)
+        _ = try pair.step()
+        let (sent, read) = (
+            pair.initiator.localEphemeralPublicKey, pair.responder.remoteEphemeral
+        )
+        #expect(sent != nil)
+        #expect(sent == read)
+    }
+
     @Test("the peer's static key is there as soon as its message is read")
     func remoteStatic() throws {
         let name = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")

@@ -89,6 +89,15 @@ import Testing
         }
     }
 
+    @Test("a psk prints as nothing but <redacted>")
+    func pskDescription() throws {
+        let psk = try PreSharedKey(SecretBytes(randomCount: 32))
+        var dumped = ""
+        dump(psk, to: &dumped)
+        #expect("\(psk)" == "<redacted>")
+        #expect(dumped == "- <redacted> #0\n")
+    }
+
     @Test("an output without room for the message ends the handshake and stays empty")
     func small() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")

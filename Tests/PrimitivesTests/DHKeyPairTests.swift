@@ -49,6 +49,16 @@ import Testing
         #expect(isSame)
     }
 
+    @Test("a key pair prints as its curve and nothing else")
+    func description() throws {
+        let pair = try DHKeyPair.generate(.x25519)
+        var dumped = ""
+        dump(pair, to: &dumped)
+        #expect("\(pair)" == "<x25519 key pair>")
+        #expect(String(reflecting: pair) == "<x25519 key pair>")
+        #expect(dumped == "- <x25519 key pair> #0\n")
+    }
+
     @Test("the private key comes out as it went in")
     func export() throws {
         let bytes = [UInt8](1...32)
