@@ -1,0 +1,56 @@
+# The front door. Each target works as the only command on a fresh Debian 12 with a Swift
+# toolchain: what is missing is installed, and named, first.
+
+# The tools are linked so that they run where there is no Swift, the laboratory included.
+release := -c release --static-swift-stdlib
+
+.DEFAULT_GOAL := help
+.PHONY: help bench test lab check format docs clean ready ready-python ready-lab release tests
+# Tests for the laboratory exist only where it is asked for.
+unexport BLESEC_LAB BLESEC_FUZZ
+
+help:
+	@echo 'make bench    measure throughput and round trips, print a table'
+	@echo 'make test     build, and run all tests that need no Bluetooth'
+	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
+	@echo 'make check    all that has to pass: format, builds, tests, sanitizers, docs, lab'
+	@echo 'make format   format the sources'
+	@echo 'make docs     build the documentation, into .build/docs'
+	@echo 'make clean    remove all that was built'
+
+bench: release
+	@.build/release/blesec-bench $(BENCH)
+
+test: tests
+	@tools/run-tests -- swift test --skip-build --disable-xctest $(TEST)
+
+lab: ready-lab ready-python release
+	@Tests/Lab/run
+
+check: ready-lab
+	@tools/install --python --lint
+	@tools/check
+
+format: ready
+	swift format -i -r Package.swift Sources Tests $(wildcard Examples)
+
+docs: ready
+	@tools/docs
+
+clean:
+	rm -rf .build
+
+ready:
+	@tools/install
+
+ready-python:
+	@tools/install --python
+
+ready-lab:
+	@lab/install
+
+release: ready
+	swift build $(release)
+
+tests: ready-python
+	swift build --build-tests
