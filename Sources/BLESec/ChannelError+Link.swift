@@ -1,4 +1,5 @@
 internal import ChannelCore
+internal import Glibc
 internal import Links
 
 extension ChannelError {
@@ -9,6 +10,9 @@ extension ChannelError {
         case .refused, .unreachable, .notFound: code = .noSuchPeer
         case .timedOut: code = .timedOut
         case .reset: code = .truncated
+        // A kernel without Bluetooth has no adapter either.
+        case .unavailable where [EAFNOSUPPORT, EPROTONOSUPPORT].contains(error.systemError):
+            code = .noSuchAdapter
         case .tooLarge, .unavailable: code = .limitExceeded
         case .addressInUse: code = .addressInUse
         case .permission: code = .permission

@@ -75,14 +75,17 @@ extension SecureChannel {
         case .wouldBlock:
             return false
         case .end:
-            linkEnded(brokenLink)
+            linkEnded(nil)
             return false
         }
     }
 
     private func linkEnded(_ error: ChannelError?) {
         hasLinkEnded = true
-        machine.linkEnded(error ?? brokenLink, now: now)
+        // Direct mode has no other end than the link's, so that one is no error there.
+        let isEnd = error == nil && configuration.mode == .direct
+        machine.linkEnded(
+            isEnd ? nil : error ?? brokenLink, canSend: brokenLink == nil, now: now)
     }
 
     func hangUp() {
@@ -90,6 +93,8 @@ extension SecureChannel {
             brokenLink = ChannelError(.truncated, "the link to the peer broke")
         }
         machine.startDraining(now: now)
+        // In direct mode the peer may have ended its direction before.
+        if hasLinkEnded { linkEnded(nil) }
         read()
     }
 
@@ -145,6 +150,7 @@ extension SecureChannel {
                 brokenLink = ChannelError(link: error)
                 machine.startDraining(now: now)
                 link.wantsWrite = false
+                if hasLinkEnded { linkEnded(brokenLink) }
             }
         }
     }

@@ -123,9 +123,12 @@ public actor SecureChannel {
     }
 
     /// Says that nothing more will be sent. What the peer sends can still be received.
-    public func finish() throws(ChannelError) {
+    ///
+    /// Any other `reason` than `done` tells the peer that it does not have everything; in direct mode
+    /// it cannot be told. The first call's reason stands.
+    public func finish(_ reason: EndReason = .done) throws(ChannelError) {
         if case .failed(let error) = machine.outcome { throw error }
-        machine.end()
+        machine.end(reason)
         pump()
     }
 
@@ -143,7 +146,7 @@ public actor SecureChannel {
     public func receive() async throws(ChannelError) -> [UInt8]? {
         while true {
             if let message = takeMessage() { return message }
-            if machine.ledger.endReceived { return nil }
+            if machine.hasPeerEnded { return nil }
             switch machine.outcome {
             case .complete: return nil
             case .failed(let error): throw error
@@ -154,7 +157,7 @@ public actor SecureChannel {
 
     /// Whether ``receive()`` has something to say.
     var hasMessageNews: Bool {
-        !machine.inbox.isEmpty || machine.ledger.endReceived || machine.outcome != nil
+        !machine.inbox.isEmpty || machine.hasPeerEnded || machine.outcome != nil
     }
 
     /// Why the peer sends no more, once it has said so.
@@ -184,6 +187,12 @@ public actor SecureChannel {
     public func close() async throws(ChannelError) {
         machine.close(now: now)
         pump()
+        try await waitUntilOver()
+    }
+
+    /// Returns when the channel is over, whoever ended it, and throws why unless both sides are
+    /// complete. Ends nothing by itself.
+    public func waitUntilOver() async throws(ChannelError) {
         while true {
             switch machine.outcome {
             case .complete: return

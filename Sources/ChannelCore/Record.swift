@@ -69,6 +69,8 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
     public static let expired = Self(rawValue: 2)
     /// The identity is not trusted any more.
     public static let untrusted = Self(rawValue: 3)
+    /// Its sender was stopped, or failed, before it had sent everything.
+    public static let interrupted = Self(rawValue: 4)
 }
 
 /// What a side tells a peer that it refuses; the reason stays local.

@@ -7,11 +7,14 @@ internal import Glibc
     static let version = "0.1.0"
 
     /// Every command, in the order in which `--help` lists them.
-    static let commands = [KeygenCommand.command, PubkeyCommand.command]
+    static let commands = [
+        KeygenCommand.command, PubkeyCommand.command, ListenCommand.command, ConnectCommand.command,
+    ]
 
     static func main() {
         // Before there is any other thread, so that all of them leave signals to one.
         Signals.start()
+        StandardDescriptors.claim()
         let words = Array(CommandLine.arguments.dropFirst())
         // On the loop that channels live on, so that no call of theirs changes threads.
         Task(executorPreference: EventLoop.shared) {

@@ -15,6 +15,7 @@ enum ExitStatus: Int32, Sendable, CaseIterable {
     case protocolError = 76
     case untrusted = 77
     /// 128 and the number of the signal.
+    case hungUp = 129
     case interrupted = 130
     case terminated = 143
 
@@ -34,6 +35,7 @@ enum ExitStatus: Int32, Sendable, CaseIterable {
                 .limitExceeded, .closed, .cancelled:
                 .protocolError
             case .untrusted, .permission, .selfConnection: .untrusted
+            case .hungUp: .hungUp
             case .interrupted: .interrupted
             case .terminated: .terminated
             default: .software
@@ -56,6 +58,7 @@ enum ExitStatus: Int32, Sendable, CaseIterable {
         case .protocolError:
             "The protocol was broken, or the channel ended before both ends were complete."
         case .untrusted: "The peer is not trusted, or the system denies permission."
+        case .hungUp: "SIGHUP ended it."
         case .interrupted: "SIGINT ended it."
         case .terminated: "SIGTERM ended it."
         }
@@ -68,6 +71,8 @@ extension ChannelError.Code {
     static let usage = Self(rawValue: "usage")
     /// Standard input or output failed.
     static let inputOutput = Self(rawValue: "input-output")
+    /// SIGHUP came.
+    static let hungUp = Self(rawValue: "hung-up")
     /// SIGINT came.
     static let interrupted = Self(rawValue: "interrupted")
     /// SIGTERM came.

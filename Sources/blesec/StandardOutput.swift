@@ -33,8 +33,37 @@ enum StandardOutput {
         }
     }
 
+    /// The same without blocking whoever calls.
+    static func send(_ bytes: [UInt8]) async throws(ChannelError) {
+        try await onThread { () throws(ChannelError) in try write(bytes) }
+    }
+
+    /// Says that nothing more comes, so that who reads it sees the end; later writes go nowhere.
+    ///
+    /// - Throws: `input-output`, where what was written comes to nothing as late as now.
+    static func finish() async throws(ChannelError) {
+        try await onThread { () throws(ChannelError) in
+            let nowhere = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
+            let copy = dup(STDOUT_FILENO)
+            defer { close(nowhere) }
+            guard nowhere >= 0, copy >= 0, dup2(nowhere, STDOUT_FILENO) >= 0, close(copy) == 0
+            else { throw failure(errno) }
+        }
+    }
+
+    private static let thread = BlockingThread()
+
+    private static func onThread(
+        _ body: @escaping @Sendable () throws(ChannelError) -> Void
+    ) async throws(ChannelError) {
+        let result: Result<Void, ChannelError> = await withCheckedContinuation { waiter in
+            thread.perform { waiter.resume(returning: Result(catching: body)) }
+        }
+        try result.get()
+    }
+
     /// The error of a write or a close that failed.
-    static func failure(_ number: Int32) -> ChannelError {
+    private static func failure(_ number: Int32) -> ChannelError {
         let text = unsafe strerror(number).map { unsafe String(cString: $0) }
         let reason =
             number == EPIPE

@@ -71,14 +71,16 @@ extension ChannelMachine {
     }
 
     /// Takes note that the link has ended; `error` is what ended it, if not the peer's close.
-    mutating func linkEnded(_ error: ChannelError?, now: UInt64) {
+    ///
+    /// With `canSend` only the peer's direction may have ended, which counts in direct mode alone.
+    mutating func linkEnded(_ error: ChannelError?, canSend: Bool = false, now: UInt64) {
         guard outcome == nil else { return }
         if let refusal { return finish(.failed(refusal)) }
         guard stage == .records, isReady else {
             return fail(
                 error ?? ChannelError(.truncated, "the peer closed the link during the handshake"))
         }
-        if configuration.mode == .direct { return directLinkEnded(error) }
+        if configuration.mode == .direct { return directLinkEnded(error, canSend: canSend) }
         if ledger.isSendingComplete, ledger.isReceivingComplete { return finish(.complete) }
         if ledger.endReceived {
             return fail(
@@ -93,14 +95,17 @@ extension ChannelMachine {
                 underlying: error?.underlying))
     }
 
-    private mutating func directLinkEnded(_ error: ChannelError?) {
+    private mutating func directLinkEnded(_ error: ChannelError?, canSend: Bool) {
         if let error { return fail(error) }
+        guard inbound.isEmpty else {
+            return fail(ChannelError(.truncated, "the link ended inside a message"))
+        }
+        directPeerEnded = true
+        // The peer may have ended its direction alone, and wait for what this side still says.
+        if canSend { return }
         guard outbox.isEmpty, outbound.isEmpty else {
             return fail(
                 ChannelError(.truncated, "the peer closed the link before everything was sent"))
-        }
-        guard inbound.isEmpty else {
-            return fail(ChannelError(.truncated, "the link ended inside a message"))
         }
         finish(.complete)
     }
@@ -121,6 +126,7 @@ extension ChannelMachine {
         guard outcome == nil, outbound.isEmpty else { return .stay }
         if stage == .records, isReady, configuration.mode == .direct {
             guard ledger.endSent else { return .stay }
+            if directPeerEnded { return .closeWhenDrained }
             if canHalfClose { return .halfClose }
             let isQuiet = peerWentQuiet || now >= quietTime
             return role == .dialer && isQuiet ? .closeWhenDrained : .stay

@@ -63,6 +63,8 @@ struct ChannelMachine: ~Copyable {
     var peerEndReason: EndReason?
     var unauthenticatedBytes = 0
     var isDraining = false
+    /// In direct mode, whether the peer has ended its direction of the link.
+    var directPeerEnded = false
     /// In direct mode, whether the last thing that the peer sent was an empty message.
     var peerWentQuiet = false
 
@@ -78,6 +80,8 @@ struct ChannelMachine: ~Copyable {
 
     /// Whether both sides are proven, so that identities are reported and data flows.
     var isReady: Bool { isOwnReadySent && isPeerReady }
+    /// Whether no message comes any more because the peer said so.
+    var hasPeerEnded: Bool { ledger.endReceived || directPeerEnded }
     /// The peer's identity, once proven.
     var peer: PeerIdentity? { isReady ? identity : nil }
 
@@ -123,7 +127,7 @@ struct ChannelMachine: ~Copyable {
         case .refusing: return .closing
         case .records:
             guard isReady else { return .proving }
-            return ledger.endSent || ledger.endReceived ? .closing : .established
+            return ledger.endSent || hasPeerEnded ? .closing : .established
         }
     }
 

@@ -1,0 +1,89 @@
+internal import BLESec
+
+/// `blesec listen ENDPOINT`
+enum ListenCommand {
+    private static let keep = Option(
+        name: "--keep",
+        help: "Serve one peer after another, and say how each channel ended; the first peer gets "
+            + "standard input, later ones what is left of it.")
+
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try await run(arguments)
+    }
+
+    private static let manual = Manual(
+        name: "listen", summary: "wait for a peer and pipe standard input and output",
+        operands: ["ENDPOINT"],
+        options: ChannelOptions.all + [keep],
+        description: [
+            "Listens on ENDPOINT, proves both sides of whoever dials, and then sends standard "
+                + "input to the peer and writes what the peer sends to standard output. ENDPOINT "
+                + "is l2cap:any or l2cap:any/0x85, unix:PATH or unix-seqpacket:PATH.",
+            "As soon as it can be dialed a line on standard error says `listening on` and where, "
+                + "with the real address, ready to be given to `blesec connect`. Once a channel is "
+                + "ready another line says so, with the protocol and the peer's fingerprint. Peers "
+                + "that are refused are told on standard error too, and do not end the wait.",
+            "The end of standard input is told to the peer, and what the peer sends is still "
+                + "written. The exit status is 0 only when both sides have said that they have "
+                + "sent everything, and each has confirmed that it has all of it.",
+            "SIGINT and SIGTERM end the channel; the peer is told that not everything was sent.",
+        ],
+        examples: [
+            (
+                "blesec listen l2cap:any --identity key --peer SHA256:...",
+                "Wait for one peer on the first Bluetooth adapter."
+            ),
+            (
+                "blesec listen unix:/run/peer --identity key --anyone --keep > log",
+                "Collect what anyone sends, one peer after another."
+            ),
+        ],
+        statuses: ChannelOptions.statuses)
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        let options = try ChannelOptions(arguments)
+        let endpoint = try ChannelOptions.endpoint(arguments)
+        let interruption = Interruption()
+        let failures = FailureLog()
+        let listener = try await SecureListener.listen(
+            on: endpoint, configuration: options.configuration
+        ) { peer, error in failures.note(peer, error) }
+        let local = listener.localEndpoint.description
+        Diagnostics.note("listening on \(local)", "listening", [("endpoint", .string(local))])
+        do throws(ChannelError) {
+            try await serve(listener, options, interruption, keeps: arguments.has(keep))
+        } catch {
+            await listener.close()
+            throw error
+        }
+    }
+
+    private static func serve(
+        _ listener: SecureListener, _ options: ChannelOptions, _ interruption: Interruption,
+        keeps: Bool
+    ) async throws(ChannelError) {
+        let limit = options.timeLimit
+        repeat {
+            let channel = try await interruption.cancelling { () async throws(ChannelError) in
+                guard let limit else { return try await listener.accept() }
+                return try await limit.run("channel") { () async throws(ChannelError) in
+                    try await listener.accept()
+                }
+            }
+            if !keeps { await listener.close() }
+            await ChannelNotes.ready(channel)
+            let session = Session(
+                channel: channel, isDirect: options.configuration.mode == .direct,
+                keepsOutput: keeps, interruption: interruption)
+            do throws(ChannelError) {
+                try await session.run()
+                if keeps || Diagnostics.isJSON { await ChannelNotes.complete(channel) }
+            } catch {
+                // Without its own input or output the tool has nothing to offer to the next peer.
+                let isOwn = error.code == .inputOutput || interruption.error != nil
+                guard keeps, !isOwn else { throw error }
+                Diagnostics.print(error)
+            }
+        } while keeps
+    }
+}

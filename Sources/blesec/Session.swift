@@ -1,0 +1,157 @@
+internal import BLESec
+
+/// A channel with standard input at one end and standard output at the other.
+struct Session: Sendable {
+    let channel: SecureChannel
+    let isDirect: Bool
+    /// Whether another peer comes afterwards, so that standard output stays open.
+    let keepsOutput: Bool
+    let interruption: Interruption
+
+    /// How long a side that gives up stays to say so.
+    private static let farewell: Duration = .seconds(2)
+
+    private enum Event: Sendable {
+        /// Standard input has ended, and the peer was told.
+        case sentEverything
+        /// The peer has ended, and all of it is written.
+        case wroteEverything
+        /// Standard input or standard output failed.
+        case localFailure(ChannelError)
+        /// What sending ended with; receiving says the same, after the last message.
+        case cannotSend(ChannelError)
+        case cannotReceive(ChannelError)
+        case over(ChannelError?)
+        case interrupted
+    }
+
+    /// Moves bytes until both ends are complete, and says why if that is not to be.
+    func run() async throws(ChannelError) {
+        let (events, feed) = AsyncStream<Event>.makeStream()
+        interruption.setAction { feed.yield(.interrupted) }
+        let tasks = [sendInput, writeOutput, watch].map { part in
+            Task(executorPreference: channel.loop) { _ = feed.yield(await part()) }
+        }
+        defer {
+            interruption.setAction(nil)
+            for task in tasks { task.cancel() }
+        }
+        try await follow(events)
+        try await channel.close()
+        if !keepsOutput { try await StandardOutput.finish() }
+    }
+
+    private func follow(_ events: AsyncStream<Event>) async throws(ChannelError) {
+        var sent = false
+        var wrote = false
+        var failure: ChannelError?
+        var isOver = false
+        for await event in events {
+            switch event {
+            case .sentEverything:
+                sent = true
+            case .wroteEverything:
+                wrote = true
+                try await refuseEarlyEnd()
+            case .localFailure(let error):
+                await leave()
+                throw error
+            case .interrupted:
+                await leave()
+                throw interruption.error ?? ChannelError(.terminated, "ended")
+            case .cannotReceive(let error):
+                throw error
+            case .cannotSend(let error), .over(let error?):
+                failure = failure ?? error
+            case .over(nil):
+                isOver = true
+            }
+            // What has arrived is written before anything else counts.
+            guard wrote else { continue }
+            if let failure { throw failure }
+            // A direct peer that has closed takes nothing any more.
+            if sent || isOver { return }
+        }
+    }
+
+    private func sendInput() async -> Event {
+        while true {
+            let bytes: [UInt8]?
+            do throws(ChannelError) {
+                bytes = try await StandardInput.shared.next()
+            } catch {
+                return .localFailure(error)
+            }
+            do throws(ChannelError) {
+                guard let bytes else {
+                    try await channel.finish()
+                    return .sentEverything
+                }
+                try await channel.send(bytes)
+            } catch {
+                return .cannotSend(error)
+            }
+        }
+    }
+
+    private func writeOutput() async -> Event {
+        while true {
+            let message: [UInt8]?
+            do throws(ChannelError) {
+                message = try await channel.receive()
+            } catch {
+                return .cannotReceive(error)
+            }
+            do throws(ChannelError) {
+                guard let message else {
+                    // Whoever reads standard output learns of the end although input goes on.
+                    if !keepsOutput { try await StandardOutput.finish() }
+                    return .wroteEverything
+                }
+                try await StandardOutput.send(message)
+            } catch {
+                return .localFailure(error)
+            }
+        }
+    }
+
+    private func watch() async -> Event {
+        do throws(ChannelError) {
+            try await channel.waitUntilOver()
+            return .over(nil)
+        } catch {
+            return .over(error)
+        }
+    }
+
+    /// An end that says that there should have been more is none.
+    private func refuseEarlyEnd() async throws(ChannelError) {
+        guard let reason = await channel.peerEndReason, reason != .done else { return }
+        await leave()
+        switch reason {
+        case .interrupted:
+            throw ChannelError(
+                .truncated, "the peer was interrupted before it had sent everything")
+        case .untrusted:
+            throw ChannelError(.refused, "the peer does not trust this side any more")
+        case .expired:
+            throw ChannelError(.truncated, "the peer ended the session for its age")
+        case .duplicate:
+            throw ChannelError(.truncated, "the peer kept another channel instead of this one")
+        default: return
+        }
+    }
+
+    /// Ends the channel without having sent everything, and lets the peer know that.
+    private func leave() async {
+        guard !isDirect else { return await channel.abort() }
+        try? await channel.finish(.interrupted)
+        let loop = channel.loop
+        let stop = Task(executorPreference: loop) {
+            try await loop.sleep(for: Self.farewell)
+            await channel.abort()
+        }
+        try? await channel.close()
+        stop.cancel()
+    }
+}

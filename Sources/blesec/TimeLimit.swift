@@ -1,0 +1,62 @@
+internal import BLESec
+
+/// `--timeout SECONDS`
+struct TimeLimit: Sendable {
+    static let option = Option(
+        name: "--timeout", value: "SECONDS",
+        help: "Give up, with exit status 75, when no channel is ready within this time; a listener "
+            + "counts from when it begins to wait for a peer. Without it a listener waits for ever, "
+            + "and each phase of a dial has a limit of its own.")
+
+    /// The longest that can be asked for: a year.
+    private static let most = 365.0 * 24 * 60 * 60
+
+    let duration: Duration
+    private let text: String
+
+    /// Reads the option; nil when it was not given.
+    init?(_ arguments: Arguments) throws(ChannelError) {
+        guard let text = arguments.value(Self.option) else { return nil }
+        // `Double` also reads hexadecimal, infinity and exponents, which nobody means here.
+        let isPlain = text.utf8.allSatisfy {
+            ("0"..."9").contains(Character(.init($0))) || $0 == 46
+        }
+        guard isPlain, let seconds = Double(text), seconds > 0, seconds <= Self.most else {
+            throw arguments.usage("--timeout is a number of seconds above 0, and not `\(text)`")
+        }
+        duration = .milliseconds(Int64((seconds * 1000).rounded(.up)))
+        self.text = text
+    }
+
+    /// Runs `body`, and cancels it when the time is over.
+    ///
+    /// - Throws: `timedOut` with `what`, the thing that was waited for, and what `body` throws.
+    func run<Value: Sendable>(
+        _ what: String, _ body: @escaping @Sendable () async throws(ChannelError) -> Value
+    ) async throws(ChannelError) -> Value {
+        let duration = duration
+        let result = await withTaskGroup(of: Result<Value, ChannelError>?.self) { group in
+            group.addTask {
+                do throws(ChannelError) {
+                    return .success(try await body())
+                } catch {
+                    return .failure(error)
+                }
+            }
+            group.addTask {
+                try? await EventLoop.shared.sleep(for: duration)
+                return nil
+            }
+            let first = await group.next() ?? nil
+            group.cancelAll()
+            // At the last moment is in time: a channel that is ready is not thrown away.
+            let second = await group.next() ?? nil
+            if case .success = second { return second }
+            return first
+        }
+        guard let result else {
+            throw ChannelError(.timedOut, "no \(what) was ready within \(text) s")
+        }
+        return try result.get()
+    }
+}

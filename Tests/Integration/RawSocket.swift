@@ -1,0 +1,62 @@
+import Glibc
+
+/// One end of a Unix stream socket that says whatever a test wants.
+@safe final class RawSocket {
+    private var descriptor: Int32
+
+    private init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+    deinit { close() }
+
+    /// Listens at a path; whoever dials is connected before anyone accepts.
+    static func listening(at path: String) -> RawSocket {
+        let socket = RawSocket(Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0))
+        let status = unsafe withAddress(path) { unsafe bind(socket.descriptor, $0, $1) }
+        precondition(status == 0 && listen(socket.descriptor, 4) == 0, "\(path) cannot be bound")
+        return socket
+    }
+
+    /// Dials a path.
+    static func dialing(_ path: String) -> RawSocket {
+        let socket = RawSocket(Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0))
+        let status = unsafe withAddress(path) { unsafe connect(socket.descriptor, $0, $1) }
+        precondition(status == 0, "\(path) cannot be dialed")
+        return socket
+    }
+
+    /// Waits for someone who dials.
+    func accepted() -> RawSocket { RawSocket(accept(descriptor, nil, nil)) }
+
+    /// Sends bytes, and does not care whether anyone takes them.
+    func send(_ bytes: [UInt8]) {
+        _ = unsafe bytes.withUnsafeBytes {
+            unsafe Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+        }
+    }
+
+    /// Reads until the other end closes.
+    func drain() {
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        while unsafe read(descriptor, &bytes, bytes.count) > 0 {}
+    }
+
+    func close() {
+        if descriptor >= 0 { Glibc.close(descriptor) }
+        descriptor = -1
+    }
+
+    private static func withAddress(
+        _ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
+    ) -> Int32 {
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        unsafe withUnsafeMutableBytes(of: &address.sun_path) {
+            unsafe $0.copyBytes(from: path.utf8)
+        }
+        return unsafe withUnsafePointer(to: &address) {
+            unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                unsafe body($0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+import TestSupport
+import Testing
+
+/// Two identities and a place for a socket, for tools that talk to each other.
+struct ToolPair {
+    let folder = ScratchFolder()
+    /// The listener's fingerprint.
+    let listenerKey: String
+    /// The dialer's fingerprint.
+    let dialerKey: String
+
+    /// Makes the identities.
+    init() throws {
+        var fingerprints: [String] = []
+        for name in ["listener", "dialer"] {
+            let made = try Tool.run("keygen", folder.file(name))
+            try #require(made.status == 0, "\(made.errors)")
+            let line = try #require(made.text.split(separator: "\n").last)
+            fingerprints.append(String(line.dropFirst("fingerprint: ".count)))
+        }
+        listenerKey = fingerprints[0]
+        dialerKey = fingerprints[1]
+    }
+
+    /// A socket's endpoint in the folder.
+    func endpoint(_ kind: String = "unix") -> String { "\(kind):\(folder.file("socket"))" }
+
+    /// Starts a listener that expects the dialer, and returns it when it can be dialed.
+    func listen(
+        _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
+        input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20
+    ) throws -> Subprocess {
+        let listener = try Tool.start(
+            ["listen", endpoint(kind), "--identity", folder.file("listener")]
+                + (trust ?? ["--peer", dialerKey]) + arguments,
+            input: input, output: output, within: seconds)
+        let line = try listener.line("listening on ")
+        #expect(line == "listening on \(endpoint(kind))")
+        return listener
+    }
+
+    /// Starts a dialer that expects the listener.
+    func connect(
+        _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
+        input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20
+    ) throws -> Subprocess {
+        try Tool.start(
+            ["connect", endpoint(kind), "--identity", folder.file("dialer")]
+                + (trust ?? ["--peer", listenerKey]) + arguments,
+            input: input, output: output, within: seconds)
+    }
+
+    /// What a dialer says when it is ready.
+    var dialerIsReady: String {
+        "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(listenerKey)"
+    }
+
+    /// What a listener says when it is ready.
+    var listenerIsReady: String {
+        "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
+    }
+
+    /// Bytes that look like nothing, the same for the same seed.
+    static func noise(_ count: Int, seed: UInt64) -> [UInt8] {
+        var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
+        return (0..<count).map { _ in
+            state ^= state << 13
+            state ^= state >> 7
+            state ^= state << 17
+            return UInt8(truncatingIfNeeded: state)
+        }
+    }
+}
