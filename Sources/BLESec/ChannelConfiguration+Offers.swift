@@ -1,4 +1,5 @@
 internal import ChannelCore
+internal import Noise
 internal import NoiseEngine
 
 // What may be offered is decided here, by the configuration and its trust policy; nothing that a
@@ -38,6 +39,14 @@ extension ChannelConfiguration {
         _ offer: String, role: ChannelRole, prologue: [UInt8]
     ) throws(ChannelError) -> Engine {
         .noise(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
+    }
+
+    /// The fallback of one offer from another one's first message; `nil` where there is none.
+    func fallback(
+        _ offer: String, from attempt: String, for role: ChannelRole
+    ) throws(ChannelError) -> NoisePlan? {
+        guard let attempted = try? ProtocolName(attempt) else { return nil }
+        return try plan(offer, for: role).fallback(from: attempted)
     }
 
     private func plan(_ offer: String, for role: ChannelRole) throws(ChannelError) -> NoisePlan {

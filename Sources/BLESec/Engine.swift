@@ -80,6 +80,21 @@ extension Engine {
         }
     }
 
+    /// Goes on with a fallback on the ephemeral that this engine has sent.
+    mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
+        switch consume self {
+        case .noise(let engine):
+            self = .failed
+            self = .noise(try NoiseEngine(fallback: plan, after: engine, prologue: prologue))
+        case .app:
+            self = .failed
+            throw .engineIsDead
+        case .failed:
+            self = .failed
+            throw .engineIsDead
+        }
+    }
+
     mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         switch consume self {
         case .noise(var engine):

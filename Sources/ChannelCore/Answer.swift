@@ -19,7 +19,7 @@ public struct Answer: Sendable, Equatable {
 
     /// What the acceptor decided.
     public let status: Status
-    /// Which offer, counted from 0; 0 for `accept`, `refused` and `busy`.
+    /// Which offer, counted from 0; 0 for `accept`, `refused` and `busy`, and only for them.
     public let index: Int
     /// Extensions in the order in which they travel.
     public let extensions: [HelloExtension]
@@ -58,8 +58,7 @@ public struct Answer: Sendable, Equatable {
     private static func allows(_ status: Status, index: Int, offerCount: Int) -> Bool {
         switch status {
         case .accept, .refused, .busy: index == 0
-        case .fallback: (0..<offerCount).contains(index)
-        case .switch: (1..<max(offerCount, 1)).contains(index)
+        case .fallback, .switch: (1..<max(offerCount, 1)).contains(index)
         }
     }
 }

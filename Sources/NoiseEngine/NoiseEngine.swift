@@ -21,13 +21,46 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// Begins a handshake for one offer.
     public init(_ plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
-        self.plan = plan
         do throws(NoiseError) {
-            handshake = try plan.begin(prologue: prologue)
+            self.init(plan, try plan.begin(prologue: prologue))
         } catch {
             throw ChannelError(noise: error)
         }
+    }
+
+    /// Goes on as a dialer with a fallback, on the ephemeral that `attempt` has sent.
+    public init(
+        fallback plan: NoisePlan, after attempt: consuming NoiseEngine, prologue: [UInt8]
+    ) throws(ChannelError) {
+        let sent = try attempt.takeHandshake()
+        do throws(NoiseError) {
+            self.init(plan, try plan.begin(after: sent, prologue: prologue))
+        } catch {
+            throw ChannelError(noise: error)
+        }
+    }
+
+    /// Answers as an acceptor with a fallback, on the ephemeral of a first message that could not be
+    /// read.
+    public init(
+        fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
+    ) throws(ChannelError) {
+        do throws(NoiseError) {
+            self.init(plan, try plan.begin(answering: early, prologue: prologue))
+        } catch {
+            throw ChannelError(noise: error)
+        }
+    }
+
+    private init(_ plan: NoisePlan, _ handshake: consuming HandshakeState) {
+        self.plan = plan
+        self.handshake = consume handshake
         transport = nil
+    }
+
+    private mutating func takeHandshake() throws(ChannelError) -> HandshakeState {
+        guard let taken = handshake.take() else { throw .outOfPlace }
+        return taken
     }
 
     /// See ``SecureEngine``.

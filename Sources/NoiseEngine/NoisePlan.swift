@@ -8,7 +8,7 @@ package import Primitives
 /// a plan, and so is never sent.
 public struct NoisePlan: Sendable {
     /// The protocol.
-    public let name: ProtocolName
+    public private(set) var name: ProtocolName
     /// This side's role, which is the link's.
     public let role: ChannelRole
     /// The static key pair that the pattern uses, if any.
@@ -54,6 +54,36 @@ public struct NoisePlan: Sendable {
         var handshake = try HandshakeState(
             protocolName: name, role: role.noise, prologue: prologue.span,
             localStatic: identity?.keyPair, remoteStatic: remoteStatic, psks: presharedKeys)
+        if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
+        return handshake
+    }
+
+    /// This offer as the fallback from a first message of `attempt`, on the ephemeral of that message
+    /// (Noise §10.4); `nil` unless it is XX over the same curve.
+    public func fallback(from attempt: ProtocolName) -> NoisePlan? {
+        guard name.pattern.name == "XX", name.curve == attempt.curve, !attempt.pattern.isOneWay,
+            let pattern = try? name.pattern.applying(.fallback)
+        else { return nil }
+        var plan = self
+        plan.name = ProtocolName(
+            pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash)
+        return plan
+    }
+
+    /// A dialer's fallback, on the ephemeral that `attempt` has sent.
+    func begin(
+        after attempt: consuming HandshakeState, prologue: [UInt8]
+    ) throws(NoiseError) -> HandshakeState {
+        try HandshakeState(
+            fallback: name, after: attempt, prologue: prologue.span,
+            localStatic: identity?.keyPair)
+    }
+
+    /// An acceptor's fallback, on the ephemeral at the beginning of `early`.
+    func begin(answering early: [UInt8], prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
+        var handshake = try HandshakeState(
+            fallback: name, answering: early.span, prologue: prologue.span,
+            localStatic: identity?.keyPair)
         if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
         return handshake
     }

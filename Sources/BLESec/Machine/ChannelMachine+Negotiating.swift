@@ -1,4 +1,6 @@
 internal import ChannelCore
+internal import Noise
+internal import NoiseEngine
 
 // Hello and answer, and the first handshake messages that travel with them
 // (`docs/wire-format.md`, "Negotiation").
@@ -61,16 +63,48 @@ extension ChannelMachine {
                         + "accepted here"), now: now)
             return true
         }
-        protocolName = offers[index]
-        let status: Answer.Status = index == 0 ? .accept : .switch
-        let answer = Answer(status, index: index)
-        if status == .switch { transcript.answer = answer.encoded }
-        engine = try configuration.makeEngine(
-            protocolName, role: .acceptor, prologue: transcript.prologue(for: status))
-        if status == .accept { try engine.receiveHandshake(early.span) }
-        self.answer(answer)
         stage = .handshake
+        if index == 0, try accept(early) { return true }
+        if try fallBack(from: early) { return true }
+        guard index > 0 else { throw .unreadable }
+        protocolName = offers[index]
+        answer(Answer(.switch, index: index))
+        engine = try configuration.makeEngine(
+            protocolName, role: .acceptor, prologue: transcript.prologue(for: .switch))
         return true
+    }
+
+    /// Goes on with the first offer, unless its message cannot be read and there is another way.
+    private mutating func accept(_ early: [UInt8]) throws(ChannelError) -> Bool {
+        protocolName = offers[0]
+        engine = try configuration.makeEngine(
+            protocolName, role: .acceptor, prologue: transcript.prologue(for: .accept))
+        do throws(ChannelError) {
+            try engine.receiveHandshake(early.span)
+        } catch {
+            guard error.code == .authenticationFailed else { throw error }
+            return false
+        }
+        answer(Answer(.accept))
+        return true
+    }
+
+    /// Answers with the fallback of an offer behind the first, which saves the flights of a switch.
+    private mutating func fallBack(from early: [UInt8]) throws(ChannelError) -> Bool {
+        for (index, offer) in offers.enumerated().dropFirst()
+        where configuration.protocols.contains(offer) {
+            guard
+                let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
+            else { continue }
+            protocolName = plan.name.description
+            answer(Answer(.fallback, index: index))
+            engine = .noise(
+                try NoiseEngine(
+                    fallback: plan, answering: early,
+                    prologue: transcript.prologue(for: .fallback)))
+            return true
+        }
+        return false
     }
 
     /// Reads the acceptor's answer once it is complete.
@@ -94,8 +128,15 @@ extension ChannelMachine {
             dialToken = configuration.pendingDials.insert(message, by: configuration.identity)
             appendHandshake(message)
         case .fallback:
-            throw ChannelError(
-                .protocolViolation, "the peer answers with a fallback that was not offered")
+            guard
+                let plan = try configuration.fallback(
+                    offers[answer.index], from: offers[0], for: .dialer)
+            else {
+                throw ChannelError(
+                    .protocolViolation, "the peer answers with a fallback that was not offered")
+            }
+            protocolName = plan.name.description
+            try engine.fallBack(to: plan, prologue: transcript.prologue(for: .fallback))
         case .refused:
             throw ChannelError(
                 .noCommonProtocol,
@@ -151,6 +192,13 @@ extension ChannelMachine {
 }
 
 extension ChannelError {
+    static var unreadable: ChannelError {
+        ChannelError(
+            .authenticationFailed,
+            "the peer's first message cannot be read: it was meant for another key, or changed on "
+                + "the way")
+    }
+
     static var talksToItself: ChannelError {
         ChannelError(.selfConnection, "the peer is this device itself; dial another one")
     }
