@@ -72,7 +72,7 @@ let package = Package(
         tests("ChannelCoreTests", ["ChannelCore", "Primitives"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
         tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives", "TestSupport"]),
-        tests("LinksTests", ["Links", "Locking", "BLESecTesting", "CLinux"]),
+        tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),
         tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
         tests(
             "BLESecTests",

@@ -51,8 +51,14 @@ public final class ManualClock: LoopClock.Source {
     }
 
     /// Lets every loop run until it has nothing left to do, without moving the time.
+    ///
+    /// What tasks do elsewhere, off these loops, is not waited for.
     public func settle() async {
-        for loop in attached { await loop.settle() }
+        let loops = attached
+        // As many rounds as loops, since one may give work to another.
+        for _ in loops {
+            for loop in loops { await loop.settle() }
+        }
     }
 
     private var attached: [EventLoop] {

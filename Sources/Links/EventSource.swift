@@ -15,7 +15,7 @@ package final class EventSource: @unchecked Sendable {
     package let loop: EventLoop
     private var descriptor: Int32
     private weak var handler: (any EventSourceHandler)?
-    private var wanted: Poller.Events = []
+    private var wanted = Poller.Events.none
     /// What the kernel watches for; nil while it does not watch at all.
     private var watched: Poller.Events?
     private var token: UInt64?
@@ -44,11 +44,12 @@ package final class EventSource: @unchecked Sendable {
     /// Says what the handler wants to be told of.
     package func want(read: Bool, write: Bool) {
         loop.assertCurrent()
-        wanted = []
-        if read { wanted.insert(.read) }
-        if write { wanted.insert(.write) }
-        guard descriptor >= 0, failure == 0, !wanted.isSubset(of: watched ?? []) else { return }
-        watch(for: wanted.union(watched ?? []))
+        wanted = Poller.Events(read: read, write: write)
+        let watched = watched ?? .none
+        guard descriptor >= 0, failure == 0,
+            (read && !watched.reads) || (write && !watched.writes)
+        else { return }
+        watch(for: Poller.Events(read: read || watched.reads, write: write || watched.writes))
     }
 
     /// Stops watching and closes the descriptor. Again: does nothing.
@@ -66,13 +67,12 @@ package final class EventSource: @unchecked Sendable {
 
     /// Called by the loop.
     func deliver(_ events: Poller.Events) {
-        let ended = !events.isDisjoint(with: [.error, .hangUp])
-        let tellsHangUp = ended && !hasHungUp
-        if ended { hasHungUp = true }
-        let readable = wanted.contains(.read) && (ended || events.contains(.read))
-        let writable = wanted.contains(.write) && (ended || events.contains(.write))
-        let unwanted = events.intersection([.read, .write]).subtracting(wanted)
-        if !unwanted.isEmpty || (ended && wanted.isEmpty) { lower() }
+        let tellsHangUp = events.ended && !hasHungUp
+        if events.ended { hasHungUp = true }
+        let readable = wanted.reads && (events.ended || events.reads)
+        let writable = wanted.writes && (events.ended || events.writes)
+        let isUnwanted = events.reads && !wanted.reads || events.writes && !wanted.writes
+        if isUnwanted || (events.ended && wanted == .none) { lower() }
         if readable || writable || tellsHangUp {
             handler?.sourceIsReady(readable: readable, writable: writable, hungUp: tellsHangUp)
         }
@@ -86,7 +86,7 @@ package final class EventSource: @unchecked Sendable {
     /// Gives up what nobody wants any more. A hang-up cannot be unwatched, so once it has come and
     /// nobody wants anything, the kernel does not watch at all.
     private func lower() {
-        if wanted.isEmpty && hasHungUp {
+        if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }
             watched = nil
         } else if watched != wanted {
@@ -105,7 +105,9 @@ package final class EventSource: @unchecked Sendable {
             watched = interest
         } else {
             failure = result
-            loop.execute { [self] in deliver([.read, .write, .error]) }
+            loop.execute { [self] in
+                handler?.sourceIsReady(readable: true, writable: true, hungUp: false)
+            }
         }
     }
 }

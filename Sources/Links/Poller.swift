@@ -7,12 +7,23 @@ import Glibc
 /// loop's mutex; the rest belongs to the loop's thread.
 @safe final class Poller {
     /// What is waited for, and what has come.
-    struct Events: OptionSet {
+    ///
+    /// Not an `OptionSet`, whose literals allocate in a debug build.
+    struct Events: Equatable {
         let rawValue: UInt32
-        static let read = Events(rawValue: EPOLLIN.rawValue)
-        static let write = Events(rawValue: EPOLLOUT.rawValue)
-        static let error = Events(rawValue: EPOLLERR.rawValue)
-        static let hangUp = Events(rawValue: EPOLLHUP.rawValue)
+
+        init(rawValue: UInt32) { self.rawValue = rawValue }
+
+        init(read: Bool, write: Bool) {
+            rawValue = (read ? EPOLLIN.rawValue : 0) | (write ? EPOLLOUT.rawValue : 0)
+        }
+
+        static var none: Events { Events(rawValue: 0) }
+
+        var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
+        var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
+        /// The peer or what is below it has gone. Told whether it is watched for or not.
+        var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 
     private static let capacity = 128
@@ -29,7 +40,7 @@ import Glibc
         unsafe events = .allocate(capacity: Self.capacity)
         guard epoll >= 0, wakeUp >= 0,
             blesec_epoll_control(
-                epoll, EPOLL_CTL_ADD, wakeUp, Events.read.rawValue, Self.wakeToken) == 0
+                epoll, EPOLL_CTL_ADD, wakeUp, EPOLLIN.rawValue, Self.wakeToken) == 0
         else { return nil }
     }
 
@@ -62,7 +73,7 @@ import Glibc
 
     /// Stops watching a descriptor.
     func remove(_ descriptor: Int32) {
-        _ = control(EPOLL_CTL_DEL, descriptor, [], 0)
+        _ = control(EPOLL_CTL_DEL, descriptor, .none, 0)
     }
 
     /// Waits, then calls `body` for each descriptor that is ready.

@@ -39,7 +39,8 @@ public final class SocketLink: Link, @unchecked Sendable {
     private var hasHalfClosed = false
     /// The most that is tried at once.
     private var sendLimit = Int.max
-    private var hasFailed: LinkError?
+    private var sendFailure: LinkError?
+    private var receiveFailure: LinkError?
 
     /// Takes over a connected socket. On the loop's thread.
     package init(_ source: EventSource, _ traits: Traits) {
@@ -71,6 +72,7 @@ public final class SocketLink: Link, @unchecked Sendable {
         try checkOpen()
         precondition(!bytes.isEmpty, "an empty send says nothing")
         if hasHalfClosed { throw LinkError(.closed, "this direction of the link was ended") }
+        if let sendFailure { throw sendFailure }
         if traits.sendsPackets, bytes.count > traits.maximumSDU {
             throw LinkError(
                 .tooLarge,
@@ -81,8 +83,15 @@ public final class SocketLink: Link, @unchecked Sendable {
         if count >= 0 { return count }
         let number = Int32(-count)
         if number == EAGAIN { return 0 }
-        if number == ENOTCONN { throw fail(SystemError(ECONNRESET), "send to") }
-        throw fail(SystemError(number), "send to")
+        let failure = LinkError(
+            SystemError(number == ENOTCONN ? ECONNRESET : number), "send to \(peerDescription)")
+        // A send that is too large or a moment without memory is no end of the link. And whatever it
+        // is, what has arrived can still be read.
+        if failure.code != .tooLarge && failure.code != .unavailable {
+            sendFailure = failure
+            wantsWrite = false
+        }
+        throw failure
     }
 
     /// See ``Link``.
@@ -90,6 +99,7 @@ public final class SocketLink: Link, @unchecked Sendable {
         try checkOpen()
         precondition(!buffer.isFull, "there must be room for one byte")
         if hasEnded { return .end }
+        if let receiveFailure { throw receiveFailure }
         if let spill, !spill.isEmpty {
             spill.move(into: &buffer)
             tellOfSpill()
@@ -109,9 +119,9 @@ public final class SocketLink: Link, @unchecked Sendable {
             return traits.resetIsEnd && source.hungUp ? end() : .wouldBlock
         case ECONNRESET, ENOTCONN:
             if traits.resetIsEnd { return end() }
-            throw fail(SystemError(ECONNRESET), "receive from")
+            throw failReceiving(SystemError(ECONNRESET))
         case let number:
-            throw fail(SystemError(number), "receive from")
+            throw failReceiving(SystemError(number))
         }
     }
 
@@ -190,9 +200,10 @@ public final class SocketLink: Link, @unchecked Sendable {
         guard source.fileDescriptor >= 0 else {
             throw LinkError(.closed, "the link is closed on this side")
         }
-        if let hasFailed { throw hasFailed }
         if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
-        if source.failure != 0 { throw fail(SystemError(source.failure), "wait for") }
+        if source.failure != 0 {
+            throw LinkError(SystemError(source.failure), "wait for \(peerDescription)")
+        }
     }
 
     private func receivePacket(into buffer: inout OutputSpan<UInt8>) -> Int {
@@ -207,13 +218,11 @@ public final class SocketLink: Link, @unchecked Sendable {
         return .end
     }
 
-    private func fail(_ error: SystemError, _ doing: String) -> LinkError {
-        let failure = LinkError(error, "\(doing) \(peerDescription)")
-        // A buffer that is too large or a moment without memory is no end of the link.
-        if failure.code != .unavailable && !(failure.code == .tooLarge && doing == "send to") {
-            hasFailed = failure
+    private func failReceiving(_ error: SystemError) -> LinkError {
+        let failure = LinkError(error, "receive from \(peerDescription)")
+        if failure.code != .unavailable {
+            receiveFailure = failure
             wantsRead = false
-            wantsWrite = false
         }
         return failure
     }

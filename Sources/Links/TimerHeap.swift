@@ -15,7 +15,7 @@ struct TimerHeap {
     var count: Int { entries.count }
 
     /// No timer fires before this; nil when none is armed.
-    var earliest: MonotonicTime? { entries.first?.key }
+    var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
     /// Puts the timer where `time` demands, or leaves it where it is if it was armed for earlier.
     mutating func place(_ timer: LoopTimer, at time: MonotonicTime) {
@@ -43,10 +43,11 @@ struct TimerHeap {
 
     /// Takes out and returns a timer whose deadline is not after `now`.
     mutating func popDue(_ now: MonotonicTime) -> LoopTimer? {
-        while let first = entries.first, first.key <= now {
-            guard let deadline = first.timer.deadline, deadline > now else {
-                remove(first.timer)
-                return first.timer
+        while !entries.isEmpty, entries[0].key <= now {
+            let timer = entries[0].timer
+            guard let deadline = timer.deadline, deadline > now else {
+                remove(timer)
+                return timer
             }
             entries[0].key = deadline
             sink(0)

@@ -128,6 +128,21 @@ import Testing
         }
     }
 
+    @Test("what a peer sent before it closed is read even after a send has failed")
+    func readAfterFailedSend() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            _ = try b.send([1, 2, 3])
+            b.close()
+            for _ in 0..<2 {
+                let error = #expect(throws: LinkError.self) { try a.send([1]) }
+                #expect(error?.code == .reset)
+            }
+            try #expect(a.receive().bytes == [1, 2, 3])
+            try #expect(a.receive().outcome == .end)
+        }
+    }
+
     @Test("sending to a peer that has gone says so, without a signal")
     func peerGone() async throws {
         try await withLoop { loop in
