@@ -62,7 +62,10 @@ let package = Package(
             ]),
         library("BLESecTesting", ["BLESec", "Links", "CLinux", "Locking"]),
 
-        tool("blesec", ["BLESec", "Credentials", "ChannelCore", "Primitives", "Locking"]),
+        // What command-line tools have in common: arguments, manual pages, exit statuses.
+        library("ToolKit", ["BLESec", "ChannelCore", "Locking"]),
+        tool(
+            "blesec", ["ToolKit", "BLESec", "Credentials", "ChannelCore", "Primitives", "Locking"]),
         tool("blesec-bench", ["BLESec", "BLESecTesting", "Noise", "Primitives", "CLinux"]),
 
         tests("PrimitivesTests", ["Primitives"]),

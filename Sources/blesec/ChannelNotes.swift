@@ -1,5 +1,6 @@
 internal import BLESec
 internal import Locking
+internal import ToolKit
 
 /// What the tool says about a channel on standard error.
 enum ChannelNotes {

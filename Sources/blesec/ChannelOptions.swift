@@ -1,5 +1,6 @@
 internal import BLESec
 internal import Primitives
+internal import ToolKit
 
 /// The options of every command that opens a channel.
 struct ChannelOptions: Sendable {

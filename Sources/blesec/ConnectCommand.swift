@@ -1,4 +1,5 @@
 internal import BLESec
+internal import ToolKit
 
 /// `blesec connect ENDPOINT`
 enum ConnectCommand {
@@ -7,7 +8,8 @@ enum ConnectCommand {
     }
 
     private static let manual = Manual(
-        name: "connect", summary: "open a channel to a listener and pipe standard input and output",
+        name: "blesec connect",
+        summary: "open a channel to a listener and pipe standard input and output",
         operands: ["ENDPOINT"],
         options: ChannelOptions.all,
         description: [

@@ -1,6 +1,7 @@
 internal import ChannelCore
 internal import Credentials
 internal import Primitives
+internal import ToolKit
 
 /// The options that protect a key file, for every command that reads or writes one.
 enum IdentityOptions {

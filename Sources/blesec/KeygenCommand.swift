@@ -1,6 +1,7 @@
 internal import ChannelCore
 internal import Credentials
 internal import Primitives
+internal import ToolKit
 
 /// `blesec keygen FILE`
 enum KeygenCommand {
@@ -18,7 +19,7 @@ enum KeygenCommand {
     }
 
     private static let manual = Manual(
-        name: "keygen", summary: "make an identity and print what others need to know of it",
+        name: "blesec keygen", summary: "make an identity and print what others need to know of it",
         operands: ["FILE"],
         options: [
             IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, curve, hash, .json,

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import ToolKit
 
 /// `blesec listen ENDPOINT`
 enum ListenCommand {
@@ -12,7 +13,7 @@ enum ListenCommand {
     }
 
     private static let manual = Manual(
-        name: "listen", summary: "wait for a peer and pipe standard input and output",
+        name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
         operands: ["ENDPOINT"],
         options: ChannelOptions.all + [keep],
         description: [

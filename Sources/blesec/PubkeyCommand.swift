@@ -1,5 +1,6 @@
 internal import ChannelCore
 internal import Credentials
+internal import ToolKit
 
 /// `blesec pubkey FILE`
 enum PubkeyCommand {
@@ -8,7 +9,7 @@ enum PubkeyCommand {
     }
 
     private static let manual = Manual(
-        name: "pubkey", summary: "print what others need to know of an identity",
+        name: "blesec pubkey", summary: "print what others need to know of an identity",
         operands: ["FILE"],
         options: [IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, .json],
         description: [

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import ToolKit
 
 /// A channel with standard input at one end and standard output at the other.
 struct Session: Sendable {

@@ -2,6 +2,7 @@ internal import ChannelCore
 internal import Credentials
 internal import Glibc
 internal import Primitives
+internal import ToolKit
 
 /// Asks a person for a passphrase at the terminal, without showing it.
 enum TerminalPrompt {

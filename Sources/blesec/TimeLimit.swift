@@ -1,4 +1,5 @@
 internal import BLESec
+internal import ToolKit
 
 /// `--timeout SECONDS`
 struct TimeLimit: Sendable {

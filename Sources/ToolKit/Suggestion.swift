@@ -1,14 +1,14 @@
 /// What someone may have meant by a word that is none.
-enum Suggestion {
+package enum Suggestion {
     /// `: did you mean X?` with the nearest word, or nothing when none is near.
-    static func text(for word: String, among candidates: [String]) -> String {
+    package static func text(for word: String, among candidates: [String]) -> String {
         guard let nearest = nearest(to: word, among: candidates) else { return "" }
         return ": did you mean `\(nearest)`?"
     }
 
     /// The candidate with the fewest typing errors: a third of the word at the most, or an only
     /// candidate that begins with it.
-    static func nearest(to word: String, among candidates: [String]) -> String? {
+    package static func nearest(to word: String, among candidates: [String]) -> String? {
         // What nobody types by accident is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }
         let rated = candidates.map { (word: $0, distance: distance(word, $0)) }

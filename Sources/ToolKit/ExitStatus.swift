@@ -1,7 +1,7 @@
-internal import ChannelCore
+package import ChannelCore
 
 /// How the tool ends, with the numbers of `sysexits.h`.
-enum ExitStatus: Int32, Sendable, CaseIterable {
+package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
     case usage = 64
     case badData = 65
@@ -20,7 +20,7 @@ enum ExitStatus: Int32, Sendable, CaseIterable {
     case terminated = 143
 
     /// The status for an error: the one place where codes become numbers.
-    init(_ error: ChannelError) {
+    package init(_ error: ChannelError) {
         self =
             switch error.code {
             case .usage, .configuration: .usage
@@ -43,7 +43,7 @@ enum ExitStatus: Int32, Sendable, CaseIterable {
     }
 
     /// What a manual page says of it.
-    var meaning: String {
+    package var meaning: String {
         switch self {
         case .success: "Everything was done. For a channel: both ends said that they were complete."
         case .usage: "The command line is wrong."
@@ -68,18 +68,18 @@ enum ExitStatus: Int32, Sendable, CaseIterable {
 /// What only the tool reports.
 extension ChannelError.Code {
     /// The command line is wrong.
-    static let usage = Self(rawValue: "usage")
+    package static let usage = Self(rawValue: "usage")
     /// Standard input or output failed.
-    static let inputOutput = Self(rawValue: "input-output")
+    package static let inputOutput = Self(rawValue: "input-output")
     /// SIGHUP came.
-    static let hungUp = Self(rawValue: "hung-up")
+    package static let hungUp = Self(rawValue: "hung-up")
     /// SIGINT came.
-    static let interrupted = Self(rawValue: "interrupted")
+    package static let interrupted = Self(rawValue: "interrupted")
     /// SIGTERM came.
-    static let terminated = Self(rawValue: "terminated")
+    package static let terminated = Self(rawValue: "terminated")
 }
 
 extension ChannelError {
     /// The command line is wrong.
-    static func usage(_ reason: String) -> ChannelError { ChannelError(.usage, reason) }
+    package static func usage(_ reason: String) -> ChannelError { ChannelError(.usage, reason) }
 }

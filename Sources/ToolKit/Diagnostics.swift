@@ -1,19 +1,27 @@
-internal import ChannelCore
+package import ChannelCore
 internal import Glibc
+internal import Locking
 internal import Synchronization
 
 /// Lines on standard error, each written at once.
-enum Diagnostics {
+package enum Diagnostics {
     private static let json = Atomic(false)
+    private static let name = Locked("blesec")
+
+    /// What errors begin with.
+    package static var program: String {
+        get { name.withLock { $0 } }
+        set { name.withLock { $0 = newValue } }
+    }
 
     /// Whether lines are JSON objects; `--json` sets it.
-    static var isJSON: Bool {
+    package static var isJSON: Bool {
         get { json.load(ordering: .relaxed) }
         set { json.store(newValue, ordering: .relaxed) }
     }
 
-    /// Says what went wrong: `blesec: …`.
-    static func print(_ error: ChannelError) {
+    /// Says what went wrong: `NAME: …`.
+    package static func print(_ error: ChannelError) {
         if isJSON {
             write(
                 JSON.object([
@@ -22,12 +30,13 @@ enum Diagnostics {
                     ("exit", .number(Int(ExitStatus(error).rawValue))),
                 ]))
         } else {
-            write("blesec: " + error.reason)
+            write("\(program): " + error.reason)
         }
     }
 
     /// Says that something has happened: `text`, or an object with `event` and `fields`.
-    static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = []) {
+    package static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = [])
+    {
         write(isJSON ? JSON.object([("event", .string(event))] + fields) : text)
     }
 

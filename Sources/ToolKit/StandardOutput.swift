@@ -1,17 +1,17 @@
-internal import ChannelCore
+package import ChannelCore
 internal import Glibc
 
 /// Standard output, of which every byte is written or an error says so.
-enum StandardOutput {
+package enum StandardOutput {
     /// Writes text.
-    static func print(_ text: String) throws(ChannelError) {
+    package static func print(_ text: String) throws(ChannelError) {
         try write(Array(text.utf8))
     }
 
     /// Writes all of `bytes`, waiting for whoever reads them.
     ///
     /// - Throws: `input-output`: a full disk, a reader that went away.
-    static func write(
+    package static func write(
         _ bytes: [UInt8], to descriptor: Int32 = STDOUT_FILENO
     ) throws(ChannelError) {
         var done = 0
@@ -34,14 +34,14 @@ enum StandardOutput {
     }
 
     /// The same without blocking whoever calls.
-    static func send(_ bytes: [UInt8]) async throws(ChannelError) {
+    package static func send(_ bytes: [UInt8]) async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in try write(bytes) }
     }
 
     /// Says that nothing more comes, so that who reads it sees the end; later writes go nowhere.
     ///
     /// - Throws: `input-output`, where what was written comes to nothing as late as now.
-    static func finish() async throws(ChannelError) {
+    package static func finish() async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in
             let nowhere = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
             let copy = dup(STDOUT_FILENO)

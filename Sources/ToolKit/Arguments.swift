@@ -1,21 +1,21 @@
-internal import ChannelCore
+package import ChannelCore
 
 /// A command's words, sorted into options and operands.
 ///
 /// `--option VALUE` and `--option=VALUE` are the same; `--` ends the options; nothing may be
 /// abbreviated, and only what says so may be repeated.
-struct Arguments: Sendable {
+package struct Arguments: Sendable {
     private var values: [Option: [String]] = [:]
     private let manual: Manual
     /// Whether `--help` was among them; nothing else is checked then.
-    private(set) var wantsHelp = false
+    package private(set) var wantsHelp = false
     /// Whether `--version` was among them.
-    private(set) var wantsVersion = false
+    package private(set) var wantsVersion = false
     /// What is not an option.
-    private(set) var operands: [String] = []
+    package private(set) var operands: [String] = []
 
     /// Reads the words behind the command's name.
-    init(_ words: [String], of manual: Manual, command: String) throws(ChannelError) {
+    package init(_ words: [String], of manual: Manual) throws(ChannelError) {
         self.manual = manual
         var rest = words[...]
         var takesOptions = true
@@ -66,7 +66,7 @@ struct Arguments: Sendable {
     }
 
     /// Throws unless there are as many operands as the command takes.
-    func requireOperands() throws(ChannelError) {
+    package func requireOperands() throws(ChannelError) {
         if operands.count < manual.operands.count {
             throw usage("\(manual.operands[operands.count]) is missing")
         }
@@ -79,21 +79,21 @@ struct Arguments: Sendable {
     }
 
     /// Whether an option was given.
-    func has(_ option: Option) -> Bool { values[option] != nil }
+    package func has(_ option: Option) -> Bool { values[option] != nil }
 
     /// The value of an option, or nil when it was not given.
-    func value(_ option: Option) -> String? { values[option]?.first }
+    package func value(_ option: Option) -> String? { values[option]?.first }
 
     /// All values of an option that may be repeated, in their order.
-    func values(_ option: Option) -> [String] { values[option] ?? [] }
+    package func values(_ option: Option) -> [String] { values[option] ?? [] }
 
     /// A usage error that says where to read more.
-    func usage(_ what: String) -> ChannelError {
-        .usage("\(what); see `blesec \(manual.name) --help`")
+    package func usage(_ what: String) -> ChannelError {
+        .usage("\(what); see `\(manual.name) --help`")
     }
 
     /// Throws when both are given.
-    func exclude(_ first: Option, _ second: Option) throws(ChannelError) {
+    package func exclude(_ first: Option, _ second: Option) throws(ChannelError) {
         if has(first), has(second) {
             throw usage("\(first.name) and \(second.name) exclude each other")
         }

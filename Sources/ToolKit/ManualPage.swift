@@ -1,8 +1,8 @@
-internal import ChannelCore
+package import ChannelCore
 internal import Glibc
 
 /// A manual page as text, as wide as the terminal, or 80 columns where there is none.
-struct ManualPage {
+package struct ManualPage {
     private var text = ""
     private let width: Int
 
@@ -12,13 +12,13 @@ struct ManualPage {
     private init(width: Int) { self.width = width }
 
     /// The page of a command.
-    init(_ manual: Manual) {
+    package init(_ manual: Manual) {
         self.init(width: Self.terminalWidth)
         heading("NAME")
-        paragraph("blesec \(manual.name) - \(manual.summary)")
+        paragraph("\(manual.name) - \(manual.summary)")
         heading("SYNOPSIS")
         let options = manual.options.map { "[\($0.usage)]" + ($0.isRepeatable ? "..." : "") }
-        synopsis("blesec \(manual.name)", manual.operands + options)
+        synopsis(manual.name, manual.operands + options)
         heading("DESCRIPTION")
         for item in manual.description { paragraph(item) }
         heading("OPTIONS")
@@ -32,24 +32,21 @@ struct ManualPage {
         }
     }
 
-    /// Prints the page of the tool itself.
-    static func printOverview() throws(ChannelError) {
+    /// Prints the page of a tool that has commands.
+    package static func print(_ program: Program) throws(ChannelError) {
         var page = ManualPage(width: terminalWidth)
         page.heading("NAME")
-        page.paragraph("blesec - encrypted, authenticated channels over Bluetooth LE")
+        page.paragraph("\(program.name) - \(program.summary)")
         page.heading("SYNOPSIS")
-        page.line("blesec COMMAND [ARGUMENT]...", indent: indent)
-        page.line("blesec COMMAND --help", indent: indent)
+        page.line("\(program.name) COMMAND [ARGUMENT]...", indent: indent)
+        page.line("\(program.name) COMMAND --help", indent: indent)
         page.heading("DESCRIPTION")
-        page.paragraph(
-            "Opens a channel between two devices over Bluetooth LE, without an internet connection "
-                + "and without pairing: both prove their keys, and nobody else reads or changes "
-                + "what they say. Each command has a page of its own.")
+        for item in program.description { page.paragraph(item) }
         page.heading("COMMANDS")
-        for command in Blesec.commands {
+        for command in program.commands {
             let summary = command.manual.summary
             page.entry(
-                command.manual.name, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
+                command.manual.word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
         }
         page.heading("OPTIONS")
         for option in [Option.help, .version] { page.entry(option) }
@@ -59,7 +56,7 @@ struct ManualPage {
     }
 
     /// Prints the page to standard output.
-    func print() throws(ChannelError) { try StandardOutput.print(text) }
+    package func print() throws(ChannelError) { try StandardOutput.print(text) }
 
     private static var terminalWidth: Int {
         var size = winsize()

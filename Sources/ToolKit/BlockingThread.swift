@@ -5,12 +5,12 @@ internal import Locking
 ///
 /// Standard input and output are descriptors that the tool shares with others and may not make
 /// nonblocking; and a file cannot be waited for in `epoll`.
-final class BlockingThread: Sendable {
+package final class BlockingThread: Sendable {
     private let calls = Locked<[@Sendable () -> Void]>([])
     private let semaphore = Semaphore()
 
     /// Starts the thread, which lives as long as the process.
-    init() {
+    package init() {
         var thread = pthread_t()
         let failure = unsafe pthread_create(
             &thread, nil,
@@ -24,7 +24,7 @@ final class BlockingThread: Sendable {
     }
 
     /// Runs `call` on the thread, after those that wait already.
-    func perform(_ call: @escaping @Sendable () -> Void) {
+    package func perform(_ call: @escaping @Sendable () -> Void) {
         calls.withLock { $0.append(call) }
         semaphore.signal()
     }
@@ -41,7 +41,7 @@ final class BlockingThread: Sendable {
     // Sendable because a semaphore is made to be used by several threads.
     private let semaphore: UnsafeMutablePointer<sem_t>
 
-    init() {
+    package init() {
         unsafe semaphore = .allocate(capacity: 1)
         unsafe sem_init(semaphore, 0, 0)
     }
@@ -51,6 +51,6 @@ final class BlockingThread: Sendable {
         unsafe semaphore.deallocate()
     }
 
-    func signal() { unsafe sem_post(semaphore) }
-    func wait() { while unsafe sem_wait(semaphore) != 0 {} }
+    package func signal() { unsafe sem_post(semaphore) }
+    package func wait() { while unsafe sem_wait(semaphore) != 0 {} }
 }

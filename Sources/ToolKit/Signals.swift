@@ -3,16 +3,16 @@ internal import Glibc
 internal import Locking
 
 /// SIGINT, SIGTERM and SIGHUP, which one thread waits for, so that no code runs inside a handler.
-enum Signals {
+package enum Signals {
     /// What a signal does; returns whether the process shall go on for now.
-    typealias Handler = @Sendable (_ number: Int32) -> Bool
+    package typealias Handler = @Sendable (_ number: Int32) -> Bool
 
     private static let handlers = Locked<[(token: Int, body: Handler)]>([])
     private static let nextToken = Locked(0)
 
     /// Blocks the signals in this thread and all that it starts, and begins to wait for them.
     /// Writing to what nobody reads becomes an error of the write, here and for good.
-    static func start() {
+    package static func start() {
         signal(SIGPIPE, SIG_IGN)
         var set = self.set
         unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
@@ -27,7 +27,7 @@ enum Signals {
     }
 
     /// Lets `body` answer signals until ``remove(_:)``, the newest handler first.
-    static func add(_ body: @escaping Handler) -> Int {
+    package static func add(_ body: @escaping Handler) -> Int {
         let token = nextToken.withLock { next in
             next += 1
             return next
@@ -37,7 +37,7 @@ enum Signals {
     }
 
     /// Takes a handler away.
-    static func remove(_ token: Int) {
+    package static func remove(_ token: Int) {
         handlers.withLock { $0.removeAll { $0.token == token } }
     }
 

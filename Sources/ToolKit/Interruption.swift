@@ -1,10 +1,10 @@
-internal import BLESec
+package import BLESec
 internal import Glibc
 internal import Locking
 
 /// The first SIGINT, SIGTERM or SIGHUP, which ends what is going on politely. The second ends the
 /// process at once.
-final class Interruption: Sendable {
+package final class Interruption: Sendable {
     private struct State: Sendable {
         var number: Int32?
         var action: (@Sendable () -> Void)?
@@ -13,7 +13,7 @@ final class Interruption: Sendable {
     private let state = Locked(State())
 
     /// Begins to look for signals, for as long as the process lives.
-    init() {
+    package init() {
         _ = Signals.add { [self] number in
             let (isFirst, action) = state.withLock { state in
                 defer { state.number = state.number ?? number }
@@ -26,7 +26,7 @@ final class Interruption: Sendable {
     }
 
     /// What a command ends with that was interrupted; nil when it was not.
-    var error: ChannelError? {
+    package var error: ChannelError? {
         switch state.withLock({ $0.number }) {
         case nil: nil
         case SIGINT: ChannelError(.interrupted, "interrupted")
@@ -36,7 +36,7 @@ final class Interruption: Sendable {
     }
 
     /// Sets what the first signal does; at once, if it has come already.
-    func setAction(_ action: (@Sendable () -> Void)?) {
+    package func setAction(_ action: (@Sendable () -> Void)?) {
         let isLate = state.withLock { state in
             state.action = action
             return state.number != nil
@@ -45,7 +45,7 @@ final class Interruption: Sendable {
     }
 
     /// Runs `body`, which a signal cancels.
-    func cancelling<Value: Sendable>(
+    package func cancelling<Value: Sendable>(
         _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
         let task = Task(executorPreference: EventLoop.shared) { () -> Result<Value, ChannelError> in

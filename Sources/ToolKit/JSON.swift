@@ -1,0 +1,82 @@
+/// The little JSON that the tools write (RFC 8259).
+package enum JSON {
+    /// A value; an object keeps the order of its members.
+    package enum Value: Sendable {
+        case string(String)
+        case number(Int)
+        /// Written with up to six significant digits; what is no number becomes `null`.
+        case real(Double)
+        case bool(Bool)
+        case array([Value])
+        case object([(String, Value)])
+        case null
+    }
+
+    /// An object on one line, with its members in the given order.
+    package static func object(_ members: [(String, Value)]) -> String {
+        let texts = members.map { name, value in "\(quote(name)): \(text(value))" }
+        return "{" + texts.joined(separator: ", ") + "}"
+    }
+
+    /// A document of several lines: what nests is indented, what holds only plain values stays on
+    /// one line.
+    package static func document(_ value: Value) -> String { lines(value, indent: "") + "\n" }
+
+    private static func lines(_ value: Value, indent: String) -> String {
+        let deeper = indent + "  "
+        switch value {
+        case .array(let items) where items.contains(where: \.isNested):
+            let texts = items.map { deeper + lines($0, indent: deeper) }
+            return "[\n" + texts.joined(separator: ",\n") + "\n\(indent)]"
+        case .object(let members) where members.contains(where: { $0.1.isNested }):
+            let texts = members.map { name, value in
+                "\(deeper)\(quote(name)): \(lines(value, indent: deeper))"
+            }
+            return "{\n" + texts.joined(separator: ",\n") + "\n\(indent)}"
+        case .array, .object, .string, .number, .real, .bool, .null: return text(value)
+        }
+    }
+
+    private static func text(_ value: Value) -> String {
+        switch value {
+        case .string(let string): quote(string)
+        case .number(let number): String(number)
+        case .real(let number): number.isFinite ? rounded(number) : "null"
+        case .bool(let bool): bool ? "true" : "false"
+        case .array(let items): "[" + items.map(text).joined(separator: ", ") + "]"
+        case .object(let members): object(members)
+        case .null: "null"
+        }
+    }
+
+    private static func rounded(_ number: Double) -> String {
+        var scale = 1.0
+        while abs(number) * scale < 100_000, scale < 1e9 { scale *= 10 }
+        return "\((number * scale).rounded() / scale)"
+    }
+
+    private static func quote(_ string: String) -> String {
+        var text = "\""
+        for scalar in string.unicodeScalars {
+            switch scalar {
+            case "\"": text += "\\\""
+            case "\\": text += "\\\\"
+            case _ where scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value):
+                let digits = String(scalar.value, radix: 16)
+                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: text.unicodeScalars.append(scalar)
+            }
+        }
+        return text + "\""
+    }
+}
+
+extension JSON.Value {
+    /// Whether it holds other values.
+    fileprivate var isNested: Bool {
+        switch self {
+        case .array, .object: true
+        case .string, .number, .real, .bool, .null: false
+        }
+    }
+}
