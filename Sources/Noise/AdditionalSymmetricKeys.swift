@@ -23,7 +23,9 @@ public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
 
     /// The key of `label`: the same on both sides, and each time it is asked for.
     ///
-    /// - Parameter count: the key's length in bytes, at most 255 digests.
+    /// - Parameters:
+    ///   - label: what the key is for.
+    ///   - count: the key's length in bytes, at most 255 digests.
     public borrowing func key(label: Span<UInt8>, count: Int = 32) -> SecretBytes {
         var context = HashContext(algorithm)
         let material = [UInt8](capacity: handshakeHash.count + label.count) { output in

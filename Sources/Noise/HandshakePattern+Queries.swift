@@ -85,7 +85,9 @@ extension HandshakePattern {
 
     /// How many bytes message `index` has beyond its payload.
     ///
-    /// - Parameter keyLength: DHLEN in bytes.
+    /// - Parameters:
+    ///   - index: the message's place, 0 for the first.
+    ///   - keyLength: DHLEN in bytes.
     public func overhead(ofMessage index: Int, keyLength: Int) -> Int {
         // In a psk handshake an ephemeral is mixed into the key as well (Noise §9.2).
         let hasPSK = pskCount > 0

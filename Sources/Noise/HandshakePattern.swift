@@ -31,7 +31,11 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
 
     /// Makes a pattern of one's own; the parties take turns, the initiator begins.
     ///
-    /// - Parameter name: uppercase letters and digits, beginning with a letter.
+    /// - Parameters:
+    ///   - name: uppercase letters and digits, beginning with a letter.
+    ///   - initiatorPreMessage: what the responder knows of the initiator beforehand.
+    ///   - responderPreMessage: what the initiator knows of the responder beforehand.
+    ///   - messages: the tokens of each message.
     /// - Throws: `PatternError`, naming the rule of Noise §7.3 or §9.3 that the pattern breaks.
     public init(
         name: String, initiatorPreMessage: [Token] = [], responderPreMessage: [Token] = [],

@@ -36,6 +36,8 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
     ///
     /// - Parameters:
+    ///   - protocolName: what is spoken.
+    ///   - role: our side of it.
     ///   - prologue: what both parties should agree on already.
     ///   - localStatic: our static key pair; one that the pattern does not use is ignored.
     ///   - remoteStatic: the peer's static public key, for patterns in which it is known.
