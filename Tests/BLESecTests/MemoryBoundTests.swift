@@ -47,16 +47,17 @@ struct MemoryBoundTests {
         let friends = try Friends()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run {
-            MemoryLink.pair(loop: loop, capacity: 900_000)
+            MemoryLink.pair(loop: loop, capacity: 1_100_000)
         }
+        var receiving = try friends.configuration(.acceptor)
+        receiving.limits.readAhead = 1_000
         async let dialing = SecureChannel.open(
             over: first, role: .dialer, configuration: friends.configuration(.dialer))
         async let accepting = SecureChannel.open(
-            over: second, role: .acceptor, configuration: friends.configuration(.acceptor))
+            over: second, role: .acceptor, configuration: receiving)
         let (dialer, acceptor) = try await (dialing, accepting)
-        for index in 0..<1_000 {
-            try await dialer.send([UInt8](repeating: UInt8(index & 0xFF), count: 1_000))
-        }
+        let messages = (0..<1_000).map { [UInt8](repeating: UInt8($0 & 0xFF), count: 1_000) }
+        try await Task(executorPreference: loop) { try await dialer.sendAtOnce(messages) }.value
         await loop.settle()
         await dialer.abort()
         for index in 0..<1_000 {
@@ -108,5 +109,13 @@ struct MemoryBoundTests {
         #expect(forgers[0].victim.inbox.next()?.count == 20_000)
         try forgers[1].send(.dataMore, Array(repeating: 1, count: 30_000))
         #expect(forgers[1].failure == nil)
+    }
+}
+
+extension SecureChannel {
+    /// Sends without leaving the loop, so that the other end reads nothing before all of it lies in
+    /// the link.
+    fileprivate func sendAtOnce(_ messages: [[UInt8]]) async throws {
+        for message in messages { try await send(message) }
     }
 }
