@@ -33,6 +33,13 @@ final class MachinePair {
         }
     }
 
+    /// Whether either side has something to send.
+    var hasBytes: Bool {
+        dialer.fill(now: now)
+        acceptor.fill(now: now)
+        return !dialer.outbound.isEmpty || !acceptor.outbound.isEmpty
+    }
+
     /// Carries what `role` wants to send, and says whether there was anything.
     @discardableResult
     func step(_ role: ChannelRole, piece: Int = .max) -> Bool {

@@ -1,0 +1,160 @@
+import BLESecTesting
+import ChannelCore
+import Testing
+
+@testable import BLESec
+
+/// Every byte of a channel's life is changed, cut off, repeated and moved: someone always notices,
+/// and nobody believes what is not true.
+@Suite("Tampering")
+struct TamperingTests {
+    static let offers = [
+        "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_AESGCM_SHA256",
+        "Noise_KK_25519_ChaChaPoly_BLAKE2s", "Noise_NNpsk0_25519_ChaChaPoly_SHA512",
+    ]
+    static let roles = [ChannelRole.dialer, .acceptor]
+    /// The longest that a phase before data may take, all together: 5 + 10 + 10 seconds.
+    static let handshakeTime = Duration.seconds(25)
+
+    @Test("a channel that nobody touches completes on both sides", arguments: offers)
+    func untouched(offer: String) throws {
+        let stage = try Stage(offer)
+        #expect(stage.reference.bothComplete)
+        for role in Self.roles {
+            #expect(stage.reference[role].received == Course.messages[role.peer])
+        }
+        stage.reference.expectNoLie("untouched")
+    }
+
+    @Test("every byte changed", arguments: offers, roles)
+    func flips(offer: String, sender: ChannelRole) throws {
+        let stage = try Stage(offer)
+        var random = SeededGenerator(seed: 0xB1E5EC)
+        for position in 0..<stage.length(sender) {
+            for mask in [1 << (position % 8), UInt8.random(in: 1...255, using: &random)] {
+                let course = try stage.run { role, offset, bytes in
+                    var bytes = bytes
+                    if role == sender, bytes.indices.contains(position - offset) {
+                        bytes[position - offset] ^= mask
+                    }
+                    return bytes
+                }
+                stage.expectNoticed(
+                    course, from: sender, at: position, "\(sender) byte \(position) ^ \(mask)")
+            }
+        }
+    }
+
+    @Test("cut off at every length, and then silence", arguments: offers, roles)
+    func silence(offer: String, sender: ChannelRole) throws {
+        let stage = try Stage(offer)
+        for length in 0..<stage.length(sender) {
+            let course = try stage.run { role, offset, bytes in
+                role == sender ? Array(bytes.prefix(max(0, length - offset))) : bytes
+            }
+            stage.expectNoticed(course, from: sender, at: length, "\(sender) silent at \(length)")
+        }
+    }
+
+    @Test("cut off at every length with the link's end", arguments: offers, roles)
+    func cut(offer: String, sender: ChannelRole) throws {
+        let stage = try Stage(offer)
+        for length in 0..<stage.length(sender) {
+            var isCut = false
+            let course = try stage.run { role, offset, bytes in
+                guard role == sender, offset + bytes.count > length else { return bytes }
+                // What came before the cut still arrives.
+                if isCut { return nil }
+                isCut = true
+                return Array(bytes.prefix(max(0, length - offset)))
+            } endsWhen: {
+                isCut
+            }
+            stage.expectNoticed(course, from: sender, at: length, "\(sender) cut at \(length)")
+        }
+    }
+
+    @Test("every piece twice", arguments: offers, roles)
+    func duplicates(offer: String, sender: ChannelRole) throws {
+        let stage = try Stage(offer)
+        for (index, piece) in try stage.pieces(sender).enumerated() {
+            let course = try stage.run { role, offset, bytes in
+                guard role == sender, piece.lowerBound >= offset,
+                    piece.upperBound <= offset + bytes.count
+                else { return bytes }
+                let end = piece.upperBound - offset
+                return Array(
+                    bytes[..<end] + bytes[piece.lowerBound - offset..<end] + bytes[end...])
+            }
+            stage.expectNoticed(
+                course, from: sender, at: piece.upperBound, "\(sender) piece \(index) twice")
+        }
+    }
+
+    @Test("neighbouring pieces the other way round", arguments: offers, roles)
+    func swaps(offer: String, sender: ChannelRole) throws {
+        let stage = try Stage(offer)
+        let pieces = try stage.pieces(sender)
+        for (index, (one, other)) in zip(pieces, pieces.dropFirst()).enumerated() {
+            // The first is held back until the second has come, if it ever does.
+            var held: [UInt8] = []
+            let course = try stage.run { role, offset, bytes in
+                guard role == sender else { return bytes }
+                var arriving: [UInt8] = []
+                for (position, byte) in bytes.enumerated() {
+                    if one.contains(offset + position) {
+                        held.append(byte)
+                    } else {
+                        arriving.append(byte)
+                    }
+                    if offset + position == other.upperBound - 1 { arriving += held }
+                }
+                return arriving
+            }
+            stage.expectNoticed(
+                course, from: sender, at: one.lowerBound, "\(sender) pieces \(index) swapped")
+        }
+    }
+}
+
+/// One offer between two friends, and what happens when nobody interferes.
+struct Stage {
+    let offer: String
+    let reference: Course
+    private let configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration)
+
+    init(_ offer: String) throws {
+        self.offer = offer
+        configurations = try Friends(hash: ProtocolName(offer).hash).configurations(offer)
+        reference = try Course(configurations)
+    }
+
+    func length(_ role: ChannelRole) -> Int { reference.sent[role, default: []].count }
+
+    func pieces(_ role: ChannelRole) throws -> [Range<Int>] {
+        try Flight(of: reference.sent[role, default: []], from: role, offer).pieces
+    }
+
+    func run(
+        _ attack: @escaping (ChannelRole, Int, [UInt8]) -> [UInt8]?,
+        endsWhen: @escaping () -> Bool = { false }
+    ) throws -> Course {
+        try Course(configurations, attack: attack, endsWhen: endsWhen)
+    }
+
+    /// Records an issue unless the attack on what `sender` sent from `position` on was noticed in
+    /// time, and nobody was deceived.
+    func expectNoticed(
+        _ course: Course, from sender: ChannelRole, at position: Int,
+        _ comment: @autoclosure () -> Comment
+    ) {
+        course.expectNoLie(comment())
+        #expect(!course.bothComplete, comment())
+        guard let flight = try? Flight(of: reference.sent[sender, default: []], from: sender, offer)
+        else { return }
+        if position < flight.provingBytes {
+            #expect(!course[sender.peer].wasReady, comment())
+            #expect(course.elapsed <= TamperingTests.handshakeTime, comment())
+        }
+    }
+}
