@@ -1,5 +1,6 @@
 import BLESecTesting
 import ChannelCore
+import Noise
 import Testing
 
 @testable import BLESec
@@ -8,17 +9,18 @@ import Testing
 /// and nobody believes what is not true.
 @Suite("Tampering")
 struct TamperingTests {
-    static let offers = [
+    static let stages = [
         "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_AESGCM_SHA256",
         "Noise_KK_25519_ChaChaPoly_BLAKE2s", "Noise_NNpsk0_25519_ChaChaPoly_SHA512",
+        "fallback", "switch",
     ]
     static let roles = [ChannelRole.dialer, .acceptor]
     /// The longest that a phase before data may take, all together: 5 + 10 + 10 seconds.
     static let handshakeTime = Duration.seconds(25)
 
-    @Test("a channel that nobody touches completes on both sides", arguments: offers)
-    func untouched(offer: String) throws {
-        let stage = try Stage(offer)
+    @Test("a channel that nobody touches completes on both sides", arguments: stages)
+    func untouched(name: String) throws {
+        let stage = try Stage(name)
         #expect(stage.reference.bothComplete)
         for role in Self.roles {
             #expect(stage.reference[role].received == Course.messages[role.peer])
@@ -26,9 +28,9 @@ struct TamperingTests {
         stage.reference.expectNoLie("untouched")
     }
 
-    @Test("every byte changed", arguments: offers, roles)
-    func flips(offer: String, sender: ChannelRole) throws {
-        let stage = try Stage(offer)
+    @Test("every byte changed", arguments: stages, roles)
+    func flips(name: String, sender: ChannelRole) throws {
+        let stage = try Stage(name)
         var random = SeededGenerator(seed: 0xB1E5EC)
         for position in 0..<stage.length(sender) {
             for mask in [1 << (position % 8), UInt8.random(in: 1...255, using: &random)] {
@@ -45,9 +47,9 @@ struct TamperingTests {
         }
     }
 
-    @Test("cut off at every length, and then silence", arguments: offers, roles)
-    func silence(offer: String, sender: ChannelRole) throws {
-        let stage = try Stage(offer)
+    @Test("cut off at every length, and then silence", arguments: stages, roles)
+    func silence(name: String, sender: ChannelRole) throws {
+        let stage = try Stage(name)
         for length in 0..<stage.length(sender) {
             let course = try stage.run { role, offset, bytes in
                 role == sender ? Array(bytes.prefix(max(0, length - offset))) : bytes
@@ -56,9 +58,9 @@ struct TamperingTests {
         }
     }
 
-    @Test("cut off at every length with the link's end", arguments: offers, roles)
-    func cut(offer: String, sender: ChannelRole) throws {
-        let stage = try Stage(offer)
+    @Test("cut off at every length with the link's end", arguments: stages, roles)
+    func cut(name: String, sender: ChannelRole) throws {
+        let stage = try Stage(name)
         for length in 0..<stage.length(sender) {
             var isCut = false
             let course = try stage.run { role, offset, bytes in
@@ -74,10 +76,10 @@ struct TamperingTests {
         }
     }
 
-    @Test("every piece twice", arguments: offers, roles)
-    func duplicates(offer: String, sender: ChannelRole) throws {
-        let stage = try Stage(offer)
-        for (index, piece) in try stage.pieces(sender).enumerated() {
+    @Test("every piece twice", arguments: stages, roles)
+    func duplicates(name: String, sender: ChannelRole) throws {
+        let stage = try Stage(name)
+        for (index, piece) in stage.flight(sender).pieces.enumerated() {
             let course = try stage.run { role, offset, bytes in
                 guard role == sender, piece.lowerBound >= offset,
                     piece.upperBound <= offset + bytes.count
@@ -91,10 +93,10 @@ struct TamperingTests {
         }
     }
 
-    @Test("neighbouring pieces the other way round", arguments: offers, roles)
-    func swaps(offer: String, sender: ChannelRole) throws {
-        let stage = try Stage(offer)
-        let pieces = try stage.pieces(sender)
+    @Test("neighbouring pieces the other way round", arguments: stages, roles)
+    func swaps(name: String, sender: ChannelRole) throws {
+        let stage = try Stage(name)
+        let pieces = stage.flight(sender).pieces
         for (index, (one, other)) in zip(pieces, pieces.dropFirst()).enumerated() {
             // The first is held back until the second has come, if it ever does.
             var held: [UInt8] = []
@@ -117,23 +119,51 @@ struct TamperingTests {
     }
 }
 
-/// One offer between two friends, and what happens when nobody interferes.
+/// A negotiation between two friends, and what happens when nobody interferes.
 struct Stage {
-    let offer: String
+    let name: String
     let reference: Course
-    private let configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration)
+    let configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration)
 
-    init(_ offer: String) throws {
-        self.offer = offer
-        configurations = try Friends(hash: ProtocolName(offer).hash).configurations(offer)
+    init(
+        _ name: String,
+        _ configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration)
+    ) throws {
+        self.name = name
+        self.configurations = configurations
         reference = try Course(configurations)
+    }
+
+    /// The stage for a protocol's name, or for what leads to one: `fallback`, `switch`.
+    init(_ name: String) throws {
+        let friends = try Friends()
+        switch name {
+        case "fallback":
+            // The dialer knows an older key of the acceptor, and would take the newer one.
+            let offers = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256"]
+            var dialer = try friends.configuration(.dialer, offers)
+            dialer.trust = .pinned([
+                try PeerKey(publicKey: IdentityKey.generate().publicKey),
+                PeerKey(fingerprint: friends.acceptor.fingerprint),
+            ])
+            try self.init(name, (dialer, friends.configuration(.acceptor, offers)))
+        case "switch":
+            let offers = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_KK_25519_AESGCM_SHA256"]
+            try self.init(
+                name,
+                (
+                    friends.configuration(.dialer, offers),
+                    friends.configuration(.acceptor, [offers[1]])
+                ))
+        default:
+            let friends = try Friends(hash: ProtocolName(name).hash)
+            try self.init(name, friends.configurations(name))
+        }
     }
 
     func length(_ role: ChannelRole) -> Int { reference.sent[role, default: []].count }
 
-    func pieces(_ role: ChannelRole) throws -> [Range<Int>] {
-        try Flight(of: reference.sent[role, default: []], from: role, offer).pieces
-    }
+    func flight(_ role: ChannelRole) -> Flight { Flight(of: reference.sent[role, default: []]) }
 
     func run(
         _ attack: @escaping (ChannelRole, Int, [UInt8]) -> [UInt8]?,
@@ -150,9 +180,11 @@ struct Stage {
     ) {
         course.expectNoLie(comment())
         #expect(!course.bothComplete, comment())
-        guard let flight = try? Flight(of: reference.sent[sender, default: []], from: sender, offer)
-        else { return }
-        if position < flight.provingBytes {
+        guard let proving = flight(sender).provingBytes else {
+            Issue.record("the \(sender) sends no ready")
+            return
+        }
+        if position < proving {
             #expect(!course[sender.peer].wasReady, comment())
             #expect(course.elapsed <= TamperingTests.handshakeTime, comment())
         }
