@@ -83,7 +83,9 @@ let package = Package(
                 "BLESec", "BLESecTesting", "ChannelCore", "Links", "Noise", "NoiseEngine",
                 "Primitives",
             ]),
-        tests("Integration", ["BLESec", "BLESecTesting", "TestSupport"]),
+        .testTarget(
+            name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
+            swiftSettings: strict),
         // Subprocesses and scratch folders, for tests alone.
         .target(
             name: "TestSupport", dependencies: ["Locking"], path: "Tests/Support",

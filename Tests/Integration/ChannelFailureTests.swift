@@ -1,279 +1,300 @@
 import TestSupport
 import Testing
 
-/// Channels that do not come about or do not end well: never a success, always a line that says why.
-@Suite struct ChannelFailureTests {
-    private static let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
+extension Integration {
+    /// Channels that do not come about or do not end well: never a success, always a line that says why.
+    @Suite struct ChannelFailureTests {
+        private static let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
-    @Test(
-        "a wrong command line is exit 64, a bad key 65, an adapter that is not there 68",
-        arguments: [
-            (["connect", "unix:s"], 64, "whom to accept is missing: --peer KEY, or --anyone"),
-            (["listen", "unix:s"], 64, "whom to accept is missing"),
-            (["listen", "--anyone"], 64, "ENDPOINT is missing"),
-            (["connect", "unix:s", "--anyone", "--peer", key], 64, "exclude each other"),
-            (
-                ["connect", "unix:s", "--peer", "SHA256:short"], 65,
-                "a peer's key is SHA256: and 43"
-            ),
-            (["connect", "unix:s", "--peer", "AAAA"], 65, "a peer's key is"),
-            (["connect", "unix:s", "--anyone", "--keep"], 64, "unknown option `--keep`"),
-            (["connect", "tcp:host:1", "--anyone"], 64, "is no endpoint"),
-            (["connect", "nonsense", "--anyone"], 64, "is no endpoint"),
-            (["connect", "unix:", "--anyone"], 64, "path of a Unix socket is missing"),
-            (["connect", "l2cap:any", "--anyone"], 64, "name the device and its PSM"),
-            (["connect", "l2cap:AA:BB:CC:DD:EE/0x80", "--anyone"], 64, "AA:BB:CC:DD:EE"),
-            (["connect", "l2cap:AA:BB:CC:DD:EE:FF/0x100", "--anyone"], 64, "0x100"),
-            (["connect", "l2cap:AA:BB:CC:DD:EE:FF", "--anyone"], 64, "AA:BB:CC:DD:EE:FF"),
-            (["listen", "l2cap:any/0x100", "--anyone"], 64, "0x100"),
-            (["listen", "l2cap:any", "--adapter", "hci77", "--anyone"], 68, ""),
-            (["listen", "unix:s", "--adapter", "hci0", "--anyone"], 64, "goes with an l2cap:"),
-            (
-                ["connect", "l2cap:AA:BB:CC:DD:EE:FF/0x80", "--address-type", "odd", "--anyone"],
-                64, "--address-type is public or random"
-            ),
-            (["connect", "unix:s", "--anyone", "--timeout", "0"], 64, "--timeout is a number"),
-            (["connect", "unix:s", "--anyone", "--timeout", "-1"], 64, "--timeout is a number"),
-            (["connect", "unix:s", "--anyone", "--timeout", "1e3"], 64, "--timeout is a number"),
-            (["connect", "unix:s", "--anyone", "--timeout", "inf"], 64, "--timeout is a number"),
-            (["connect", "unix:s", "--anyone", "--protocol", "Noise_XX"], 64, "Noise_XX"),
-            (["connect", "unix:s", "--anyone", "--protocol", "TLS9"], 64, "TLS9"),
-            (
+        @Test(
+            "a wrong command line is exit 64, a bad key 65, an adapter that is not there 68",
+            arguments: [
+                (["connect", "unix:s"], 64, "whom to accept is missing: --peer KEY, or --anyone"),
+                (["listen", "unix:s"], 64, "whom to accept is missing"),
+                (["listen", "--anyone"], 64, "ENDPOINT is missing"),
+                (["connect", "unix:s", "--anyone", "--peer", key], 64, "exclude each other"),
+                (
+                    ["connect", "unix:s", "--peer", "SHA256:short"], 65,
+                    "a peer's key is SHA256: and 43"
+                ),
+                (["connect", "unix:s", "--peer", "AAAA"], 65, "a peer's key is"),
+                (["connect", "unix:s", "--anyone", "--keep"], 64, "unknown option `--keep`"),
+                (["connect", "tcp:host:1", "--anyone"], 64, "is no endpoint"),
+                (["connect", "nonsense", "--anyone"], 64, "is no endpoint"),
+                (["connect", "unix:", "--anyone"], 64, "path of a Unix socket is missing"),
+                (["connect", "l2cap:any", "--anyone"], 64, "name the device and its PSM"),
+                (["connect", "l2cap:AA:BB:CC:DD:EE/0x80", "--anyone"], 64, "AA:BB:CC:DD:EE"),
+                (["connect", "l2cap:AA:BB:CC:DD:EE:FF/0x100", "--anyone"], 64, "0x100"),
+                (["connect", "l2cap:AA:BB:CC:DD:EE:FF", "--anyone"], 64, "AA:BB:CC:DD:EE:FF"),
+                (["listen", "l2cap:any/0x100", "--anyone"], 64, "0x100"),
+                (["listen", "l2cap:any", "--adapter", "hci77", "--anyone"], 68, ""),
+                (["listen", "unix:s", "--adapter", "hci0", "--anyone"], 64, "goes with an l2cap:"),
+                (
+                    [
+                        "connect", "l2cap:AA:BB:CC:DD:EE:FF/0x80", "--address-type", "odd",
+                        "--anyone",
+                    ],
+                    64, "--address-type is public or random"
+                ),
+                (["connect", "unix:s", "--anyone", "--timeout", "0"], 64, "--timeout is a number"),
+                (
+                    ["connect", "unix:s", "--anyone", "--timeout", "-1"], 64,
+                    "--timeout is a number"
+                ),
+                (
+                    ["connect", "unix:s", "--anyone", "--timeout", "1e3"], 64,
+                    "--timeout is a number"
+                ),
+                (
+                    ["connect", "unix:s", "--anyone", "--timeout", "inf"], 64,
+                    "--timeout is a number"
+                ),
+                (["connect", "unix:s", "--anyone", "--protocol", "Noise_XX"], 64, "Noise_XX"),
+                (["connect", "unix:s", "--anyone", "--protocol", "TLS9"], 64, "TLS9"),
+                (
+                    [
+                        "connect", "unix:s", "--anyone", "--direct", "--protocol", "a",
+                        "--protocol",
+                        "b",
+                    ], 64, "--direct takes exactly one --protocol"
+                ),
+                (
+                    ["connect", "unix:s", "--anyone", "--passphrase-prompt"], 64,
+                    "--passphrase-prompt goes with --identity FILE"
+                ),
+                (
+                    ["connect", "unix:s", "--anyone", "--identity", "/no/key"], 66,
+                    "/no/key: no such file"
+                ),
+            ] as [([String], Int32, String)])
+        func refusedAtOnce(_ words: [String], _ status: Int32, _ reason: String) throws {
+            Tool.expect(try Subprocess.run(Tool.path, words), status: status, reason)
+        }
+
+        @Test("nobody listening is exit 68")
+        func nobody() throws {
+            let pair = try ToolPair()
+            Tool.expect(try pair.connect().wait(), status: 68, pair.folder.file("socket"))
+        }
+
+        @Test("an address that is taken is exit 73")
+        func taken() throws {
+            let pair = try ToolPair()
+            let first = try pair.listen()
+            let second = try Tool.run("listen", pair.endpoint(), "--anyone")
+            Tool.expect(second, status: 73, pair.folder.file("socket"))
+            first.signal(15)
+            #expect(try first.wait().status == 143)
+        }
+
+        @Test("a listener that nobody dials gives up when its time is over")
+        func listenerTimeout() throws {
+            let pair = try ToolPair()
+            let outcome = try pair.listen(["--timeout", "0.2"]).wait()
+            #expect(outcome.status == 75)
+            #expect(outcome.errors.hasSuffix("blesec: no channel was ready within 0.2 s\n"))
+            #expect(pair.folder.mode("socket") == nil)
+        }
+
+        @Test("a peer that says nothing is given up when the time is over")
+        func silentPeer() throws {
+            let pair = try ToolPair()
+            let silent = RawSocket.listening(at: pair.folder.file("socket"))
+            let outcome = try pair.connect(["--timeout", "0.3"]).wait()
+            Tool.expect(outcome, status: 75, "was ready within 0.3 s")
+            silent.close()
+        }
+
+        @Test("a listener whose key is not the pinned one is exit 77, and hears nothing of it")
+        func wrongListener() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(["--timeout", "20"])
+            let dialer = try pair.connect(trust: ["--peer", Self.key]).wait(with: [listener])
+            Tool.expect(dialer, status: 77, pair.listenerKey)
+            let line = try listener.line("blesec: no channel with ")
+            #expect(line.contains(Self.key) == false)
+        }
+
+        @Test("a dialer whose key is not the pinned one is refused, and the listener waits on")
+        func wrongDialer() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(trust: ["--peer", Self.key, "--peer", pair.dialerKey])
+            let stranger = try Tool.start(
+                ["connect", pair.endpoint(), "--peer", pair.listenerKey],
+                input: .bytes(Array("let me in".utf8)))
+            Tool.expect(
+                try stranger.wait(with: [listener]), status: 69, "the peer refuses this identity")
+            #expect(
+                try listener.line("blesec: no channel with ").contains("is not among the expected"))
+            let outcomes = try Subprocess.wait([listener, try pair.connect()])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(outcomes[0].output == [])
+        }
+
+        @Test("a channel to oneself is refused")
+        func oneself() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(["--timeout", "20"], trust: ["--anyone"])
+            let dialer = try Tool.start(
                 [
-                    "connect", "unix:s", "--anyone", "--direct", "--protocol", "a", "--protocol",
-                    "b",
-                ], 64, "--direct takes exactly one --protocol"
-            ),
-            (
-                ["connect", "unix:s", "--anyone", "--passphrase-prompt"], 64,
-                "--passphrase-prompt goes with --identity FILE"
-            ),
-            (
-                ["connect", "unix:s", "--anyone", "--identity", "/no/key"], 66,
-                "/no/key: no such file"
-            ),
-        ] as [([String], Int32, String)])
-    func refusedAtOnce(_ words: [String], _ status: Int32, _ reason: String) throws {
-        Tool.expect(try Subprocess.run(Tool.path, words), status: status, reason)
-    }
+                    "connect", pair.endpoint(), "--anyone", "--identity",
+                    pair.folder.file("listener"),
+                ])
+            let outcome = try dialer.wait(with: [listener])
+            #expect(outcome.status != 0)
+            #expect(outcome.errors.hasPrefix("blesec: "))
+        }
 
-    @Test("nobody listening is exit 68")
-    func nobody() throws {
-        let pair = try ToolPair()
-        Tool.expect(try pair.connect().wait(), status: 68, pair.folder.file("socket"))
-    }
+        @Test(
+            "a peer that sends garbage gets no channel, and a listener waits on",
+            arguments: [
+                Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 0xFF, count: 100_000),
+                Array("BLS1".utf8) + [0xFF, 0xFF], [0x00],
+            ])
+        func garbage(_ bytes: [UInt8]) throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen()
+            let stranger = RawSocket.dialing(pair.folder.file("socket"))
+            stranger.send(bytes)
+            stranger.close()
+            #expect(try listener.line("blesec: no channel with ").contains("\u{FFFD}") == false)
+            let outcomes = try Subprocess.wait([listener, try pair.connect()])
+            #expect(outcomes.map(\.status) == [0, 0])
+        }
 
-    @Test("an address that is taken is exit 73")
-    func taken() throws {
-        let pair = try ToolPair()
-        let first = try pair.listen()
-        let second = try Tool.run("listen", pair.endpoint(), "--anyone")
-        Tool.expect(second, status: 73, pair.folder.file("socket"))
-        first.signal(15)
-        #expect(try first.wait().status == 143)
-    }
+        @Test("a listener that answers garbage is exit 76")
+        func garbageAnswer() throws {
+            let pair = try ToolPair()
+            let fake = RawSocket.listening(at: pair.folder.file("socket"))
+            let dialer = try pair.connect()
+            let accepted = fake.accepted()
+            accepted.send(Array("220 mail.example ESMTP\r\n".utf8))
+            Tool.expect(try dialer.wait(), status: 76, "")
+            accepted.close()
+        }
 
-    @Test("a listener that nobody dials gives up when its time is over")
-    func listenerTimeout() throws {
-        let pair = try ToolPair()
-        let outcome = try pair.listen(["--timeout", "0.2"]).wait()
-        #expect(outcome.status == 75)
-        #expect(outcome.errors.hasSuffix("blesec: no channel was ready within 0.2 s\n"))
-        #expect(pair.folder.mode("socket") == nil)
-    }
+        @Test("a side that is killed leaves the other with exit 76 and what has arrived")
+        func killed() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .held)
+            let dialer = try pair.connect(input: .held)
+            listener.send(Array("half of it".utf8))
+            _ = try dialer.output(10, with: [listener])
+            listener.signal(9)
+            _ = try listener.wait(with: [dialer])
+            let outcome = try dialer.wait()
+            #expect(outcome.status == 76)
+            #expect(outcome.text == "half of it")
+            #expect(
+                outcome.errors.hasSuffix(
+                    "blesec: the link ended before the peer said that it was done\n"))
+        }
 
-    @Test("a peer that says nothing is given up when the time is over")
-    func silentPeer() throws {
-        let pair = try ToolPair()
-        let silent = RawSocket.listening(at: pair.folder.file("socket"))
-        let outcome = try pair.connect(["--timeout", "0.3"]).wait()
-        Tool.expect(outcome, status: 75, "was ready within 0.3 s")
-        silent.close()
-    }
+        @Test("a side that is killed after its end is noticed although nothing is typed")
+        func killedAfterEnd() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .bytes(Array("all".utf8)))
+            let dialer = try pair.connect(input: .held)
+            _ = try dialer.output(3, with: [listener])
+            // The listener has said its end and waits for the dialer's.
+            _ = try listener.line(pair.listenerIsReady)
+            listener.signal(9)
+            _ = try listener.wait(with: [dialer])
+            let outcome = try dialer.wait()
+            #expect(outcome.status == 76)
+        }
 
-    @Test("a listener whose key is not the pinned one is exit 77, and hears nothing of it")
-    func wrongListener() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(["--timeout", "20"])
-        let dialer = try pair.connect(trust: ["--peer", Self.key]).wait(with: [listener])
-        Tool.expect(dialer, status: 77, pair.listenerKey)
-        let line = try listener.line("blesec: no channel with ")
-        #expect(line.contains(Self.key) == false)
-    }
+        @Test(
+            "SIGINT and SIGTERM end a channel, and the peer knows that it has not everything",
+            arguments: [(2, 130, "interrupted"), (15, 143, "terminated"), (1, 129, "hung up")])
+        func signals(_ number: Int32, _ status: Int32, _ reason: String) throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .held)
+            let dialer = try pair.connect(input: .held)
+            dialer.send(Array("half of it".utf8))
+            _ = try listener.output(10, with: [dialer])
+            dialer.signal(number)
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [76, status])
+            #expect(
+                outcomes[0].errors.hasSuffix(
+                    "blesec: the peer was interrupted before it had sent everything\n"))
+            #expect(outcomes[1].errors.contains(reason))
+            #expect(outcomes[0].text == "half of it")
+        }
 
-    @Test("a dialer whose key is not the pinned one is refused, and the listener waits on")
-    func wrongDialer() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(trust: ["--peer", Self.key, "--peer", pair.dialerKey])
-        let stranger = try Tool.start(
-            ["connect", pair.endpoint(), "--peer", pair.listenerKey],
-            input: .bytes(Array("let me in".utf8)))
-        Tool.expect(
-            try stranger.wait(with: [listener]), status: 69, "the peer refuses this identity")
-        #expect(try listener.line("blesec: no channel with ").contains("is not among the expected"))
-        let outcomes = try Subprocess.wait([listener, try pair.connect()])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes[0].output == [])
-    }
+        @Test("a listener that waits ends at once on a signal, and takes its socket away")
+        func signalWhileWaiting() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen()
+            listener.signal(2)
+            #expect(try listener.wait().status == 130)
+            #expect(pair.folder.mode("socket") == nil)
+        }
 
-    @Test("a channel to oneself is refused")
-    func oneself() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(["--timeout", "20"], trust: ["--anyone"])
-        let dialer = try Tool.start(
-            ["connect", pair.endpoint(), "--anyone", "--identity", pair.folder.file("listener")])
-        let outcome = try dialer.wait(with: [listener])
-        #expect(outcome.status != 0)
-        #expect(outcome.errors.hasPrefix("blesec: "))
-    }
+        @Test("a dialer that waits ends at once on a signal")
+        func signalWhileDialing() throws {
+            let pair = try ToolPair()
+            let silent = RawSocket.listening(at: pair.folder.file("socket"))
+            let dialer = try pair.connect()
+            let accepted = silent.accepted()
+            dialer.signal(15)
+            Tool.expect(try dialer.wait(), status: 143, "terminated")
+            accepted.close()
+        }
 
-    @Test(
-        "a peer that sends garbage gets no channel, and a listener waits on",
-        arguments: [
-            Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 0xFF, count: 100_000),
-            Array("BLS1".utf8) + [0xFF, 0xFF], [0x00],
-        ])
-    func garbage(_ bytes: [UInt8]) throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen()
-        let stranger = RawSocket.dialing(pair.folder.file("socket"))
-        stranger.send(bytes)
-        stranger.close()
-        #expect(try listener.line("blesec: no channel with ").contains("\u{FFFD}") == false)
-        let outcomes = try Subprocess.wait([listener, try pair.connect()])
-        #expect(outcomes.map(\.status) == [0, 0])
-    }
+        @Test(
+            "a full disk on standard output is exit 74, and the peer is not told that all is well")
+        func fullDisk() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(
+                input: .bytes(ToolPair.noise(100_000, seed: 3)), within: 40)
+            let dialer = try pair.connect(input: .held, output: "/dev/full")
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [76, 74])
+            #expect(outcomes[1].errors.contains("standard output cannot be written: No space left"))
+        }
 
-    @Test("a listener that answers garbage is exit 76")
-    func garbageAnswer() throws {
-        let pair = try ToolPair()
-        let fake = RawSocket.listening(at: pair.folder.file("socket"))
-        let dialer = try pair.connect()
-        let accepted = fake.accepted()
-        accepted.send(Array("220 mail.example ESMTP\r\n".utf8))
-        Tool.expect(try dialer.wait(), status: 76, "")
-        accepted.close()
-    }
+        @Test("a reader of standard output that goes away is exit 74")
+        func closedPipe() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .bytes(ToolPair.noise(1 << 20, seed: 4)))
+            let words = [
+                Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
+                "--peer", pair.listenerKey,
+            ]
+            let dialer = try Subprocess(
+                "sh",
+                ["-c", #"{ "$@"; echo "exit $?" >&2; } | head -c 10 >/dev/null"#, "sh"] + words,
+                input: .held)
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes[0].status == 76)
+            #expect(outcomes[1].errors.contains("standard output was closed by who read it"))
+            #expect(outcomes[1].errors.hasSuffix("exit 74\n"))
+        }
 
-    @Test("a side that is killed leaves the other with exit 76 and what has arrived")
-    func killed() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .held)
-        let dialer = try pair.connect(input: .held)
-        listener.send(Array("half of it".utf8))
-        _ = try dialer.output(10, with: [listener])
-        listener.signal(9)
-        _ = try listener.wait(with: [dialer])
-        let outcome = try dialer.wait()
-        #expect(outcome.status == 76)
-        #expect(outcome.text == "half of it")
-        #expect(
-            outcome.errors.hasSuffix(
-                "blesec: the link ended before the peer said that it was done\n"))
-    }
+        @Test("standard input that cannot be read is exit 74", arguments: ["<&-", "</tmp"])
+        func badInput(_ redirection: String) throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .held)
+            let words = [
+                Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
+                "--peer", pair.listenerKey,
+            ]
+            let dialer = try Subprocess("sh", ["-c", "\"$@\" \(redirection)", "sh"] + words)
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [76, 74])
+            #expect(outcomes[1].errors.contains("standard input cannot be read"))
+        }
 
-    @Test("a side that is killed after its end is noticed although nothing is typed")
-    func killedAfterEnd() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .bytes(Array("all".utf8)))
-        let dialer = try pair.connect(input: .held)
-        _ = try dialer.output(3, with: [listener])
-        // The listener has said its end and waits for the dialer's.
-        _ = try listener.line(pair.listenerIsReady)
-        listener.signal(9)
-        _ = try listener.wait(with: [dialer])
-        let outcome = try dialer.wait()
-        #expect(outcome.status == 76)
-    }
-
-    @Test(
-        "SIGINT and SIGTERM end a channel, and the peer knows that it has not everything",
-        arguments: [(2, 130, "interrupted"), (15, 143, "terminated"), (1, 129, "hung up")])
-    func signals(_ number: Int32, _ status: Int32, _ reason: String) throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .held)
-        let dialer = try pair.connect(input: .held)
-        dialer.send(Array("half of it".utf8))
-        _ = try listener.output(10, with: [dialer])
-        dialer.signal(number)
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [76, status])
-        #expect(
-            outcomes[0].errors.hasSuffix(
-                "blesec: the peer was interrupted before it had sent everything\n"))
-        #expect(outcomes[1].errors.contains(reason))
-        #expect(outcomes[0].text == "half of it")
-    }
-
-    @Test("a listener that waits ends at once on a signal, and takes its socket away")
-    func signalWhileWaiting() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen()
-        listener.signal(2)
-        #expect(try listener.wait().status == 130)
-        #expect(pair.folder.mode("socket") == nil)
-    }
-
-    @Test("a dialer that waits ends at once on a signal")
-    func signalWhileDialing() throws {
-        let pair = try ToolPair()
-        let silent = RawSocket.listening(at: pair.folder.file("socket"))
-        let dialer = try pair.connect()
-        let accepted = silent.accepted()
-        dialer.signal(15)
-        Tool.expect(try dialer.wait(), status: 143, "terminated")
-        accepted.close()
-    }
-
-    @Test("a full disk on standard output is exit 74, and the peer is not told that all is well")
-    func fullDisk() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(
-            input: .bytes(ToolPair.noise(100_000, seed: 3)), within: 40)
-        let dialer = try pair.connect(input: .held, output: "/dev/full")
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [76, 74])
-        #expect(outcomes[1].errors.contains("standard output cannot be written: No space left"))
-    }
-
-    @Test("a reader of standard output that goes away is exit 74")
-    func closedPipe() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .bytes(ToolPair.noise(1 << 20, seed: 4)))
-        let words = [
-            Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
-            "--peer", pair.listenerKey,
-        ]
-        let dialer = try Subprocess(
-            "sh", ["-c", #"{ "$@"; echo "exit $?" >&2; } | head -c 10 >/dev/null"#, "sh"] + words,
-            input: .held)
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes[0].status == 76)
-        #expect(outcomes[1].errors.contains("standard output was closed by who read it"))
-        #expect(outcomes[1].errors.hasSuffix("exit 74\n"))
-    }
-
-    @Test("standard input that cannot be read is exit 74", arguments: ["<&-", "</tmp"])
-    func badInput(_ redirection: String) throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .held)
-        let words = [
-            Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
-            "--peer", pair.listenerKey,
-        ]
-        let dialer = try Subprocess("sh", ["-c", "\"$@\" \(redirection)", "sh"] + words)
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [76, 74])
-        #expect(outcomes[1].errors.contains("standard input cannot be read"))
-    }
-
-    @Test("two modes are never mixed: a negotiated side and a direct one get no channel")
-    func mixedModes() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(["--direct", "--timeout", "1"])
-        let dialer = try pair.connect(["--timeout", "1"])
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.allSatisfy { $0.status != 0 })
-        #expect(outcomes.allSatisfy { !$0.errors.contains("channel ready") })
+        @Test("two modes are never mixed: a negotiated side and a direct one get no channel")
+        func mixedModes() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(["--direct", "--timeout", "1"])
+            let dialer = try pair.connect(["--timeout", "1"])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.allSatisfy { $0.status != 0 })
+            #expect(outcomes.allSatisfy { !$0.errors.contains("channel ready") })
+        }
     }
 }

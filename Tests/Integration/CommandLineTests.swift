@@ -1,110 +1,119 @@
 import TestSupport
 import Testing
 
-/// What the tool does with its words, before any command does anything.
-@Suite struct CommandLineTests {
-    let folder = ScratchFolder()
+extension Integration {
+    /// What the tool does with its words, before any command does anything.
+    @Suite struct CommandLineTests {
+        let folder = ScratchFolder()
 
-    @Test(
-        "a wrong command line is one line with the remedy, and exit 64",
-        arguments: [
-            ([], "a command is missing: keygen"),
-            (["keygne"], "unknown command `keygne`: did you mean `keygen`?; see `blesec --help`"),
-            (["frobnicate"], "unknown command `frobnicate`; see `blesec --help`"),
-            (["--versoin"], "unknown option `--versoin`: did you mean `--version`?"),
-            (["keygen"], "FILE is missing; see `blesec keygen --help`"),
-            (["keygen", "--"], "FILE is missing"),
-            (["keygen", ""], "FILE is empty"),
-            (["keygen", "a", "b"], "unexpected argument `b`"),
-            (
-                ["keygen", "--curv", "x448", "a"],
-                "unknown option `--curv`: did you mean `--curve`?"
-            ),
-            (["keygen", "-c", "x448", "a"], "unknown option `-c`;"),
-            (["keygen", "--json=1", "a"], "--json takes no value"),
-            (["keygen", "a", "--curve"], "--curve needs a value: `--curve CURVE`"),
-            (["keygen", "--curve", "--json", "a"], "--curve needs a value"),
-            (["keygen", "--curve", "x448", "--curve=x448", "a"], "--curve is given twice"),
-            (["keygen", "--curve", "p256", "a"], "--curve is x25519 or x448, and not `p256`"),
-            (["keygen", "--curve=", "a"], "--curve is x25519 or x448, and not ``"),
-            (["keygen", "--hash", "sha256", "a"], "--hash is SHA256, SHA512, BLAKE2s or BLAKE2b"),
-            (
-                ["keygen", "--passphrase-prompt", "--passphrase-file", "f", "a"],
-                "--passphrase-file and --passphrase-prompt exclude each other"
-            ),
-            (["pubkey", "--curve", "x448", "a"], "unknown option `--curve`"),
-        ])
-    func usage(_ arguments: [String], _ reason: String) throws {
-        Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
-    }
-
-    @Test("an endless word is an error like any other, and quick")
-    func longWord() throws {
-        let word = String(repeating: "x", count: 100_000)
-        let outcome = try Tool.run("keygen", "--" + word)
-        #expect(outcome.status == 64)
-    }
-
-    @Test("the tool's own page lists every command, and each has a page like a manual's")
-    func manualPages() throws {
-        let overview = try Tool.run("--help")
-        #expect(overview.status == 0)
-        #expect(overview.errors == "")
-        for command in ["keygen", "pubkey"] {
-            #expect(overview.text.contains("\n       \(command) "))
-            let page = try Tool.run(command, "--help")
-            #expect(page.status == 0)
-            let headings = page.text.split(separator: "\n").filter { !$0.hasPrefix(" ") }
-            #expect(
-                headings == [
-                    "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES",
-                ])
-            #expect(page.text.contains("NAME\n       blesec \(command) - "))
-            let lines = page.text.split(separator: "\n")
-            #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
+        @Test(
+            "a wrong command line is one line with the remedy, and exit 64",
+            arguments: [
+                ([], "a command is missing: keygen"),
+                (
+                    ["keygne"],
+                    "unknown command `keygne`: did you mean `keygen`?; see `blesec --help`"
+                ),
+                (["frobnicate"], "unknown command `frobnicate`; see `blesec --help`"),
+                (["--versoin"], "unknown option `--versoin`: did you mean `--version`?"),
+                (["keygen"], "FILE is missing; see `blesec keygen --help`"),
+                (["keygen", "--"], "FILE is missing"),
+                (["keygen", ""], "FILE is empty"),
+                (["keygen", "a", "b"], "unexpected argument `b`"),
+                (
+                    ["keygen", "--curv", "x448", "a"],
+                    "unknown option `--curv`: did you mean `--curve`?"
+                ),
+                (["keygen", "-c", "x448", "a"], "unknown option `-c`;"),
+                (["keygen", "--json=1", "a"], "--json takes no value"),
+                (["keygen", "a", "--curve"], "--curve needs a value: `--curve CURVE`"),
+                (["keygen", "--curve", "--json", "a"], "--curve needs a value"),
+                (["keygen", "--curve", "x448", "--curve=x448", "a"], "--curve is given twice"),
+                (["keygen", "--curve", "p256", "a"], "--curve is x25519 or x448, and not `p256`"),
+                (["keygen", "--curve=", "a"], "--curve is x25519 or x448, and not ``"),
+                (
+                    ["keygen", "--hash", "sha256", "a"],
+                    "--hash is SHA256, SHA512, BLAKE2s or BLAKE2b"
+                ),
+                (
+                    ["keygen", "--passphrase-prompt", "--passphrase-file", "f", "a"],
+                    "--passphrase-file and --passphrase-prompt exclude each other"
+                ),
+                (["pubkey", "--curve", "x448", "a"], "unknown option `--curve`"),
+            ])
+        func usage(_ arguments: [String], _ reason: String) throws {
+            Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
         }
-    }
 
-    @Test("help is as wide as the terminal when it is one, within reason", arguments: [60, 300])
-    func terminalWidth(_ columns: Int) throws {
-        let command = "stty cols \(columns); '\(Tool.path)' keygen --help"
-        let outcome = try Subprocess.run("script", ["-qec", command, "/dev/null"])
-        try #require(outcome.status == 0)
-        let longest = outcome.text.split(whereSeparator: \.isNewline).map(\.count).max() ?? 0
-        #expect(longest <= min(columns, 100))
-        #expect(longest > min(columns, 100) - 10)
-    }
-
-    @Test("help wins over everything else that is wrong", arguments: ["--help", "-h"])
-    func helpWins(_ help: String) throws {
-        #expect(try Tool.run("keygen", help, "--nonsense").status == 0)
-        #expect(try Tool.run(help).status == 0)
-    }
-
-    @Test("the version is a line of its own")
-    func version() throws {
-        for outcome in [try Tool.run("--version"), try Tool.run("keygen", "--version")] {
-            #expect(outcome.status == 0)
-            #expect(outcome.text.hasPrefix("blesec "))
-            #expect(outcome.text.filter { $0 == "\n" }.count == 1)
+        @Test("an endless word is an error like any other, and quick")
+        func longWord() throws {
+            let word = String(repeating: "x", count: 100_000)
+            let outcome = try Tool.run("keygen", "--" + word)
+            #expect(outcome.status == 64)
         }
-    }
 
-    @Test("what a terminal would act on is written out in an error")
-    func escapes() throws {
-        let outcome = try Tool.run("pubkey", folder.file("a\nb\u{1B}[2J\u{202E}"))
-        Tool.expect(outcome, status: 66, "a\\u{A}b\\u{1B}[2J\\u{202E}: no such file")
-    }
+        @Test("the tool's own page lists every command, and each has a page like a manual's")
+        func manualPages() throws {
+            let overview = try Tool.run("--help")
+            #expect(overview.status == 0)
+            #expect(overview.errors == "")
+            for command in ["keygen", "pubkey"] {
+                #expect(overview.text.contains("\n       \(command) "))
+                let page = try Tool.run(command, "--help")
+                #expect(page.status == 0)
+                let headings = page.text.split(separator: "\n").filter { !$0.hasPrefix(" ") }
+                #expect(
+                    headings == [
+                        "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES",
+                    ])
+                #expect(page.text.contains("NAME\n       blesec \(command) - "))
+                let lines = page.text.split(separator: "\n")
+                #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
+            }
+        }
 
-    @Test("a full disk, a closed pipe and a closed descriptor are errors of standard output")
-    func standardOutput() throws {
-        let full = try Tool.run("--help", output: "/dev/full")
-        Tool.expect(full, status: 74, "standard output cannot be written: No space left")
-        let script = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
-        let closed = try Subprocess.run("sh", ["-c", "'\(Tool.path)' --help >&-; echo $?"])
-        #expect(closed.text == "74\n")
-        // `true` may be slower than the page, which a pipe holds: then there is nothing to report.
-        let piped = try Subprocess.run("sh", ["-c", script])
-        #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
+        @Test(
+            "help is as wide as the terminal when it is one, within reason", arguments: [60, 300])
+        func terminalWidth(_ columns: Int) throws {
+            let command = "stty cols \(columns); '\(Tool.path)' keygen --help"
+            let outcome = try Subprocess.run("script", ["-qec", command, "/dev/null"])
+            try #require(outcome.status == 0)
+            let longest = outcome.text.split(whereSeparator: \.isNewline).map(\.count).max() ?? 0
+            #expect(longest <= min(columns, 100))
+            #expect(longest > min(columns, 100) - 10)
+        }
+
+        @Test("help wins over everything else that is wrong", arguments: ["--help", "-h"])
+        func helpWins(_ help: String) throws {
+            #expect(try Tool.run("keygen", help, "--nonsense").status == 0)
+            #expect(try Tool.run(help).status == 0)
+        }
+
+        @Test("the version is a line of its own")
+        func version() throws {
+            for outcome in [try Tool.run("--version"), try Tool.run("keygen", "--version")] {
+                #expect(outcome.status == 0)
+                #expect(outcome.text.hasPrefix("blesec "))
+                #expect(outcome.text.filter { $0 == "\n" }.count == 1)
+            }
+        }
+
+        @Test("what a terminal would act on is written out in an error")
+        func escapes() throws {
+            let outcome = try Tool.run("pubkey", folder.file("a\nb\u{1B}[2J\u{202E}"))
+            Tool.expect(outcome, status: 66, "a\\u{A}b\\u{1B}[2J\\u{202E}: no such file")
+        }
+
+        @Test("a full disk, a closed pipe and a closed descriptor are errors of standard output")
+        func standardOutput() throws {
+            let full = try Tool.run("--help", output: "/dev/full")
+            Tool.expect(full, status: 74, "standard output cannot be written: No space left")
+            let script = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
+            let closed = try Subprocess.run("sh", ["-c", "'\(Tool.path)' --help >&-; echo $?"])
+            #expect(closed.text == "74\n")
+            // `true` may be slower than the page, which a pipe holds: then there is nothing to report.
+            let piped = try Subprocess.run("sh", ["-c", script])
+            #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
+        }
     }
 }

@@ -1,194 +1,197 @@
 import TestSupport
 import Testing
 
-/// `blesec keygen` and `blesec pubkey`.
-@Suite struct KeyCommandTests {
-    let folder = ScratchFolder()
+extension Integration {
+    /// `blesec keygen` and `blesec pubkey`.
+    @Suite struct KeyCommandTests {
+        let folder = ScratchFolder()
 
-    @Test(
-        "keygen prints exactly two lines, and pubkey prints the same",
-        arguments: ["x25519", "x448"])
-    func twoLines(_ curve: String) throws {
-        let path = folder.file("key")
-        let made = try Tool.run("keygen", path, "--curve", curve)
-        #expect(made.status == 0)
-        #expect(made.errors == "")
-        let lines = made.text.split(separator: "\n", omittingEmptySubsequences: false)
-        try #require(lines.count == 3)
-        let base64 = curve == "x25519" ? 44 : 76
-        #expect(lines[0].hasPrefix("public-key: "))
-        #expect(lines[0].count == "public-key: ".count + base64)
-        #expect(lines[0].hasSuffix("="))
-        #expect(lines[1].hasPrefix("fingerprint: SHA256:"))
-        #expect(lines[1].count == "fingerprint: SHA256:".count + 43)
-        #expect(lines[2] == "")
-        #expect(folder.mode("key") == 0o600)
-        let shown = try Tool.run("pubkey", path)
-        #expect(shown.status == 0)
-        #expect(shown.text == made.text)
-    }
-
-    @Test("the public key and the fingerprint are what openssl says they are")
-    func independent() throws {
-        let path = folder.file("key")
-        let made = try Tool.run("keygen", path)
-        let command = """
-            openssl pkey -in '\(path)' -pubout -outform DER > '\(folder.file("spki"))' &&
-            printf 'public-key: ' && tail -c 32 '\(folder.file("spki"))' | base64 &&
-            printf 'fingerprint: SHA256:' &&
-            openssl dgst -sha256 -binary '\(folder.file("spki"))' | base64 | tr -d =
-            """
-        let outcome = try Subprocess.run("sh", ["-c", command])
-        #expect(outcome.status == 0)
-        #expect(outcome.text == made.text)
-    }
-
-    @Test("with --json there is one object for a script")
-    func json() throws {
-        let path = folder.file("key")
-        let made = try Tool.run("keygen", "--json", "--hash=SHA512", path)
-        #expect(made.text.hasPrefix("{\"public-key\": \""))
-        #expect(made.text.hasSuffix("\"hash\": \"SHA512\"}\n"))
-        #expect(try Tool.run("pubkey", path, "--json").text == made.text)
-        let failed = try Tool.run("keygen", "--json", path)
-        #expect(failed.status == 73)
-        #expect(failed.errors.hasPrefix("{\"event\": \"error\", \"code\": \"cannot-create\", "))
-        #expect(failed.errors.hasSuffix("\"exit\": 73}\n"))
-    }
-
-    @Test(
-        "a mask that takes permissions away, or gives all, changes nothing",
-        arguments: ["000", "777"])
-    func umask(_ mask: String) throws {
-        let path = folder.file("key")
-        let command = "umask \(mask); exec '\(Tool.path)' keygen '\(path)'"
-        #expect(try Subprocess.run("sh", ["-c", command]).status == 0)
-        #expect(folder.mode("key") == 0o600)
-    }
-
-    @Test("keygen never overwrites, not even when many begin at once")
-    func neverOverwrites() throws {
-        let path = folder.file("key")
-        let all = try (0..<8).map { _ in try Tool.start(["keygen", path]) }
-        let outcomes = try Subprocess.wait(all)
-        let winners = outcomes.filter { $0.status == 0 }
-        try #require(winners.count == 1)
-        for loser in outcomes where loser.status != 0 {
-            Tool.expect(loser, status: 73, "\(path) exists and is not overwritten")
+        @Test(
+            "keygen prints exactly two lines, and pubkey prints the same",
+            arguments: ["x25519", "x448"])
+        func twoLines(_ curve: String) throws {
+            let path = folder.file("key")
+            let made = try Tool.run("keygen", path, "--curve", curve)
+            #expect(made.status == 0)
+            #expect(made.errors == "")
+            let lines = made.text.split(separator: "\n", omittingEmptySubsequences: false)
+            try #require(lines.count == 3)
+            let base64 = curve == "x25519" ? 44 : 76
+            #expect(lines[0].hasPrefix("public-key: "))
+            #expect(lines[0].count == "public-key: ".count + base64)
+            #expect(lines[0].hasSuffix("="))
+            #expect(lines[1].hasPrefix("fingerprint: SHA256:"))
+            #expect(lines[1].count == "fingerprint: SHA256:".count + 43)
+            #expect(lines[2] == "")
+            #expect(folder.mode("key") == 0o600)
+            let shown = try Tool.run("pubkey", path)
+            #expect(shown.status == 0)
+            #expect(shown.text == made.text)
         }
-        #expect(try Tool.run("pubkey", path).text == winners[0].text)
-        #expect(folder.names == ["key"])
-    }
 
-    @Test("a passphrase file protects a key, and opens it again")
-    func passphraseFile() throws {
-        let path = folder.file("key")
-        let right = folder.write("right", "correct horse\n")
-        let wrong = folder.write("wrong", "incorrect horse\n")
-        let made = try Tool.run("keygen", path, "--passphrase-file", right)
-        try #require(made.status == 0)
-        let text = String(decoding: try #require(folder.read("key")), as: UTF8.self)
-        #expect(text.contains("BEGIN ENCRYPTED PRIVATE KEY"))
-        #expect(try Tool.run("pubkey", path, "--passphrase-file=\(right)").text == made.text)
-        let refused = try Tool.run("pubkey", path, "--passphrase-file", wrong)
-        Tool.expect(refused, status: 65, "the passphrase is wrong")
-        let missing = try Tool.run("pubkey", path)
-        Tool.expect(missing, status: 65, "is encrypted: give its passphrase with --passphrase-file")
-        let none = try Tool.run("pubkey", path, "--passphrase-file", folder.file("none"))
-        Tool.expect(none, status: 66, "none: no such file")
-        let read = try Subprocess.run(
-            "openssl", ["pkey", "-in", path, "-passin", "file:\(right)", "-noout"])
-        #expect(read.status == 0)
-    }
-
-    @Test("at the terminal a passphrase is asked for twice and never shown")
-    func prompt() throws {
-        let path = folder.file("key")
-        let made = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "horse\n")
-        #expect(made.status == 0)
-        #expect(made.text.contains("New passphrase for \(path): \r\nThe same again: \r\n"))
-        #expect(made.text.contains("horse") == false)
-        let shown = try terminal("pubkey --passphrase-prompt '\(path)'", "horse\n")
-        #expect(shown.status == 0)
-        #expect(shown.text.contains("Passphrase for \(path): \r\npublic-key: "))
-        let wrong = try terminal("pubkey --passphrase-prompt '\(path)'", "house\n")
-        #expect(wrong.status == 65)
-        #expect(wrong.text.contains("the passphrase is wrong"))
-    }
-
-    @Test("passphrases that differ, none, and no terminal make no key")
-    func promptFailures() throws {
-        let path = folder.file("key")
-        let differ = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "house\n")
-        #expect(differ.status == 65)
-        #expect(differ.text.contains("the two passphrases differ"))
-        let none = try terminal("keygen --passphrase-prompt '\(path)'", "\n")
-        #expect(none.status == 65)
-        #expect(none.text.contains("no passphrase was given"))
-        let nowhere = try Subprocess.run(
-            "setsid", ["-w", Tool.path, "keygen", "--passphrase-prompt", path])
-        Tool.expect(nowhere, status: 66, "there is no terminal to ask for the passphrase")
-        #expect(folder.names == [])
-    }
-
-    @Test("an interrupted prompt leaves no key, and a terminal that shows what is typed")
-    func interruptedPrompt() throws {
-        let path = folder.file("key")
-        let outcome = try terminal(
-            "keygen --passphrase-prompt '\(path)'; echo $?; stty -a", "hor\u{03}",
-            before: "trap : INT; ")
-        #expect(outcome.text.contains("130\r\n"))
-        #expect(outcome.text.contains(" echo "))
-        #expect(outcome.text.contains("-echo ") == false)
-        #expect(folder.names == [])
-    }
-
-    @Test("bad key files have a reason each, and exit 65 or 66")
-    func badKeyFiles() throws {
-        let path = folder.file("key")
-        try #require(try Tool.run("keygen", path).status == 0)
-        let missing = folder.file("missing")
-        Tool.expect(try Tool.run("pubkey", missing), status: 66, "\(missing): no such file")
-        Tool.expect(try Tool.run("pubkey", folder.path), status: 65, "is a directory")
-        let text = folder.write("text", "hello\n")
-        Tool.expect(try Tool.run("pubkey", text), status: 65, "is not a PEM file")
-        let shared = folder.write("shared", try #require(folder.read("key")), mode: 0o644)
-        Tool.expect(try Tool.run("pubkey", shared), status: 65, "run `chmod 600 \(shared)`")
-        let publicKey = folder.file("public")
-        let command = "umask 077; openssl pkey -in '\(path)' -pubout > '\(publicKey)'"
-        try #require(try Subprocess.run("sh", ["-c", command]).status == 0)
-        Tool.expect(try Tool.run("pubkey", publicKey), status: 65, "holds a public key")
-    }
-
-    @Test("a file that the system denies is told as such")
-    func denied() throws {
-        folder.write("key", "", mode: 0)
-        // Root may open anything, so it is asked as somebody else.
-        let words = [Tool.path, "pubkey", folder.file("key")]
-        let command =
-            #"[ "$(id -u)" = 0 ] && exec setpriv --reuid=65534 --clear-groups "$@"; exec "$@""#
-        try #require(try Subprocess.run("chmod", ["711", folder.path]).status == 0)
-        let outcome = try Subprocess.run("sh", ["-c", command, "sh"] + words)
-        Tool.expect(outcome, status: 77, "cannot be opened: Permission denied")
-    }
-
-    @Test("a key in a folder that is not there is exit 73")
-    func noFolder() throws {
-        let path = folder.file("no/key")
-        Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
-    }
-
-    /// Runs the tool at a terminal of its own, and answers each colon with what is to be typed.
-    private func terminal(
-        _ command: String, _ typed: String..., before: String = ""
-    ) throws -> Subprocess.Outcome {
-        let script = try Subprocess(
-            "script", ["-qec", "\(before)'\(Tool.path)' \(command)", "/dev/null"], input: .held)
-        var seen = 0
-        for answer in typed {
-            seen = try script.output(containing: ": ", after: seen)
-            script.send(Array(answer.utf8))
+        @Test("the public key and the fingerprint are what openssl says they are")
+        func independent() throws {
+            let path = folder.file("key")
+            let made = try Tool.run("keygen", path)
+            let command = """
+                openssl pkey -in '\(path)' -pubout -outform DER > '\(folder.file("spki"))' &&
+                printf 'public-key: ' && tail -c 32 '\(folder.file("spki"))' | base64 &&
+                printf 'fingerprint: SHA256:' &&
+                openssl dgst -sha256 -binary '\(folder.file("spki"))' | base64 | tr -d =
+                """
+            let outcome = try Subprocess.run("sh", ["-c", command])
+            #expect(outcome.status == 0)
+            #expect(outcome.text == made.text)
         }
-        return try script.wait()
+
+        @Test("with --json there is one object for a script")
+        func json() throws {
+            let path = folder.file("key")
+            let made = try Tool.run("keygen", "--json", "--hash=SHA512", path)
+            #expect(made.text.hasPrefix("{\"public-key\": \""))
+            #expect(made.text.hasSuffix("\"hash\": \"SHA512\"}\n"))
+            #expect(try Tool.run("pubkey", path, "--json").text == made.text)
+            let failed = try Tool.run("keygen", "--json", path)
+            #expect(failed.status == 73)
+            #expect(failed.errors.hasPrefix("{\"event\": \"error\", \"code\": \"cannot-create\", "))
+            #expect(failed.errors.hasSuffix("\"exit\": 73}\n"))
+        }
+
+        @Test(
+            "a mask that takes permissions away, or gives all, changes nothing",
+            arguments: ["000", "777"])
+        func umask(_ mask: String) throws {
+            let path = folder.file("key")
+            let command = "umask \(mask); exec '\(Tool.path)' keygen '\(path)'"
+            #expect(try Subprocess.run("sh", ["-c", command]).status == 0)
+            #expect(folder.mode("key") == 0o600)
+        }
+
+        @Test("keygen never overwrites, not even when many begin at once")
+        func neverOverwrites() throws {
+            let path = folder.file("key")
+            let all = try (0..<8).map { _ in try Tool.start(["keygen", path]) }
+            let outcomes = try Subprocess.wait(all)
+            let winners = outcomes.filter { $0.status == 0 }
+            try #require(winners.count == 1)
+            for loser in outcomes where loser.status != 0 {
+                Tool.expect(loser, status: 73, "\(path) exists and is not overwritten")
+            }
+            #expect(try Tool.run("pubkey", path).text == winners[0].text)
+            #expect(folder.names == ["key"])
+        }
+
+        @Test("a passphrase file protects a key, and opens it again")
+        func passphraseFile() throws {
+            let path = folder.file("key")
+            let right = folder.write("right", "correct horse\n")
+            let wrong = folder.write("wrong", "incorrect horse\n")
+            let made = try Tool.run("keygen", path, "--passphrase-file", right)
+            try #require(made.status == 0)
+            let text = String(decoding: try #require(folder.read("key")), as: UTF8.self)
+            #expect(text.contains("BEGIN ENCRYPTED PRIVATE KEY"))
+            #expect(try Tool.run("pubkey", path, "--passphrase-file=\(right)").text == made.text)
+            let refused = try Tool.run("pubkey", path, "--passphrase-file", wrong)
+            Tool.expect(refused, status: 65, "the passphrase is wrong")
+            let missing = try Tool.run("pubkey", path)
+            Tool.expect(
+                missing, status: 65, "is encrypted: give its passphrase with --passphrase-file")
+            let none = try Tool.run("pubkey", path, "--passphrase-file", folder.file("none"))
+            Tool.expect(none, status: 66, "none: no such file")
+            let read = try Subprocess.run(
+                "openssl", ["pkey", "-in", path, "-passin", "file:\(right)", "-noout"])
+            #expect(read.status == 0)
+        }
+
+        @Test("at the terminal a passphrase is asked for twice and never shown")
+        func prompt() throws {
+            let path = folder.file("key")
+            let made = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "horse\n")
+            #expect(made.status == 0)
+            #expect(made.text.contains("New passphrase for \(path): \r\nThe same again: \r\n"))
+            #expect(made.text.contains("horse") == false)
+            let shown = try terminal("pubkey --passphrase-prompt '\(path)'", "horse\n")
+            #expect(shown.status == 0)
+            #expect(shown.text.contains("Passphrase for \(path): \r\npublic-key: "))
+            let wrong = try terminal("pubkey --passphrase-prompt '\(path)'", "house\n")
+            #expect(wrong.status == 65)
+            #expect(wrong.text.contains("the passphrase is wrong"))
+        }
+
+        @Test("passphrases that differ, none, and no terminal make no key")
+        func promptFailures() throws {
+            let path = folder.file("key")
+            let differ = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "house\n")
+            #expect(differ.status == 65)
+            #expect(differ.text.contains("the two passphrases differ"))
+            let none = try terminal("keygen --passphrase-prompt '\(path)'", "\n")
+            #expect(none.status == 65)
+            #expect(none.text.contains("no passphrase was given"))
+            let nowhere = try Subprocess.run(
+                "setsid", ["-w", Tool.path, "keygen", "--passphrase-prompt", path])
+            Tool.expect(nowhere, status: 66, "there is no terminal to ask for the passphrase")
+            #expect(folder.names == [])
+        }
+
+        @Test("an interrupted prompt leaves no key, and a terminal that shows what is typed")
+        func interruptedPrompt() throws {
+            let path = folder.file("key")
+            let outcome = try terminal(
+                "keygen --passphrase-prompt '\(path)'; echo $?; stty -a", "hor\u{03}",
+                before: "trap : INT; ")
+            #expect(outcome.text.contains("130\r\n"))
+            #expect(outcome.text.contains(" echo "))
+            #expect(outcome.text.contains("-echo ") == false)
+            #expect(folder.names == [])
+        }
+
+        @Test("bad key files have a reason each, and exit 65 or 66")
+        func badKeyFiles() throws {
+            let path = folder.file("key")
+            try #require(try Tool.run("keygen", path).status == 0)
+            let missing = folder.file("missing")
+            Tool.expect(try Tool.run("pubkey", missing), status: 66, "\(missing): no such file")
+            Tool.expect(try Tool.run("pubkey", folder.path), status: 65, "is a directory")
+            let text = folder.write("text", "hello\n")
+            Tool.expect(try Tool.run("pubkey", text), status: 65, "is not a PEM file")
+            let shared = folder.write("shared", try #require(folder.read("key")), mode: 0o644)
+            Tool.expect(try Tool.run("pubkey", shared), status: 65, "run `chmod 600 \(shared)`")
+            let publicKey = folder.file("public")
+            let command = "umask 077; openssl pkey -in '\(path)' -pubout > '\(publicKey)'"
+            try #require(try Subprocess.run("sh", ["-c", command]).status == 0)
+            Tool.expect(try Tool.run("pubkey", publicKey), status: 65, "holds a public key")
+        }
+
+        @Test("a file that the system denies is told as such")
+        func denied() throws {
+            folder.write("key", "", mode: 0)
+            // Root may open anything, so it is asked as somebody else.
+            let words = [Tool.path, "pubkey", folder.file("key")]
+            let command =
+                #"[ "$(id -u)" = 0 ] && exec setpriv --reuid=65534 --clear-groups "$@"; exec "$@""#
+            try #require(try Subprocess.run("chmod", ["711", folder.path]).status == 0)
+            let outcome = try Subprocess.run("sh", ["-c", command, "sh"] + words)
+            Tool.expect(outcome, status: 77, "cannot be opened: Permission denied")
+        }
+
+        @Test("a key in a folder that is not there is exit 73")
+        func noFolder() throws {
+            let path = folder.file("no/key")
+            Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
+        }
+
+        /// Runs the tool at a terminal of its own, and answers each colon with what is to be typed.
+        private func terminal(
+            _ command: String, _ typed: String..., before: String = ""
+        ) throws -> Subprocess.Outcome {
+            let script = try Subprocess(
+                "script", ["-qec", "\(before)'\(Tool.path)' \(command)", "/dev/null"], input: .held)
+            var seen = 0
+            for answer in typed {
+                seen = try script.output(containing: ": ", after: seen)
+                script.send(Array(answer.utf8))
+            }
+            return try script.wait()
+        }
     }
 }

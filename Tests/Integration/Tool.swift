@@ -12,10 +12,13 @@ enum Tool {
     }()
 
     /// Runs it to its end.
-    static func run(
-        _ arguments: String..., input: Subprocess.Input = .bytes([]), output: String? = nil
-    ) throws -> Subprocess.Outcome {
-        try Subprocess.run(path, arguments, input: input, output: output)
+    static func run(_ arguments: String..., output: String? = nil) throws -> Subprocess.Outcome {
+        try Subprocess.run(path, arguments, output: output)
+    }
+
+    /// Runs it to its end.
+    static func run(arguments: [String]) throws -> Subprocess.Outcome {
+        try Subprocess.run(path, arguments)
     }
 
     /// Starts it.

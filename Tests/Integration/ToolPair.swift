@@ -60,14 +60,24 @@ struct ToolPair {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 
-    /// Bytes that look like nothing, the same for the same seed.
+    /// Bytes that look like nothing, the same for the same seed: a block of an odd length, over and
+    /// over, each time with its number.
     static func noise(_ count: Int, seed: UInt64) -> [UInt8] {
         var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
-        return (0..<count).map { _ in
+        let block = (0..<4_093).map { _ in
             state ^= state << 13
             state ^= state >> 7
             state ^= state << 17
             return UInt8(truncatingIfNeeded: state)
         }
+        var bytes: [UInt8] = []
+        var number: UInt32 = 0
+        while bytes.count < count {
+            bytes += [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: number >> $0) }
+            bytes += block
+            number += 1
+        }
+        bytes.removeLast(bytes.count - count)
+        return bytes
     }
 }

@@ -1,197 +1,206 @@
 import TestSupport
 import Testing
 
-/// What goes through `blesec listen` and `blesec connect`, and how they end.
-@Suite struct TransferTests {
-    @Test(
-        "a file goes each way whole, and both say who the other is",
-        arguments: ["unix", "unix-seqpacket"])
-    func bothWays(_ kind: String) throws {
-        let pair = try ToolPair()
-        let folder = pair.folder
-        let up = ToolPair.noise(3 << 20, seed: 1)
-        let down = ToolPair.noise((2 << 20) + 1, seed: 2)
-        folder.write("up", up)
-        folder.write("down", down)
-        let listener = try pair.listen(
-            kind: kind, input: .file(folder.file("down")), output: folder.file("from-dialer"))
-        let dialer = try pair.connect(
-            kind: kind, input: .file(folder.file("up")), output: folder.file("from-listener"))
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(
-            outcomes[0].errors == "listening on \(pair.endpoint(kind))\n\(pair.listenerIsReady)\n")
-        #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
-        #expect(folder.read("from-dialer") == up)
-        #expect(folder.read("from-listener") == down)
-        #expect(folder.mode("socket") == nil, "the socket's file is taken away")
-    }
+extension Integration {
+    /// What goes through `blesec listen` and `blesec connect`, and how they end.
+    @Suite struct TransferTests {
+        @Test(
+            "a file goes each way whole, and both say who the other is",
+            arguments: ["unix", "unix-seqpacket"])
+        func bothWays(_ kind: String) throws {
+            let pair = try ToolPair()
+            let folder = pair.folder
+            let up = ToolPair.noise(3 << 20, seed: 1)
+            let down = ToolPair.noise((2 << 20) + 1, seed: 2)
+            folder.write("up", up)
+            folder.write("down", down)
+            let listener = try pair.listen(
+                kind: kind, input: .file(folder.file("down")), output: folder.file("from-dialer"))
+            let dialer = try pair.connect(
+                kind: kind, input: .file(folder.file("up")), output: folder.file("from-listener"))
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(
+                outcomes[0].errors
+                    == "listening on \(pair.endpoint(kind))\n\(pair.listenerIsReady)\n")
+            #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
+            #expect(folder.read("from-dialer") == up)
+            #expect(folder.read("from-listener") == down)
+            #expect(folder.mode("socket") == nil, "the socket's file is taken away")
+        }
 
-    @Test("nothing at all goes through as well")
-    func empty() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen()
-        let outcomes = try Subprocess.wait([listener, try pair.connect()])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes.map(\.output) == [[], []])
-    }
+        @Test("nothing at all goes through as well")
+        func empty() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen()
+            let outcomes = try Subprocess.wait([listener, try pair.connect()])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(outcomes.map(\.output) == [[], []])
+        }
 
-    @Test("one side's end leaves the other side's direction open")
-    func halfClose() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .held)
-        let dialer = try pair.connect(input: .bytes(Array("question".utf8)))
-        #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
-        _ = try dialer.line(pair.dialerIsReady, with: [listener])
-        listener.send(Array("answer".utf8))
-        #expect(try dialer.output(6, with: [listener]) == Array("answer".utf8))
-        listener.send(Array(", and more".utf8))
-        listener.endInput()
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes[1].text == "answer, and more")
-    }
+        @Test("one side's end leaves the other side's direction open")
+        func halfClose() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .held)
+            let dialer = try pair.connect(input: .bytes(Array("question".utf8)))
+            #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
+            _ = try dialer.line(pair.dialerIsReady, with: [listener])
+            listener.send(Array("answer".utf8))
+            #expect(try dialer.output(6, with: [listener]) == Array("answer".utf8))
+            listener.send(Array(", and more".utf8))
+            listener.endInput()
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(outcomes[1].text == "answer, and more")
+        }
 
-    @Test("who reads standard output sees its end although standard input goes on")
-    func outputEndsFirst() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(input: .held)
-        // `wc` prints when its input ends, and only then is the listener's input ended.
-        let words = [
-            Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
-            "--peer", pair.listenerKey,
-        ]
-        let dialer = try Subprocess(
-            "bash", ["-c", #"set -o pipefail; "$@" | wc -c"#, "bash"] + words, input: .held)
-        _ = try listener.line(pair.listenerIsReady, with: [dialer])
-        listener.send([1, 2, 3])
-        listener.endInput()
-        #expect(try dialer.output(2, with: [listener]) == Array("3\n".utf8))
-        dialer.endInput()
-        #expect(try dialer.wait(with: [listener]).status == 0)
-        #expect(try listener.wait().status == 0)
-    }
+        @Test("who reads standard output sees its end although standard input goes on")
+        func outputEndsFirst() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(input: .held)
+            // `wc` prints when its input ends, and only then is the listener's input ended.
+            let words = [
+                Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
+                "--peer", pair.listenerKey,
+            ]
+            let dialer = try Subprocess(
+                "bash", ["-c", #"set -o pipefail; "$@" | wc -c"#, "bash"] + words, input: .held)
+            _ = try listener.line(pair.listenerIsReady, with: [dialer])
+            listener.send([1, 2, 3])
+            listener.endInput()
+            #expect(try dialer.output(2, with: [listener]) == Array("3\n".utf8))
+            dialer.endInput()
+            #expect(try dialer.wait(with: [listener]).status == 0)
+            #expect(try listener.wait().status == 0)
+        }
 
-    @Test("a listener with --keep serves one peer after another and says how each ended")
-    func keep() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(["--keep"], input: .bytes(Array("hello".utf8)))
-        let first = try pair.connect(input: .bytes(Array("one ".utf8))).wait(with: [listener])
-        #expect(first.status == 0)
-        #expect(first.text == "hello")
-        let second = try pair.connect(input: .bytes(Array("two".utf8))).wait(with: [listener])
-        #expect(second.status == 0)
-        #expect(second.text == "")
-        let third = try pair.connect(input: .held)
-        _ = try third.line(pair.dialerIsReady, with: [listener])
-        third.signal(9)
-        _ = try third.wait(with: [listener])
-        _ = try listener.line("blesec: ", with: [])
-        listener.signal(15)
-        let outcome = try listener.wait()
-        #expect(outcome.status == 143)
-        #expect(outcome.text == "one two")
-        let lines = outcome.errors.split(separator: "\n")
-        #expect(lines.count(where: { $0 == "channel complete with \(pair.dialerKey)" }) == 2)
-        #expect(lines.contains("blesec: the link ended before the peer said that it was done"))
-        #expect(lines.last == "blesec: terminated")
-        #expect(pair.folder.mode("socket") == nil)
-    }
+        @Test("a listener with --keep serves one peer after another and says how each ended")
+        func keep() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(["--keep"], input: .bytes(Array("hello".utf8)))
+            let first = try pair.connect(input: .bytes(Array("one ".utf8))).wait(with: [listener])
+            #expect(first.status == 0)
+            #expect(first.text == "hello")
+            let second = try pair.connect(input: .bytes(Array("two".utf8))).wait(with: [listener])
+            #expect(second.status == 0)
+            #expect(second.text == "")
+            let third = try pair.connect(input: .held)
+            _ = try third.line(pair.dialerIsReady, with: [listener])
+            third.signal(9)
+            _ = try third.wait(with: [listener])
+            _ = try listener.line("blesec: ", with: [])
+            listener.signal(15)
+            let outcome = try listener.wait()
+            #expect(outcome.status == 143)
+            #expect(outcome.text == "one two")
+            let lines = outcome.errors.split(separator: "\n")
+            #expect(lines.count(where: { $0 == "channel complete with \(pair.dialerKey)" }) == 2)
+            #expect(lines.contains("blesec: the link ended before the peer said that it was done"))
+            #expect(lines.last == "blesec: terminated")
+            #expect(pair.folder.mode("socket") == nil)
+        }
 
-    @Test("without --identity the run has a key of its own")
-    func ephemeral() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(trust: ["--anyone"])
-        let dialer = try Tool.start(["connect", pair.endpoint(), "--peer", pair.listenerKey])
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes[0].errors.contains(pair.dialerKey) == false)
-        #expect(outcomes[0].errors.contains(" with SHA256:"))
-    }
+        @Test("without --identity the run has a key of its own")
+        func ephemeral() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(trust: ["--anyone"])
+            let dialer = try Tool.start(["connect", pair.endpoint(), "--peer", pair.listenerKey])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(outcomes[0].errors.contains(pair.dialerKey) == false)
+            #expect(outcomes[0].errors.contains(" with SHA256:"))
+        }
 
-    @Test("the best protocol that both have is taken, and none in common is told on both sides")
-    func protocols() throws {
-        let pair = try ToolPair()
-        let aes = "Noise_XX_25519_AESGCM_SHA256"
-        let chacha = "Noise_XX_25519_ChaChaPoly_SHA256"
-        let listener = try pair.listen(["--protocol", chacha])
-        let dialer = try pair.connect(["--protocol", aes, "--protocol", chacha])
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
+        @Test("the best protocol that both have is taken, and none in common is told on both sides")
+        func protocols() throws {
+            let pair = try ToolPair()
+            let aes = "Noise_XX_25519_AESGCM_SHA256"
+            let chacha = "Noise_XX_25519_ChaChaPoly_SHA256"
+            let listener = try pair.listen(["--protocol", chacha])
+            let dialer = try pair.connect(["--protocol", aes, "--protocol", chacha])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            // The acceptor takes the dialer's ephemeral over into the protocol that it can speak.
+            let taken = "Noise_XXfallback_25519_ChaChaPoly_SHA256"
+            #expect(
+                outcomes[1].errors == "channel ready: \(taken) with \(pair.listenerKey)\n")
 
-        let choosy = try pair.listen(["--protocol", chacha, "--timeout", "20"])
-        let refused = try pair.connect(["--protocol", aes]).wait(with: [choosy])
-        Tool.expect(refused, status: 69, "the peer accepts none of \(aes)")
-        _ = try choosy.line("blesec: no channel with ")
-    }
+            let choosy = try pair.listen(["--protocol", chacha, "--timeout", "20"])
+            let refused = try pair.connect(["--protocol", aes]).wait(with: [choosy])
+            Tool.expect(refused, status: 69, "the peer accepts none of \(aes)")
+            _ = try choosy.line("blesec: no channel with ")
+        }
 
-    @Test("IK works with a public key, and says what is missing with a fingerprint")
-    func knownKey() throws {
-        let pair = try ToolPair()
-        let name = "Noise_IK_25519_ChaChaPoly_SHA256"
-        let shown = try Tool.run("pubkey", pair.folder.file("listener"))
-        let line = try #require(shown.text.split(separator: "\n").first)
-        let key = String(line.dropFirst("public-key: ".count))
-        let listener = try pair.listen(["--protocol", name])
-        let dialer = try pair.connect(["--protocol", name], trust: ["--peer", key])
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        let refused = try pair.connect(["--protocol", name]).wait()
-        Tool.expect(refused, status: 64, name)
-    }
+        @Test("IK works with a public key, and says what is missing with a fingerprint")
+        func knownKey() throws {
+            let pair = try ToolPair()
+            let name = "Noise_IK_25519_ChaChaPoly_SHA256"
+            let shown = try Tool.run("pubkey", pair.folder.file("listener"))
+            let line = try #require(shown.text.split(separator: "\n").first)
+            let key = String(line.dropFirst("public-key: ".count))
+            let listener = try pair.listen(["--protocol", name])
+            let dialer = try pair.connect(["--protocol", name], trust: ["--peer", key])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            let refused = try pair.connect(["--protocol", name]).wait()
+            Tool.expect(refused, status: 64, name)
+        }
 
-    @Test("an identity with its own hash offers that hash, and a passphrase opens it")
-    func otherHash() throws {
-        let pair = try ToolPair()
-        let passphrase = pair.folder.write("passphrase", "correct horse\n")
-        let path = pair.folder.file("sha512")
-        let made = try Tool.run(
-            "keygen", path, "--hash", "SHA512", "--passphrase-file", passphrase)
-        try #require(made.status == 0)
-        let words = ["--identity", path, "--passphrase-file", passphrase, "--anyone"]
-        let listener = try Tool.start(["listen", pair.endpoint()] + words)
-        _ = try listener.line("listening on ")
-        let dialer = try Tool.start(
-            [
-                "connect", pair.endpoint(), "--anyone", "--protocol",
-                "Noise_XX_25519_ChaChaPoly_SHA512",
-            ])
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes[1].errors.contains("Noise_XX_25519_ChaChaPoly_SHA512 with SHA256:"))
-    }
+        @Test("an identity with its own hash offers that hash, and a passphrase opens it")
+        func otherHash() throws {
+            let pair = try ToolPair()
+            let passphrase = pair.folder.write("passphrase", "correct horse\n")
+            let path = pair.folder.file("sha512")
+            let made = try Tool.run(
+                "keygen", path, "--hash", "SHA512", "--passphrase-file", passphrase)
+            try #require(made.status == 0)
+            let words = ["--identity", path, "--passphrase-file", passphrase, "--anyone"]
+            let listener = try Tool.start(["listen", pair.endpoint()] + words)
+            _ = try listener.line("listening on ")
+            let dialer = try Tool.start(
+                [
+                    "connect", pair.endpoint(), "--anyone", "--protocol",
+                    "Noise_XX_25519_ChaChaPoly_SHA512",
+                ])
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(outcomes[1].errors.contains("Noise_XX_25519_ChaChaPoly_SHA512 with SHA256:"))
+        }
 
-    @Test("two tools in direct mode exchange data, and an answer may come after the question's end")
-    func direct() throws {
-        let pair = try ToolPair()
-        let listener = try pair.listen(["--direct"], input: .held)
-        let dialer = try pair.connect(["--direct"], input: .bytes(Array("question".utf8)))
-        #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
-        listener.send(Array("answer".utf8))
-        listener.endInput()
-        let outcomes = try Subprocess.wait([listener, dialer])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(outcomes[1].text == "answer")
-    }
+        @Test(
+            "two tools in direct mode exchange data, and an answer may come after the question's end"
+        )
+        func direct() throws {
+            let pair = try ToolPair()
+            let listener = try pair.listen(["--direct"], input: .held)
+            let dialer = try pair.connect(["--direct"], input: .bytes(Array("question".utf8)))
+            #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
+            listener.send(Array("answer".utf8))
+            listener.endInput()
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(outcomes[1].text == "answer")
+        }
 
-    @Test("with --json each event is an object, for scripts")
-    func json() throws {
-        let pair = try ToolPair()
-        let listener = try Tool.start(
-            [
-                "listen", pair.endpoint(), "--identity", pair.folder.file("listener"), "--peer",
-                pair.dialerKey, "--json",
-            ])
-        _ = try listener.line("{\"event\": \"listening\", \"endpoint\": \"\(pair.endpoint())\"}")
-        let outcomes = try Subprocess.wait([listener, try pair.connect(["--json"])])
-        #expect(outcomes.map(\.status) == [0, 0])
-        #expect(
-            outcomes[1].errors == """
-                {"event": "ready", "protocol": "Noise_XX_25519_ChaChaPoly_SHA256", \
-                "peer": "\(pair.listenerKey)"}
-                {"event": "complete", "peer": "\(pair.listenerKey)"}
+        @Test("with --json each event is an object, for scripts")
+        func json() throws {
+            let pair = try ToolPair()
+            let listener = try Tool.start(
+                [
+                    "listen", pair.endpoint(), "--identity", pair.folder.file("listener"), "--peer",
+                    pair.dialerKey, "--json",
+                ])
+            _ = try listener.line(
+                "{\"event\": \"listening\", \"endpoint\": \"\(pair.endpoint())\"}")
+            let outcomes = try Subprocess.wait([listener, try pair.connect(["--json"])])
+            #expect(outcomes.map(\.status) == [0, 0])
+            #expect(
+                outcomes[1].errors == """
+                    {"event": "ready", "protocol": "Noise_XX_25519_ChaChaPoly_SHA256", \
+                    "peer": "\(pair.listenerKey)"}
+                    {"event": "complete", "peer": "\(pair.listenerKey)"}
 
-                """)
+                    """)
+        }
     }
 }
