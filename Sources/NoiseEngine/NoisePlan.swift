@@ -59,9 +59,11 @@ public struct NoisePlan: Sendable {
     }
 
     /// This offer as the fallback from a first message of `attempt`, on the ephemeral of that message
-    /// (Noise §10.4); `nil` unless it is XX over the same curve.
+    /// (Noise §10.4); `nil` unless it is XX over the same curve, and `attempt` a pattern that needs
+    /// the acceptor's key in advance, since no other can turn out to be unreadable.
     public func fallback(from attempt: ProtocolName) -> NoisePlan? {
-        guard name.pattern.name == "XX", name.curve == attempt.curve, !attempt.pattern.isOneWay,
+        guard name.pattern.name == "XX", name.curve == attempt.curve,
+            attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,
             let pattern = try? name.pattern.applying(.fallback)
         else { return nil }
         var plan = self
