@@ -72,7 +72,7 @@ let package = Package(
         // Replaces malloc by one that counts, in test bundles that ask for it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
         tests("NoiseTests", ["Noise", "Primitives", "CAllocationCounter"]),
-        tests("ChannelCoreTests", ["ChannelCore", "Primitives"]),
+        tests("ChannelCoreTests", ["ChannelCore", "Primitives", "Locking"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
         tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),

@@ -1,0 +1,80 @@
+import ChannelCore
+import Testing
+
+@Suite("Answer")
+struct AnswerTests {
+    @Test("of all statuses and indexes only those that name an offer are read")
+    func exhaustive() throws {
+        for offerCount in [1, 2, 16] {
+            for code in UInt8.min...255 {
+                for index in UInt8.min...255 {
+                    let bytes = Hello.magic + [0, 2, code, index]
+                    let answer = try? Answer(prefixOf: bytes.span, offerCount: offerCount)
+                    #expect(
+                        (answer != nil) == Self.isAllowed(code, Int(index), offerCount),
+                        "status \(code), index \(index) of \(offerCount)")
+                    if let answer { #expect(answer.encoded == bytes) }
+                }
+            }
+        }
+    }
+
+    /// The table of the wire format.
+    private static func isAllowed(_ code: UInt8, _ index: Int, _ offerCount: Int) -> Bool {
+        switch code {
+        case 0, 3, 4: index == 0
+        case 1, 2: index > 0 && index < offerCount
+        default: false
+        }
+    }
+
+    @Test("an answer is read back as it was made, and never before it is whole")
+    func roundTrip() throws {
+        let all =
+            [Answer(.accept), Answer(.refused), Answer(.busy)]
+            + (1..<16).flatMap { [Answer(.switch, index: $0), Answer(.fallback, index: $0)] }
+        for answer in all {
+            let bytes = answer.encoded + [9, 9]
+            #expect(try Answer(prefixOf: bytes.span, offerCount: 16) == answer)
+            for length in 0..<answer.encoded.count {
+                let prefix = bytes.span.extracting(first: length)
+                #expect(try Answer(prefixOf: prefix, offerCount: 16) == nil)
+            }
+        }
+    }
+
+    @Test("extensions are kept as they came, so that they are bound into ready")
+    func extensions() throws {
+        let bytes = Hello.magic + [0, 9, 0, 0, 7, 1, 0xAA, 8, 0, 9, 0]
+        let answer = try #require(try Answer(prefixOf: bytes.span, offerCount: 1))
+        #expect(answer.encoded == bytes)
+        #expect(answer.extensions.map(\.type) == [7, 8, 9])
+        #expect(answer.extensions[0].value == [0xAA])
+    }
+
+    @Test(
+        "a malformed answer is refused",
+        arguments: [
+            [0], [0, 0, 1], [0, 0, 1, 1], [0, 0, 1, 0, 1, 0],
+            [0, 0, 1, 2, 3],
+        ] as [[UInt8]])
+    func malformed(body: [UInt8]) {
+        let bytes = Hello.magic + [0, UInt8(body.count)] + body
+        #expect(throws: ChannelError(.protocolViolation, "")) {
+            try Answer(prefixOf: bytes.span, offerCount: 4)
+        }
+    }
+
+    @Test("a hello that comes back is no answer")
+    func reflected() throws {
+        var random = Random(seed: 4)
+        for _ in 0..<500 {
+            let hello = try HelloTests.random(&random)
+            let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
+            // The count of offers is read as a status, the first name's length as an index.
+            if let answer {
+                #expect(answer.index == hello.offers[0].utf8.count)
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+import ChannelCore
+import Primitives
+import Testing
+
+@Suite("Keys and fingerprints as people write them")
+struct PeerKeyTests {
+    @Test("a key's base64 and its fingerprint name the same peer", arguments: Curve.allCases)
+    func sameFingerprint(curve: Curve) throws {
+        let identity = try IdentityKey.generate(curve: curve)
+        let text = Base64.encode(identity.publicKey, padded: true)
+        let byKey = try PeerKey(text)
+        let byFingerprint = try PeerKey(identity.fingerprint.description)
+        #expect(byKey.fingerprint == byFingerprint.fingerprint)
+        #expect(byKey.publicKey == identity.publicKey && byFingerprint.publicKey == nil)
+        #expect(Fingerprint(identity.fingerprint.description) == identity.fingerprint)
+    }
+
+    @Test("any other character, length or case is refused")
+    func mutations() throws {
+        let identity = try IdentityKey.generate()
+        for text in [
+            Base64.encode(identity.publicKey, padded: true), identity.fingerprint.description,
+        ] {
+            for index in text.indices {
+                for change in ["", "=", " ", "\n", "-", "é", "\u{0}"] {
+                    var changed = text
+                    changed.replaceSubrange(index...index, with: change)
+                    guard changed != text else { continue }
+                    #expect(throws: ChannelError(.badKey, ""), "\(changed)") {
+                        try PeerKey(changed)
+                    }
+                }
+            }
+            for changed in [
+                text + "=", text + " ", " " + text, text + text, "sha256:" + text.dropFirst(7), "",
+            ] {
+                #expect(throws: ChannelError(.badKey, ""), "\(changed)") { try PeerKey(changed) }
+            }
+        }
+    }
+
+    @Test("base64 with stray bits in its last character is refused")
+    func strayBits() {
+        // 32 bytes leave two bits over in the last digit, 32 of a digest as well.
+        #expect(throws: ChannelError(.badKey, "")) {
+            try PeerKey(String(repeating: "A", count: 42) + "B=")
+        }
+        #expect(Fingerprint("SHA256:" + String(repeating: "A", count: 42) + "B") == nil)
+    }
+
+    @Test("a public key that is not canonical is refused")
+    func notCanonical() {
+        // 2^255 − 19, which RFC 7748 would read as 0.
+        let prime = [0xED] + [UInt8](repeating: 0xFF, count: 30) + [0x7F]
+        #expect(throws: ChannelError(.badKey, "")) { try PeerKey(publicKey: prime) }
+        #expect(throws: ChannelError(.badKey, "")) {
+            try PeerKey(Base64.encode(prime, padded: true))
+        }
+    }
+
+    @Test("random texts never trap, and what is read is written again in the same way")
+    func random() {
+        var random = Random(seed: 5)
+        let alphabet = Array("ABCDwxyz0189+/=:SHA256 ".utf8)
+        for _ in 0..<5_000 {
+            let count = [43, 44, 45, 50, 76, 80, random.number(0...90)].randomElement(
+                using: &random)
+            let bytes = (0..<(count ?? 0)).map { _ in
+                alphabet[random.number(0...alphabet.count - 1)]
+            }
+            let text =
+                (random.number(0...1) == 0 ? "SHA256:" : "")
+                + String(decoding: bytes, as: UTF8.self)
+            guard let key = try? PeerKey(text) else { continue }
+            let again =
+                key.publicKey.map { Base64.encode($0, padded: true) } ?? key.fingerprint.description
+            #expect(again == text)
+        }
+    }
+}
+
+@Suite("Base64")
+struct Base64Tests {
+    @Test("the examples of RFC 4648 §10")
+    func examples() {
+        let examples = [
+            ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy"),
+        ]
+        for (text, encoded) in examples {
+            let bytes = Array(text.utf8)
+            #expect(Base64.encode(bytes, padded: true) == encoded)
+            #expect(Base64.decode(encoded, padded: true) == bytes)
+            let bare = String(encoded.prefix { $0 != "=" })
+            #expect(Base64.encode(bytes, padded: false) == bare)
+            #expect(Base64.decode(bare, padded: false) == bytes)
+            if bare != encoded {
+                #expect(Base64.decode(bare, padded: true) == nil)
+                #expect(Base64.decode(encoded, padded: false) == nil)
+            }
+        }
+    }
+
+    @Test("all texts of up to three characters: what is read is written again in the same way")
+    func exhaustive() {
+        let digits = Array("Az09+/=- ".utf8) + [0, 0x80, 0xFF]
+        for first in digits {
+            for second in digits {
+                for third in digits {
+                    for fourth in digits {
+                        let text = String(decoding: [first, second, third, fourth], as: UTF8.self)
+                        for padded in [true, false] {
+                            guard let bytes = Base64.decode(text, padded: padded) else { continue }
+                            #expect(Base64.encode(bytes, padded: padded) == text)
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+import ChannelCore
+import Testing
+
+@Suite("What both sides bind into the handshake")
+struct TranscriptTests {
+    @Test("a byte that moves from one field to the next changes every prologue and every ready")
+    func fieldBoundaries() {
+        // The same bytes in a row, cut into fields in all ways.
+        var seen: Set<[UInt8]> = []
+        var count = 0
+        for first in 0...4 {
+            for second in first...4 {
+                for third in second...4 {
+                    let bytes: [UInt8] = [1, 2, 3, 4]
+                    var transcript = NegotiationTranscript(context: Array(bytes[third...]))
+                    transcript.hello = Array(bytes[..<first])
+                    transcript.early = Array(bytes[first..<second])
+                    transcript.answer = Array(bytes[second..<third])
+                    seen.insert(transcript.ready(from: .dialer))
+                    seen.insert(transcript.ready(from: .acceptor))
+                    seen.insert(transcript.prologue(for: .switch))
+                    seen.insert(transcript.prologue(for: .fallback))
+                    count += 4
+                }
+            }
+        }
+        #expect(seen.count == count)
+    }
+
+    @Test("the three ways to begin a handshake have different prologues")
+    func labels() {
+        let transcript = NegotiationTranscript(context: [])
+        let prologues = Set(
+            [Answer.Status.accept, .fallback, .switch].map { transcript.prologue(for: $0) })
+        #expect(prologues.count == 3)
+    }
+
+    @Test("nobody's ready is the other's")
+    func roles() {
+        let transcript = NegotiationTranscript(context: [5])
+        #expect(transcript.ready(from: .dialer) != transcript.ready(from: .acceptor))
+        #expect(transcript.ready(from: .dialer).count == Record.readyLength)
+    }
+}

@@ -1,0 +1,163 @@
+import ChannelCore
+import Locking
+import Primitives
+import Testing
+
+@Suite("Trust policies")
+struct TrustPolicyTests {
+    /// A store in memory.
+    final class Store: TrustStore {
+        let names = Locked<[String: Fingerprint]>([:])
+
+        func key(named name: String) throws(ChannelError) -> Fingerprint? {
+            names.withLock { $0[name] }
+        }
+
+        func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+            let known = names.withLock { names in
+                if names[name] == nil { names[name] = key }
+                return names[name]
+            }
+            guard known == key else { throw ChannelError(.untrusted, "\(name) is another") }
+        }
+
+        func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
+            names.withLock { $0.values.contains(key) }
+        }
+    }
+
+    static func stranger() throws -> PeerIdentity {
+        .publicKey(try IdentityKey.generate().publicKey, curve: .x25519)
+    }
+
+    static func admits(_ policy: TrustPolicy, _ identity: PeerIdentity) -> Bool {
+        if case .admit = policy.decide(identity) { return true }
+        return false
+    }
+
+    @Test("only a policy that takes anyone admits who proves no key")
+    func keyless() throws {
+        let key = PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
+        let store = Store()
+        for identity in [PeerIdentity.group, .anonymous] {
+            #expect(!Self.admits(.pinned([key]), identity))
+            #expect(!Self.admits(.firstUse(store, name: "x"), identity))
+            #expect(!Self.admits(.enrolled(store, window: nil), identity))
+            #expect(Self.admits(.anyone, identity))
+        }
+    }
+
+    @Test("no pinned key admits nobody")
+    func emptyPin() throws {
+        #expect(!Self.admits(.pinned([]), try Self.stranger()))
+    }
+
+    @Test("the same bytes on another curve are another identity")
+    func curve() throws {
+        let identity = try IdentityKey.generate()
+        let pinned = TrustPolicy.pinned([try PeerKey(publicKey: identity.publicKey)])
+        #expect(Self.admits(pinned, .publicKey(identity.publicKey, curve: .x25519)))
+        #expect(!Self.admits(pinned, .publicKey(identity.publicKey, curve: .x448)))
+    }
+
+    @Test("a deny list beats every policy")
+    func denied() throws {
+        let identity = try Self.stranger()
+        let key = try #require(identity.fingerprint)
+        let store = Store()
+        try store.bind("friend", to: key)
+        let list = DenyList([key])
+        for policy in [
+            TrustPolicy.pinned([PeerKey(fingerprint: key)]), .anyone, .enrolled(store),
+            .firstUse(store, name: "friend"), .asking { _ in .admit },
+        ] {
+            guard case .refuse = policy.denying(list).decide(identity) else {
+                Issue.record("a denied key is not refused")
+                continue
+            }
+        }
+        list.replace(with: [])
+        #expect(Self.admits(TrustPolicy.anyone.denying(list), identity))
+    }
+
+    @Test("first use admits without writing, binds when told, and refuses another key afterwards")
+    func firstUse() throws {
+        let store = Store()
+        let policy = TrustPolicy.firstUse(store, name: "phone")
+        let first = try Self.stranger()
+        #expect(Self.admits(policy, first))
+        #expect(try store.key(named: "phone") == nil)
+        try policy.remember(first)
+        #expect(Self.admits(policy, first))
+        let second = try Self.stranger()
+        #expect(!Self.admits(policy, second))
+        #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(second) }
+        #expect(try store.key(named: "phone") == first.fingerprint)
+    }
+
+    @Test("a listener enrols strangers in an open window alone, and as many as it says")
+    func window() throws {
+        let store = Store()
+        let window = PairingWindow(strangers: 2, for: .seconds(1_000))
+        let policy = TrustPolicy.enrolled(store, window: window)
+        let strangers = try (0..<3).map { _ in try Self.stranger() }
+        #expect(!Self.admits(.enrolled(store), strangers[0]))
+        // All three are judged before any of them is ready.
+        for stranger in strangers { #expect(Self.admits(policy, stranger)) }
+        try policy.remember(strangers[0])
+        try policy.remember(strangers[0])
+        try policy.remember(strangers[1])
+        #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(strangers[2]) }
+        #expect(!window.isOpen)
+        #expect(Self.admits(policy, strangers[0]) && Self.admits(policy, strangers[1]))
+        #expect(!Self.admits(policy, strangers[2]))
+    }
+
+    @Test("a window that is closed, or whose time is over, takes nobody")
+    func closedWindow() throws {
+        let store = Store()
+        let closed = PairingWindow(for: .seconds(1_000))
+        closed.close()
+        let over = PairingWindow(for: .zero)
+        for window in [closed, over] {
+            #expect(!window.isOpen)
+            let stranger = try Self.stranger()
+            let policy = TrustPolicy.enrolled(store, window: window)
+            #expect(!Self.admits(policy, stranger))
+            #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(stranger) }
+        }
+        #expect(store.names.withLock(\.isEmpty))
+    }
+
+    @Test("a store that cannot be read refuses")
+    func brokenStore() throws {
+        struct Broken: TrustStore {
+            func key(named name: String) throws(ChannelError) -> Fingerprint? { throw error }
+            func bind(_ name: String, to key: Fingerprint) throws(ChannelError) { throw error }
+            func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { throw error }
+            var error: ChannelError { ChannelError(.permission, "no") }
+        }
+        #expect(!Self.admits(.firstUse(Broken(), name: "x"), try Self.stranger()))
+        #expect(!Self.admits(.enrolled(Broken()), try Self.stranger()))
+    }
+}
+
+@Suite("Deny lists")
+struct DenyListTests {
+    @Test("each observer is told of each change, until it stops observing")
+    func observers() throws {
+        let list = DenyList()
+        let count = Locked(0)
+        let first = list.observe { _ in count.withLock { $0 += 1 } }
+        let second = list.observe { _ in count.withLock { $0 += 10 } }
+        list.replace(with: [])
+        #expect(count.withLock { $0 } == 11)
+        list.stopObserving(first)
+        list.stopObserving(first)
+        list.replace(with: [])
+        #expect(count.withLock { $0 } == 21)
+        list.stopObserving(second)
+        list.replace(with: [])
+        #expect(count.withLock { $0 } == 21)
+    }
+}
