@@ -4,6 +4,7 @@
     python3 -m venv venv && venv/bin/pip install -r requirements.txt
     venv/bin/python generate.py            writes the files
     venv/bin/python generate.py --check    compares them with what is there
+    venv/bin/python generate.py --replay FILE…   runs vectors that somebody else made
 
 dissononce makes every vector; where noiseprotocol knows the pattern, it has to come to the same
 bytes in both roles. Keys, prologues and payloads come from SHAKE-256 over a seed and the protocol's
@@ -51,6 +52,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 CURVES = {"25519": (X25519DH, x25519.X25519PrivateKey, 32), "448": (X448DH, x448.X448PrivateKey, 56)}
 CIPHERS = {"ChaChaPoly": ChaChaPolyCipher, "AESGCM": AESGCMCipher}
 HASHES = {"SHA256": SHA256Hash, "SHA512": SHA512Hash, "BLAKE2s": Blake2sHash, "BLAKE2b": Blake2bHash}
+
+WRITERS = ["init", "resp"]
+OTHER = {"init": "resp", "resp": "init"}
 
 
 class CipherState(cipherstate.CipherState):
@@ -147,72 +151,117 @@ def handshake_state(curve, cipher, hash_name, ephemeral):
     return HandshakeState(state, dh)
 
 
-def make(pattern, curve, cipher, hash_name, keep=None):
-    """One vector, after both sides of dissononce have agreed on it; their states go to `keep`."""
-    name = f"Noise_{pattern.name}_{curve}_{cipher}_{hash_name}"
-    length = CURVES[curve][2]
-    prologue = draw(name + " prologue", 4)
-    tokens = [token for message in pattern.message_patterns for token in message]
-    psks = [draw(f"{name} psk {index}", 32) for index in range(tokens.count("psk"))]
-    pre = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
-    writers = ["init", "resp"] if not pattern.interpret_as_bob else ["resp", "init"]
-    sent = {"init": set(pre["init"]), "resp": set(pre["resp"])}
-    for index, message in enumerate(pattern.message_patterns):
-        sent[writers[index % 2]].update(message)
-    pairs = {
-        (side, kind): key_pair(curve, draw(f"{name} {side} {kind}", length))
-        for side in ("init", "resp") for kind in "se" if kind in sent[side]}
-    other = {"init": "resp", "resp": "init"}
+def run(pattern, suite, prologue, psks, privates, payloads):
+    """Both sides of dissononce through a handshake and what follows it.
 
-    vector = {"protocol_name": name}
+    `privates` has private keys by side and kind: ("init", "s"). A side gets the other's public key
+    where a pre-message says so. Returns the messages, the hash and the states.
+    """
+    curve, cipher, hash_name = suite
+    name = "_".join(("Noise", pattern.name) + suite)
+    pre = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
+    writers = WRITERS[::-1] if pattern.interpret_as_bob else WRITERS
+    pairs = {owner: key_pair(curve, private) for owner, private in privates.items()}
     states = {}
-    for side in ("init", "resp"):
-        vector[f"{side}_prologue"] = prologue.hex()
-        if psks:
-            vector[f"{side}_psks"] = [psk.hex() for psk in psks]
+    for side in WRITERS:
         keys = {"psks": psks}
         if (side, "s") in pairs:
             keys["s"] = pairs[side, "s"]
-            vector[f"{side}_static"] = keys["s"].private.data.hex()
-        if (side, "e") in pairs:
-            vector[f"{side}_ephemeral"] = pairs[side, "e"].private.data.hex()
-            if "e" in pre[side]:
-                keys["e"] = pairs[side, "e"]
-        if "s" in pre[other[side]]:
-            keys["rs"] = pairs[other[side], "s"].public
-            vector[f"{side}_remote_static"] = keys["rs"].data.hex()
-        if "e" in pre[other[side]]:
-            keys["re"] = pairs[other[side], "e"].public
+        if "e" in pre[side]:
+            keys["e"] = pairs[side, "e"]
+        for kind in pre[OTHER[side]]:
+            keys["r" + kind] = pairs[OTHER[side], kind].public
         states[side] = handshake_state(curve, cipher, hash_name, pairs.get((side, "e")))
         states[side].initialize(pattern, side == "init", prologue, **keys)
 
     messages, split = [], {}
-    for index in range(len(pattern.message_patterns)):
+    count = len(pattern.message_patterns)
+    for index, payload in enumerate(payloads[:count]):
         writer = writers[index % 2]
-        payload = draw(f"{name} payload {index}", draw(f"{name} size {index}", 1)[0] % 6)
         message, received = bytearray(), bytearray()
         split[writer] = states[writer].write_message(payload, message)
-        split[other[writer]] = states[other[writer]].read_message(bytes(message), received)
+        split[OTHER[writer]] = states[OTHER[writer]].read_message(bytes(message), received)
         assert bytes(received) == payload, name
-        messages.append({"payload": payload.hex(), "ciphertext": bytes(message).hex()})
-    digest = {side: states[side].symmetricstate.get_handshake_hash() for side in states}
-    assert digest["init"] == digest["resp"], name
-    vector["handshake_hash"] = digest["init"].hex()
-    if keep is not None:
-        keep.append(states)
-
-    one_way = len(pattern.message_patterns) == 1 and not pattern.interpret_as_bob
-    for step in range(2):
-        index = len(pattern.message_patterns) + step
+        messages.append(bytes(message))
+    digests = [states[side].symmetricstate.get_handshake_hash() for side in WRITERS]
+    assert digests[0] == digests[1], name
+    one_way = len(pattern.origin_name) == 1
+    for index, payload in enumerate(payloads[count:], count):
         writer = "init" if one_way else writers[index % 2]
         # The first key is for what the pattern's first writer sends.
         direction = 0 if writer == writers[0] else 1
-        payload = draw(f"{name} payload {index}", 5)
         ciphertext = split[writer][direction].encrypt_with_ad(b"", payload)
-        assert split[other[writer]][direction].decrypt_with_ad(b"", ciphertext) == payload
-        messages.append({"payload": payload.hex(), "ciphertext": ciphertext.hex()})
-    vector["messages"] = messages
+        assert split[OTHER[writer]][direction].decrypt_with_ad(b"", ciphertext) == payload, name
+        messages.append(ciphertext)
+    return messages, digests[0], states
+
+
+def make(pattern, suite, keep=None):
+    """One vector, after both sides of dissononce have agreed on it; their states go to `keep`."""
+    name = "_".join(("Noise", pattern.name) + suite)
+    length = CURVES[suite[0]][2]
+    prologue = draw(name + " prologue", 4)
+    tokens = [token for message in pattern.message_patterns for token in message]
+    psks = [draw(f"{name} psk {index}", 32) for index in range(tokens.count("psk"))]
+    pre = {"init": pattern.initiator_pre_message_pattern, "resp": pattern.responder_pre_message_pattern}
+    writers = WRITERS[::-1] if pattern.interpret_as_bob else WRITERS
+    sent = {side: set(pre[side]) for side in WRITERS}
+    for index, message in enumerate(pattern.message_patterns):
+        sent[writers[index % 2]].update(message)
+    privates = {
+        (side, kind): draw(f"{name} {side} {kind}", length)
+        for side in WRITERS for kind in "se" if kind in sent[side]}
+    count = len(pattern.message_patterns)
+    sizes = [draw(f"{name} size {index}", 1)[0] % 6 for index in range(count)] + [5, 5]
+    payloads = [draw(f"{name} payload {index}", size) for index, size in enumerate(sizes)]
+
+    messages, digest, states = run(pattern, suite, prologue, psks, privates, payloads)
+    if keep is not None:
+        keep.append(states)
+    vector = {"protocol_name": name}
+    for side in WRITERS:
+        vector[f"{side}_prologue"] = prologue.hex()
+        if psks:
+            vector[f"{side}_psks"] = [psk.hex() for psk in psks]
+        for kind, field in (("s", "static"), ("e", "ephemeral")):
+            if (side, kind) in privates:
+                vector[f"{side}_{field}"] = privates[side, kind].hex()
+        if "s" in pre[OTHER[side]]:
+            public = key_pair(suite[0], privates[OTHER[side], "s"]).public.data
+            vector[f"{side}_remote_static"] = public.hex()
+    vector["handshake_hash"] = digest.hex()
+    vector["messages"] = [
+        {"payload": payload.hex(), "ciphertext": message.hex()}
+        for payload, message in zip(payloads, messages)]
     return vector
+
+
+def replay(path):
+    """Runs somebody else's vectors; the number of them, and of those that noiseprotocol ran too."""
+    patterns = base_patterns()
+    vectors = json.loads(pathlib.Path(path).read_text())["vectors"]
+    crossed = 0
+    for vector in vectors:
+        name = vector["protocol_name"]
+        _, pattern_name, *suite = name.split("_")
+        base, modifiers = HandshakePattern.parse_handshakepattern(pattern_name)
+        pattern = modified(patterns[base], modifiers)
+        assert pattern.name == pattern_name, name
+        privates = {
+            (side, kind): bytes.fromhex(vector[f"{side}_{field}"])
+            for side in WRITERS for kind, field in (("s", "static"), ("e", "ephemeral"))
+            if vector.get(f"{side}_{field}")}
+        prologue = bytes.fromhex(vector.get("init_prologue", ""))
+        psks = [bytes.fromhex(psk) for psk in vector.get("init_psks", [])]
+        payloads = [bytes.fromhex(message["payload"]) for message in vector["messages"]]
+        messages, digest, _ = run(pattern, tuple(suite), prologue, psks, privates, payloads)
+        for index, message in enumerate(vector["messages"]):
+            assert messages[index].hex() == message["ciphertext"], (name, index)
+        assert digest.hex() == vector.get("handshake_hash", digest.hex()), name
+        if base.isalpha() and not pattern.interpret_as_bob:
+            cross_check(vector, one_way=len(base) == 1)
+            crossed += 1
+    return len(vectors), crossed
 
 
 def cross_check(vector, one_way):
@@ -296,7 +345,8 @@ def additional_keys():
     for hash_name in HASHES:
         hash_function = hash_name.lower()
         states = []
-        vector = make(modified(base_patterns()["NN"], []), "25519", "ChaChaPoly", hash_name, states)
+        suite = ("25519", "ChaChaPoly", hash_name)
+        vector = make(modified(base_patterns()["NN"], []), suite, states)
         symmetric = states[0]["init"].symmetricstate
 
         def mac(key, data):
@@ -315,9 +365,16 @@ def additional_keys():
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--check", action="store_true", help="compare, write nothing")
-    check = arguments.parse_args().check
+    arguments.add_argument("--replay", nargs="+", metavar="FILE", help="run vectors of others")
+    options = arguments.parse_args()
+    check = options.check
     # noiseprotocol warns of every fixed ephemeral.
     warnings.simplefilter("ignore")
+    if options.replay:
+        for path in options.replay:
+            count, crossed = replay(path)
+            print(f"{path}: {count} passed, {crossed} of them in noiseprotocol as well")
+        return
     total = crossed = 0
     outputs = {}
     for name, patterns in files().items():
@@ -326,7 +383,7 @@ def main():
             for curve in CURVES:
                 for cipher in CIPHERS:
                     for hash_name in HASHES:
-                        vector = make(pattern, curve, cipher, hash_name)
+                        vector = make(pattern, (curve, cipher, hash_name))
                         base = pattern.origin_name
                         if base.isalpha() and not pattern.interpret_as_bob:
                             cross_check(vector, one_way=len(base) == 1)

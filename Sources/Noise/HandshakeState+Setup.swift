@@ -53,10 +53,12 @@ extension HandshakeState {
                 switch token {
                 case .e:
                     let key = isOurs ? localEphemeral?.publicKey : remoteEphemeral
-                    mixEphemeral(key ?? [])
+                    guard let key else { preconditionFailure("checked before") }
+                    mixEphemeral(key)
                 case .s:
                     let key = isOurs ? localStatic?.publicKey : remoteStatic
-                    symmetricState.mixHash(key ?? [])
+                    guard let key else { preconditionFailure("checked before") }
+                    symmetricState.mixHash(key)
                 case .ee, .es, .se, .ss, .psk:
                     preconditionFailure("a pre-message has keys alone")
                 }

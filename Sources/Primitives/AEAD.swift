@@ -14,10 +14,22 @@ public struct AEAD: ~Copyable, Sendable {
     /// libsodium's expanded AES key.
     private var expandedKey: SecretBytes?
     private var bulk: BulkCipher?
+    /// From which length on messages go to OpenSSL, in bytes.
+    private let crossover: Int
 
     /// Copies the 32 bytes at `offset` in `keys`.
     public init(_ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0) {
+        self.init(
+            algorithm, key: keys, at: offset, crossover: Self.measuredCrossover(algorithm))
+    }
+
+    /// The same with a border of one's own between the libraries: for tests of each.
+    package init(
+        _ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0,
+        crossover: Int
+    ) {
         self.algorithm = algorithm
+        self.crossover = crossover
         key = SecretBytes(count: AEADAlgorithm.keyLength + Self.nonceLength)
         key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
     }
@@ -92,7 +104,7 @@ public struct AEAD: ~Copyable, Sendable {
     ///
     /// Measured on two x86-64 machines: ChaCha20-Poly1305 crosses between 250 and 500, AES-GCM
     /// between 200 and 450.
-    private var crossover: Int {
+    private static func measuredCrossover(_ algorithm: AEADAlgorithm) -> Int {
         switch algorithm {
         case .chaChaPoly: 384
         case .aesGCM: Sodium.hasAESGCM ? 272 : 0
