@@ -88,9 +88,13 @@ package struct ManualPage {
         text += "\n"
     }
 
-    /// A short term and what it means, beside it.
+    /// A term and what it means, beside it or, where it is too long for that, below.
     private mutating func entry(_ term: String, _ words: String) {
         let room = Self.deepIndent - Self.indent
+        guard term.count < room else {
+            line(term, indent: Self.indent)
+            return wrap(words, indent: Self.deepIndent)
+        }
         let start = text.endIndex
         wrap(words, indent: Self.deepIndent)
         let margin = String(repeating: " ", count: Self.indent)
