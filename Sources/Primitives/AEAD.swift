@@ -29,7 +29,8 @@ public struct AEAD: ~Copyable, Sendable {
         crossover: Int
     ) {
         self.algorithm = algorithm
-        self.crossover = crossover
+        // Without the processor's instructions libsodium has no AES-GCM at all.
+        self.crossover = algorithm == .aesGCM && !Sodium.hasAESGCM ? 0 : crossover
         key = SecretBytes(count: AEADAlgorithm.keyLength + Self.nonceLength)
         key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
     }
@@ -107,7 +108,7 @@ public struct AEAD: ~Copyable, Sendable {
     private static func measuredCrossover(_ algorithm: AEADAlgorithm) -> Int {
         switch algorithm {
         case .chaChaPoly: 384
-        case .aesGCM: Sodium.hasAESGCM ? 272 : 0
+        case .aesGCM: 272
         }
     }
 
