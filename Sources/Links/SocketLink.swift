@@ -35,6 +35,10 @@ public final class SocketLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private var spill: PacketSpill?
     private var isScheduled = false
+    /// The socket had nothing more when it was last asked, and the loop will tell when it has.
+    private var isDry = false
+    /// The loop was asked to tell.
+    private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
     /// The most that is tried at once.
@@ -105,10 +109,14 @@ public final class SocketLink: Link, @unchecked Sendable {
             tellOfSpill()
             return .bytes
         }
+        if isDry && isWatching { return .wouldBlock }
+        let room = buffer.freeCapacity
         let count =
             traits.keepsPackets
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
+            // A byte stream gives all it has: less than there was room for means that it is empty.
+            isDry = !traits.keepsPackets && count < room
             tellOfSpill()
             return .bytes
         }
@@ -116,7 +124,9 @@ public final class SocketLink: Link, @unchecked Sendable {
         switch Int32(-count) {
         case EAGAIN:
             // L2CAP after its link was lost: no end of file ever comes.
-            return traits.resetIsEnd && source.hungUp ? end() : .wouldBlock
+            if traits.resetIsEnd && source.hungUp { return end() }
+            isDry = true
+            return .wouldBlock
         case ECONNRESET, ENOTCONN:
             if traits.resetIsEnd { return end() }
             throw failReceiving(SystemError(ECONNRESET))
@@ -228,8 +238,9 @@ public final class SocketLink: Link, @unchecked Sendable {
     }
 
     private func updateInterest() {
-        let told = handler != nil
-        source.want(read: told && wantsRead, write: told && wantsWrite)
+        let isTold = handler != nil
+        isWatching = isTold && wantsRead
+        source.want(read: isWatching, write: isTold && wantsWrite)
         tellOfSpill()
     }
 }
@@ -252,6 +263,7 @@ extension SocketLink: DeferredWork {
 
 extension SocketLink: EventSourceHandler {
     package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
+        isDry = false
         guard handler != nil else { return updateInterest() }
         if hungUp { handler?.linkDidHangUp() }
         if readable && wantsRead { handler?.linkIsReadable() }

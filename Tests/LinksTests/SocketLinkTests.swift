@@ -74,6 +74,37 @@ import Testing
         }
     }
 
+    @Test("what comes after a link was read empty is told, and read without a handler too")
+    func afterEmpty() async throws {
+        try await withLoop { loop in
+            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let recorder = Recorder()
+            var received: [UInt8] = []
+            recorder.whenReadable = {
+                while let part = try? b.receive(), part.outcome == .bytes { received += part.bytes }
+            }
+            b.setHandler(recorder)
+            b.wantsRead = true
+            for byte in UInt8(0)..<10 {
+                _ = try a.send([byte])
+                await loop.settle()
+            }
+            #expect(received == Array(0..<10))
+            #expect(recorder.readable == 10)
+            b.setHandler(nil)
+            _ = try a.send([10])
+            try #expect(b.receive().bytes == [10])
+            b.setHandler(recorder)
+            b.wantsRead = false
+            _ = try a.send([11])
+            try #expect(b.receive().bytes == [11])
+            a.close()
+            b.wantsRead = true
+            await loop.settle()
+            #expect(!b.wantsRead)
+        }
+    }
+
     @Test("while reading is off nothing is told, and the data waits")
     func readingOff() async throws {
         try await withLoop { loop in
