@@ -22,7 +22,7 @@ bench: release
 	@.build/release/blesec-bench $(BENCH)
 
 test: tests
-	@tools/run-tests -- swift test --skip-build --disable-xctest $(TEST)
+	@tools/run-tests -- swift test --skip-build --disable-xctest --no-parallel $(TEST)
 
 lab: ready-lab ready-python release
 	@Tests/Lab/run
