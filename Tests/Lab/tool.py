@@ -1,0 +1,439 @@
+#!/usr/bin/python3
+"""Tests/Lab/tool.py: `blesec listen` and `blesec connect` from end to end, over kernel L2CAP
+sockets between hci0 and hci1. Runs in the laboratory: Tests/Lab/run tool.
+
+    Tests/Lab/tool.py [NAME ...]      all tests, or those whose names contain a NAME
+"""
+
+import ctypes
+import hashlib
+import os
+import pwd
+import queue
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BLESEC = ROOT / ".build/release/blesec"
+XX = "Noise_XX_25519_ChaChaPoly_SHA256"
+# Nobody has it: the laboratory's controllers begin with 00:AA.
+ABSENT = "AA:BB:CC:DD:EE:01"
+MEBIBYTE = 1 << 20
+
+# The exit statuses, as `blesec --help` has them.
+USAGE, NO_PEER, REFUSED, TIMED_OUT, PROTOCOL, UNTRUSTED = 64, 68, 69, 75, 76, 77
+
+
+class Tool:
+    """A `blesec` that runs, with its standard error read as it comes."""
+
+    def __init__(self, test, *arguments, given=os.devnull, written=os.devnull, user=None):
+        self.arguments = arguments
+        self.lines = []
+        self.fresh = queue.SimpleQueue()
+        with open(given, "rb") as standard_input, open(written, "wb") as standard_output:
+            self.process = subprocess.Popen(
+                [BLESEC, *map(str, arguments)], stdin=standard_input, stdout=standard_output,
+                stderr=subprocess.PIPE, text=True, user=user, group=user and "nogroup",
+                extra_groups=[] if user else None, cwd="/")
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        test.addCleanup(self.end)
+
+    def read(self):
+        for line in self.process.stderr:
+            self.fresh.put(line.rstrip("\n"))
+        self.fresh.put(None)
+
+    def line(self, beginning, within=30):
+        """The next line of standard error that begins so."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = self.fresh.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no '{beginning}' in {within} s, but {self.lines}") from None
+            if line is None:
+                raise AssertionError(f"it ended without '{beginning}': {self.lines}")
+            self.lines.append(line)
+            if line.startswith(beginning):
+                return line
+
+    def status(self, within):
+        """The exit status, which has to be there in time."""
+        try:
+            status = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.arguments} still runs after {within} s") from None
+        self.reader.join(5)
+        while not self.fresh.empty():
+            line = self.fresh.get()
+            if line is not None:
+                self.lines.append(line)
+        return status
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+
+class ToolTests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        listing = mgmt("list").splitlines()
+        cls.address = dict(line.split()[:2] for line in listing)
+        cls.bytes = {name: random.Random(name).randbytes(8 * MEBIBYTE) for name in ("there", "back")}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="blesec-lab-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.folder.chmod(0o755)
+        self.keys = {}
+        for name in ("dialer", "listener", "stranger"):
+            made = subprocess.run(
+                [BLESEC, "keygen", self.folder / name], capture_output=True, text=True, check=True)
+            self.keys[name] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+
+    # Starting
+
+    def listen(self, *options, who="listener", **streams):
+        tool = Tool(
+            self, "listen", "l2cap:any", "--adapter", "hci1", "--identity", self.folder / who,
+            *options, **streams)
+        endpoint = tool.line("listening on ").removeprefix("listening on ")
+        self.assertRegex(endpoint, rf"^l2cap:{self.address['hci1']}/0x[89A-F][0-9A-F]$")
+        return tool, endpoint
+
+    def connect(self, endpoint, *options, who="dialer", **streams):
+        return Tool(
+            self, "connect", endpoint, "--adapter", "hci0", "--identity", self.folder / who,
+            *options, **streams)
+
+    def pin(self, who):
+        return ("--peer", self.keys[who]["fingerprint"])
+
+    def given(self, name, content):
+        path = self.folder / f"{name}.given"
+        path.write_bytes(content)
+        path.chmod(0o644)
+        return path
+
+    def pair(self, there, back, user=None):
+        """A listener and a dialer with pinned keys and a ready channel, and what they write."""
+        written = [self.folder / "listener.written", self.folder / "dialer.written"]
+        listener, endpoint = self.listen(
+            *self.pin("dialer"), given=self.given("back", back), written=written[0], user=user)
+        dialer = self.connect(
+            endpoint, *self.pin("listener"), given=self.given("there", there), written=written[1],
+            user=user)
+        for tool, peer in ((dialer, "listener"), (listener, "dialer")):
+            self.assertEqual(
+                tool.line("channel ready: "),
+                f"channel ready: {XX} with {self.keys[peer]['fingerprint']}")
+        return listener, dialer, *written
+
+    # Expecting
+
+    def expect(self, tool, status, message, within):
+        """Ends in time, with the status, and with one last line that says so."""
+        begun = time.monotonic()
+        self.assertEqual(tool.status(within), status, tool.lines)
+        self.assertTrue(tool.lines, "no line says why")
+        self.assertRegex(tool.lines[-1], f"^blesec: .*{message}")
+        print(f"   {time.monotonic() - begun:5.1f} s, {status}, {tool.lines[-1]}", flush=True)
+
+    def same(self, path, content):
+        self.assertEqual(path.stat().st_size, len(content))
+        self.assertEqual(digest(path.read_bytes()), digest(content))
+
+    # Transfers
+
+    def move_eight_mebibytes(self, user=None):
+        before = {name: packets(name) for name in ("hci0", "hci1")}
+        begun = time.monotonic()
+        listener, dialer, at_listener, at_dialer = self.pair(
+            self.bytes["there"], self.bytes["back"], user=user)
+        self.assertEqual(dialer.status(240), 0, dialer.lines)
+        self.assertEqual(listener.status(20), 0, listener.lines)
+        seconds = time.monotonic() - begun
+        self.same(at_listener, self.bytes["there"])
+        self.same(at_dialer, self.bytes["back"])
+        # They went through the controllers, and not some other way: 188 bytes a packet at most.
+        for name in before:
+            self.assertGreater(packets(name) - before[name], 8 * MEBIBYTE // 188)
+        print(f"   {seconds:5.1f} s, {16 * MEBIBYTE / seconds / 1000:.0f} kB/s", flush=True)
+
+    def test_transfer(self):
+        """8 MiB each way with pinned keys arrive as they were, over Noise XX"""
+        self.move_eight_mebibytes()
+
+    def test_transfer_as_nobody(self):
+        """8 MiB each way arrive as they were when both tools run as nobody"""
+        for name in self.keys:
+            os.chown(self.folder / name, pwd.getpwnam("nobody").pw_uid, -1)
+        self.move_eight_mebibytes(user="nobody")
+
+    def test_nothing_to_send(self):
+        """a channel over which nothing is sent is a success too"""
+        listener, dialer, at_listener, at_dialer = self.pair(b"", b"")
+        self.assertEqual(dialer.status(20), 0, dialer.lines)
+        self.assertEqual(listener.status(20), 0, listener.lines)
+        self.same(at_listener, b"")
+        self.same(at_dialer, b"")
+
+    # The peer is not the one
+
+    def test_listener_is_a_stranger(self):
+        """a dialer that meets another key than the pinned one says so, and tells nothing"""
+        listener, endpoint = self.listen(
+            *self.pin("dialer"), "--timeout", "8", given=self.given("secret", b"secret"))
+        dialer = self.connect(endpoint, *self.pin("stranger"), written=self.folder / "written")
+        self.expect(dialer, UNTRUSTED, "is not among the expected ones", within=6)
+        self.expect(listener, TIMED_OUT, "within 8 s", within=12)
+        self.assertEqual((self.folder / "written").read_bytes(), b"")
+
+    def test_dialer_is_a_stranger(self):
+        """a dialer whose key the listener did not pin is refused, and the listener waits on"""
+        listener, endpoint = self.listen(*self.pin("stranger"), "--timeout", "8")
+        dialer = self.connect(endpoint, *self.pin("listener"), given=self.given("x", b"x"))
+        self.expect(dialer, REFUSED, "the peer refuses this identity", within=6)
+        listener.line("blesec: no channel with ", within=6)
+        self.expect(listener, TIMED_OUT, "within 8 s", within=12)
+
+    # The link goes
+
+    def interrupted_pair(self):
+        """A pair in the middle of a transfer that is far from its end."""
+        content = random.Random("endless").randbytes(32 * MEBIBYTE)
+        listener, dialer, at_listener, at_dialer = self.pair(content, content[::-1])
+        deadline = time.monotonic() + 60
+        while min(at_listener.stat().st_size, at_dialer.stat().st_size) < 128 * 1024:
+            self.assertLess(time.monotonic(), deadline, "nothing moves")
+            time.sleep(0.05)
+        return listener, dialer, (at_listener, content), (at_dialer, content[::-1])
+
+    def expect_beginning(self, path, content):
+        """What was written is how what was sent begins, and not all of it."""
+        written = path.read_bytes()
+        self.assertLess(len(written), len(content))
+        self.assertEqual(digest(written), digest(content[: len(written)]))
+
+    def test_cut_link(self):
+        """a link that is cut in the middle of a transfer is an error on both sides"""
+        listener, dialer, *outputs = self.interrupted_pair()
+        mgmt("disconnect", self.address["hci1"], "hci0")
+        for tool in (dialer, listener):
+            self.expect(tool, PROTOCOL, "the link ended before the peer said that", within=5)
+        for path, content in outputs:
+            self.expect_beginning(path, content)
+
+    def test_killed_peer(self):
+        """a peer that is killed in the middle of a transfer is an error at the other side"""
+        listener, dialer, (at_listener, there), _ = self.interrupted_pair()
+        dialer.process.kill()
+        self.expect(listener, PROTOCOL, "the link ended before the peer said that", within=5)
+        self.expect_beginning(at_listener, there)
+
+    def test_interrupted(self):
+        """SIGINT at one side is told to the other, which does not take it for an end"""
+        listener, dialer, *outputs = self.interrupted_pair()
+        listener.process.send_signal(signal.SIGINT)
+        self.expect(listener, 130, "interrupted", within=15)
+        self.expect(dialer, PROTOCOL, "interrupted", within=15)
+        for path, content in outputs:
+            self.expect_beginning(path, content)
+
+    # The peer is silent
+
+    def test_silent_listener(self):
+        """a listener that takes the link and says nothing is given up after the hello's deadline"""
+        with silent_socket(self.address["hci1"]) as waiting:
+            endpoint = f"l2cap:{self.address['hci1']}/0x{psm_of(waiting):02X}"
+            dialer = self.connect(endpoint, *self.pin("listener"))
+            self.expect(dialer, TIMED_OUT, "within 5 s", within=10)
+
+    def test_silent_listener_with_timeout(self):
+        """--timeout bounds the wait for a silent listener"""
+        with silent_socket(self.address["hci1"]) as waiting:
+            endpoint = f"l2cap:{self.address['hci1']}/0x{psm_of(waiting):02X}"
+            dialer = self.connect(endpoint, *self.pin("listener"), "--timeout", "2")
+            self.expect(dialer, TIMED_OUT, "within 2 s", within=4)
+
+    def test_silent_dialer(self):
+        """a dialer that says nothing is dropped, and the listener serves the next one"""
+        listener, endpoint = self.listen(*self.pin("dialer"), written=self.folder / "written")
+        with silent_socket(self.address["hci0"]) as silent:
+            connect_socket(silent, self.address["hci1"], int(endpoint[-2:], 16))
+            failure = listener.line("blesec: no channel with ", within=10)
+            self.assertIn("within 5 s", failure)
+            self.assertEqual(what_comes(silent), b"")
+        dialer = self.connect(endpoint, *self.pin("listener"), given=self.given("late", b"late"))
+        self.assertEqual(dialer.status(20), 0, dialer.lines)
+        self.assertEqual(listener.status(20), 0, listener.lines)
+        self.same(self.folder / "written", b"late")
+
+    def test_stopped_peer(self):
+        """a peer that falls silent in the middle of a transfer is given up"""
+        listener, dialer, (at_listener, there), (at_dialer, back) = self.interrupted_pair()
+        listener.process.send_signal(signal.SIGSTOP)
+        self.expect(dialer, TIMED_OUT, "within (30|60) s", within=75)
+        listener.process.send_signal(signal.SIGCONT)
+        self.expect(listener, PROTOCOL, "the link ended before the peer said that", within=10)
+        self.expect_beginning(at_listener, there)
+        self.expect_beginning(at_dialer, back)
+
+    def test_garbage(self):
+        """a dialer that sends garbage is dropped at once, and the listener waits on"""
+        listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "6")
+        with silent_socket(self.address["hci0"]) as stranger:
+            connect_socket(stranger, self.address["hci1"], int(endpoint[-2:], 16))
+            stranger.send(random.Random(1).randbytes(400))
+            listener.line("blesec: no channel with ", within=3)
+        self.expect(listener, TIMED_OUT, "within 6 s", within=9)
+
+    # Nobody is there
+
+    def test_wrong_psm(self):
+        """a PSM on which nobody listens is no such peer"""
+        listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "8")
+        wrong = endpoint[:-2] + ("F1" if endpoint[-2:] == "F0" else "F0")
+        dialer = self.connect(wrong, *self.pin("listener"))
+        self.expect(dialer, NO_PEER, "nobody listens", within=6)
+        self.expect(listener, TIMED_OUT, "within 8 s", within=12)
+
+    def test_absent_address(self):
+        """an address that nobody has is given up when --timeout says so"""
+        begun = time.monotonic()
+        dialer = self.connect(f"l2cap:{ABSENT}/0x80", *self.pin("listener"), "--timeout", "3")
+        self.expect(dialer, TIMED_OUT, "(no answer came in time|within 3 s)", within=6)
+        self.assertGreaterEqual(time.monotonic() - begun, 3)
+
+    # Bad words
+
+    def test_bad_endpoints(self):
+        """an endpoint or adapter that cannot be is refused before anything is dialed"""
+        here = self.address["hci1"]
+        for endpoint, adapter, status, message in (
+            (f"l2cap:{here}/0x80", "hci9", NO_PEER, "hci9"),
+            (f"l2cap:{here}/0x100", "hci0", USAGE, "0x100"),
+            (f"l2cap:{here}", "hci0", USAGE, "PSM"),
+            ("l2cap:AA:BB:CC:DD:EE/0x80", "hci0", USAGE, "AA:BB:CC:DD:EE"),
+            ("l2cap:any", "hci0", USAGE, "to dial"),
+        ):
+            with self.subTest(endpoint=endpoint, adapter=adapter):
+                dialer = Tool(self, "connect", endpoint, "--adapter", adapter, "--anyone")
+                self.expect(dialer, status, re.escape(message), within=3)
+
+    def test_adapter_that_is_off(self):
+        """an adapter that is off is no such adapter"""
+        mgmt("power", "off", "hci0")
+        self.addCleanup(mgmt, "power", "on", "hci0")
+        dialer = self.connect(f"l2cap:{self.address['hci1']}/0x80", "--anyone")
+        self.expect(dialer, NO_PEER, "hci0", within=3)
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def run(script, *arguments):
+    return subprocess.run(
+        ["/usr/bin/python3", "-IS", ROOT / "lab" / script, *arguments],
+        stdout=subprocess.PIPE, text=True, check=True, timeout=30).stdout
+
+
+def mgmt(*arguments):
+    return run("mgmt.py", *arguments)
+
+
+def packets(name):
+    """How many packets of data a controller has been given."""
+    return int(re.search(r'"acl_tx": (\d+)', run("packets.py", name))[1])
+
+
+# A peer that is not blesec. Python's own bind and connect cannot say that an address is of the low
+# energy kind, so the C library is called with <bluetooth/l2cap.h>'s sockaddr_l2.
+
+LE_PUBLIC = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def call(function, sock, address, psm):
+    raw = bytes(int(byte, 16) for byte in reversed(address.split(":")))
+    where = struct.pack(
+        "=H2s6sHBx", socket.AF_BLUETOOTH, struct.pack("<H", psm), raw, 0, LE_PUBLIC)
+    if function(sock.fileno(), where, len(where)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def silent_socket(address):
+    """A socket that listens on a dynamic PSM of this adapter, or can dial from it."""
+    sock = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_STREAM, socket.BTPROTO_L2CAP)
+    call(LIBC.bind, sock, address, 0)
+    sock.settimeout(20)
+    return sock
+
+
+def psm_of(sock):
+    sock.listen(4)
+    return sock.getsockname()[1]
+
+
+def what_comes(sock):
+    """Everything until the other side closes, which the kernel may call a reset."""
+    received = b""
+    try:
+        while piece := sock.recv(65536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def connect_socket(sock, address, psm):
+    sock.setblocking(True)
+    call(LIBC.connect, sock, address, psm)
+
+
+class Result(unittest.TextTestResult):
+    """Says what each test is for, and how long it took."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.begun = time.monotonic()
+        print(f"-- {test.shortDescription()}", flush=True)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        print(f"   {time.monotonic() - self.begun:5.1f} s in all", flush=True)
+
+
+def main(names):
+    loader = unittest.TestLoader()
+    if names:
+        loader.testNamePatterns = [f"*{name}*" for name in names]
+    runner = unittest.TextTestRunner(
+        stream=sys.stdout, resultclass=Result, verbosity=0, tb_locals=False)
+    result = runner.run(loader.loadTestsFromTestCase(ToolTests))
+    failed = len({str(test).split(" [")[0] for test, _ in result.failures + result.errors})
+    skipped = len(result.skipped)
+    passed = result.testsRun - failed - skipped
+    print(f"{result.testsRun} tests, {passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 0 if result.wasSuccessful() and result.testsRun and not skipped else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
