@@ -5,7 +5,7 @@ extension ChannelMachine {
     /// When ``timeout(now:)`` is to be called next; `UInt64.max` when never.
     func deadline(now: UInt64) -> UInt64 {
         guard outcome == nil else { return .max }
-        var next = phaseDeadline.time
+        var next = phaseEnd
         if clocks.ready != nil, stage == .records {
             // What is due already waits for something else than time, such as room on the link.
             if clocks.closing == nil { next = min(next, start.after(clocks.deadlines.session)) }
@@ -29,8 +29,7 @@ extension ChannelMachine {
     /// Does what is due: an acknowledgement, a ping, or the end of a phase that took too long.
     mutating func timeout(now: UInt64) {
         guard outcome == nil else { return }
-        let phase = phaseDeadline
-        if now >= phase.time { return phaseOver(phase) }
+        if now >= phaseEnd { return phaseOver() }
         guard clocks.ready != nil, stage == .records else { return }
         if clocks.closing == nil, now >= start.after(clocks.deadlines.session) {
             end(.expired)
@@ -138,55 +137,45 @@ extension ChannelMachine {
     /// The driver has closed the link as ``Farewell/closeWhenDrained`` said.
     mutating func saidFarewell() { finish(.complete) }
 
-    private struct PhaseDeadline {
-        var time: UInt64
-        var error: ChannelError
-        var completes = false
-    }
-
-    private var phaseDeadline: PhaseDeadline {
+    /// When the phase has taken too long.
+    private var phaseEnd: UInt64 {
         let deadlines = clocks.deadlines
         switch stage {
-        case .hello, .early, .answer:
-            return PhaseDeadline(
-                time: start.after(deadlines.negotiate),
-                error: .late(
-                    "the peer did not finish its hello or answer within", deadlines.negotiate))
-        case .handshake:
-            return PhaseDeadline(
-                time: (clocks.negotiated ?? start).after(deadlines.handshake),
-                error: .late("the handshake did not end within", deadlines.handshake))
-        case .judging:
-            return PhaseDeadline(
-                time: (clocks.judging ?? start).after(deadlines.judge),
-                error: .late("the trust policy did not decide within", deadlines.judge))
-        case .refusing:
-            return PhaseDeadline(
-                time: (clocks.closing ?? start).after(.seconds(2)),
-                error: refusal ?? .late("the peer did not go within", .seconds(2)))
-        case .records where !isReady:
-            return PhaseDeadline(
-                time: (clocks.handshakeDone ?? start).after(deadlines.ready),
-                error: .late("the peer's ready did not come within", deadlines.ready))
-        case .records:
-            if let closing = clocks.closing {
-                return PhaseDeadline(
-                    time: closing.after(deadlines.close), error: closeError,
-                    completes: ledger.isSendingComplete && ledger.isReceivingComplete)
-            }
-            return PhaseDeadline(time: .max, error: .engineIsDead)
+        case .hello, .early, .answer: return start.after(deadlines.negotiate)
+        case .handshake: return (clocks.negotiated ?? start).after(deadlines.handshake)
+        case .judging: return (clocks.judging ?? start).after(deadlines.judge)
+        case .refusing: return (clocks.closing ?? start).after(Self.timeToGo)
+        case .records where !isReady: return (clocks.handshakeDone ?? start).after(deadlines.ready)
+        case .records: return clocks.closing?.after(deadlines.close) ?? .max
         }
     }
 
-    private var closeError: ChannelError {
-        ledger.endReceived
-            ? .late("the peer did not acknowledge everything within", clocks.deadlines.close)
-            : .late("the peer did not end its side within", clocks.deadlines.close)
+    /// Ends a phase that has taken too long, and says what was missing.
+    private mutating func phaseOver() {
+        let deadlines = clocks.deadlines
+        switch stage {
+        case .hello, .early, .answer:
+            fail(
+                .late("the peer did not finish its hello or answer within", deadlines.negotiate))
+        case .handshake:
+            fail(.late("the handshake did not end within", deadlines.handshake))
+        case .judging:
+            fail(.late("the trust policy did not decide within", deadlines.judge))
+        case .refusing:
+            fail(.late("the peer did not go within", Self.timeToGo))
+        case .records where !isReady:
+            fail(.late("the peer's ready did not come within", deadlines.ready))
+        case .records where ledger.isSendingComplete && ledger.isReceivingComplete:
+            finish(.complete)
+        case .records where ledger.endReceived:
+            fail(.late("the peer did not acknowledge everything within", deadlines.close))
+        case .records:
+            fail(.late("the peer did not end its side within", deadlines.close))
+        }
     }
 
-    private mutating func phaseOver(_ phase: PhaseDeadline) {
-        if phase.completes { finish(.complete) } else { fail(phase.error) }
-    }
+    /// How long a refused peer may take to go.
+    private static let timeToGo: Duration = .seconds(2)
 
     /// When a direct link without a half-close has been quiet for long enough to be closed.
     private var quietTime: UInt64 { clocks.lastSign.after(.seconds(1)) }

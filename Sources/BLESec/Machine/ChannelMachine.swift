@@ -53,8 +53,6 @@ struct ChannelMachine: ~Copyable {
     var identity: PeerIdentity?
     /// What a trust policy that needs time has to be asked.
     var pendingJudge: TrustPolicy.Judge?
-    /// Whether the trust policy has been asked about ``identity``.
-    var isJudged = false
     /// Why this side refuses, if it does.
     var refusal: ChannelError?
     var isOwnReadySent = false
