@@ -66,7 +66,14 @@ let package = Package(
         library("ToolKit", ["BLESec", "ChannelCore", "Locking"]),
         tool(
             "blesec", ["ToolKit", "BLESec", "Credentials", "ChannelCore", "Primitives", "Locking"]),
-        tool("blesec-bench", ["BLESec", "BLESecTesting", "Noise", "Primitives", "CLinux"]),
+        // The limits that the bench compares with: the same work in C.
+        .target(name: "CBench", dependencies: ["CSodium", "COpenSSL"]),
+        tool(
+            "blesec-bench",
+            [
+                "ToolKit", "BLESec", "Links", "L2CAP", "NoiseEngine", "Noise", "ChannelCore",
+                "Primitives", "CBench",
+            ]),
 
         tests("PrimitivesTests", ["Primitives"]),
         // Replaces malloc by one that counts, in test bundles that ask for it.
@@ -82,6 +89,11 @@ let package = Package(
             [
                 "BLESec", "BLESecTesting", "ChannelCore", "Links", "Noise", "NoiseEngine",
                 "Primitives",
+            ]),
+        tests(
+            "BenchTests",
+            [
+                "blesec-bench", "BLESec", "NoiseEngine", "TestSupport", "CAllocationCounter",
             ]),
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],

@@ -4,7 +4,7 @@ internal import Links
 
 extension ChannelError {
     /// A link's error in the channel's terms.
-    init(link error: LinkError) {
+    package init(link error: LinkError) {
         let code: Code
         switch error.code {
         case .refused, .unreachable, .notFound: code = .noSuchPeer

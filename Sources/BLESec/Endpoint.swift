@@ -86,7 +86,10 @@ extension Endpoint: CustomStringConvertible {
 }
 
 extension Endpoint {
-    func dial(deadline: MonotonicTime, loop: EventLoop) async throws(LinkError) -> any Link {
+    /// Opens a link, without any channel over it.
+    package func dial(
+        deadline: MonotonicTime, loop: EventLoop
+    ) async throws(LinkError) -> any Link {
         switch kind {
         case .unix(let address):
             return try await UnixLink.dial(address, deadline: deadline, loop: loop)
@@ -99,7 +102,8 @@ extension Endpoint {
         }
     }
 
-    func listen(loop: EventLoop) async throws(LinkError) -> (any LinkListener, Endpoint) {
+    /// Listens for links, without any channel over them; returns also where they can be dialed.
+    package func listen(loop: EventLoop) async throws(LinkError) -> (any LinkListener, Endpoint) {
         switch kind {
         case .unix(let address):
             let listener = try await UnixListener.listen(address, loop: loop)

@@ -1,0 +1,10 @@
+internal import ToolKit
+
+/// The bench: what a record, a message and a link cost, told apart and beside their limits.
+@main enum BlesecBench {
+    private static let program = Program(
+        name: "blesec-bench", summary: "measure what encrypted channels cost",
+        description: [], commands: [ServeCommand.command], defaultCommand: MeasureCommand.command)
+
+    static func main() { program.main() }
+}

@@ -1,0 +1,165 @@
+internal import ChannelCore
+internal import Noise
+internal import NoiseEngine
+internal import Primitives
+
+/// One of the layers between the libraries and a channel, which seals records and opens them again.
+protocol EngineLayer: AnyObject {
+    /// What reports call it.
+    var name: String { get }
+
+    /// Seals `count` bytes of plaintext, at least one, and opens them again, so many times.
+    func sealAndOpen(_ count: Int, repetitions: Int) throws
+}
+
+/// The AEAD of Primitives.
+final class AEADLayer: EngineLayer {
+    let name = "AEAD"
+    private var sealing: AEAD
+    private var opening: AEAD
+    private var buffer = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
+    private var nonce: UInt64 = 0
+
+    init(_ algorithm: AEADAlgorithm) {
+        let key = SecretBytes(count: AEADAlgorithm.keyLength)
+        sealing = AEAD(algorithm, key: key)
+        opening = AEAD(algorithm, key: key)
+    }
+
+    func sealAndOpen(_ count: Int, repetitions: Int) throws {
+        try Self.run(&sealing, &opening, &buffer, nonce, count, repetitions)
+        nonce += UInt64(repetitions)
+    }
+
+    // Taken out of the object for the whole run, so that each call is not checked for exclusivity.
+    private static func run(
+        _ sealing: inout AEAD, _ opening: inout AEAD, _ buffer: inout [UInt8], _ first: UInt64,
+        _ count: Int, _ repetitions: Int
+    ) throws {
+        var span = buffer.mutableSpan
+        for nonce in first..<first + UInt64(repetitions) {
+            try sealing.seal(&span, count: count, nonce: nonce)
+            try opening.open(&span, count: count + AEADAlgorithm.tagLength, nonce: nonce)
+        }
+    }
+}
+
+/// Noise's transport states, one for each end.
+final class TransportLayer: EngineLayer {
+    let name = "TransportState"
+    private var sender: TransportState
+    private var receiver: TransportState
+    private var buffer = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
+
+    init(_ suite: String) throws {
+        let name = try ProtocolName(suite)
+        var initiator = try HandshakeState(
+            protocolName: name, role: .initiator, localStatic: .generate(name.curve))
+        var responder = try HandshakeState(
+            protocolName: name, role: .responder, localStatic: .generate(name.curve))
+        while !initiator.isFinished || !responder.isFinished {
+            if initiator.isMyTurn {
+                try Self.pass(from: &initiator, to: &responder)
+            } else {
+                try Self.pass(from: &responder, to: &initiator)
+            }
+        }
+        sender = try initiator.split()
+        receiver = try responder.split()
+    }
+
+    private static func pass(
+        from writer: inout HandshakeState, to reader: inout HandshakeState
+    ) throws {
+        let length = try writer.messageLength(forPayload: 0)
+        let message = try [UInt8](capacity: length) { output in
+            try writer.writeMessage(into: &output)
+        }
+        _ = try [UInt8](capacity: length) { payload in
+            try reader.readMessage(message.span, payload: &payload)
+        }
+    }
+
+    func sealAndOpen(_ count: Int, repetitions: Int) throws {
+        try Self.run(&sender, &receiver, &buffer, count, repetitions)
+    }
+
+    private static func run(
+        _ sender: inout TransportState, _ receiver: inout TransportState,
+        _ buffer: inout [UInt8], _ count: Int, _ repetitions: Int
+    ) throws {
+        var span = buffer.mutableSpan
+        for _ in 0..<repetitions {
+            try sender.encrypt(inPlace: &span, count: count)
+            _ = try receiver.decrypt(inPlace: &span, at: 0, count: count + TransportState.overhead)
+        }
+    }
+}
+
+/// The engine of a channel, which frames records as well: a type and a payload, together the
+/// plaintext, go in, and lie in the receive buffer at the end.
+final class NoiseEngineLayer: EngineLayer {
+    let name = "NoiseEngine"
+    private var sender: NoiseEngine
+    private var receiver: NoiseEngine
+    private var wire = RecordBuffer(capacity: EngineScenario.bufferSize)
+    private let payload = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
+
+    init(_ suite: String) throws {
+        var dialer = try Self.engine(suite, .dialer)
+        var acceptor = try Self.engine(suite, .acceptor)
+        while !dialer.isEstablished || !acceptor.isEstablished {
+            try Self.pass(from: &dialer, to: &acceptor)
+            try Self.pass(from: &acceptor, to: &dialer)
+        }
+        sender = dialer
+        receiver = acceptor
+    }
+
+    private static func engine(_ suite: String, _ role: ChannelRole) throws -> NoiseEngine {
+        let name = try ProtocolName(suite)
+        let identity = try IdentityKey.generate(curve: name.curve, hash: name.hash)
+        let plan = try NoisePlan(
+            suite, role: role, identity: identity, trust: .anyone, presharedKeys: [],
+            allowsExposedIdentity: true)
+        return try NoiseEngine(plan, prologue: [])
+    }
+
+    private static func pass(from writer: inout NoiseEngine, to reader: inout NoiseEngine) throws {
+        if case .judging = writer.phase { try writer.admit() }
+        while let message = try writer.nextHandshake() {
+            try reader.receiveHandshake(message.span)
+            if case .judging = reader.phase { try reader.admit() }
+        }
+    }
+
+    func sealAndOpen(_ count: Int, repetitions: Int) throws {
+        let payload = payload
+        try Self.run(&sender, &receiver, &wire, payload.span.extracting(first: count - 1), repetitions)
+    }
+
+    private static func run(
+        _ sender: inout NoiseEngine, _ receiver: inout NoiseEngine, _ wire: inout RecordBuffer,
+        _ payload: Span<UInt8>, _ repetitions: Int
+    ) throws {
+        let length = sender.sealedLength(payload.count + 1)
+        for _ in 0..<repetitions {
+            try wire.append(room: length) { output throws(ChannelError) in
+                try sender.seal(RecordType.data.rawValue, payload, into: &output)
+            }
+            let record = try wire.withBytes { bytes throws(ChannelError) in
+                try receiver.open(&bytes)
+            }
+            guard let record, record.plaintext.count == payload.count + 1 else {
+                throw BenchError.wrongResult("NoiseEngine")
+            }
+            wire.consume(record.consumed)
+        }
+    }
+}
+
+extension NoiseEngine {
+    fileprivate var isEstablished: Bool {
+        if case .established = phase { true } else { false }
+    }
+}

@@ -1,0 +1,90 @@
+internal import Noise
+internal import Primitives
+
+/// Sealing and opening records, layer by layer, beside the libraries themselves.
+struct EngineScenario {
+    /// What holds the longest record.
+    static let bufferSize = 65_536 + 64
+
+    /// A cipher and its Noise protocol.
+    struct Suite: Sendable, Equatable {
+        let algorithm: AEADAlgorithm
+        let name: String
+
+        /// The cipher of a Noise protocol's name.
+        init(_ name: String) throws {
+            algorithm = try ProtocolName(name).aead
+            self.name = name
+        }
+    }
+
+    /// How long one sample computes, in nanoseconds.
+    var sampleTime: UInt64 = 2_000_000
+    var rounds: Int
+
+    /// What one layer takes for a record of one size.
+    struct Result: Sendable {
+        var suite: String
+        var layer: String
+        /// Which library the limit is of, when this is the limit.
+        var library: String?
+        var size: Int
+        /// Nanoseconds of processor time for one seal and one open.
+        var time: Summary
+        /// Times the limit, sample by sample.
+        var ratio: Summary
+    }
+
+    /// Measures all layers at one size, the samples of one after those of another.
+    func measure(_ suite: Suite, size: Int) throws -> [Result] {
+        let limit = try fastest(suite.algorithm, size: size)
+        let layers: [any EngineLayer] = [
+            limit, AEADLayer(suite.algorithm), try TransportLayer(suite.name),
+            try NoiseEngineLayer(suite.name),
+        ]
+        var repetitions: [Int] = []
+        for layer in layers { repetitions.append(try calibrate(layer, size)) }
+        var samples = [[Double]](repeating: [], count: layers.count)
+        for round in 0..<rounds {
+            for turn in 0..<layers.count {
+                let index = (round + turn) % layers.count
+                samples[index].append(try sample(layers[index], size, repetitions[index]))
+            }
+        }
+        return layers.indices.map { index in
+            Result(
+                suite: suite.name, layer: layers[index].name,
+                library: index == 0 ? limit.library.rawValue : nil, size: size,
+                time: Summary(samples[index]),
+                ratio: Summary(zip(samples[index], samples[0]).map { $0 / $1 }))
+        }
+    }
+
+    /// The library that is the faster one at that size.
+    private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawKeys {
+        let candidates = RawKeys.Library.allCases.compactMap { RawKeys(algorithm, $0) }
+        var best: (keys: RawKeys, time: Double)?
+        for keys in candidates {
+            let repetitions = try calibrate(keys, size)
+            let time = try (0..<3).map { _ in try sample(keys, size, repetitions) }.median
+            if time < best?.time ?? .infinity { best = (keys, time) }
+        }
+        guard let best else { throw BenchError.wrongResult("no library has the cipher") }
+        return best.keys
+    }
+
+    /// How many repetitions fill a sample.
+    private func calibrate(_ layer: any EngineLayer, _ size: Int) throws -> Int {
+        let few = 16
+        let first = try sample(layer, size, few)
+        let second = try sample(layer, size, few)
+        return max(few, Int(Double(sampleTime) / min(first, second)))
+    }
+
+    private func sample(_ layer: any EngineLayer, _ size: Int, _ repetitions: Int) throws -> Double
+    {
+        let start = Clock.threadTime
+        try layer.sealAndOpen(size, repetitions: repetitions)
+        return Double(Clock.threadTime - start) / Double(repetitions)
+    }
+}

@@ -1,0 +1,50 @@
+internal import CBench
+internal import Primitives
+
+/// The limit: one of the libraries, called from C, over one buffer.
+@safe final class RawKeys {
+    enum Library: String, CaseIterable {
+        case sodium = "libsodium"
+        case openSSL = "OpenSSL"
+    }
+
+    let library: Library
+    private let sealing: OpaquePointer
+    private let opening: OpaquePointer
+    private let buffer: UnsafeMutablePointer<UInt8>
+    private var nonce: UInt64 = 0
+
+    /// Nil when the library does not have the cipher on this machine.
+    init?(_ algorithm: AEADAlgorithm, _ library: Library) {
+        let key = [UInt8](repeating: 7, count: AEADAlgorithm.keyLength)
+        let cipher = algorithm == .chaChaPoly ? BLESEC_BENCH_CHACHAPOLY : BLESEC_BENCH_AESGCM
+        let source = library == .sodium ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
+        guard let sealing = unsafe blesec_bench_key_new(cipher, source, key) else { return nil }
+        guard let opening = unsafe blesec_bench_key_new(cipher, source, key) else {
+            unsafe blesec_bench_key_free(sealing)
+            return nil
+        }
+        self.library = library
+        unsafe self.sealing = sealing
+        unsafe self.opening = opening
+        unsafe buffer = .allocate(capacity: EngineScenario.bufferSize)
+        unsafe buffer.initialize(repeating: 0, count: EngineScenario.bufferSize)
+    }
+
+    deinit {
+        unsafe blesec_bench_key_free(sealing)
+        unsafe blesec_bench_key_free(opening)
+        unsafe buffer.deallocate()
+    }
+}
+
+extension RawKeys: EngineLayer {
+    var name: String { "raw" }
+
+    func sealAndOpen(_ count: Int, repetitions: Int) throws {
+        let worked = unsafe blesec_bench_seal_and_open(
+            sealing, opening, buffer, count, nonce, Int32(repetitions))
+        nonce += UInt64(repetitions)
+        guard worked else { throw BenchError.wrongResult(library.rawValue) }
+    }
+}

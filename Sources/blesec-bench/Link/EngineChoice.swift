@@ -1,0 +1,58 @@
+internal import BLESec
+internal import Noise
+
+/// What protects a channel in the bench.
+struct EngineChoice: Sendable, Hashable {
+    /// What reports call it: `plain`, or a Noise protocol's name.
+    let name: String
+
+    /// The link alone.
+    static let plain = EngineChoice(name: "plain")
+    /// The channel's default protocol.
+    static let noise = EngineChoice(name: ChannelConfiguration.defaultProtocol)
+    /// The same with the other cipher.
+    static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
+
+    private init(name: String) { self.name = name }
+
+    /// A Noise protocol in which nobody needs to know the other's key beforehand.
+    ///
+    /// - Throws: `configuration`.
+    init(protocol name: String) throws(ChannelError) {
+        do {
+            let pattern = try ProtocolName(name).pattern
+            guard !pattern.isOneWay, !pattern.isFallback, pattern.pskCount == 0,
+                !pattern.requiresRemoteStatic(.initiator), !pattern.requiresRemoteStatic(.responder)
+            else {
+                throw ChannelError(
+                    .configuration,
+                    "\(name) needs keys that the ends of a bench do not have: use XX, NX, XN or NN")
+            }
+        } catch let error as ChannelError {
+            throw error
+        } catch {
+            throw ChannelError(.configuration, "\(name): \(error)")
+        }
+        self.name = name
+    }
+
+    /// Reads what a peer says; throws `configuration`.
+    init(_ name: String) throws(ChannelError) {
+        if name == Self.plain.name { self = .plain } else { try self.init(protocol: name) }
+    }
+
+    /// Opens a channel over a link. On the link's loop.
+    func open(over link: any Link, role: ChannelRole) async throws -> any MessageChannel {
+        guard self != .plain else {
+            let channel = PlainChannel(over: link)
+            await channel.start()
+            return channel
+        }
+        let known = try ProtocolName(name)
+        let identity = try IdentityKey.generate(curve: known.curve, hash: known.hash)
+        var configuration = ChannelConfiguration(identity: identity, trust: .anyone)
+        configuration.protocols = [name]
+        configuration.allowsExposedIdentity = true
+        return try await SecureChannel.open(over: link, role: role, configuration: configuration)
+    }
+}

@@ -1,0 +1,72 @@
+internal import BLESec
+internal import ToolKit
+
+/// Where the links are that a run measures.
+enum LinkPlace: Sendable {
+    /// Between two ends in this process.
+    case local([Transport])
+    /// To a `blesec-bench serve`.
+    case remote(Endpoint)
+
+    /// Reads the options; throws `noSuchAdapter` when l2cap is asked for and cannot be had.
+    init(_ arguments: Arguments) throws(ChannelError) {
+        let names = arguments.values(MeasureCommand.transport)
+        guard let text = arguments.value(MeasureCommand.connect) else {
+            self = .local(try Self.transports(names, arguments))
+            return
+        }
+        guard names.isEmpty, !arguments.has(MeasureCommand.peerAdapter) else {
+            throw arguments.usage("--connect excludes --transport and --peer-adapter")
+        }
+        var endpoint = try Endpoint(text)
+        endpoint.adapter = arguments.value(MeasureCommand.adapter)
+        self = .remote(endpoint)
+    }
+
+    private static func transports(
+        _ names: [String], _ arguments: Arguments
+    ) throws(ChannelError) -> [Transport] {
+        var transports: [Transport] = []
+        for name in names.isEmpty ? ["memory", "unix", "unix-seqpacket"] : names {
+            switch name {
+            case "memory": transports.append(.memory)
+            case "unix": transports.append(.unix(.stream))
+            case "unix-seqpacket": transports.append(.unix(.seqpacket))
+            case "l2cap": transports.append(try l2cap(arguments))
+            default:
+                throw arguments.usage(
+                    "--transport is memory, unix, unix-seqpacket or l2cap, and not `\(name)`")
+            }
+        }
+        // Unless asked for, it is measured where it can be.
+        if names.isEmpty, let transport = try? l2cap(arguments) { transports.append(transport) }
+        return transports
+    }
+
+    private static func l2cap(_ arguments: Arguments) throws(ChannelError) -> Transport {
+        do throws(LinkError) {
+            let from = try arguments.value(MeasureCommand.adapter).map { name throws(LinkError) in
+                try Adapter.named(name)
+            }
+            let to = try arguments.value(MeasureCommand.peerAdapter).map { name throws(LinkError) in
+                try Adapter.named(name)
+            }
+            var free = try Adapter.all().filter { $0.isUp && $0 != from && $0 != to }
+            guard let dialer = from ?? free.popFirst(), let acceptor = to ?? free.popFirst(),
+                dialer != acceptor
+            else {
+                throw LinkError(
+                    .noSuchAdapter,
+                    "l2cap needs two Bluetooth adapters that are on; with one, measure the link to "
+                        + "another machine with --connect")
+            }
+            return .l2cap(from: dialer, to: acceptor)
+        } catch {
+            throw ChannelError(link: error)
+        }
+    }
+}
+
+extension [Adapter] {
+    fileprivate mutating func popFirst() -> Adapter? { isEmpty ? nil : removeFirst() }
+}

@@ -1,0 +1,74 @@
+internal import BLESec
+
+/// What a link begins with in the bench, so that one listener can serve every engine.
+enum LinkPreface {
+    private static let magic = Array("blesec-bench/1 ".utf8)
+
+    /// Says which engine will follow.
+    static func send(_ engine: EngineChoice, over link: any Link) async throws {
+        let name = Array(engine.name.utf8)
+        var rest = (magic + [UInt8(name.count)] + name)[...]
+        while !rest.isEmpty {
+            let sent = try link.send(Array(rest).span)
+            rest = rest.dropFirst(sent)
+            if sent == 0 { await LinkEvent.writable(link) }
+        }
+    }
+
+    /// Waits for it.
+    static func receive(from link: any Link) async throws -> EngineChoice {
+        let start = try await read(magic.count + 1, from: link)
+        guard start.starts(with: magic), let length = start.last else {
+            throw BenchError.notABench
+        }
+        let name = try await read(Int(length), from: link)
+        return try EngineChoice(String(decoding: name, as: UTF8.self))
+    }
+
+    private static func read(_ count: Int, from link: any Link) async throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        while bytes.count < count {
+            var result = LinkReceive.wouldBlock
+            bytes += try [UInt8](capacity: count - bytes.count) { space throws(LinkError) in
+                result = try link.receive(into: &space)
+            }
+            switch result {
+            case .bytes: continue
+            case .wouldBlock: await LinkEvent.readable(link)
+            case .end: throw BenchError.notABench
+            }
+        }
+        return bytes
+    }
+}
+
+/// One wait for one event of a link that nobody else uses yet. On the loop's thread.
+final class LinkEvent: LinkHandler {
+    private let link: any Link
+    private var waiter: CheckedContinuation<Void, Never>?
+
+    private init(_ link: any Link) { self.link = link }
+
+    static func readable(_ link: any Link) async {
+        await LinkEvent(link).wait { $0.wantsRead = true }
+    }
+
+    static func writable(_ link: any Link) async {
+        await LinkEvent(link).wait { $0.wantsWrite = true }
+    }
+
+    private func wait(_ begin: (any Link) -> Void) async {
+        await withCheckedContinuation { waiter in
+            self.waiter = waiter
+            link.setHandler(self)
+            begin(link)
+        }
+        link.wantsRead = false
+        link.wantsWrite = false
+        link.setHandler(nil)
+    }
+
+    func linkIsReadable() { waiter.take()?.resume() }
+    func linkIsWritable() { waiter.take()?.resume() }
+    func linkDidHangUp() { waiter.take()?.resume() }
+}

@@ -1,0 +1,147 @@
+internal import BLESec
+internal import CBench
+
+/// Messages over a link: how many bytes a second go one way, and how long they take there and back.
+struct LinkScenario: Sendable {
+    /// How long one sample takes, in nanoseconds, unless a single message takes longer.
+    var sampleTime: Double
+    var rounds: Int
+
+    /// What one engine does with messages of one size.
+    struct Result: Sendable {
+        var transport: String
+        var engine: String
+        var size: Int
+        /// How many rounds there were time for.
+        var rounds: Int
+        /// Bytes of messages a second, one way.
+        var goodput: Summary
+        /// Goodput over the plain link's, sample by sample.
+        var goodputRatio: Summary?
+        /// Nanoseconds there and back: the shares below which half, 90 and 99 in a hundred lie, and
+        /// the longest.
+        var roundTrip: Percentiles
+        /// The round's median over the plain link's.
+        var roundTripRatio: Summary?
+        /// The round's median over that of two blocking threads in C that do the same.
+        var blockingRatio: Summary?
+    }
+
+    struct Percentiles: Sendable {
+        var p50, p90, p99, longest: Double
+
+        init(_ samples: [Double]) {
+            let sorted = samples.sorted()
+            p50 = sorted.quantile(0.5)
+            p90 = sorted.quantile(0.9)
+            p99 = sorted.quantile(0.99)
+            longest = sorted[sorted.count - 1]
+        }
+    }
+
+    /// What is measured of one channel at one size.
+    private struct Samples {
+        var transferCount = 0
+        var roundTripCount = 0
+        var goodput: [Double] = []
+        var roundTrips: [[Double]] = []
+
+        var roundTripMedians: [Double] { roundTrips.map(\.median) }
+    }
+
+    /// Measures all sessions at one size, the samples of one after those of another; the first is
+    /// the plain link's.
+    ///
+    /// After `deadline` no further round begins.
+    func measure(
+        _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
+        besideBlocking: Bool
+    ) async throws -> [Result] {
+        var samples = [Samples](repeating: Samples(), count: sessions.count)
+        for (index, session) in sessions.enumerated() {
+            samples[index] = try await calibrate(session, size)
+        }
+        var blocking = BlockingEcho(size: size, sampleTime: besideBlocking ? sampleTime : 0)
+        for round in 0..<rounds where round == 0 || Clock.time < deadline {
+            for turn in sessions.indices {
+                let index = (round + turn) % sessions.count
+                let session = sessions[index]
+                let count = samples[index].transferCount
+                let time = try await session.transfer(count: count, size: size)
+                samples[index].goodput.append(Double(count * size) / time * 1e9)
+                samples[index].roundTrips.append(
+                    try await session.roundTrips(
+                        count: samples[index].roundTripCount, size: size))
+            }
+            blocking.sample()
+        }
+        var results: [Result] = []
+        for (session, own) in zip(sessions, samples) {
+            let isPlain = session.engine == .plain
+            let limit = isPlain ? blocking.plain : blocking.sealed
+            results.append(
+                Result(
+                    transport: transport, engine: session.engine.name, size: size,
+                    rounds: own.goodput.count, goodput: Summary(own.goodput),
+                    goodputRatio: isPlain ? nil : ratio(own.goodput, samples[0].goodput),
+                    roundTrip: Percentiles(own.roundTrips.flatMap { $0 }),
+                    roundTripRatio: isPlain
+                        ? nil : ratio(own.roundTripMedians, samples[0].roundTripMedians),
+                    blockingRatio: limit.isEmpty ? nil : ratio(own.roundTripMedians, limit)))
+        }
+        return results
+    }
+
+    private func ratio(_ samples: [Double], _ others: [Double]) -> Summary {
+        Summary(zip(samples, others).map { $0 / $1 })
+    }
+
+    /// How many messages fill a sample.
+    private func calibrate(_ session: Session, _ size: Int) async throws -> Samples {
+        var samples = Samples()
+        var count = max(1, 4_096 / size)
+        while true {
+            let time = try await session.transfer(count: count, size: size)
+            if time > sampleTime / 8 || count >= 1 << 20 {
+                samples.transferCount = max(1, Int(Double(count) * sampleTime / time))
+                break
+            }
+            count *= 4
+        }
+        let times = try await session.roundTrips(count: 8, size: size)
+        samples.roundTripCount = max(4, min(1 << 16, Int(sampleTime / times.median)))
+        return samples
+    }
+}
+
+/// Round trips between two blocking threads in C over a SEQPACKET pair.
+struct BlockingEcho {
+    let size: Int
+    let sampleTime: Double
+    /// Nanoseconds of one, with nothing sealed and with ChaCha20-Poly1305.
+    private(set) var plain: [Double] = []
+    private(set) var sealed: [Double] = []
+
+    init(size: Int, sampleTime: Double) {
+        self.size = size
+        // A packet takes the whole record here.
+        self.sampleTime = size <= 32 << 10 ? sampleTime : 0
+    }
+
+    /// Takes one sample of each.
+    mutating func sample() {
+        guard sampleTime > 0 else { return }
+        if let time = run(isSealed: false) { plain.append(time) }
+        if let time = run(isSealed: true) { sealed.append(time) }
+    }
+
+    private func run(isSealed: Bool) -> Double? {
+        let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
+        func echo(_ repetitions: Int) -> Double? {
+            let time = blesec_bench_blocking_echo(size, Int32(repetitions), isSealed, library)
+            return time < 0 ? nil : Double(time) / Double(repetitions)
+        }
+        guard let first = echo(16) else { return nil }
+        return echo(max(16, Int(sampleTime / first)))
+    }
+}

@@ -1,0 +1,226 @@
+internal import BLESec
+internal import Primitives
+
+/// The link alone: the same messages in the same pieces over the same link and loop, with nothing
+/// sealed, acknowledged or proven.
+///
+/// A record is a u16 length, a type byte and up to 16 KiB of a message. What a secure channel costs
+/// beyond this is what it is for.
+@safe actor PlainChannel: MessageChannel {
+    private enum Kind { static let last: UInt8 = 0, more: UInt8 = 1, end: UInt8 = 2 }
+
+    private static let header = 3
+    private static let callsPerTurn = 8
+    private static let ahead = 64 << 10
+    private static let readAhead = 256 << 10
+
+    nonisolated let loop: EventLoop
+    private let link: any Link
+    private let maximumSDU: Int
+    private let port = Port()
+
+    private var inbound = RecordBuffer(capacity: 144 << 10)
+    private var outbound = RecordBuffer(capacity: 64 << 10)
+    private var unsent = MessageQueue()
+    private var unsentOffset = 0
+    private var arrived = MessageQueue()
+    private var partial: [UInt8] = []
+    private var endState = EndState.open
+    private var peerHasEnded = false
+    private var failure: ChannelError?
+
+    private var reader: UnsafeContinuation<Void, Never>?
+    private var writer: UnsafeContinuation<Void, Never>?
+
+    private enum EndState { case open, wanted, sent }
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    /// Takes over a link.
+    init(over link: any Link) {
+        self.link = link
+        loop = link.loop
+        maximumSDU = min(link.maximumSDU, 32 << 10)
+    }
+
+    /// Begins; once, before anyone else has the channel.
+    func start() {
+        port.channel = self
+        link.setHandler(port)
+        pump()
+    }
+
+    isolated deinit { link.close() }
+
+    func send(_ message: [UInt8]) async throws(ChannelError) {
+        while !unsent.isEmpty, unsent.byteCount >= Self.ahead, failure == nil {
+            await unsafe withUnsafeContinuation { unsafe writer = $0 }
+        }
+        if let failure { throw failure }
+        unsent.append(message)
+        pump()
+    }
+
+    func receive() async throws(ChannelError) -> [UInt8]? {
+        while true {
+            if let message = arrived.next() {
+                if !link.wantsRead { pump() }
+                return message
+            }
+            if peerHasEnded { return nil }
+            if let failure { throw failure }
+            await unsafe withUnsafeContinuation { unsafe reader = $0 }
+        }
+    }
+
+    func close() async throws(ChannelError) {
+        if endState == .open { endState = .wanted }
+        pump()
+        while try await receive() != nil {}
+        while endState != .sent || !outbound.isEmpty, failure == nil {
+            await unsafe withUnsafeContinuation { unsafe writer = $0 }
+        }
+    }
+
+    // MARK: - The link
+
+    fileprivate func read() {
+        for _ in 0..<Self.callsPerTurn where arrived.byteCount < Self.readAhead {
+            guard readOnce() else { break }
+        }
+        pump()
+    }
+
+    private func readOnce() -> Bool {
+        do throws(LinkError) {
+            let result = try inbound.append(room: 16 << 10) { space throws(LinkError) in
+                try link.receive(into: &space)
+            }
+            switch result {
+            case .bytes: takeRecords()
+            case .wouldBlock: return false
+            case .end: fail(ChannelError(.truncated, "the peer has closed the link"))
+            }
+            return result == .bytes
+        } catch {
+            fail(ChannelError(.link, error.reason))
+            return false
+        }
+    }
+
+    private func takeRecords() {
+        while inbound.count >= Self.header {
+            let (length, kind) = inbound.withBytes { bytes in
+                (Int(bytes[0]) << 8 | Int(bytes[1]), bytes[2])
+            }
+            guard inbound.count >= 2 + length else { return }
+            inbound.withBytes { bytes in
+                partial.append(bytes.span, in: Self.header..<2 + length)
+            }
+            inbound.consume(2 + length)
+            switch kind {
+            case Kind.last:
+                arrived.append(partial)
+                partial = []
+            case Kind.end: peerHasEnded = true
+            default: break
+            }
+        }
+    }
+
+    fileprivate func pump() {
+        transmit()
+        if !arrived.isEmpty || peerHasEnded || failure != nil { unsafe reader.take()?.resume() }
+        if unsent.byteCount < Self.ahead || failure != nil { unsafe writer.take()?.resume() }
+        link.wantsRead = failure == nil && arrived.byteCount < Self.readAhead
+    }
+
+    private func transmit() {
+        for _ in 0..<Self.callsPerTurn where failure == nil {
+            fill()
+            guard !outbound.isEmpty else {
+                link.wantsWrite = false
+                return
+            }
+            do throws(LinkError) {
+                let sent = try outbound.withBytes { bytes throws(LinkError) in
+                    try link.send(bytes.span.extracting(first: maximumSDU))
+                }
+                outbound.consume(sent)
+                if sent == 0 { break }
+            } catch {
+                fail(ChannelError(.link, error.reason))
+            }
+        }
+        link.wantsWrite = failure == nil
+    }
+
+    /// Frames records until an SDU is full.
+    private func fill() {
+        while outbound.count < maximumSDU, let message = unsent.first {
+            let end = min(unsentOffset + Record.bulkPayload, message.count)
+            let isLast = end == message.count
+            append(isLast ? Kind.last : Kind.more, message.span.extracting(unsentOffset..<end))
+            unsentOffset = isLast ? 0 : end
+            if isLast { _ = unsent.next() }
+        }
+        if unsent.isEmpty, endState == .wanted {
+            append(Kind.end, Span())
+            endState = .sent
+        }
+    }
+
+    private func append(_ kind: UInt8, _ payload: Span<UInt8>) {
+        outbound.append(room: Self.header + payload.count) { output in
+            output.append(UInt8(truncatingIfNeeded: (payload.count + 1) >> 8))
+            output.append(UInt8(truncatingIfNeeded: payload.count + 1))
+            output.append(kind)
+            output.append(copying: payload)
+        }
+    }
+
+    private func fail(_ error: ChannelError) {
+        if failure == nil { failure = error }
+        link.close()
+    }
+}
+
+/// Where a link calls its plain channel.
+private final class Port: LinkHandler {
+    weak var channel: PlainChannel?
+
+    func linkIsReadable() { channel?.assumeIsolated { $0.read() } }
+    func linkIsWritable() { channel?.assumeIsolated { $0.pump() } }
+    func linkDidHangUp() { channel?.assumeIsolated { $0.read() } }
+}
+
+/// Messages first in, first out.
+struct MessageQueue {
+    private var messages: [[UInt8]] = []
+    private var head = 0
+    /// The bytes of those that wait.
+    private(set) var byteCount = 0
+
+    var isEmpty: Bool { head == messages.count }
+    var first: [UInt8]? { isEmpty ? nil : messages[head] }
+
+    mutating func append(_ message: [UInt8]) {
+        messages.append(message)
+        byteCount += message.count
+    }
+
+    mutating func next() -> [UInt8]? {
+        guard !isEmpty else { return nil }
+        let message = messages[head]
+        messages[head] = []
+        head += 1
+        byteCount -= message.count
+        if head == messages.count || head >= 64 {
+            messages.removeSubrange(..<head)
+            head = 0
+        }
+        return message
+    }
+}

@@ -1,0 +1,61 @@
+internal import BLESec
+
+/// What a measuring end asks of the other, as a message of its own.
+struct Request: Sendable, Equatable {
+    enum Kind: UInt8, Sendable {
+        /// Take so many messages, then answer with a single byte.
+        case sink = 1
+        /// Send so many messages back, each as soon as it has come.
+        case echo = 2
+    }
+
+    var kind: Kind
+    var count: Int
+    var size: Int
+
+    private static let length = 9
+
+    init(_ kind: Kind, count: Int, size: Int) {
+        self.kind = kind
+        self.count = count
+        self.size = size
+    }
+
+    /// Reads what ``encoded`` makes.
+    init(_ bytes: [UInt8]) throws {
+        guard bytes.count == Self.length, let kind = Kind(rawValue: bytes[0]) else {
+            throw BenchError.wrongResult("the peer's request")
+        }
+        self.kind = kind
+        count = bytes[1..<5].reduce(0) { $0 << 8 | Int($1) }
+        size = bytes[5..<9].reduce(0) { $0 << 8 | Int($1) }
+    }
+
+    var encoded: [UInt8] { [kind.rawValue] + Self.bytes(count) + Self.bytes(size) }
+
+    private static func bytes(_ number: Int) -> [UInt8] {
+        [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: number >> $0) }
+    }
+}
+
+/// The other end: does what it is asked until the channel ends.
+enum Responder {
+    /// Serves one link from its preface to its end. On the link's loop.
+    static func serve(_ link: any Link) async throws {
+        let engine = try await LinkPreface.receive(from: link)
+        try await serve(engine.open(over: link, role: .acceptor))
+    }
+
+    private static func serve(_ channel: some MessageChannel) async throws {
+        while let message = try await channel.receive() {
+            let request = try Request(message)
+            for _ in 0..<request.count {
+                guard let payload = try await channel.receive(), payload.count == request.size
+                else { throw BenchError.wrongResult("the peer's messages") }
+                if request.kind == .echo { try await channel.send(payload) }
+            }
+            if request.kind == .sink { try await channel.send([1]) }
+        }
+        try await channel.close()
+    }
+}

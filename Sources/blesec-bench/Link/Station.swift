@@ -1,0 +1,43 @@
+internal import BLESec
+
+/// Open channels of every engine over links of one kind, the plain one first.
+struct Station: Sendable {
+    let sessions: [Session]
+    private let responders: [Task<Void, any Error>]
+
+    /// Opens channels between two ends in this process.
+    static func open(
+        _ transport: Transport, _ engines: [EngineChoice], _ loops: LoopPair
+    ) async throws -> Station {
+        var sessions: [Session] = []
+        var responders: [Task<Void, any Error>] = []
+        for engine in engines {
+            let ends = try await transport.connect(loops)
+            responders.append(
+                Task(executorPreference: ends.acceptor.loop) {
+                    try await Responder.serve(ends.acceptor)
+                })
+            sessions.append(try await Session(engine, over: ends.dialer))
+        }
+        return Station(sessions: sessions, responders: responders)
+    }
+
+    /// Opens channels to a bench that serves.
+    static func open(
+        _ endpoint: Endpoint, _ engines: [EngineChoice], _ loops: LoopPair
+    ) async throws -> Station {
+        var sessions: [Session] = []
+        for engine in engines {
+            let deadline = loops.dialer.now.advanced(by: .seconds(10))
+            let link = try await endpoint.dial(deadline: deadline, loop: loops.dialer)
+            sessions.append(try await Session(engine, over: link))
+        }
+        return Station(sessions: sessions, responders: [])
+    }
+
+    /// Ends all channels; throws what went wrong at the other ends.
+    func close() async throws {
+        for session in sessions { try await session.close() }
+        for responder in responders { try await responder.value }
+    }
+}

@@ -1,0 +1,76 @@
+internal import BLESec
+
+/// How two ends of the bench in one process reach each other.
+enum Transport: Sendable, Hashable {
+    /// Memory, both ends on one loop.
+    case memory
+    /// A Unix socket, each end on a loop of its own.
+    case unix(UnixAddress.Kind)
+    /// L2CAP from one Bluetooth adapter of this machine to another.
+    case l2cap(from: Adapter, to: Adapter)
+
+    /// What reports and `--transport` call it.
+    var name: String {
+        switch self {
+        case .memory: "memory"
+        case .unix(.stream): "unix"
+        case .unix(.seqpacket): "unix-seqpacket"
+        case .l2cap: "l2cap"
+        }
+    }
+
+    /// Opens a link.
+    func connect(_ loops: LoopPair) async throws -> LinkEnds {
+        switch self {
+        case .memory:
+            let loop = loops.dialer
+            return await loop.run {
+                let ends = MemoryLink.pair(loop: loop)
+                return LinkEnds(dialer: ends.0, acceptor: ends.1)
+            }
+        case .unix(let kind):
+            let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
+            let address = try UnixAddress(path: path, kind: kind)
+            let listener = try await UnixListener.listen(address, loop: loops.acceptor)
+            return try await Self.connect(listener) {
+                try await UnixLink.dial(address, loop: loops.dialer)
+            }
+        case .l2cap(let dialer, let acceptor):
+            let listener = try await L2CAPListener.listen(on: acceptor, loop: loops.acceptor)
+            let address = listener.localAddress
+            return try await Self.connect(listener) {
+                try await L2CAPLink.dial(
+                    address, from: dialer, deadline: loops.dialer.now.advanced(by: .seconds(10)),
+                    loop: loops.dialer)
+            }
+        }
+    }
+
+    private static func connect(
+        _ listener: any LinkListener, _ dial: () async throws -> SocketLink
+    ) async throws -> LinkEnds {
+        async let accepted = listener.accept()
+        let dialed = try await dial()
+        let ends = LinkEnds(dialer: dialed, acceptor: try await accepted)
+        await listener.close()
+        return ends
+    }
+}
+
+/// The two ends of an open link.
+struct LinkEnds: Sendable {
+    let dialer: any Link
+    let acceptor: any Link
+}
+
+/// The loops of the two ends.
+struct LoopPair: Sendable {
+    let dialer = EventLoop(name: "bench-dialer")
+    let acceptor = EventLoop(name: "bench-acceptor")
+
+    /// Ends both threads.
+    func shutdown() async {
+        await dialer.shutdown()
+        await acceptor.shutdown()
+    }
+}

@@ -1,0 +1,60 @@
+/// Bytes of records in storage that is made once: what comes is appended, what is used is
+/// forgotten.
+@safe struct RecordBuffer: ~Copyable {
+    private let storage: UnsafeMutableBufferPointer<UInt8>
+    private var head = 0
+    private var tail = 0
+
+    init(capacity: Int) {
+        unsafe storage = .allocate(capacity: capacity)
+        unsafe storage.initialize(repeating: 0)
+    }
+
+    deinit { unsafe storage.deallocate() }
+
+    /// How many bytes wait.
+    var count: Int { tail - head }
+    var isEmpty: Bool { head == tail }
+
+    /// Lets `body` append up to `room` bytes or more; so many must fit.
+    mutating func append<Result, Failure: Error>(
+        room: Int, _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        if unsafe head == tail || storage.count - tail < room { compact() }
+        unsafe precondition(storage.count - tail >= room, "the buffer is too small")
+        let free = unsafe UnsafeMutableBufferPointer(rebasing: storage[tail...])
+        var span = unsafe OutputSpan(buffer: free, initializedCount: 0)
+        let result: Result
+        do throws(Failure) {
+            result = try body(&span)
+        } catch {
+            _ = unsafe span.finalize(for: free)
+            throw error
+        }
+        tail += unsafe span.finalize(for: free)
+        return result
+    }
+
+    /// Shows the bytes that wait; `body` may change them in place.
+    mutating func withBytes<Result, Failure: Error>(
+        _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        var span = unsafe MutableSpan(
+            _unsafeElements: UnsafeMutableBufferPointer(rebasing: storage[head..<tail]))
+        return try body(&span)
+    }
+
+    /// Forgets the first `count` bytes.
+    mutating func consume(_ count: Int) {
+        precondition(count <= self.count)
+        head += count
+    }
+
+    private mutating func compact() {
+        if head < tail, let base = unsafe storage.baseAddress {
+            unsafe base.update(from: base + head, count: count)
+        }
+        tail -= head
+        head = 0
+    }
+}

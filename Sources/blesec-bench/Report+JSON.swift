@@ -1,0 +1,80 @@
+internal import ToolKit
+
+extension Report {
+    /// The report for programs; `docs/performance.md` describes its members.
+    var json: JSON.Value {
+        .object([
+            ("schema", .string("blesec-bench/1")),
+            ("version", .string(Program.version)),
+            ("machine", machine),
+            (
+                "settings",
+                .object([
+                    ("optimized", .bool(Machine.isOptimized)),
+                    ("rounds", .number(settings.rounds)),
+                    ("sample-nanoseconds", .real(settings.sampleTime)),
+                ])
+            ),
+            ("engine", .array(engine.map(\.json))),
+            ("link", .array(link.map(\.json))),
+            ("omissions", .array(omissions.map { .string($0) })),
+        ])
+    }
+
+    private var machine: JSON.Value {
+        let machine = Machine.this
+        return .object([
+            ("processor", .string(machine.processor)),
+            ("cores", .number(machine.cores)),
+            ("kernel", .string(machine.kernel)),
+            ("libsodium", .string(machine.sodium)),
+            ("openssl", .string(machine.openSSL)),
+        ])
+    }
+}
+
+extension Summary {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("median", .real(median)), ("least", .real(least)), ("most", .real(most)),
+            ("spread", .real(spread)),
+        ])
+    }
+}
+
+extension EngineScenario.Result {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("protocol", .string(suite)),
+            ("layer", .string(layer)),
+            ("library", library.map { .string($0) } ?? .null),
+            ("size", .number(size)),
+            ("nanoseconds", time.json),
+            ("ratio-to-raw", ratio.json),
+        ])
+    }
+}
+
+extension LinkScenario.Result {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("transport", .string(transport)),
+            ("engine", .string(engine)),
+            ("size", .number(size)),
+            ("rounds", .number(rounds)),
+            ("goodput-bytes-per-second", goodput.json),
+            ("goodput-ratio-to-plain", goodputRatio?.json ?? .null),
+            ("round-trip-nanoseconds", roundTrip.json),
+            ("round-trip-ratio-to-plain", roundTripRatio?.json ?? .null),
+            ("round-trip-ratio-to-blocking-c", blockingRatio?.json ?? .null),
+        ])
+    }
+}
+
+extension LinkScenario.Percentiles {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("p50", .real(p50)), ("p90", .real(p90)), ("p99", .real(p99)), ("max", .real(longest)),
+        ])
+    }
+}

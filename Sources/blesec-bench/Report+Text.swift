@@ -1,0 +1,80 @@
+internal import BLESec
+
+extension Report {
+    /// The report as tables.
+    var text: String {
+        var parts = [heading]
+        if !engine.isEmpty { parts.append(engineText) }
+        if !link.isEmpty { parts.append(linkText) }
+        parts += omissions.map { $0 + "\n" }
+        return parts.joined(separator: "\n")
+    }
+
+    private var heading: String {
+        let machine = Machine.this
+        return """
+            \(machine.processor), \(machine.cores) cores, Linux \(machine.kernel), \
+            libsodium \(machine.sodium), \(machine.openSSL)
+
+            """
+    }
+
+    private var engineText: String {
+        var text = "Sealing and opening one record: processor time, and times the raw primitive\n"
+        var suites: [String] = []
+        for result in engine where !suites.contains(result.suite) { suites.append(result.suite) }
+        for suite in suites {
+            let results = engine.filter { $0.suite == suite }
+            var layers: [String] = []
+            for result in results where !layers.contains(result.layer) {
+                layers.append(result.layer)
+            }
+            var table = Table(
+                ["", "raw, ns", "of"] + layers.dropFirst().map { "\($0), ×" }, words: [0, 2])
+            for raw in results where raw.library != nil {
+                let above = results.filter { $0.size == raw.size && $0.library == nil }
+                table.append(
+                    [raw.size.bytes, raw.time.median.fixed(0), raw.library ?? ""]
+                        + above.map { $0.ratio.median.fixed(2) })
+            }
+            text += "\n\(suite)\n\(table.text)"
+        }
+        return text
+    }
+
+    private var linkText: String {
+        var text = "Messages over a link: one way, and there and back\n"
+        var transports: [String] = []
+        for result in link where !transports.contains(result.transport) {
+            transports.append(result.transport)
+        }
+        for transport in transports {
+            let results = link.filter { $0.transport == transport }
+            let hasBlocking = results.contains { $0.blockingRatio != nil }
+            var table = Table(
+                [
+                    transport, "", "MB/s", "× plain", "p50, µs", "p90", "p99", "max", "× plain",
+                ] + (hasBlocking ? ["× C"] : []), words: [0, 1])
+            for result in results {
+                table.append(
+                    [
+                        result.size.bytes, result.engine.shortProtocol,
+                        (result.goodput.median / 1e6).short,
+                        result.goodputRatio?.median.fixed(2) ?? "",
+                        (result.roundTrip.p50 / 1e3).short, (result.roundTrip.p90 / 1e3).short,
+                        (result.roundTrip.p99 / 1e3).short, (result.roundTrip.longest / 1e3).short,
+                        result.roundTripRatio?.median.fixed(2) ?? "",
+                    ] + (hasBlocking ? [result.blockingRatio?.median.fixed(2) ?? ""] : []))
+            }
+            text += "\n\(table.text)"
+        }
+        return text
+    }
+}
+
+extension String {
+    /// A Noise protocol's name without what all have in common here.
+    fileprivate var shortProtocol: String {
+        hasPrefix("Noise_") ? String(dropFirst("Noise_".count)) : self
+    }
+}

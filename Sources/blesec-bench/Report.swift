@@ -1,0 +1,112 @@
+internal import BLESec
+
+/// What one run has found.
+struct Report: Sendable {
+    /// What was asked for.
+    let settings: Settings
+    /// Sealing and opening records.
+    var engine: [EngineScenario.Result] = []
+    /// Messages over links.
+    var link: [LinkScenario.Result] = []
+    /// What was left out, and why.
+    var omissions: [String] = []
+
+    init(_ settings: Settings) { self.settings = settings }
+
+    /// Measures everything.
+    mutating func measure(_ settings: Settings, _ place: LinkPlace) async throws {
+        if !Machine.isOptimized {
+            omissions.append("This is a debug build: its figures mean nothing.")
+        }
+        let suites = try Self.suites(settings)
+        let sizes = Self.recordSizes(settings)
+        let records = settings.scenarios.contains(.engine) ? suites.count * sizes.count : 0
+        let links = settings.scenarios.contains(.link) ? place.count * settings.sizes.count : 0
+        var run = Run(
+            progress: ProgressLine(steps: records + links),
+            budget: TimeBudget(seconds: settings.seconds, steps: records + links))
+        defer { run.progress.clear() }
+        if records > 0 { try measureEngines(suites, sizes, &run) }
+        if links > 0 { try await measureLinks(place, &run) }
+    }
+
+    private struct Run {
+        var progress: ProgressLine
+        var budget: TimeBudget
+    }
+
+    private mutating func measureEngines(
+        _ suites: [EngineScenario.Suite], _ sizes: [Int], _ run: inout Run
+    ) throws {
+        let scenario = EngineScenario(rounds: 2 * settings.rounds + 1)
+        for suite in suites {
+            for size in sizes {
+                run.progress.show("engine, \(suite.name), \(size.bytes)")
+                _ = run.budget.next()
+                engine += try scenario.measure(suite, size: size)
+            }
+        }
+    }
+
+    private mutating func measureLinks(_ place: LinkPlace, _ run: inout Run) async throws {
+        let loops = LoopPair()
+        let engines = [.plain] + settings.protocols
+        switch place {
+        case .remote(let endpoint):
+            let station = try await Station.open(endpoint, engines, loops)
+            try await measure("\(endpoint)", station, besideBlocking: false, &run)
+        case .local(let transports):
+            for transport in transports {
+                let station = try await Station.open(transport, engines, loops)
+                try await measure(
+                    transport.name, station, besideBlocking: transport == .unix(.seqpacket), &run)
+            }
+            if !transports.contains(where: { $0.name == "l2cap" }) {
+                omissions.append(
+                    "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
+                        + "--connect.")
+            }
+        }
+        await loops.shutdown()
+    }
+
+    private mutating func measure(
+        _ transport: String, _ station: Station, besideBlocking: Bool, _ run: inout Run
+    ) async throws {
+        let scenario = LinkScenario(sampleTime: settings.sampleTime, rounds: settings.rounds)
+        for size in settings.sizes {
+            run.progress.show("link, \(transport), \(size.bytes)")
+            link += try await scenario.measure(
+                transport, station.sessions, size: size, until: run.budget.next(),
+                besideBlocking: besideBlocking)
+        }
+        try await station.close()
+    }
+
+    /// The protocols that were asked for; without a wish also the other cipher, which costs little.
+    private static func suites(_ settings: Settings) throws -> [EngineScenario.Suite] {
+        let isDefault = settings.protocols == [.noise]
+        let names = isDefault ? [EngineChoice.noise, .noiseAESGCM] : settings.protocols
+        return try names.map { try EngineScenario.Suite($0.name) }
+    }
+
+    /// The sizes that fit one record.
+    private static func recordSizes(_ settings: Settings) -> [Int] {
+        var sizes: [Int] = []
+        for size in settings.sizes.map({ min($0, Record.maximumPayload + 1) })
+        where !sizes.contains(size) {
+            sizes.append(size)
+        }
+        return sizes
+    }
+}
+
+extension LinkPlace {
+    /// How many kinds of link there are.
+    fileprivate var count: Int {
+        switch self {
+        case .local(let transports): transports.count
+        case .remote: 1
+        }
+    }
+}

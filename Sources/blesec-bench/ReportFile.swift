@@ -1,0 +1,36 @@
+internal import BLESec
+internal import Glibc
+internal import ToolKit
+
+/// Where a report goes: a file that is made first and written last, or standard output.
+struct ReportFile {
+    private let descriptor: Int32
+    /// Whether it is standard output.
+    let isStandardOutput: Bool
+
+    /// Opens the file; `-` is standard output.
+    ///
+    /// - Throws: `cannotCreate`.
+    init(_ path: String) throws(ChannelError) {
+        isStandardOutput = path == "-"
+        guard !isStandardOutput else {
+            descriptor = STDOUT_FILENO
+            return
+        }
+        descriptor = unsafe open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o666)
+        guard descriptor >= 0 else {
+            let number = errno
+            let text = unsafe strerror(number).map { unsafe String(cString: $0) }
+            throw ChannelError(
+                .cannotCreate, "\(path) cannot be written: \(text ?? "error \(number)")",
+                underlying: .errno(number))
+        }
+    }
+
+    /// Replaces what the file held.
+    func write(_ text: String) throws(ChannelError) {
+        if !isStandardOutput { _ = ftruncate(descriptor, 0) }
+        try StandardOutput.write(Array(text.utf8), to: descriptor)
+        if !isStandardOutput { close(descriptor) }
+    }
+}

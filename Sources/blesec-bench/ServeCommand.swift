@@ -1,0 +1,79 @@
+internal import BLESec
+internal import ToolKit
+
+/// `blesec-bench serve ENDPOINT`
+enum ServeCommand {
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try await run(arguments)
+    }
+
+    /// Benches that are served at once; more wait in the kernel.
+    private static let mostClients = 16
+
+    private static let manual = Manual(
+        name: "blesec-bench serve", summary: "be the other end of a measured link",
+        operands: ["ENDPOINT"],
+        options: [
+            Option(
+                name: "--adapter", value: "HCI",
+                help: "Listen on this Bluetooth adapter, such as hci1, and not on the first that "
+                    + "is on.")
+        ],
+        description: [
+            "Listens on ENDPOINT, which is l2cap:any, unix:PATH or unix-seqpacket:PATH, and does "
+                + "what `blesec-bench --connect` at the other end asks: takes messages, or sends "
+                + "them back. Once it can be dialed it says so in a line on standard error, with "
+                + "the endpoint to connect to.",
+            "It makes a key for this run alone and serves whoever comes, with or without "
+                + "encryption, until a signal ends it.",
+        ],
+        examples: [
+            ("blesec-bench serve l2cap:any", "Over Bluetooth, on a free PSM."),
+            ("blesec-bench serve unix:/tmp/bench", "Between two processes."),
+        ],
+        statuses: [.success, .usage, .noPeer, .software, .cannotCreate, .interrupted, .terminated])
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        var endpoint = try Endpoint(arguments.operands[0])
+        endpoint.adapter = arguments.value(MeasureCommand.adapter)
+        let loop = EventLoop.shared
+        do throws(LinkError) {
+            let (listener, local) = try await endpoint.listen(loop: loop)
+            Diagnostics.note("listening on \(local)", "listening")
+            try await serve(listener, loop)
+        } catch {
+            throw ChannelError(link: error)
+        }
+    }
+
+    private static func serve(
+        _ listener: any LinkListener, _ loop: EventLoop
+    ) async throws(LinkError) {
+        let result: Result<Void, LinkError> = await withTaskGroup(of: Void.self) { group in
+            var clients = 0
+            while true {
+                if clients == mostClients {
+                    await group.next()
+                    clients -= 1
+                }
+                do throws(LinkError) {
+                    let link = try await listener.accept()
+                    clients += 1
+                    group.addTask(executorPreference: loop) { await serve(link) }
+                } catch {
+                    return .failure(error)
+                }
+            }
+        }
+        try result.get()
+    }
+
+    private static func serve(_ link: any Link) async {
+        do {
+            try await Responder.serve(link)
+        } catch {
+            Diagnostics.print(ChannelError(bench: error))
+        }
+        link.close()
+    }
+}

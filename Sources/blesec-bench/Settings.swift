@@ -1,0 +1,49 @@
+internal import BLESec
+internal import ToolKit
+
+/// What is to be measured, and how thoroughly.
+struct Settings: Sendable {
+    /// One group of figures.
+    enum Scenario: String, CaseIterable, Sendable {
+        case engine, link
+    }
+
+    /// Which groups.
+    var scenarios = Set(Scenario.allCases)
+    /// The protocols beside the plain link.
+    var protocols = [EngineChoice.noise]
+    /// Bytes of a message; 64 B to 64 KiB by default.
+    var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536]
+    /// Samples of each kind, one kind after the other, over and over.
+    var rounds = 5
+    /// How long one sample of a link takes, in nanoseconds.
+    var sampleTime = 30_000_000.0
+    /// What all of it may take, in seconds; rounds are left out when time runs short.
+    var seconds = 55
+
+    /// Half as many samples, and shorter ones.
+    mutating func makeQuick() {
+        rounds = 3
+        sampleTime = 10_000_000
+        seconds = 14
+    }
+}
+
+/// How long a run may still take, shared fairly among what is still to be measured.
+struct TimeBudget: Sendable {
+    private let end: UInt64
+    private var steps: Int
+
+    init(seconds: Int, steps: Int) {
+        end = Clock.time + UInt64(seconds) * 1_000_000_000
+        self.steps = steps
+    }
+
+    /// Takes the next step's share; the time when it is used up.
+    mutating func next() -> UInt64 {
+        let now = Clock.time
+        let share = end > now ? (end - now) / UInt64(max(1, steps)) : 0
+        steps -= 1
+        return now + share
+    }
+}

@@ -1,0 +1,56 @@
+/// Columns of text: the first flush left, the others flush right unless they are words.
+struct Table {
+    private var rows: [[String]]
+    private let words: Set<Int>
+
+    /// A table with a heading for each column; `words` are the columns that are flush left.
+    init(_ heading: [String], words: Set<Int> = [0]) {
+        rows = [heading]
+        self.words = words
+    }
+
+    /// Adds a line.
+    mutating func append(_ row: [String]) { rows.append(row) }
+
+    /// The lines, two spaces between columns.
+    var text: String {
+        let widths = rows[0].indices.map { column in rows.map { $0[column].count }.max() ?? 0 }
+        return rows.map { row in
+            var line = row.enumerated().map { column, cell in
+                let space = String(repeating: " ", count: widths[column] - cell.count)
+                return words.contains(column) ? cell + space : space + cell
+            }.joined(separator: "  ")
+            while line.last == " " { line.removeLast() }
+            return line + "\n"
+        }.joined()
+    }
+}
+
+extension Int {
+    /// A size with its unit: `64 B`, `16 KiB`, `65518 B`.
+    var bytes: String {
+        switch self {
+        case let size where size >= 1 << 20 && size % (1 << 20) == 0: "\(size >> 20) MiB"
+        case let size where size >= 1 << 10 && size % (1 << 10) == 0: "\(size >> 10) KiB"
+        default: "\(self) B"
+        }
+    }
+}
+
+extension Double {
+    /// With that many digits after the point.
+    func fixed(_ digits: Int) -> String {
+        guard isFinite else { return "-" }
+        var scale = 1
+        for _ in 0..<digits { scale *= 10 }
+        let scaled = Int((magnitude * Double(scale)).rounded())
+        let sign = self < 0 && scaled != 0 ? "-" : ""
+        guard digits > 0 else { return "\(sign)\(scaled)" }
+        let fraction = String(scaled % scale)
+        let zeros = String(repeating: "0", count: digits - fraction.count)
+        return "\(sign)\(scaled / scale).\(zeros)\(fraction)"
+    }
+
+    /// With about three digits that count.
+    var short: String { fixed(self >= 100 ? 0 : self >= 10 ? 1 : 2) }
+}

@@ -1,0 +1,142 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// `blesec-bench`, as it was built beside these tests.
+@Suite struct BenchCommandTests {
+    private static let path: String = {
+        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+            return "./blesec-bench"
+        }
+        return own[...slash] + "blesec-bench"
+    }()
+
+    private static func run(_ arguments: String...) throws -> Subprocess.Outcome {
+        try Subprocess.run(path, arguments)
+    }
+
+    /// What these tests look at of a report.
+    private struct Report: Decodable {
+        struct Summary: Decodable {
+            var median: Double
+        }
+        struct Engine: Decodable {
+            var layer: String
+            var size: Int
+            var ratio: Summary
+
+            enum CodingKeys: String, CodingKey {
+                case layer, size
+                case ratio = "ratio-to-raw"
+            }
+        }
+        struct Link: Decodable {
+            var transport: String
+            var engine: String
+            var goodput: Summary
+            var goodputRatio: Summary?
+
+            enum CodingKeys: String, CodingKey {
+                case transport, engine
+                case goodput = "goodput-bytes-per-second"
+                case goodputRatio = "goodput-ratio-to-plain"
+            }
+        }
+        var schema: String
+        var engine: [Engine]
+        var link: [Link]
+    }
+
+    private static func report(_ bytes: [UInt8]) throws -> Report {
+        try JSONDecoder().decode(Report.self, from: Data(bytes))
+    }
+
+    @Test("each layer is measured beside the raw primitive, each engine beside the plain link")
+    func json() throws {
+        let outcome = try Self.run(
+            "--quick", "--transport", "memory", "--size", "64", "--rounds", "1", "--json", "-")
+        #expect(outcome.status == 0)
+        #expect(outcome.errors == "")
+        let report = try Self.report(outcome.output)
+        #expect(report.schema == "blesec-bench/1")
+        let layers = ["raw", "AEAD", "TransportState", "NoiseEngine"]
+        #expect(report.engine.map(\.layer) == layers + layers)
+        #expect(report.engine.allSatisfy { $0.size == 64 && $0.ratio.median > 0 })
+        #expect(report.link.map(\.transport) == ["memory", "memory"])
+        #expect(report.link.map(\.engine) == ["plain", "Noise_XX_25519_ChaChaPoly_SHA256"])
+        #expect(report.link[0].goodputRatio == nil)
+        let ratio = try #require(report.link[1].goodputRatio)
+        let quotient = report.link[1].goodput.median / report.link[0].goodput.median
+        #expect(abs(ratio.median / quotient - 1) < 0.01)
+    }
+
+    @Test("the table has a line for each size and engine, and the file the same figures")
+    func table() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("report.json")
+        let outcome = try Self.run(
+            "--quick", "--scenario", "link", "--transport", "unix", "--transport",
+            "unix-seqpacket", "--size", "1", "--size", "65536", "--rounds", "1", "--protocol",
+            "Noise_NN_25519_AESGCM_BLAKE2s", "--json", file)
+        #expect(outcome.status == 0)
+        let lines = outcome.text.split(separator: "\n")
+        for start in ["1 B     plain", "1 B     NN_25519", "64 KiB  plain", "64 KiB  NN_25519"] {
+            let matches = lines.filter { line in
+                line.split(separator: " ").joined(separator: " ")
+                    .hasPrefix(start.split(separator: " ").joined(separator: " "))
+            }
+            #expect(matches.count == 2, "\(start)")
+        }
+        let bytes = try Data(contentsOf: URL(fileURLWithPath: file))
+        #expect(try Self.report(Array(bytes)).link.count == 8)
+    }
+
+    @Test("two processes measure the link between them")
+    func serveAndConnect() throws {
+        let folder = ScratchFolder()
+        let endpoint = "unix-seqpacket:" + folder.file("bench")
+        let server = try Subprocess(Self.path, ["serve", endpoint])
+        _ = try server.line("listening on \(endpoint)")
+        let outcome = try Self.run(
+            "--connect", endpoint, "--quick", "--rounds", "1", "--size", "100", "--scenario",
+            "link", "--json", "-")
+        #expect(outcome.status == 0)
+        #expect(outcome.errors == "")
+        #expect(try Self.report(outcome.output).link.map(\.transport) == [endpoint, endpoint])
+    }
+
+    @Test(
+        "what cannot be measured is one line with the remedy",
+        arguments: [
+            (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
+            (["--rounds", "x"], 64, "--rounds is a number"),
+            (["--scenario", "radio"], 64, "--scenario is engine or link"),
+            (["--transport", "tcp"], 64, "--transport is memory, unix, unix-seqpacket or l2cap"),
+            (["--protocol", "Noise_IK_25519_ChaChaPoly_SHA256"], 64, "needs keys"),
+            (["--protocol", "XX"], 64, "XX"),
+            (["--connect", "unix:/nonexistent/x"], 68, "no such path"),
+            (["--connect", "unix:/x", "--transport", "unix"], 64, "excludes"),
+            (["--json", "/nonexistent/report"], 73, "cannot be written"),
+            (["serve"], 64, "ENDPOINT is missing; see `blesec-bench serve --help`"),
+            (["serv"], 64, "unknown command `serv`: did you mean `serve`?"),
+        ])
+    func refused(_ arguments: [String], _ status: Int32, _ reason: String) throws {
+        let outcome = try Subprocess.run(Self.path, arguments)
+        #expect(outcome.status == status)
+        #expect(outcome.errors.hasPrefix("blesec-bench: "))
+        #expect(outcome.errors.contains(reason), "\(outcome.errors)")
+        #expect(outcome.errors.filter { $0 == "\n" }.count == 1)
+        #expect(outcome.output == [])
+    }
+
+    @Test("the pages are like a manual's", arguments: [["--help"], ["serve", "--help"]])
+    func manual(_ arguments: [String]) throws {
+        let page = try Subprocess.run(Self.path, arguments)
+        #expect(page.status == 0)
+        let headings = page.text.split(separator: "\n").filter { !$0.hasPrefix(" ") }
+        #expect(
+            headings == [
+                "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES",
+            ])
+    }
+}
