@@ -1,0 +1,210 @@
+import ChannelCore
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// A man in the middle of hello and answer, and peers that speak something else.
+@Suite("Negotiation under attack")
+struct NegotiationTests {
+    static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
+    static let aes = "Noise_XX_25519_AESGCM_SHA256"
+    static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
+    static let kk = "Noise_KK_25519_AESGCM_SHA256"
+
+    /// Runs a channel in which the whole hello, with its early message, or the whole answer is
+    /// replaced, and expects that nobody becomes ready and everybody fails in time.
+    static func expectRefused(
+        offers: [String], accepts: [String]? = nil, _ sender: ChannelRole,
+        _ change: @escaping ([UInt8]) throws -> [UInt8]
+    ) throws {
+        let friends = try Friends()
+        let course = try Course(
+            (
+                friends.configuration(.dialer, offers),
+                friends.configuration(.acceptor, accepts ?? offers)
+            )
+        ) { role, offset, bytes in
+            role == sender && offset == 0 ? (try? change(bytes)) ?? [] : bytes
+        }
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        #expect(course.dialer.failure != nil && course.acceptor.failure != nil)
+        #expect(course.elapsed <= .seconds(25))
+    }
+
+    /// Another hello in front of what followed the old one.
+    static func withHello(
+        _ bytes: [UInt8], _ offers: [String], _ extensions: [HelloExtension] = []
+    ) throws -> [UInt8] {
+        let old = try #require(try Hello(prefixOf: bytes.span))
+        return try Hello(offers: offers, extensions: extensions).encoded
+            + bytes[old.encoded.count...]
+    }
+
+    @Test("the best offer removed from the hello")
+    func removedOffer() throws {
+        try Self.expectRefused(offers: [Self.xx, Self.aes], .dialer) {
+            try Self.withHello($0, [Self.aes])
+        }
+        try Self.expectRefused(offers: [Self.ik, Self.xx], .dialer) {
+            try Self.withHello($0, [Self.xx])
+        }
+    }
+
+    @Test("the last offer removed, an offer added, and offers reordered")
+    func changedOffers() throws {
+        let offers = [Self.xx, Self.aes]
+        for changed in [[Self.xx], [Self.xx, Self.aes, Self.kk], [Self.aes, Self.xx]] {
+            try Self.expectRefused(offers: offers, .dialer) { try Self.withHello($0, changed) }
+        }
+    }
+
+    @Test("an extension put into the hello")
+    func addedExtension() throws {
+        try Self.expectRefused(offers: [Self.xx], .dialer) {
+            try Self.withHello($0, [Self.xx], [HelloExtension(type: 200, value: [1])])
+        }
+    }
+
+    @Test("an extension put into the answer, which only ready binds", arguments: [xx, ik, kk])
+    func extendedAnswer(offer: String) throws {
+        try Self.expectRefused(offers: [offer], .acceptor) { bytes in
+            var bytes = bytes
+            bytes[5] += 2
+            bytes.insert(contentsOf: [200, 0], at: 8)
+            return bytes
+        }
+    }
+
+    @Test(
+        "an answer with another status or index",
+        arguments: [Answer.Status.accept, .fallback, .switch, .refused, .busy], 0..<3)
+    func changedAnswer(status: Answer.Status, index: Int) throws {
+        for offers in [[Self.xx, Self.aes, Self.kk], [Self.ik, Self.xx, Self.kk]]
+        where status != .accept || index > 0 {
+            try Self.expectRefused(offers: offers, .acceptor) { bytes in
+                var bytes = bytes
+                bytes[6] = status.rawValue
+                bytes[7] = UInt8(index)
+                return bytes
+            }
+        }
+    }
+
+    @Test("an answer that leads to an offer beyond the hello's", arguments: [2, 15, 16, 255])
+    func unoffered(index: UInt8) throws {
+        let pair = try Friends().pair([Self.xx, Self.aes])
+        for status in [Answer.Status.fallback, .switch] {
+            pair.deliver(
+                Hello.magic + [0, 2, status.rawValue, index], to: .dialer)
+            #expect(pair.dialer.outcome?.code == .protocolViolation)
+        }
+    }
+
+    @Test("refused and busy end the dial with their own errors, and nothing weaker is tried")
+    func turnedAway() throws {
+        for (status, code) in [
+            (Answer.Status.refused, ChannelError.Code.noCommonProtocol), (.busy, .busy),
+        ] {
+            let pair = try Friends().pair([Self.xx, Self.aes])
+            _ = pair.take(.dialer)
+            pair.deliver(Answer(status).encoded, to: .dialer)
+            #expect(pair.dialer.outcome?.code == code)
+            #expect(pair.take(.dialer).isEmpty)
+        }
+    }
+
+    @Test("a listener without room turns a dialer away before any handshake")
+    func noRoom() throws {
+        let pair = try Friends().pair()
+        let first = pair.take(.dialer)
+        pair.deliver(Array(first.prefix(20)), to: .acceptor)
+        pair.acceptor.turnAway(now: pair.now)
+        pair.run()
+        #expect(pair.dialer.outcome?.code == .busy)
+        pair.passTime(.seconds(2))
+        #expect(pair.acceptor.outcome?.code == .busy)
+    }
+
+    @Test("nothing in common is told to the dialer, and the acceptor is gone two seconds later")
+    func nothingInCommon() throws {
+        let friends = try Friends()
+        let pair = try MachinePair(
+            dialer: friends.configuration(.dialer, [Self.kk]),
+            acceptor: friends.configuration(.acceptor, [Self.aes]))
+        pair.run()
+        #expect(pair.dialer.outcome?.code == .noCommonProtocol)
+        #expect(pair.acceptor.outcome == nil)
+        pair.passTime(.seconds(2))
+        #expect(pair.acceptor.outcome?.code == .noCommonProtocol)
+    }
+
+    @Test("a switch is possible to each offer behind the first", arguments: 1..<4)
+    func switches(index: Int) throws {
+        let friends = try Friends()
+        let offers = [
+            Self.xx, Self.kk, "Noise_IK_25519_AESGCM_SHA256",
+            "Noise_KK_25519_ChaChaPoly_SHA256",
+        ]
+        let pair = try MachinePair(
+            dialer: friends.configuration(.dialer, offers),
+            acceptor: friends.configuration(.acceptor, [offers[index]]))
+        pair.run()
+        #expect(pair.dialer.isReady && pair.acceptor.isReady)
+        #expect(pair.dialer.protocolName == offers[index])
+        #expect(pair.acceptor.protocolName == offers[index])
+    }
+
+    @Test("the first message of an offer that is not taken is bound into the switch")
+    func switchBindsEarly() throws {
+        let friends = try Friends()
+        let course = try Course(
+            (
+                friends.configuration(.dialer, [Self.ik, Self.kk]),
+                friends.configuration(.acceptor, [Self.kk])
+            )
+        ) { role, offset, bytes in
+            guard role == .dialer, offset == 0 else { return bytes }
+            // Another early message of the same length; the acceptor passes over it anyway.
+            return bytes.dropLast(10) + Array(repeating: 0, count: 10)
+        }
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+    }
+
+    @Test("a different context never becomes ready")
+    func context() throws {
+        let friends = try Friends()
+        var dialer = try friends.configuration(.dialer)
+        dialer.context = [1]
+        let course = try Course((dialer, friends.configuration(.acceptor)))
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+    }
+
+    @Test(
+        "a negotiated and a direct side never understand each other",
+        arguments: [ChannelRole.dialer, .acceptor], [xx, ik, kk])
+    func mixedModes(direct: ChannelRole, offer: String) throws {
+        let friends = try Friends()
+        var dialer = try friends.configuration(.dialer, [offer])
+        var acceptor = try friends.configuration(.acceptor, [offer])
+        if direct == .dialer { dialer.mode = .direct } else { acceptor.mode = .direct }
+        let course = try Course((dialer, acceptor))
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+    }
+
+    @Test("a hello put in front of a direct dialer's first message", arguments: [xx, ik])
+    func helloBeforeDirect(offer: String) throws {
+        let friends = try Friends()
+        var dialer = try friends.configuration(.dialer, [offer])
+        dialer.mode = .direct
+        let hello = try Hello(offers: [offer]).encoded
+        let course = try Course((dialer, friends.configuration(.acceptor, [offer]))) {
+            role, offset, bytes in
+            if role == .dialer, offset == 0 { return hello + bytes }
+            // The answer is kept from the dialer.
+            if role == .acceptor, offset == 0 { return Array(bytes.dropFirst(8)) }
+            return bytes
+        }
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+    }
+}

@@ -1,0 +1,154 @@
+import ChannelCore
+import Noise
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// First messages that were heard before, and channels that lead back to where they began.
+@Suite("Replays and reflections")
+struct ReplayTests {
+    @Test(
+        "a first flight that is replayed never makes an acceptor ready",
+        arguments: [
+            "Noise_IK_25519_ChaChaPoly_SHA256", "Noise_KK_25519_ChaChaPoly_SHA256",
+            "Noise_NNpsk0_25519_ChaChaPoly_SHA256", "Noise_IKpsk1_25519_ChaChaPoly_SHA256",
+            "Noise_XX_25519_ChaChaPoly_SHA256",
+        ])
+    func replayedFlight(offer: String) throws {
+        let friends = try Friends()
+        let configurations = try friends.configurations(offer)
+        let heard = try Course(configurations).sent[.dialer, default: []]
+        // The whole flight, and everything that the dialer said afterwards as well.
+        let first = Flight(of: heard).pieces[1].upperBound
+        for length in [first, heard.count] {
+            let pair = try MachinePair(
+                dialer: configurations.dialer, acceptor: configurations.acceptor)
+            pair.deliver(Array(heard.prefix(length)), to: .acceptor)
+            while !pair.take(.acceptor).isEmpty {}
+            for _ in 0..<30 {
+                pair.passTime(.seconds(1))
+                while !pair.take(.acceptor).isEmpty {}
+                let isReady = pair.acceptor.isReady
+                #expect(!isReady)
+                #expect(pair.acceptor.peer == nil)
+            }
+            #expect(pair.acceptor.outcome?.code != nil)
+        }
+    }
+
+    @Test("an acceptor's flight that is replayed never makes a dialer ready")
+    func replayedAnswer() throws {
+        for offer in TamperingTests.stages.prefix(4) {
+            let configurations = try Friends(hash: .init(offer)).configurations(offer)
+            let heard = try Course(configurations).sent[.acceptor, default: []]
+            let pair = try MachinePair(
+                dialer: configurations.dialer, acceptor: configurations.acceptor)
+            _ = pair.take(.dialer)
+            pair.deliver(heard, to: .dialer)
+            #expect(pair.dialer.outcome?.code == .authenticationFailed)
+            let isReady = pair.dialer.isReady
+            #expect(!isReady)
+        }
+    }
+
+    @Test("a dialer whose own bytes come back fails", arguments: TamperingTests.stages.prefix(4))
+    func reflected(offer: String) throws {
+        let configurations = try Friends(hash: .init(offer)).configurations(offer)
+        let pair = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        for _ in 0..<5 {
+            let bytes = pair.take(.dialer)
+            pair.deliver(bytes, to: .dialer)
+        }
+        #expect(pair.dialer.outcome?.code == .protocolViolation)
+        // Behind an answer of its own, an attacker can reflect the handshake alone.
+        let second = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let flight = second.take(.dialer)
+        let early = flight[Flight(of: flight).pieces[1]]
+        second.deliver(Answer(.accept).encoded + early, to: .dialer)
+        for _ in 0..<5 { second.deliver(second.take(.dialer), to: .dialer) }
+        second.passTime(.seconds(10))
+        let isReady = second.dialer.isReady
+        #expect(!isReady)
+        #expect(second.dialer.outcome?.code != nil)
+    }
+
+    @Test("records that come back to their sender end the channel")
+    func reflectedRecords() throws {
+        let pair = try Friends().pair()
+        pair.run()
+        _ = try pair.dialer.queue([1, 2, 3])
+        pair.deliver(pair.take(.dialer), to: .dialer)
+        #expect(pair.dialer.outcome?.code == .authenticationFailed)
+        #expect(pair.dialer.inbox.next() == nil)
+    }
+
+    @Test("records of another session between the same two end the channel")
+    func otherSession() throws {
+        let friends = try Friends()
+        let first = try friends.pair()
+        let second = try friends.pair()
+        first.run()
+        second.run()
+        _ = try first.dialer.queue([1, 2, 3])
+        second.deliver(first.take(.dialer), to: .acceptor)
+        #expect(second.acceptor.outcome?.code == .authenticationFailed)
+        #expect(second.acceptor.inbox.next() == nil)
+    }
+
+    @Test(
+        "an acceptor with the dialer's own identity is refused",
+        arguments: ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"],
+        [true, false])
+    func ownIdentity(offer: String, sharesDials: Bool) throws {
+        let identity = try IdentityKey.generate()
+        func configuration() throws -> ChannelConfiguration {
+            var configuration = ChannelConfiguration(
+                identity: identity, trust: .pinned([try PeerKey(publicKey: identity.publicKey)]))
+            configuration.protocols = [offer]
+            // Two processes, or two devices with a copied key, do not see each other's dials.
+            if !sharesDials { configuration.pendingDials = PendingDials() }
+            return configuration
+        }
+        let course = try Course((configuration(), configuration()))
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        #expect([course.dialer.failure, course.acceptor.failure].contains(.selfConnection))
+    }
+
+    @Test("a device without an identity that reaches itself is refused by its own ephemeral")
+    func ownDial() throws {
+        let configurations = try Friends().configurations("Noise_NN_25519_ChaChaPoly_SHA256")
+        var dialer = configurations.dialer
+        var acceptor = configurations.acceptor
+        dialer.identity = nil
+        acceptor.identity = nil
+        let course = try Course((dialer, acceptor))
+        #expect(course.acceptor.failure == .selfConnection)
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+    }
+
+    @Test("a dial that is over is forgotten")
+    func forgottenDials() throws {
+        let dials = PendingDials()
+        let friends = try Friends()
+        var dialer = try friends.configuration(.dialer)
+        dialer.pendingDials = dials
+        let pair = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))
+        let early = pair.dialer.transcript.early
+        #expect(dials.contains(early, by: friends.dialer))
+        pair.run()
+        #expect(!dials.contains(early, by: friends.dialer))
+        let failed = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))
+        let other = failed.dialer.transcript.early
+        #expect(dials.contains(other, by: friends.dialer))
+        failed.passTime(.seconds(5))
+        #expect(!dials.contains(other, by: friends.dialer))
+    }
+}
+
+extension HashAlgorithm {
+    /// The hash of a protocol's name.
+    init(_ offer: String) throws { self = try ProtocolName(offer).hash }
+}

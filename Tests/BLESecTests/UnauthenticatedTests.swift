@@ -1,0 +1,188 @@
+import BLESecTesting
+import ChannelCore
+import Testing
+
+@testable import BLESec
+
+/// What strangers can send, and how much and how long of it a machine bears.
+@Suite("Before authentication")
+struct UnauthenticatedTests {
+    static func acceptor(
+        _ change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) throws -> MachinePair {
+        let friends = try Friends()
+        var configuration = try friends.configuration(.acceptor)
+        change(&configuration)
+        return try MachinePair(
+            dialer: friends.configuration(.dialer), acceptor: configuration)
+    }
+
+    static let hello = (try? Hello(offers: [ChannelConfiguration.defaultProtocol]).encoded) ?? []
+
+    @Test("a peer that says nothing has five seconds")
+    func nothing() throws {
+        let pair = try Self.acceptor()
+        pair.passTime(.milliseconds(4_999))
+        #expect(pair.acceptor.outcome == nil)
+        pair.passTime(.milliseconds(1))
+        #expect(pair.acceptor.outcome?.code == .timedOut)
+        #expect(pair.dialer.outcome?.code == .timedOut)
+    }
+
+    @Test("a hello in drips has five seconds as well, however alive it looks")
+    func drips() throws {
+        let pair = try Self.acceptor()
+        for byte in Self.hello.prefix(26) {
+            pair.deliver([byte], to: .acceptor)
+            pair.passTime(.milliseconds(199))
+            if pair.now < 5_999_000_000 { #expect(pair.acceptor.outcome == nil) }
+        }
+        #expect(pair.acceptor.outcome?.code == .timedOut)
+    }
+
+    @Test("a handshake that stops at any message ends within its deadline")
+    func stops() throws {
+        for flights in 1...3 {
+            let pair = try Self.acceptor()
+            for index in 0..<flights { pair.step(index % 2 == 0 ? .dialer : .acceptor) }
+            pair.passTime(.seconds(10))
+            #expect(pair.dialer.outcome?.code == .timedOut || flights == 3)
+            pair.passTime(.seconds(10))
+            #expect(pair.acceptor.outcome?.code == .timedOut || pair.acceptor.isReady)
+        }
+    }
+
+    @Test("an early message above the bound is refused by its length alone")
+    func longEarly() throws {
+        let pair = try Self.acceptor()
+        pair.deliver(Self.hello + [0x80, 0x01], to: .acceptor)
+        #expect(pair.acceptor.outcome?.code == .protocolViolation)
+    }
+
+    @Test("an early message of no bytes is refused")
+    func emptyEarly() throws {
+        let pair = try Self.acceptor()
+        pair.deliver(Self.hello + [0, 0], to: .acceptor)
+        #expect(pair.acceptor.outcome?.code == .protocolViolation)
+    }
+
+    @Test("32 KiB in all are the most, in whatever pieces they come", arguments: [1, 100, 65_536])
+    func bound(piece: Int) throws {
+        let pair = try Self.acceptor { $0.limits.unauthenticatedBytes = 4_096 }
+        // The early message is as long as is allowed, but not together with the hello.
+        let early = [UInt8](repeating: 1, count: 4_096)
+        let flood = Self.hello + [0x10, 0x00] + early
+        var sent = 0
+        while pair.acceptor.outcome == nil, sent < flood.count {
+            let part = Array(flood[sent..<min(sent + piece, flood.count)])
+            pair.deliver(part, to: .acceptor)
+            sent += part.count
+            if pair.acceptor.outcome == nil { #expect(pair.acceptor.inbound.count <= 4_096) }
+        }
+        #expect(pair.acceptor.outcome?.code == .limitExceeded)
+        #expect(sent <= 4_096 + piece)
+    }
+
+    @Test("padding before ready counts towards the bound")
+    func padding() throws {
+        let forger = try Forger()
+        try forger.shakeHands()
+        for _ in 0..<100 where forger.failure == nil {
+            try forger.send(.padding, Array(repeating: 0, count: 1_000))
+        }
+        #expect(forger.failure == .limitExceeded)
+        #expect(forger.records.allSatisfy { $0.type == .ready })
+    }
+
+    @Test("random bytes never trap a machine of either role, and never make it ready")
+    func garbage() throws {
+        var random = SeededGenerator(seed: 11)
+        for round in 0..<300 {
+            let pair = try Self.acceptor()
+            let bytes = random.bytes(Int.random(in: 1...3_000, using: &random))
+            switch round % 4 {
+            case 0: pair.deliver(bytes, to: .acceptor)
+            case 1: pair.deliver(Self.hello + bytes, to: .acceptor, piece: 7)
+            case 2: pair.deliver(bytes, to: .dialer)
+            default: pair.deliver(Answer(.accept).encoded + bytes, to: .dialer, piece: 9)
+            }
+            pair.passTime(.seconds(5))
+            pair.passTime(.seconds(10))
+            #expect(pair.acceptor.outcome != nil && pair.dialer.outcome != nil)
+            #expect(pair.acceptor.isReady == false && pair.dialer.isReady == false)
+        }
+    }
+
+    @Test("application data that comes before ready ends the channel and is not delivered")
+    func earlyData() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            for type in [RecordType.data, .dataMore, .end, .ping, .pong, .rekey, .ack] {
+                let forger = try Forger(role)
+                try forger.shakeHands()
+                try forger.send(type, [0])
+                #expect(forger.failure == .protocolViolation)
+                #expect(forger.victim.inbox.next() == nil)
+            }
+        }
+    }
+
+    @Test("a ready that is another side's, of another length, or one bit off is refused")
+    func wrongReady() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            let changes: [(Forger) -> [UInt8]] = [
+                { $0.transcript.ready(from: role.peer) },
+                { $0.transcript.ready(from: role).dropLast() },
+                { $0.transcript.ready(from: role) + [0] },
+                { _ in [] },
+                { forger in
+                    var ready = forger.transcript.ready(from: role)
+                    ready[31] ^= 1
+                    return ready
+                },
+            ]
+            for change in changes {
+                let forger = try Forger(role)
+                try forger.shakeHands()
+                try forger.send(.ready, change(forger))
+                #expect(forger.failure == .authenticationFailed)
+                let isReady = forger.isReady
+                #expect(!isReady)
+            }
+        }
+    }
+
+    @Test(
+        "a reject is an error whose code its sender chose, and a malformed one breaks the protocol",
+        arguments: [
+            (1, .refused), (2, .busy), (3, .refused), (0, .protocolViolation),
+            (4, .protocolViolation),
+        ] as [(UInt8, ChannelError.Code)])
+    func reject(code: UInt8, failure: ChannelError.Code) throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            let forger = try Forger(role)
+            try forger.shakeHands()
+            try forger.send(.reject, [code] + Array(repeating: 0, count: 31))
+            #expect(forger.failure == failure)
+        }
+    }
+
+    @Test("a reject of another length or with other bytes breaks the protocol")
+    func malformedReject() throws {
+        for payload in [
+            [1], [1] + Array(repeating: 0, count: 30), [1] + Array(repeating: 0, count: 32),
+            [1] + Array(repeating: 0, count: 30) + [1], [],
+        ] as [[UInt8]] {
+            let forger = try Forger()
+            try forger.shakeHands()
+            try forger.send(.reject, payload)
+            #expect(forger.failure == .protocolViolation)
+        }
+    }
+
+    @Test("a reject after ready breaks the protocol")
+    func lateReject() throws {
+        let forger = try Forger.ready()
+        try forger.send(.reject, [1] + Array(repeating: 0, count: 31))
+        #expect(forger.failure == .protocolViolation)
+    }
+}
