@@ -75,6 +75,11 @@ let package = Package(
                 "Primitives", "CBench",
             ]),
 
+        // The example of README.md.
+        .executableTarget(
+            name: "Greeting", dependencies: ["BLESec"], path: "Examples/Greeting",
+            swiftSettings: [.treatAllWarnings(as: .error)]),
+
         tests("PrimitivesTests", ["Primitives"]),
         // Replaces malloc by one that counts, in test bundles that ask for it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
@@ -95,6 +100,7 @@ let package = Package(
             [
                 "blesec-bench", "BLESec", "NoiseEngine", "TestSupport", "CAllocationCounter",
             ]),
+        tests("DocumentationTests", ["TestSupport", "Greeting", "blesec"]),
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
             swiftSettings: strict),

@@ -74,7 +74,7 @@ public struct Endpoint: Sendable, Hashable {
 }
 
 extension Endpoint: CustomStringConvertible {
-    /// The form that ``init(_:)`` reads.
+    /// The form that ``init(_:)-(String)`` reads.
     public var description: String {
         switch kind {
         case .unix(let address): address.description

@@ -19,7 +19,7 @@ public final class ManualClock: LoopClock.Source {
         nanoseconds = Atomic(1_000_000_000)
     }
 
-    /// The clock for ``EventLoop/init(name:clock:)``.
+    /// The clock for `EventLoop(name:clock:)`.
     public var loopClock: LoopClock { .manual(self) }
 
     /// The time at which it stands.

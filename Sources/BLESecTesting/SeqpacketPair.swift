@@ -5,7 +5,9 @@ public import Links
 public enum SeqpacketPair {
     /// Makes the two ends, both on one loop.
     ///
-    /// - Parameter maximumSDU: the largest send, 1 to 65,536 bytes; by default as on L2CAP.
+    /// - Parameters:
+    ///   - loop: the loop of both ends.
+    ///   - maximumSDU: the largest send, 1 to 65,536 bytes; by default as on L2CAP.
     public static func make(
         loop: EventLoop, maximumSDU: Int = 8_192
     ) async throws(LinkError) -> (SocketLink, SocketLink) {

@@ -1,0 +1,42 @@
+import FoundationEssentials
+
+/// A text file of this package.
+struct Page {
+    /// The package's folder.
+    static let root = URL(filePath: #filePath).deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent()
+
+    let url: URL
+    let text: String
+
+    /// Reads a file by its path from the package's folder.
+    init(_ path: String) throws {
+        url = Self.root.appending(path: path)
+        text = try String(contentsOf: url, encoding: .utf8)
+    }
+
+    /// What stands between a fence that names `language` and the next fence, for each such block.
+    func blocks(_ language: String) -> [String] {
+        text.split(separator: "```\(language)\n", omittingEmptySubsequences: false).dropFirst()
+            .map { part in
+                String(part[..<(part.firstRange(of: "```")?.lowerBound ?? part.endIndex)])
+            }
+    }
+
+    /// Where the page's links lead.
+    var links: [String] {
+        text.split(separator: "](", omittingEmptySubsequences: false).dropFirst()
+            .map { part in String(part.prefix { $0 != ")" }) }
+    }
+}
+
+/// Programs that were built beside these tests.
+enum Program {
+    /// The path of one: where the test executable is.
+    static func path(_ name: String) -> String {
+        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+            return "./" + name
+        }
+        return own[...slash] + name
+    }
+}

@@ -1,0 +1,62 @@
+import FoundationEssentials
+import TestSupport
+import Testing
+
+/// What the pages beside the code say is there.
+@Suite struct PageTests {
+    static let pages = [
+        "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
+    ]
+
+    @Test("a page's links to files lead to files", arguments: pages)
+    func links(_ path: String) throws {
+        let page = try Page(path)
+        for target in page.links where !target.contains("://") && !target.hasPrefix("#") {
+            let file = page.url.deletingLastPathComponent()
+                .appending(path: String(target.prefix { $0 != "#" }))
+            #expect(FileManager.default.fileExists(atPath: file.path), "\(target)")
+        }
+    }
+
+    @Test("the places that README.md names are there")
+    func places() throws {
+        let readme = try Page("README.md")
+        let table = try #require(readme.text.split(separator: "## Where things are").last)
+        for row in table.split(separator: "\n") where row.hasPrefix("| `") {
+            let cell = row.dropFirst(2).prefix { $0 != "|" }
+            for (index, name) in cell.split(separator: "`").enumerated() where index % 2 == 0 {
+                guard !name.hasSuffix("…") else { continue }
+                let file = Page.root.appending(path: String(name))
+                #expect(FileManager.default.fileExists(atPath: file.path), "\(name)")
+            }
+        }
+    }
+
+    @Test("README.md calls the tool as the tool wants to be called")
+    func tool() throws {
+        let lines = try Page("README.md").blocks("sh").flatMap { $0.split(separator: "\n") }
+            .map { $0.split(separator: " ").map(String.init) }.filter { $0.first == "blesec" }
+        #expect(lines.count == 5)
+        for words in lines {
+            let help = try Subprocess.run(Program.path("blesec"), [words[1], "--help"])
+            #expect(help.status == 0, "\(words)")
+            for option in words where option.hasPrefix("--") {
+                #expect(help.text.contains("       \(option)"), "\(option)")
+            }
+        }
+    }
+
+    @Test("make help names every target that README.md and CONTRIBUTING.md tell to make")
+    func targets() throws {
+        let help = try Subprocess.run("make", ["-s", "-C", Page.root.path, "help"]).text
+        for page in ["README.md", "CONTRIBUTING.md"] {
+            // As a command, in code of its own or at a line's beginning: "`make", "\nmake".
+            let parts = try Page(page).text.split(separator: "make ")
+            for (before, after) in zip(parts, parts.dropFirst())
+            where before.hasSuffix("`") || before.hasSuffix("\n") {
+                let target = after.prefix { $0.isLetter }
+                #expect(target == "help" || help.contains("make \(target) "), "in \(page)")
+            }
+        }
+    }
+}
