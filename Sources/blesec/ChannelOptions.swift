@@ -6,7 +6,7 @@ internal import ToolKit
 struct ChannelOptions: Sendable {
     static let adapter = Option(
         name: "--adapter", value: "HCI",
-        help: "Use this Bluetooth adapter, such as hci1, and not the first that is on.")
+        help: "Use this Bluetooth adapter, such as hci1; without it the kernel takes one.")
     static let addressType = Option(
         name: "--address-type", value: "TYPE",
         help: "Whether the Bluetooth address to dial is public (the default) or random.")
