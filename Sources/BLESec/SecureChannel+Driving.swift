@@ -98,8 +98,11 @@ extension SecureChannel {
         read()
     }
 
-    /// A deadline has come.
+    /// A deadline has come, or the loop's end.
     func timeout() {
+        if loop.isShutDown {
+            machine.fail(ChannelError(.closed, "the channel's event loop was shut down"))
+        }
         machine.timeout(now: now)
         pump()
     }

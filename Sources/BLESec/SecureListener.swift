@@ -129,7 +129,12 @@ public actor SecureListener {
                     guard let self else { return await link.loop.run { link.close() } }
                     await self.admit(link)
                 } catch {
-                    if error.code == .closed || error.code == .cancelled { return }
+                    if error.code == .cancelled { return }
+                    // With the loop, if not by `close()`: whoever waits for a peer has to hear of it.
+                    if error.code == .closed {
+                        await self?.close()
+                        return
+                    }
                     // Descriptors or memory ran out: those in use may come free.
                     try? await Task.sleep(for: .milliseconds(100))
                 }

@@ -1,0 +1,227 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Testing
+
+@testable import BLESec
+
+/// Tasks that are cancelled and channels that are dropped, whatever they are doing.
+@Suite("Cancellation")
+struct CancellationTests {
+    /// Where a handshake stands when nothing comes any more.
+    struct Moment: Sendable, CustomTestStringConvertible {
+        let role: ChannelRole
+        let faults: [ChannelRole: [Fault]]
+        var asks = false
+        let phase: ChannelPhase
+        var testDescription: String { "\(role) \(phase)" }
+    }
+
+    static let moments = [
+        Moment(role: .dialer, faults: [.dialer: [.drop(sdu: 0)]], phase: .negotiating),
+        Moment(role: .acceptor, faults: [.dialer: [.drop(sdu: 0)]], phase: .negotiating),
+        Moment(role: .acceptor, faults: [.dialer: [.drop(sdu: 1)]], phase: .handshaking),
+        Moment(role: .dialer, faults: [:], asks: true, phase: .judging),
+        Moment(role: .acceptor, faults: [:], asks: true, phase: .judging),
+        Moment(role: .dialer, faults: [.acceptor: [.drop(sdu: 1)]], phase: .proving),
+    ]
+
+    @Test("a handshake that is cancelled ends at once and leaves nothing", arguments: moments)
+    func handshake(moment: Moment) async throws {
+        let scene = try Scene()
+        weak var weakly: SecureChannel?
+        do {
+            let (first, second) = await scene.links(moment.faults)
+            let dialer = try scene.channel(over: first, .dialer) { change(&$0, .dialer, moment) }
+            let acceptor = try scene.channel(over: second, .acceptor) {
+                change(&$0, .acceptor, moment)
+            }
+            let tasks = [scene.opening(dialer), scene.opening(acceptor)]
+            await scene.clock.settle()
+            let (channel, task, other) =
+                moment.role == .dialer
+                ? (dialer, tasks[0], tasks[1]) : (acceptor, tasks[1], tasks[0])
+            weakly = channel
+            #expect(await channel.phase == moment.phase)
+            task.cancel()
+            #expect(await failure(of: task) == .cancelled)
+            // No time has passed, and the other side has seen the link's end already; one that
+            // believed itself ready keeps its channel, which is over.
+            let code = await failure(of: other)
+            #expect(code == .truncated || code == nil)
+            #expect(await dialer.isOver)
+            #expect(await acceptor.isOver)
+        }
+        await scene.finish()
+        #expect(weakly == nil)
+    }
+
+    private func change(
+        _ configuration: inout ChannelConfiguration, _ role: ChannelRole, _ moment: Moment
+    ) {
+        guard moment.asks, role == moment.role else { return }
+        configuration.trust = .asking { _ in
+            // Nobody ever answers, except to a cancellation.
+            let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
+            for await _ in stream {}
+            withExtendedLifetime(continuation) {}
+            return .admit
+        }
+    }
+
+    @Test("a handshake that is cancelled before it begins sends at most its first flight")
+    func beforehand() async throws {
+        let scene = try Scene()
+        weak var weakly: SecureChannel?
+        do {
+            let (first, second) = await scene.links()
+            let channel = try scene.channel(over: first, .dialer)
+            weakly = channel
+            let task = Task(executorPreference: scene.loop) {
+                unsafe withUnsafeCurrentTask { task in unsafe task?.cancel() }
+                try await channel.open()
+            }
+            #expect(await failure(of: task) == .cancelled)
+            await scene.loop.run { second.close() }
+        }
+        await scene.finish()
+        #expect(weakly == nil)
+    }
+
+    @Test("a channel that is dropped closes its link, and its peer is truncated")
+    func dropped() async throws {
+        let scene = try Scene()
+        weak var weakly: SecureChannel?
+        var peer: SecureChannel?
+        do {
+            let (dialer, acceptor) = try await scene.channels()
+            weakly = dialer
+            peer = acceptor
+            try await dialer.send([1])
+            #expect(try await acceptor.receive() == [1])
+        }
+        await scene.clock.settle()
+        #expect(weakly == nil)
+        let receiving = Task { [peer] in try await peer?.receive() }
+        #expect(await failure(of: receiving) == .truncated)
+        peer = nil
+        await scene.finish()
+    }
+
+    @Test("a receive that is cancelled loses nothing, and the channel lives on")
+    func receiving() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        let receiving = Task(executorPreference: scene.loop) { try await acceptor.receive() }
+        await scene.clock.settle()
+        receiving.cancel()
+        #expect(await failure(of: receiving) == .cancelled)
+        try await dialer.send([1])
+        #expect(try await acceptor.receive() == [1])
+        await close(dialer, acceptor, scene)
+    }
+
+    @Test("a send and a deliver that are cancelled end at once, and the channel lives on")
+    func sending() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels(capacity: 8_192) { role, configuration in
+            configuration.limits.readAhead = 4_000
+            configuration.limits.sendAhead = 4_000
+        }
+        let sent = Sent()
+        let sending = Task(executorPreference: scene.loop) {
+            while true {
+                try await dialer.send(Array(repeating: 1, count: 1_000))
+                await sent.add()
+            }
+        }
+        await scene.clock.settle()
+        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([2]) }
+        await scene.clock.settle()
+        sending.cancel()
+        delivering.cancel()
+        #expect(await failure(of: sending) == .cancelled)
+        #expect(await failure(of: delivering) == .cancelled)
+        for _ in 0..<(await sent.count) {
+            #expect(try await acceptor.receive() == Array(repeating: 1, count: 1_000))
+        }
+        try await acceptor.send([3])
+        #expect(try await dialer.receive() == [3])
+        await close(dialer, acceptor, scene)
+    }
+
+    @Test("a deliver that waits for its acknowledgement can be cancelled")
+    func delivering() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([1]) }
+        await scene.clock.settle()
+        delivering.cancel()
+        #expect(await failure(of: delivering) == .cancelled)
+        #expect(try await acceptor.receive() == [1])
+        await close(dialer, acceptor, scene)
+    }
+
+    @Test("a close that is cancelled can be called again, and loses nothing")
+    func closing() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+        await scene.clock.settle()
+        closing.cancel()
+        #expect(await failure(of: closing) == .cancelled)
+        try await acceptor.send([5])
+        #expect(try await dialer.receive() == [5])
+        await close(dialer, acceptor, scene)
+    }
+
+    @Test("everyone who waits is told when the loop is shut down")
+    func shutdown() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        let tasks = [
+            Task(executorPreference: scene.loop) { _ = try await dialer.receive() },
+            Task(executorPreference: scene.loop) { _ = try await acceptor.receive() },
+        ]
+        await scene.clock.settle()
+        await scene.loop.shutdown()
+        for task in tasks { #expect(await failure(of: task) == .closed) }
+    }
+
+    actor Sent {
+        private(set) var count = 0
+        func add() { count += 1 }
+    }
+
+    private func close(
+        _ dialer: SecureChannel, _ acceptor: SecureChannel, _ scene: Scene
+    ) async {
+        let first = Task { try await dialer.close() }
+        let second = Task { try await acceptor.close() }
+        // Time passes for the queues that are looked at again.
+        for task in [first, second] { await scene.advance(until: task) }
+        await scene.finish()
+    }
+}
+
+extension Scene {
+    /// Moves the time until a task has ended, and expects that it ends well within a minute.
+    func advance(until task: Task<Void, any Error>) async {
+        let done = Flag()
+        Task {
+            _ = try? await task.value
+            await done.raise()
+        }
+        for _ in 0..<6_000 {
+            if await done.isRaised { break }
+            await clock.advance(by: .milliseconds(10))
+        }
+        #expect(await done.isRaised)
+        #expect(await failure(of: task) == nil)
+    }
+
+    actor Flag {
+        private(set) var isRaised = false
+        func raise() { isRaised = true }
+    }
+}

@@ -1,0 +1,93 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Testing
+
+@testable import BLESec
+
+/// Two friends, a loop that lives by a manual clock, and links on it.
+struct Scene {
+    let clock: ManualClock
+    let loop: EventLoop
+    let friends: Friends
+
+    init() throws {
+        clock = ManualClock()
+        loop = EventLoop(name: "scene", clock: clock.loopClock)
+        friends = try Friends()
+    }
+
+    /// A link as L2CAP is: what is queued at a close is lost.
+    func links(
+        capacity: Int = 65_536, _ faults: [ChannelRole: [Fault]] = [:]
+    ) async -> (dialer: FaultyLink, acceptor: FaultyLink) {
+        await loop.run { [loop] in
+            let (first, second) = MemoryLink.pair(
+                loop: loop, capacity: capacity, dropsQueueOnClose: true)
+            return (
+                FaultyLink(first, faults[.dialer, default: []]),
+                FaultyLink(second, faults[.acceptor, default: []])
+            )
+        }
+    }
+
+    /// A channel that has not begun.
+    func channel(
+        over link: any Link, _ role: ChannelRole,
+        change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) throws -> SecureChannel {
+        var configuration = try friends.configuration(role)
+        change(&configuration)
+        return SecureChannel(over: link, role: role, configuration: configuration)
+    }
+
+    /// Begins a channel, and waits on the loop until it is ready.
+    func opening(_ channel: SecureChannel) -> Task<Void, any Error> {
+        Task(executorPreference: loop) { try await channel.open() }
+    }
+
+    /// Two channels that are ready.
+    func channels(
+        capacity: Int = 65_536,
+        change: (ChannelRole, inout ChannelConfiguration) -> Void = { _, _ in }
+    ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {
+        let (first, second) = await links(capacity: capacity)
+        let dialer = try channel(over: first, .dialer) { change(.dialer, &$0) }
+        let acceptor = try channel(over: second, .acceptor) { change(.acceptor, &$0) }
+        let openings = [opening(dialer), opening(acceptor)]
+        for opening in openings { try await opening.value }
+        return (dialer, acceptor)
+    }
+
+    /// Expects that nothing is left on the loop, and ends it.
+    func finish() async {
+        await clock.settle()
+        let load = await loop.run { [loop] in loop.load }
+        #expect(load.timers == 0 && load.sources == 0)
+        await loop.shutdown()
+    }
+}
+
+extension SecureChannel {
+    /// What ``open(over:role:configuration:)`` does with a channel that exists already.
+    func open() async throws(ChannelError) {
+        try start()
+        try await becomeReady()
+    }
+
+    /// The code with which the channel has failed.
+    var failure: ChannelError.Code? { machine.outcome?.code }
+
+    /// Whether the channel is over.
+    var isOver: Bool { machine.outcome != nil }
+}
+
+/// The code of what a task throws, or `nil` if it throws nothing.
+func failure<Value>(of task: Task<Value, any Error>) async -> ChannelError.Code? {
+    do {
+        _ = try await task.value
+        return nil
+    } catch {
+        return (error as? ChannelError)?.code ?? .internal
+    }
+}
