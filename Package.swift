@@ -92,7 +92,8 @@ let package = Package(
         tests(
             "BLESecTests",
             [
-                "BLESec", "BLESecTesting", "ChannelCore", "Links", "Noise", "NoiseEngine",
+                "BLESec", "BLESecTesting", "ChannelCore", "Links", "Locking", "Noise",
+                "NoiseEngine",
                 "Primitives",
             ]),
         tests(

@@ -93,6 +93,8 @@ extension SecureChannel {
             brokenLink = ChannelError(.truncated, "the link to the peer broke")
         }
         machine.startDraining(now: now)
+        // While a policy thinks nothing is read, and nothing that was said matters any more.
+        if machine.stage == .judging { linkEnded(nil) }
         // In direct mode the peer may have ended its direction before.
         if hasLinkEnded { linkEnded(nil) }
         read()

@@ -129,7 +129,7 @@ final class Forger {
     /// Moves the time, as a driver's timer would: no deadline of the victim is passed over.
     func passTime(_ duration: Duration) throws {
         let target = now.after(duration)
-        for _ in 0..<100 {
+        for _ in 0..<1_000 {
             let next = victim.deadline(now: now)
             guard next <= target else { break }
             now = max(next, now)

@@ -345,6 +345,20 @@ struct RecordTests {
         }
     }
 
+    @Test("a side that does not read says twice a minute that it lives, and no more")
+    func keepsAlive() throws {
+        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        try forger.send(.data, Array(repeating: 1, count: 1_000))
+        try forger.passTime(.seconds(600))
+        #expect(forger.records.count { $0 == (.padding, []) } == 20)
+        #expect(forger.records.count { $0.type == .ping } == 0)
+        #expect(forger.victim.inbox.next()?.count == 1_000)
+        forger.victim.resumedReading(now: forger.now)
+        try forger.passTime(.seconds(59))
+        #expect(forger.records.count { $0 == (.padding, []) } == 20)
+        #expect(forger.records.count { $0.type == .ping } == 1)
+    }
+
     @Test("a peer that says nothing is asked once, and is dead after a minute")
     func deadPeer() throws {
         let forger = try Forger.ready()

@@ -78,6 +78,11 @@ extension SecureChannel {
     /// The code with which the channel has failed.
     var failure: ChannelError.Code? { machine.outcome?.code }
 
+    /// What the channel holds: messages queued so far, bytes not sealed yet, bytes to be received.
+    var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
+        (machine.queued, machine.unsealedBytes, machine.inbox.byteCount)
+    }
+
     /// Whether the channel is over.
     var isOver: Bool { machine.outcome != nil }
 }

@@ -16,6 +16,8 @@ struct ChannelClocks {
     /// When bytes last came in, and when the link last took bytes after it had been full.
     var lastArrival: UInt64
     var lastProgress: UInt64
+    /// When a sign of life was last queued while nothing was read.
+    var lastKeepAlive: UInt64 = 0
     /// When the first byte of a record came whose last byte is missing.
     var recordBegan: UInt64?
     /// The link refused bytes since.
@@ -67,6 +69,8 @@ struct PendingControl {
     var reject: RejectCode?
     var pong: [UInt8]?
     var ping = false
+    /// Padding, from a side that does not read and so cannot ping.
+    var keepAlive = false
     /// The ping that has no pong yet.
     var outstandingPing: UInt64?
 }

@@ -21,6 +21,8 @@ extension ChannelMachine {
                 if let began = clocks.recordBegan {
                     next = min(next, began.after(clocks.deadlines.record))
                 }
+            } else if mayKeepAlive {
+                next = min(next, keepAliveTime)
             }
         }
         return next
@@ -35,7 +37,14 @@ extension ChannelMachine {
             end(.expired)
             clocks.closing = now
         }
-        guard wantsBytes else { return }
+        guard wantsBytes else {
+            // The peer hears nothing and gets nothing through, and would take this side for dead.
+            if mayKeepAlive, now >= keepAliveTime {
+                control.keepAlive = true
+                clocks.lastKeepAlive = now
+            }
+            return
+        }
         if configuration.mode == .negotiated, now >= deadDeadline {
             return fail(
                 .late("the peer has been silent and took nothing for", clocks.deadlines.idle))
@@ -181,6 +190,12 @@ extension ChannelMachine {
     private var quietTime: UInt64 { clocks.lastSign.after(.seconds(1)) }
     private var deadDeadline: UInt64 { clocks.lastSign.after(clocks.deadlines.idle) }
     private var pingTime: UInt64 { clocks.lastArrival.after(clocks.deadlines.idle / 2) }
+    private var keepAliveTime: UInt64 {
+        max(clocks.lastArrival, clocks.lastKeepAlive).after(clocks.deadlines.idle / 2)
+    }
+    private var mayKeepAlive: Bool {
+        configuration.mode == .negotiated && !wantsBytes && !control.keepAlive
+    }
     private var mayPing: Bool {
         configuration.mode == .negotiated && !control.ping && control.outstandingPing == nil
     }

@@ -104,6 +104,11 @@ extension ChannelMachine {
             try seal(.pong, pong)
             return true
         }
+        if control.keepAlive {
+            control.keepAlive = false
+            try seal(.padding, [])
+            return true
+        }
         if control.ping {
             control.ping = false
             control.outstandingPing = now

@@ -1,0 +1,197 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Locking
+import Testing
+
+@testable import BLESec
+
+/// A trust policy that takes its time, and what is remembered of whom.
+@Suite("Judging")
+struct JudgingTests {
+    static let roles = [ChannelRole.dialer, .acceptor]
+
+    /// A person who is asked, and answers when a test says so.
+    final class Person: Sendable {
+        private let stream: AsyncStream<TrustPolicy.Verdict>
+        private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
+        let questions = Locked<[PeerIdentity]>([])
+
+        init() { (stream, answers) = AsyncStream.makeStream() }
+
+        var policy: TrustPolicy {
+            .asking { identity in
+                self.questions.withLock { $0.append(identity) }
+                for await verdict in self.stream { return verdict }
+                throw CancellationError()
+            }
+        }
+
+        func answer(_ verdict: TrustPolicy.Verdict) { answers.yield(verdict) }
+        func fail() { answers.finish() }
+    }
+
+    /// Two channels of which one asks a person; both are at the question.
+    struct Question {
+        let scene: Scene
+        let person = Person()
+        let asking: Task<Void, any Error>
+        let other: Task<Void, any Error>
+        let channel: SecureChannel
+
+        init(_ role: ChannelRole) async throws {
+            scene = try Scene()
+            let (first, second) = await scene.links()
+            let person = person
+            let dialer = try scene.channel(over: first, .dialer) {
+                if role == .dialer { $0.trust = person.policy }
+            }
+            let acceptor = try scene.channel(over: second, .acceptor) {
+                if role == .acceptor { $0.trust = person.policy }
+            }
+            let tasks = [scene.opening(dialer), scene.opening(acceptor)]
+            (asking, other) = role == .dialer ? (tasks[0], tasks[1]) : (tasks[1], tasks[0])
+            channel = role == .dialer ? dialer : acceptor
+            while person.questions.withLock(\.isEmpty) { await scene.clock.settle() }
+        }
+    }
+
+    @Test("a person who admits lets the channel become ready", arguments: roles)
+    func admits(role: ChannelRole) async throws {
+        let question = try await Question(role)
+        await question.scene.clock.advance(by: .seconds(9))
+        question.person.answer(.admit)
+        try await question.asking.value
+        try await question.other.value
+        let expected =
+            role == .dialer
+            ? question.scene.friends.acceptor.fingerprint
+            : question.scene.friends.dialer.fingerprint
+        #expect(question.person.questions.withLock { $0.map(\.fingerprint) } == [expected])
+    }
+
+    @Test("a person who refuses, or an error, ends both sides", arguments: roles, [true, false])
+    func refuses(role: ChannelRole, throwing: Bool) async throws {
+        let question = try await Question(role)
+        if throwing {
+            question.person.fail()
+        } else {
+            question.person.answer(.refuse("never seen"))
+        }
+        // An acceptor says so by a record, and waits until the dialer has gone.
+        #expect(await failure(of: question.asking) == .untrusted)
+        // A dialer that refuses just goes, so that its own key never leaves.
+        #expect(await failure(of: question.other) == (role == .dialer ? .truncated : .refused))
+    }
+
+    @Test("nobody who answers within a minute is a refusal, and a late answer changes nothing")
+    func never() async throws {
+        for role in Self.roles {
+            let question = try await Question(role)
+            // The other side has its own, shorter deadlines; that it goes must not be missed.
+            await question.scene.clock.advance(by: .seconds(61))
+            #expect(await question.channel.isOver)
+            let code = await failure(of: question.asking)
+            #expect(code == .timedOut || code == .truncated)
+            #expect(await failure(of: question.other) == .timedOut)
+            question.person.answer(.admit)
+            await question.scene.clock.settle()
+            #expect(await question.channel.phase == .closed)
+        }
+    }
+
+    @Test("a peer that goes while a person thinks ends the channel before the answer comes")
+    func impatient() async throws {
+        for role in Self.roles {
+            let question = try await Question(role)
+            question.other.cancel()
+            _ = await failure(of: question.other)
+            await question.scene.clock.settle()
+            #expect(await question.channel.isOver)
+        }
+    }
+
+    @Test("a deny list that is replaced ends the live channels of whom it names, and no others")
+    func denyList() async throws {
+        let scene = try Scene()
+        let list = DenyList()
+        let (dialer, acceptor) = try await scene.channels { role, configuration in
+            if role == .acceptor { configuration.trust = configuration.trust.denying(list) }
+        }
+        list.replace(with: [scene.friends.acceptor.fingerprint])
+        await scene.clock.settle()
+        #expect(await acceptor.failure == nil)
+        try await dialer.send([1])
+        #expect(try await acceptor.receive() == [1])
+        list.replace(with: [scene.friends.dialer.fingerprint])
+        while await !acceptor.isOver { await scene.clock.settle() }
+        #expect(await acceptor.failure == .untrusted)
+        await scene.clock.settle()
+        #expect(await dialer.failure == .truncated)
+        await scene.finish()
+    }
+
+    @Test("a name is bound only once the peer is ready, not when it refuses")
+    func bindsLate() async throws {
+        let scene = try Scene()
+        let store = MemoryStore()
+        let (first, second) = await scene.links()
+        let dialer = try scene.channel(over: first, .dialer) {
+            $0.trust = .firstUse(store, name: "desk")
+        }
+        let refusing = try scene.channel(over: second, .acceptor) { $0.trust = .pinned([]) }
+        let tasks = [scene.opening(dialer), scene.opening(refusing)]
+        #expect(await failure(of: tasks[0]) == .refused)
+        #expect(await failure(of: tasks[1]) == .untrusted)
+        #expect(store.names.withLock(\.isEmpty))
+        let (third, fourth) = await scene.links()
+        let again = try scene.channel(over: third, .dialer) {
+            $0.trust = .firstUse(store, name: "desk")
+        }
+        let admitting = try scene.channel(over: fourth, .acceptor)
+        for task in [scene.opening(again), scene.opening(admitting)] { try await task.value }
+        #expect(store.names.withLock { $0["desk"] } == scene.friends.acceptor.fingerprint)
+    }
+
+    @Test("a window for one stranger takes the first that is ready, and ends the second's channel")
+    func pairing() async throws {
+        let scene = try Scene()
+        let store = MemoryStore()
+        let window = PairingWindow(for: .seconds(1_000))
+        let strangers = try (0..<2).map { _ in try IdentityKey.generate() }
+        var tasks: [(Task<Void, any Error>, Task<Void, any Error>)] = []
+        for stranger in strangers {
+            let (first, second) = await scene.links()
+            let dialer = try scene.channel(over: first, .dialer) { $0.identity = stranger }
+            let acceptor = try scene.channel(over: second, .acceptor) {
+                $0.trust = .enrolled(store, window: window)
+            }
+            tasks.append((scene.opening(dialer), scene.opening(acceptor)))
+        }
+        let codes = [await failure(of: tasks[0].1), await failure(of: tasks[1].1)]
+        #expect(codes.count { $0 == nil } == 1 && codes.count { $0 == .untrusted } == 1)
+        let enrolled = strangers[codes[0] == nil ? 0 : 1]
+        #expect(store.names.withLock { Array($0.values) } == [enrolled.fingerprint])
+    }
+
+    /// A trust store in memory.
+    final class MemoryStore: TrustStore {
+        let names = Locked<[String: Fingerprint]>([:])
+
+        func key(named name: String) throws(ChannelError) -> Fingerprint? {
+            names.withLock { $0[name] }
+        }
+
+        func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+            let known = names.withLock { names in
+                if names[name] == nil { names[name] = key }
+                return names[name]
+            }
+            guard known == key else { throw ChannelError(.untrusted, "\(name) is another") }
+        }
+
+        func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
+            names.withLock { $0.values.contains(key) }
+        }
+    }
+}
