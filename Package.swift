@@ -72,7 +72,7 @@ let package = Package(
             "blesec-bench",
             [
                 "ToolKit", "BLESec", "Links", "L2CAP", "NoiseEngine", "Noise", "ChannelCore",
-                "Primitives", "CBench",
+                "Primitives", "Locking", "CBench",
             ]),
 
         // The example of README.md.
@@ -116,5 +116,5 @@ let package = Package(
 
 // What needs Bluetooth runs in the laboratory only, and is not skipped elsewhere but absent.
 if Context.environment["BLESEC_LAB"] != nil {
-    package.targets.append(tests("LabTests", ["L2CAP", "Links", "BLESecTesting"]))
+    package.targets.append(tests("LabTests", ["BLESec", "L2CAP", "Links", "BLESecTesting"]))
 }

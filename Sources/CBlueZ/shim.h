@@ -32,3 +32,17 @@ static inline int blesec_hci_info(int descriptor, uint16_t number, char *_Nonnul
     *flags = info.flags;
     return 0;
 }
+
+// HCIGETDEVINFO: the size of an ACL packet's payload, and how many the host has given to the adapter
+// and got from it.
+static inline int blesec_hci_packets(int descriptor, uint16_t number, uint16_t *_Nonnull size,
+                                     uint32_t *_Nonnull sent, uint32_t *_Nonnull received) {
+    struct hci_dev_info info;
+    memset(&info, 0, sizeof info);
+    info.dev_id = number;
+    if (ioctl(descriptor, HCIGETDEVINFO, (void *)&info) < 0) return -1;
+    *size = info.acl_mtu;
+    *sent = info.stat.acl_tx;
+    *received = info.stat.acl_rx;
+    return 0;
+}

@@ -28,6 +28,21 @@ enum HCI {
         return numbers.prefix(Int(count)).sorted().compactMap { device(descriptor, $0) }
     }
 
+    /// What ``Adapter/packets()`` returns, of the adapter with that number.
+    static func packets(_ number: UInt16) throws(SystemError) -> PacketCount {
+        let descriptor = socket(
+            L2CAPSocketAddress.family,
+            Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue), BTPROTO_HCI)
+        guard descriptor >= 0 else { throw SystemError(errno) }
+        defer { close(descriptor) }
+        var count = PacketCount()
+        guard
+            unsafe blesec_hci_packets(
+                descriptor, number, &count.size, &count.sent, &count.received) == 0
+        else { throw SystemError(errno) }
+        return count
+    }
+
     /// Nil when the adapter has gone meanwhile.
     private static func device(_ descriptor: Int32, _ number: UInt16) -> Device? {
         var name = [CChar](repeating: 0, count: 9)

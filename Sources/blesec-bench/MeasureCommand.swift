@@ -27,6 +27,12 @@ enum MeasureCommand {
         name: "--rounds", value: "COUNT",
         help: "Take so many samples of each kind, 1 to 1,000; 5 without it. They are interleaved, "
             + "and medians count.")
+    static let sample = Option(
+        name: "--sample", value: "MILLISECONDS",
+        help: "Let one sample of a link take so long, 1 to 60,000; 30 without it. A message that "
+            + "takes longer is a sample of its own.")
+    static let oneWay = Option(
+        name: "--one-way", help: "Leave out messages that go there and back.")
     static let quick = Option(
         name: "--quick", help: "Take fewer and shorter samples: done within 15 seconds, but noisy.")
     static let json = Option(
@@ -47,14 +53,15 @@ enum MeasureCommand {
     private static let manual = Manual(
         name: "blesec-bench", summary: "measure what encrypted channels cost",
         options: [
-            scenario, transport, `protocol`, size, rounds, quick, json, connect, adapter,
+            scenario, transport, `protocol`, size, rounds, sample, oneWay, quick, json, connect,
+            adapter,
             peerAdapter,
         ],
         description: [
             "Tells apart what sealing a record, sending a message and the link itself cost, in one "
                 + "run, each beside its limit. Prints tables to standard output, and while it "
                 + "works a line of progress to standard error if that is a terminal. Ends within "
-                + "60 seconds on two cores.",
+                + "60 seconds on two cores, unless --rounds or --sample ask for more.",
             "engine: processor time to seal and open one record, as a multiple of what the faster "
                 + "one of libsodium and OpenSSL takes from C over the same buffer (raw), for each "
                 + "layer above it.",
@@ -106,6 +113,7 @@ enum MeasureCommand {
     private static func settings(_ arguments: Arguments) throws(ChannelError) -> Settings {
         var settings = Settings()
         if arguments.has(quick) { settings.makeQuick() }
+        settings.measuresRoundTrips = !arguments.has(oneWay)
         let names = arguments.values(scenario)
         if !names.isEmpty {
             settings.scenarios = []
@@ -128,9 +136,12 @@ enum MeasureCommand {
         }
         if let text = arguments.value(rounds) {
             settings.rounds = try number(text, 1...1_000, of: rounds, arguments)
-            // Who asks for so many gets them.
-            settings.seconds = max(settings.seconds, 20 * settings.rounds)
         }
+        if let text = arguments.value(sample) {
+            settings.sampleTime = 1e6 * Double(try number(text, 1...60_000, of: sample, arguments))
+        }
+        // Who asks for so much gets it.
+        if arguments.has(rounds) || arguments.has(sample) { settings.seconds = 24 * 60 * 60 }
         return settings
     }
 

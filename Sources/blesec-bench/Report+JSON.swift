@@ -17,6 +17,7 @@ extension Report {
             ),
             ("engine", .array(engine.map(\.json))),
             ("link", .array(link.map(\.json))),
+            ("packets", .array(packets.map(\.json))),
             ("omissions", .array(omissions.map { .string($0) })),
         ])
     }
@@ -64,7 +65,7 @@ extension LinkScenario.Result {
             ("rounds", .number(rounds)),
             ("goodput-bytes-per-second", goodput.json),
             ("goodput-ratio-to-plain", goodputRatio?.json ?? .null),
-            ("round-trip-nanoseconds", roundTrip.json),
+            ("round-trip-nanoseconds", roundTrip?.json ?? .null),
             ("round-trip-ratio-to-plain", roundTripRatio?.json ?? .null),
             ("round-trip-ratio-to-blocking-c", blockingRatio?.json ?? .null),
         ])
@@ -75,6 +76,21 @@ extension LinkScenario.Percentiles {
     fileprivate var json: JSON.Value {
         .object([
             ("p50", .real(p50)), ("p90", .real(p90)), ("p99", .real(p99)), ("max", .real(longest)),
+        ])
+    }
+}
+
+extension PacketScenario.Result {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("engine", .string(engine)),
+            ("size", .number(size)),
+            ("messages", .number(messages)),
+            ("sdus", .number(sdus)),
+            ("sdu-bytes", .number(sduBytes)),
+            ("message-share", .real(messageShare)),
+            ("packets", .number(packets)),
+            ("packets-computed", .number(computedPackets)),
         ])
     }
 }

@@ -6,6 +6,7 @@ extension Report {
         var parts = [heading]
         if !engine.isEmpty { parts.append(engineText) }
         if !link.isEmpty { parts.append(linkText) }
+        if !packets.isEmpty { parts.append(packetText) }
         parts += omissions.map { $0 + "\n" }
         return parts.joined(separator: "\n")
     }
@@ -61,14 +62,33 @@ extension Report {
                         result.size.bytes, result.engine.shortProtocol,
                         (result.goodput.median / 1e6).short,
                         result.goodputRatio?.median.fixed(2) ?? "",
-                        (result.roundTrip.p50 / 1e3).short, (result.roundTrip.p90 / 1e3).short,
-                        (result.roundTrip.p99 / 1e3).short, (result.roundTrip.longest / 1e3).short,
+                        microseconds(result.roundTrip?.p50), microseconds(result.roundTrip?.p90),
+                        microseconds(result.roundTrip?.p99),
+                        microseconds(result.roundTrip?.longest),
                         result.roundTripRatio?.median.fixed(2) ?? "",
                     ] + (hasBlocking ? [result.blockingRatio?.median.fixed(2) ?? ""] : []))
             }
             text += "\n\(table.text)"
         }
         return text
+    }
+}
+
+extension Report {
+    private func microseconds(_ time: Double?) -> String { time.map { ($0 / 1e3).short } ?? "" }
+
+    private var packetText: String {
+        var table = Table(
+            ["", "", "messages", "SDUs", "message bytes, %", "packets", "computed"], words: [0, 1])
+        for result in packets {
+            table.append(
+                [
+                    result.size.bytes, result.engine.shortProtocol, "\(result.messages)",
+                    "\(result.sdus)", (100 * result.messageShare).fixed(2), "\(result.packets)",
+                    "\(result.computedPackets)",
+                ])
+        }
+        return "What the adapter sent for messages one way over l2cap\n\n\(table.text)"
     }
 }
 

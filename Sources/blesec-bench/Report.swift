@@ -8,6 +8,8 @@ struct Report: Sendable {
     var engine: [EngineScenario.Result] = []
     /// Messages over links.
     var link: [LinkScenario.Result] = []
+    /// Packets of adapters.
+    var packets: [PacketScenario.Result] = []
     /// What was left out, and why.
     var omissions: [String] = []
 
@@ -73,12 +75,18 @@ struct Report: Sendable {
     private mutating func measure(
         _ transport: String, _ station: Station, besideBlocking: Bool, _ run: inout Run
     ) async throws {
-        let scenario = LinkScenario(sampleTime: settings.sampleTime, rounds: settings.rounds)
+        let scenario = LinkScenario(
+            sampleTime: settings.sampleTime, rounds: settings.rounds,
+            measuresRoundTrips: settings.measuresRoundTrips)
         for size in settings.sizes {
             run.progress.show("link, \(transport), \(size.bytes)")
             link += try await scenario.measure(
                 transport, station.sessions, size: size, until: run.budget.next(),
                 besideBlocking: besideBlocking)
+            guard let scenario = station.packets else { continue }
+            for (link, session) in station.sessions.enumerated() {
+                packets.append(try await scenario.measure(session, link: link, size: size))
+            }
         }
         try await station.close()
     }

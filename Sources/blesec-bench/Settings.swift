@@ -16,6 +16,8 @@ struct Settings: Sendable {
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536]
     /// Samples of each kind, one kind after the other, over and over.
     var rounds = 5
+    /// Whether messages also go there and back.
+    var measuresRoundTrips = true
     /// How long one sample of a link takes, in nanoseconds.
     var sampleTime = 30_000_000.0
     /// What all of it may take, in seconds; rounds are left out when time runs short.

@@ -421,13 +421,13 @@ class Result(unittest.TextTestResult):
         print(f"   {time.monotonic() - self.begun:5.1f} s in all", flush=True)
 
 
-def main(names):
+def main(names, tests=None):
     loader = unittest.TestLoader()
     if names:
         loader.testNamePatterns = [f"*{name}*" for name in names]
     runner = unittest.TextTestRunner(
         stream=sys.stdout, resultclass=Result, verbosity=0, tb_locals=False)
-    result = runner.run(loader.loadTestsFromTestCase(ToolTests))
+    result = runner.run(loader.loadTestsFromTestCase(tests or ToolTests))
     failed = len({str(test).split(" [")[0] for test, _ in result.failures + result.errors})
     skipped = len(result.skipped)
     passed = result.testsRun - failed - skipped

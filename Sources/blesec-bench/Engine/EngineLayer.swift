@@ -135,7 +135,8 @@ final class NoiseEngineLayer: EngineLayer {
 
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
         let payload = payload
-        try Self.run(&sender, &receiver, &wire, payload.span.extracting(first: count - 1), repetitions)
+        let span = payload.span.extracting(first: count - 1)
+        try Self.run(&sender, &receiver, &wire, span, repetitions)
     }
 
     private static func run(

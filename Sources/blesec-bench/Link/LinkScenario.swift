@@ -6,6 +6,8 @@ struct LinkScenario: Sendable {
     /// How long one sample takes, in nanoseconds, unless a single message takes longer.
     var sampleTime: Double
     var rounds: Int
+    /// Whether messages also go there and back.
+    var measuresRoundTrips = true
 
     /// What one engine does with messages of one size.
     struct Result: Sendable {
@@ -20,7 +22,7 @@ struct LinkScenario: Sendable {
         var goodputRatio: Summary?
         /// Nanoseconds there and back: the shares below which half, 90 and 99 in a hundred lie, and
         /// the longest.
-        var roundTrip: Percentiles
+        var roundTrip: Percentiles?
         /// The round's median over the plain link's.
         var roundTripRatio: Summary?
         /// The round's median over that of two blocking threads in C that do the same.
@@ -61,7 +63,8 @@ struct LinkScenario: Sendable {
         for (index, session) in sessions.enumerated() {
             samples[index] = try await calibrate(session, size)
         }
-        var blocking = BlockingEcho(size: size, sampleTime: besideBlocking ? sampleTime : 0)
+        var blocking = BlockingEcho(
+            size: size, sampleTime: besideBlocking && measuresRoundTrips ? sampleTime : 0)
         for round in 0..<rounds where round == 0 || Clock.time < deadline {
             for turn in sessions.indices {
                 let index = (round + turn) % sessions.count
@@ -69,6 +72,7 @@ struct LinkScenario: Sendable {
                 let count = samples[index].transferCount
                 let time = try await session.transfer(count: count, size: size)
                 samples[index].goodput.append(Double(count * size) / time * 1e9)
+                guard measuresRoundTrips else { continue }
                 samples[index].roundTrips.append(
                     try await session.roundTrips(
                         count: samples[index].roundTripCount, size: size))
@@ -84,8 +88,9 @@ struct LinkScenario: Sendable {
                     transport: transport, engine: session.engine.name, size: size,
                     rounds: own.goodput.count, goodput: Summary(own.goodput),
                     goodputRatio: isPlain ? nil : ratio(own.goodput, samples[0].goodput),
-                    roundTrip: Percentiles(own.roundTrips.flatMap { $0 }),
-                    roundTripRatio: isPlain
+                    roundTrip: measuresRoundTrips
+                        ? Percentiles(own.roundTrips.flatMap { $0 }) : nil,
+                    roundTripRatio: isPlain || !measuresRoundTrips
                         ? nil : ratio(own.roundTripMedians, samples[0].roundTripMedians),
                     blockingRatio: limit.isEmpty ? nil : ratio(own.roundTripMedians, limit)))
         }
@@ -108,8 +113,10 @@ struct LinkScenario: Sendable {
             }
             count *= 4
         }
-        let times = try await session.roundTrips(count: 8, size: size)
-        samples.roundTripCount = max(4, min(1 << 16, Int(sampleTime / times.median)))
+        guard measuresRoundTrips else { return samples }
+        var times = try await session.roundTrips(count: 1, size: size)
+        if times[0] < sampleTime / 8 { times = try await session.roundTrips(count: 8, size: size) }
+        samples.roundTripCount = max(1, min(1 << 16, Int(sampleTime / times.median)))
         return samples
     }
 }

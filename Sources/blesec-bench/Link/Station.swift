@@ -3,6 +3,8 @@ internal import BLESec
 /// Open channels of every engine over links of one kind, the plain one first.
 struct Station: Sendable {
     let sessions: [Session]
+    /// What counts the packets of the sessions' links, where they can be counted.
+    let packets: PacketScenario?
     private let responders: [Task<Void, any Error>]
 
     /// Opens channels between two ends in this process.
@@ -10,6 +12,7 @@ struct Station: Sendable {
         _ transport: Transport, _ engines: [EngineChoice], _ loops: LoopPair
     ) async throws -> Station {
         var sessions: [Session] = []
+        var packets = transport.dialingAdapter.map { PacketScenario(adapter: $0) }
         var responders: [Task<Void, any Error>] = []
         for engine in engines {
             let ends = try await transport.connect(loops)
@@ -18,8 +21,9 @@ struct Station: Sendable {
                     try await Responder.serve(ends.acceptor)
                 })
             sessions.append(try await Session(engine, over: ends.dialer))
+            if let metered = ends.metered { packets?.add(metered) }
         }
-        return Station(sessions: sessions, responders: responders)
+        return Station(sessions: sessions, packets: packets, responders: responders)
     }
 
     /// Opens channels to a bench that serves.
@@ -32,7 +36,7 @@ struct Station: Sendable {
             let link = try await endpoint.dial(deadline: deadline, loop: loops.dialer)
             sessions.append(try await Session(engine, over: link))
         }
-        return Station(sessions: sessions, responders: [])
+        return Station(sessions: sessions, packets: nil, responders: [])
     }
 
     /// Ends all channels; throws what went wrong at the other ends.

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import L2CAP
 
 /// How two ends of the bench in one process reach each other.
 enum Transport: Sendable, Hashable {
@@ -16,6 +17,14 @@ enum Transport: Sendable, Hashable {
         case .unix(.stream): "unix"
         case .unix(.seqpacket): "unix-seqpacket"
         case .l2cap: "l2cap"
+        }
+    }
+
+    /// The adapter that links are dialed from.
+    var dialingAdapter: Adapter? {
+        switch self {
+        case .memory, .unix: nil
+        case .l2cap(let adapter, _): adapter
         }
     }
 
@@ -38,12 +47,18 @@ enum Transport: Sendable, Hashable {
         case .l2cap(let dialer, let acceptor):
             let listener = try await L2CAPListener.listen(on: acceptor, loop: loops.acceptor)
             let address = listener.localAddress
-            return try await Self.connect(listener) {
+            let ends = try await Self.connect(listener) {
                 try await L2CAPLink.dial(
                     address, from: dialer, deadline: loops.dialer.now.advanced(by: .seconds(10)),
                     loop: loops.dialer)
             }
+            return LinkEnds(metering: ends, mps: try Self.mps(of: dialer))
         }
+    }
+
+    /// What one packet carries of an SDU: all but the four bytes of L2CAP's own header.
+    private static func mps(of adapter: Adapter) throws -> Int {
+        max(1, Int(try adapter.packets().size) - 4)
     }
 
     private static func connect(
@@ -61,6 +76,21 @@ enum Transport: Sendable, Hashable {
 struct LinkEnds: Sendable {
     let dialer: any Link
     let acceptor: any Link
+    /// The same two, where they count what they send.
+    var metered: PacketScenario.Ends?
+
+    init(dialer: any Link, acceptor: any Link) {
+        self.dialer = dialer
+        self.acceptor = acceptor
+    }
+
+    /// The same with what both ends send counted.
+    init(metering ends: LinkEnds, mps: Int) {
+        let dialer = MeteredLink(ends.dialer, mps: mps)
+        let acceptor = MeteredLink(ends.acceptor, mps: mps)
+        self.init(dialer: dialer, acceptor: acceptor)
+        metered = PacketScenario.Ends(dialer: dialer, acceptor: acceptor)
+    }
 }
 
 /// The loops of the two ends.

@@ -1,0 +1,120 @@
+#!/usr/bin/python3
+"""Tests/Lab/bench.py: what `blesec-bench` measures over kernel L2CAP sockets between hci0 and hci1.
+Runs in the laboratory: Tests/Lab/run bench.
+
+    Tests/Lab/bench.py [NAME ...]      all tests, or those whose names contain a NAME
+
+Times in the laboratory are those of an emulated processor, and noisy: they are compared in
+pairs that follow each other, and only the median of nine pairs counts, or of more while it is
+below the limit: on a busy machine single pairs differ by a factor of five.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+import tool
+
+BENCH = tool.ROOT / ".build/release/blesec-bench"
+LEAST_PAIRS, MOST_PAIRS = 9, 27
+LEAST_RATIO = 0.85
+SDU = 8192
+
+
+def bench(*arguments):
+    """The report of a run over l2cap, with the plain link and Noise."""
+    command = [BENCH, "--scenario", "link", "--transport", "l2cap", "--adapter", "hci0",
+               "--peer-adapter", "hci1", "--json", "-", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}: {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def goodput(report):
+    """Bytes a second by engine, of a report with one size."""
+    return {row["engine"]: row["goodput-bytes-per-second"]["median"] for row in report["link"]}
+
+
+def l2test(address, count):
+    """Bytes a second that BlueZ's own l2test moves in SDUs of the same size."""
+    common = ["-V", "le_public", "-P", "241", "-I", str(SDU), "-b", str(SDU)]
+    receiver = subprocess.Popen(
+        ["l2test", "-i", "hci1", *common, "-r"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, env={**os.environ, "LC_ALL": "C"})
+    sender = None
+    times = []
+    try:
+        for line in receiver.stdout:
+            if "Waiting for connection" in line:
+                sender = subprocess.Popen(
+                    ["l2test", "-i", "hci0", *common, "-N", str(count), "-s", address],
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            elif " bytes in " in line:  # one line an SDU
+                times.append(time.monotonic())
+            elif "Disconnect" in line:
+                break
+    finally:
+        receiver.kill()
+        receiver.wait()
+        if sender:
+            sender.kill()
+            sender.wait()
+    if len(times) < count / 2:
+        raise AssertionError(f"l2test moved {len(times)} SDUs of {count}")
+    return (len(times) - 1) * SDU / (times[-1] - times[0])
+
+
+class BenchTests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.address = dict(line.split()[:2] for line in tool.mgmt("list").splitlines())["hci1"]
+
+    def test_packets(self):
+        """the adapter sends exactly the packets computed from the SDUs, one a credit included"""
+        sizes = (1, 64, 165, 1000, 4096, 16384, 65536)
+        wanted = [word for size in sizes for word in ("--size", size)]
+        report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
+        rows = report["packets"]
+        self.assertEqual(len(rows), 2 * len(sizes))
+        for row in rows:
+            self.assertEqual(row["packets"], row["packets-computed"], row)
+            self.assertGreater(row["packets"], 0, row)
+
+    def test_share(self):
+        """of messages of 4,096 bytes and more, 99 of a hundred bytes in an SDU are the message's"""
+        wanted = ["--size", 4096, "--size", 10000, "--size", 65536]
+        report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
+        rows = [row for row in report["packets"] if row["engine"] != "plain"]
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            print(f"   {row['size']} bytes: {row['message-share']}")
+            self.assertGreaterEqual(row["message-share"], 0.99, row)
+
+    def test_speed(self):
+        """Noise is as fast as the plain link, and that as fast as l2test, in the median of nine"""
+        noise, plain = [], []
+        while len(noise) < LEAST_PAIRS or (
+                len(noise) < MOST_PAIRS
+                and min(statistics.median(noise), statistics.median(plain)) < LEAST_RATIO):
+            other = l2test(self.address, 32)
+            # Twice each, the other way round the second time.
+            speeds = goodput(bench("--one-way", "--rounds", 2, "--sample", 500, "--size", 16384))
+            own = speeds.pop("plain")
+            (sealed,) = speeds.values()
+            noise.append(sealed / own)
+            plain.append(own / other)
+            print(f"   kB/s: l2test {other / 1e3:.0f}, plain {own / 1e3:.0f}, Noise {sealed / 1e3:.0f}", flush=True)
+        ratios = {"Noise to plain": statistics.median(noise), "plain to l2test": statistics.median(plain)}
+        print("   " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+        for name, ratio in ratios.items():
+            self.assertGreaterEqual(ratio, LEAST_RATIO, name)
+
+
+if __name__ == "__main__":
+    sys.exit(tool.main(sys.argv[1:], BenchTests))

@@ -1,0 +1,60 @@
+import BLESec
+import Testing
+
+@testable import L2CAP
+
+extension Laboratory {
+    /// What a channel's records become on the way to the controller.
+    @Suite struct RecordTests {
+        /// What a record adds to a message: the length, the type and the tag.
+        private static let overhead = 19
+        /// What one packet of a virtual controller carries of an SDU and the SDU's own length.
+        private static let mps = 188
+
+        @Test("a message goes in as many packets as its record needs, and none more")
+        func packets() async throws {
+            try await withChannels { dialer, acceptor, loop in
+                let (here, there) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
+                #expect(try here.packets().size == 192)
+                for size in [0, 1, 167, 168, 355, 356, 1_000, 4_096, 8_173] {
+                    let before = (try here.packets().sent, try there.packets().sent)
+                    try await dialer.deliver([UInt8](repeating: 7, count: size))
+                    #expect(try await acceptor.receive()?.count == size)
+                    let record = (size + Self.overhead + 2 + Self.mps - 1) / Self.mps
+                    // Each side answers the other's SDU with credits; the acknowledgement is one.
+                    let expected = (UInt32(record) + 1, UInt32(2))
+                    var sent: (UInt32, UInt32) = (0, 0)
+                    var looks = 0
+                    repeat {
+                        try await loop.sleep(for: .milliseconds(20))
+                        sent = (
+                            try here.packets().sent &- before.0,
+                            try there.packets().sent &- before.1
+                        )
+                        looks += 1
+                    } while sent != expected && looks < 100
+                    // Nor does anything come behind them.
+                    try await loop.sleep(for: .milliseconds(100))
+                    #expect(try here.packets().sent &- before.0 == expected.0, "\(size) bytes")
+                    #expect(try there.packets().sent &- before.1 == expected.1, "\(size) bytes")
+                }
+            }
+        }
+
+        private func withChannels(
+            _ body:
+                @escaping @Sendable (SecureChannel, SecureChannel, EventLoop) async throws -> Void
+        ) async throws {
+            try await withChannel { channel in
+                let configuration = ChannelConfiguration(
+                    identity: try .generate(), trust: .anyone)
+                let other = ChannelConfiguration(identity: try .generate(), trust: .anyone)
+                async let acceptor = SecureChannel.open(
+                    over: channel.accepted, role: .acceptor, configuration: other)
+                let dialer = try await SecureChannel.open(
+                    over: channel.dialed, role: .dialer, configuration: configuration)
+                try await body(dialer, acceptor, channel.loop)
+            }
+        }
+    }
+}
