@@ -14,15 +14,20 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 KERNEL_ARGUMENTS = (
-    "console=ttyS0 loglevel=3 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
+    "console=ttyS0 loglevel=7 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
     "tsc=reliable no_timer_check random.trust_cpu=on mitigations=off"
 )
 # What of the caller's environment the command sees.
 PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
 PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
+# About one boot in a hundred hangs early, on a busy machine: the kernel says nothing any
+# more, and nothing of the job has been done, so the machine is started again.
+SILENCE = 30  # seconds; a busy machine makes a kernel silent for a few
+BOOTS = 3
 
 
 class Ended(Exception):
@@ -74,13 +79,21 @@ def job_file(mark, options, command):
     return descriptor
 
 
+class Hung(Exception):
+    """The kernel fell silent before the guest began with the job."""
+
+
 class Stream(threading.Thread):
-    """Passes bytes from the guest on as they come, up to the end mark; keeps what is after it."""
+    """Passes bytes from the guest on as they come.
+
+    The guest begins with the mark, and ends with the mark and the exit status.
+    """
 
     def __init__(self, source, target, mark, changed):
         super().__init__(daemon=True)
         self.source, self.target, self.mark, self.changed = source, target, mark, changed
-        self.trailer = None  # what followed the mark: the stream is complete
+        self.begun = False
+        self.trailer = None  # what followed the second mark: the stream is complete
         self.reader_gone = False
         self.ended = False
         self.start()
@@ -90,6 +103,11 @@ class Stream(threading.Thread):
         try:
             while data := os.read(self.source, 65536):
                 held += data
+                if not self.begun:
+                    if len(held) < len(self.mark):
+                        continue
+                    held = held[len(self.mark) :]
+                    self.begun = True
                 body, marked, rest = held.partition(self.mark)
                 if marked:
                     self.write(body)
@@ -118,12 +136,12 @@ class Console(threading.Thread):
 
     def __init__(self, source, show):
         super().__init__(daemon=True)
-        self.source, self.show, self.kept = source, show, b""
+        self.source, self.show, self.kept, self.spoke = source, show, b"", time.monotonic()
         self.start()
 
     def run(self):
         while data := os.read(self.source, 65536):
-            self.kept = (self.kept + data)[-4096:]
+            self.kept, self.spoke = (self.kept + data)[-4096:], time.monotonic()
             if self.show:
                 os.write(2, data)
 
@@ -138,7 +156,7 @@ def parse(arguments):
     return dict(zip((name[2:] for name in arguments[0:split:2]), arguments[1:split:2])), arguments[split + 1 :]
 
 
-def wait(out, err, changed):
+def wait(out, err, changed, console):
     """Waits for both streams' end and returns the command's exit status."""
     while True:
         if out.trailer is not None and err.trailer is not None:
@@ -147,7 +165,9 @@ def wait(out, err, changed):
             raise Ended(128 + signal.SIGPIPE)
         if out.ended and err.ended:
             raise Ended(GUEST_FAILED, "the guest died before the command ended", 40)
-        changed.wait()
+        if not out.begun and time.monotonic() - console.spoke > SILENCE:
+            raise Hung
+        changed.wait(None if out.begun else 1)
         changed.clear()
 
 
@@ -171,40 +191,55 @@ def ignore_signals():
         signal.signal(number, signal.SIG_IGN)
 
 
-def main():
-    options, command = parse(sys.argv[1:])
-    mark = b"\x1elab-end-" + secrets.token_hex(16).encode() + b":"
+def run_once(options, command):
+    """Boots, runs the command, and returns why it ended."""
+    mark = b"\x1elab-" + secrets.token_hex(16).encode() + b":"
     job = job_file(mark, options, command)
     sources, pipes = {}, {}
     for name in ("out", "err", "console"):
         sources[name], pipes[name] = os.pipe()
-
     emulator = console = None
     streams = []
     try:
-        handle_signals(options["timeout"])
         emulator = subprocess.Popen(
             machine(options, pipes, job), stdin=subprocess.DEVNULL, pass_fds=(job, *pipes.values()), start_new_session=True
         )
-        for descriptor in pipes.values():
+        for descriptor in (job, *pipes.values()):
             os.close(descriptor)
         changed = threading.Event()
         console = Console(sources["console"], options["console"] == "yes")
         streams = [Stream(sources["out"], 1, mark, changed), Stream(sources["err"], 2, mark, changed)]
-        ended = Ended(wait(*streams, changed))
+        ended = Ended(wait(*streams, changed, console))
     except Ended as reason:
         ended = reason
     finally:
-        ignore_signals()
         if emulator:
             emulator.kill()
             emulator.wait()
     for stream in streams:
         stream.join(1)  # what is on its way; not longer, since our own reader may be slow
-    if ended.line:
-        sys.stderr.write(f"lab: {ended.line}\n")
     if ended.kernel_lines and console:
-        sys.stderr.write(console.tail(ended.kernel_lines))
+        ended.line += "\n" + console.tail(ended.kernel_lines)
+    return ended
+
+
+def main():
+    options, command = parse(sys.argv[1:])
+    try:
+        handle_signals(options["timeout"])
+        for _ in range(BOOTS):
+            try:
+                ended = run_once(options, command)
+                break
+            except Hung:
+                sys.stderr.write("lab: the guest hung while it started\n")
+        else:
+            ended = Ended(GUEST_FAILED, f"tried {BOOTS} times")
+    except Ended as reason:
+        ended = reason
+    ignore_signals()
+    if ended.line:
+        sys.stderr.write(f"lab: {ended.line.rstrip()}\n")
     sys.stderr.flush()
     os._exit(ended.status)  # not exit: a thread may be held up by a reader that does not read
 
