@@ -51,14 +51,16 @@ let package = Package(
         library("Locking", []),
         library("ChannelCore", ["Primitives", "Locking"]),
         library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
-        library("Credentials", ["ChannelCore", "Primitives", "Locking", "COpenSSL"]),
+        library("TLSEngine", ["ChannelCore", "Primitives", "COpenSSL"]),
+        library(
+            "Credentials", ["ChannelCore", "TLSEngine", "Primitives", "Locking", "COpenSSL"]),
         library("Links", ["CLinux", "Locking"]),
         library("L2CAP", ["Links", "CBlueZ", "CLinux"]),
         library(
             "BLESec",
             [
-                "ChannelCore", "NoiseEngine", "Noise", "Credentials", "Links", "L2CAP",
-                "Primitives", "Locking",
+                "ChannelCore", "NoiseEngine", "Noise", "TLSEngine", "Credentials", "Links",
+                "L2CAP", "Primitives", "Locking",
             ]),
         library("BLESecTesting", ["BLESec", "Links", "CLinux", "Locking"]),
 
@@ -86,7 +88,9 @@ let package = Package(
         tests("NoiseTests", ["Noise", "Primitives", "CAllocationCounter"]),
         tests("ChannelCoreTests", ["ChannelCore", "Primitives", "Locking"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
-        tests("CredentialsTests", ["Credentials", "ChannelCore", "Primitives", "TestSupport"]),
+        tests(
+            "CredentialsTests",
+            ["Credentials", "TLSEngine", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),
         tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
         tests(

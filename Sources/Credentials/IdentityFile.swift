@@ -60,6 +60,39 @@ public enum IdentityFile {
         try NewFile.create(path, text.span)
     }
 
+    /// The PKCS#8 form of the one private key in a PEM file, of whatever algorithm.
+    static func privateKeyInfo(
+        _ path: String, passphrase source: PassphraseSource?
+    ) throws(ChannelError) -> SecretBytes {
+        let text = try SecretFile.read(path, limit: maximumLength)
+        let pem: PEM
+        do throws(PEM.Fault) {
+            pem = try PEM(text.span)
+        } catch {
+            throw ChannelError(.badKey, "\(path) \(reason(error))")
+        }
+        switch pem.label {
+        case plainLabel:
+            return SecretBytes(copying: pem.content.span)
+        case encryptedLabel:
+            guard let source else {
+                throw ChannelError(.badKey, "\(path) is encrypted, and no passphrase was given")
+            }
+            let passphrase = try source.passphrase(for: path, .opening)
+            do throws(ChannelError) {
+                return try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
+            } catch {
+                throw ChannelError(
+                    .badKey, "\(path) \(error.reason)", underlying: error.underlying)
+            }
+        default:
+            throw ChannelError(
+                .badKey,
+                "\(path) holds \(pem.label), not a PKCS#8 private key: convert a key with "
+                    + "`openssl pkcs8 -topk8`")
+        }
+    }
+
     private static func privateKey(
         _ pem: borrowing PEM, _ path: String, _ source: PassphraseSource?
     ) throws(ChannelError) -> PrivateKeyInfo.Key {

@@ -84,6 +84,30 @@ enum PrivateKeyInfo {
     static func decrypt(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> Key {
+        let info = unsafe try open(encrypted, passphrase)
+        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+        return try unsafe key(of: info)
+    }
+
+    /// Decrypts an EncryptedPrivateKeyInfo to the DER form that is in it, of whatever algorithm.
+    static func decryptedInfo(
+        _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
+    ) throws(ChannelError) -> SecretBytes {
+        let info = unsafe try open(encrypted, passphrase)
+        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+        let count = unsafe i2d_PKCS8_PRIV_KEY_INFO(info, nil)
+        guard count > 0 else { throw ChannelError(.badKey, "is not a PKCS#8 private key") }
+        var encoded = SecretBytes(count: Int(count))
+        unsafe encoded.withUnsafeMutableBytes { buffer in
+            var position = buffer.baseAddress
+            _ = unsafe i2d_PKCS8_PRIV_KEY_INFO(info, &position)
+        }
+        return encoded
+    }
+
+    private static func open(
+        _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
+    ) throws(ChannelError) -> OpaquePointer {
         OpenSSLFailure.clear()
         let signature = unsafe encrypted.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var position = buffer.baseAddress
@@ -106,8 +130,7 @@ enum PrivateKeyInfo {
                 .badKey, "cannot be decrypted: the passphrase is wrong, or the file is damaged",
                 underlying: OpenSSLFailure.take())
         }
-        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
-        return try unsafe key(of: info)
+        return unsafe info
     }
 
     private static func encrypt(

@@ -1,0 +1,111 @@
+internal import COpenSSL
+public import ChannelCore
+internal import Glibc
+internal import Primitives
+public import TLSEngine
+
+/// Certificates for TLS as PEM files that `openssl x509` reads.
+public enum CertificateFile {
+    /// The longest file that is read, in bytes.
+    public static let maximumLength = 256 << 10
+
+    /// Reads an identity: the leaf first in `certificate`, intermediates behind it or in a file of
+    /// their own, the PKCS#8 private key in `key`.
+    ///
+    /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since 1970
+    /// at which the leaf has to be valid.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, the key file can be
+    ///   opened by others, the key does not match, the leaf has expired or is not valid yet, or its
+    ///   key usage forbids TLS. The reason names the file.
+    public static func identity(
+        certificate path: String, key keyPath: String, intermediates: String? = nil,
+        passphrase: PassphraseSource? = nil, now: Int64
+    ) throws(ChannelError) -> TLSIdentity {
+        var chain = try certificates(path)
+        let leaf = chain.removeFirst()
+        if let intermediates { chain += try certificates(intermediates) }
+        let key = try IdentityFile.privateKeyInfo(keyPath, passphrase: passphrase)
+        do throws(ChannelError) {
+            return try TLSIdentity(
+                certificate: leaf, intermediates: chain, privateKey: key, now: now)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// Reads the certificates of authorities.
+    ///
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when one of them may not issue certificates.
+    public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
+        let certificates = try certificates(path)
+        do throws(ChannelError) {
+            return try CertificateAuthorities(certificates)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// The DER forms of the certificates in a PEM file, at least one.
+    private static func certificates(_ path: String) throws(ChannelError) -> [[UInt8]] {
+        guard let file = FileDescriptor(path, O_RDONLY | O_NONBLOCK | O_NOCTTY) else {
+            throw .cannotOpen(path, errno)
+        }
+        guard file.status.isRegularFile, file.status.st_size <= maximumLength,
+            let text = file.readAll(atMost: maximumLength)
+        else {
+            throw ChannelError(
+                .badKey, "\(path) is not a file of at most \(maximumLength) bytes with certificates"
+            )
+        }
+        let found = blocks(text)
+        guard !found.isEmpty else {
+            throw ChannelError(
+                .badKey,
+                "\(path) holds no certificate: one begins with -----BEGIN CERTIFICATE-----")
+        }
+        var certificates: [[UInt8]] = []
+        for (label, content) in found {
+            guard label == "CERTIFICATE" || label == "X509 CERTIFICATE" else {
+                throw ChannelError(
+                    .badKey, "\(path) holds \(label): certificates alone are wanted here")
+            }
+            certificates.append(content)
+        }
+        return certificates
+    }
+
+    /// The PEM blocks of a text without secrets.
+    private static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])] {
+        unsafe text.withUnsafeBytes { buffer in
+            guard let source = unsafe BIO_new_mem_buf(buffer.baseAddress, Int32(buffer.count))
+            else { return [] }
+            defer { unsafe BIO_free(source) }
+            var blocks: [(String, [UInt8])] = []
+            var name: UnsafeMutablePointer<CChar>?
+            var header: UnsafeMutablePointer<CChar>?
+            var data: UnsafeMutablePointer<UInt8>?
+            var count = 0
+            while unsafe PEM_read_bio(source, &name, &header, &data, &count) == 1 {
+                if let name = unsafe name, let data = unsafe data {
+                    let content = unsafe Array(UnsafeBufferPointer(start: data, count: count))
+                    unsafe blocks.append((String(cString: name), content))
+                }
+                unsafe CRYPTO_free(name, #file, #line)
+                unsafe CRYPTO_free(header, #file, #line)
+                unsafe CRYPTO_free(data, #file, #line)
+            }
+            // The end of the text is an error to OpenSSL.
+            OpenSSLFailure.clear()
+            return blocks
+        }
+    }
+}
+
+extension ChannelError {
+    /// The same error, whose reason begins with the file's path.
+    fileprivate func naming(_ path: String) -> ChannelError {
+        var error = self
+        error.reason = "\(path) \(reason)"
+        return error
+    }
+}

@@ -1,0 +1,18 @@
+internal import COpenSSL
+internal import ChannelCore
+
+/// OpenSSL's error queue of this thread.
+enum OpenSSLError {
+    /// The first error since the queue was cleared, the one nearest to the cause; empties the queue.
+    static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
+        let code = ERR_get_error()
+        ERR_clear_error()
+        guard code != 0 else { return nil }
+        var text = [CChar](repeating: 0, count: 256)
+        unsafe ERR_error_string_n(code, &text, text.count)
+        let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
+        return (
+            UInt(code), .openSSL(code: UInt(code), text: String(decoding: bytes, as: UTF8.self))
+        )
+    }
+}

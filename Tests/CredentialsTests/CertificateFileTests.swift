@@ -1,0 +1,162 @@
+import ChannelCore
+import Credentials
+import Glibc
+import Primitives
+import TLSEngine
+import TestSupport
+import Testing
+
+/// Certificates that the real `openssl` makes, and what is refused when they are loaded.
+@Suite("Certificate files")
+struct CertificateFileTests {
+    let authority: TestAuthority
+
+    init() throws {
+        authority = try TestAuthority()
+    }
+
+    private var folder: ScratchFolder { authority.folder }
+    private var now: Int64 { Int64(time(nil)) }
+
+    private func load(
+        _ name: String, key: String? = nil, passphrase: PassphraseSource? = nil,
+        after days: Int64 = 0
+    ) throws -> TLSIdentity {
+        try CertificateFile.identity(
+            certificate: folder.file("\(name).pem"), key: folder.file("\(key ?? name).key"),
+            passphrase: passphrase, now: now + days * 86_400)
+    }
+
+    private func expectRefused(_ part: String, _ body: () throws -> Void) {
+        do {
+            try body()
+            Issue.record("nothing was refused")
+        } catch let error as ChannelError {
+            #expect(error == ChannelError(.badKey, ""))
+            #expect(error.reason.contains(part), "\(error.reason)")
+            #expect(error.reason.hasPrefix(folder.path))
+        } catch {
+            Issue.record(error)
+        }
+    }
+
+    @Test("an Ed25519 and a P-256 identity load with their URI")
+    func loads() throws {
+        try authority.issueDevice("one")
+        #expect(try load("one").uri == "blesec://devices/one")
+        try authority.issueDevice("two", newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        #expect(try load("two").uri == "blesec://devices/two")
+    }
+
+    @Test("the fingerprint is the one of the key that openssl prints")
+    func fingerprint() throws {
+        try authority.issueDevice("one")
+        try authority.run([
+            "pkey", "-in", folder.file("one.key"), "-pubout", "-outform", "DER", "-out",
+            folder.file("one.spki"),
+        ])
+        let info = try #require(folder.read("one.spki"))
+        #expect(try load("one").fingerprint == Fingerprint(subjectPublicKeyInfo: info))
+    }
+
+    @Test("intermediates stand behind the leaf or in a file of their own")
+    func intermediates() throws {
+        try authority.issueDevice("one")
+        let leaf = try #require(folder.read("one.pem"))
+        let issuer = try #require(folder.read("ca.pem"))
+        folder.write("chain.pem", leaf + issuer)
+        #expect(try load("chain", key: "one").uri == "blesec://devices/one")
+        let identity = try CertificateFile.identity(
+            certificate: folder.file("one.pem"), key: folder.file("one.key"),
+            intermediates: authority.certificate, now: now)
+        #expect(identity.uri == "blesec://devices/one")
+        expectRefused("may not issue") {
+            folder.write("wrong.pem", leaf + leaf)
+            _ = try load("wrong", key: "one")
+        }
+    }
+
+    @Test("a key that belongs to another certificate is refused")
+    func otherKey() throws {
+        try authority.issueDevice("one")
+        try authority.issueDevice("two")
+        expectRefused("does not belong") { _ = try load("one", key: "two") }
+    }
+
+    @Test("an expired leaf and one that is not valid yet are refused")
+    func validity() throws {
+        try authority.issueDevice("one")
+        expectRefused("has expired") { _ = try load("one", after: 31) }
+        expectRefused("not valid yet") { _ = try load("one", after: -1) }
+    }
+
+    @Test("a leaf whose key usage forbids TLS is refused")
+    func usage() throws {
+        try authority.issue("one", "keyUsage=keyAgreement\n")
+        expectRefused("digital signature") { _ = try load("one") }
+        try authority.issue("two", "extendedKeyUsage=codeSigning\n")
+        expectRefused("extended key usage") { _ = try load("two") }
+    }
+
+    @Test("an extended key usage decides about the roles")
+    func roles() throws {
+        try authority.issue("one", TestAuthority.device("one", usage: "clientAuth"))
+        let identity = try load("one")
+        #expect(identity.allows(.dialer))
+        #expect(!identity.allows(.acceptor))
+    }
+
+    @Test("an encrypted key opens with its passphrase and with no other")
+    func encrypted() throws {
+        try authority.issueDevice("one")
+        try authority.run([
+            "pkcs8", "-topk8", "-v2", "aes-256-cbc", "-in", folder.file("one.key"), "-out",
+            folder.file("locked.key"), "-passout", "pass:open sesame",
+        ])
+        _ = unsafe chmod(folder.file("locked.key"), 0o600)
+        func source(_ text: String) -> PassphraseSource {
+            PassphraseSource { _, _ throws(ChannelError) in
+                SecretBytes(copying: Array(text.utf8).span)
+            }
+        }
+        let identity = try load("one", key: "locked", passphrase: source("open sesame"))
+        #expect(identity.uri == "blesec://devices/one")
+        expectRefused("passphrase is wrong") {
+            _ = try load("one", key: "locked", passphrase: source("sesame"))
+        }
+        expectRefused("no passphrase was given") { _ = try load("one", key: "locked") }
+    }
+
+    @Test("a key file that others can open is refused")
+    func sharedKey() throws {
+        try authority.issueDevice("one")
+        _ = unsafe chmod(folder.file("one.key"), 0o644)
+        expectRefused("can be opened by others") { _ = try load("one") }
+    }
+
+    @Test("a file without certificates, a damaged one and a key among certificates are refused")
+    func malformed() throws {
+        try authority.issueDevice("one")
+        folder.write("empty.pem", "nothing\n")
+        expectRefused("holds no certificate") { _ = try load("empty", key: "one") }
+        folder.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        let damaged = #expect(throws: ChannelError.self) { _ = try load("bad", key: "one") }
+        #expect(damaged?.code == .badKey)
+        let both = try #require(folder.read("one.pem")) + #require(folder.read("one.key"))
+        folder.write("both.pem", both)
+        expectRefused("holds PRIVATE KEY") { _ = try load("both", key: "one") }
+    }
+
+    @Test("an authority may issue certificates, and a device is none")
+    func authorities() throws {
+        try authority.issueDevice("one")
+        _ = try CertificateFile.authorities(authority.certificate)
+        expectRefused("no authority's") {
+            _ = try CertificateFile.authorities(folder.file("one.pem"))
+        }
+        let missing = #expect(throws: ChannelError.self) {
+            try CertificateFile.authorities(folder.file("none.pem"))
+        }
+        #expect(missing?.code == .noSuchFile)
+    }
+}
