@@ -48,6 +48,8 @@ let package = Package(
             name: "Primitives", dependencies: ["Locking", "CSodium", "COpenSSL"],
             swiftSettings: strict + [.enableExperimentalFeature("Lifetimes")]),
         library("Noise", ["Primitives"]),
+        // Vectors in the shape that Noise implementations share: read, run and made.
+        library("NoiseVectors", ["Noise", "Primitives"]),
         library("Locking", []),
         library("ChannelCore", ["Primitives", "Locking"]),
         library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
@@ -67,7 +69,11 @@ let package = Package(
         // What command-line tools have in common: arguments, manual pages, exit statuses.
         library("ToolKit", ["BLESec", "ChannelCore", "Locking"]),
         tool(
-            "blesec", ["ToolKit", "BLESec", "Credentials", "ChannelCore", "Primitives", "Locking"]),
+            "blesec",
+            [
+                "ToolKit", "BLESec", "Credentials", "ChannelCore", "Noise", "NoiseVectors",
+                "Primitives", "Locking",
+            ]),
         // The limits that the bench compares with: the same work in C.
         .target(name: "CBench", dependencies: ["CSodium", "COpenSSL"]),
         tool(
@@ -85,7 +91,7 @@ let package = Package(
         tests("PrimitivesTests", ["Primitives"]),
         // Replaces malloc by one that counts, in test bundles that ask for it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
-        tests("NoiseTests", ["Noise", "Primitives", "CAllocationCounter"]),
+        tests("NoiseTests", ["Noise", "NoiseVectors", "Primitives", "CAllocationCounter"]),
         tests("ChannelCoreTests", ["ChannelCore", "Primitives", "Locking"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
         tests(

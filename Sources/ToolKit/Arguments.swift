@@ -67,14 +67,15 @@ package struct Arguments: Sendable {
 
     /// Throws unless there are as many operands as the command takes.
     package func requireOperands() throws(ChannelError) {
-        if operands.count < manual.operands.count {
+        let isRepeatable = manual.operands.first?.hasSuffix("...") ?? false
+        if !isRepeatable, operands.count < manual.operands.count {
             throw usage("\(manual.operands[operands.count]) is missing")
         }
-        if operands.count > manual.operands.count {
+        if !isRepeatable, operands.count > manual.operands.count {
             throw usage("unexpected argument `\(operands[manual.operands.count])`")
         }
         if let index = operands.firstIndex(of: "") {
-            throw usage("\(manual.operands[index]) is empty")
+            throw usage("\(manual.operands[isRepeatable ? 0 : index]) is empty")
         }
     }
 

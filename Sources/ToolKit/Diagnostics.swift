@@ -40,8 +40,9 @@ package enum Diagnostics {
         write(isJSON ? JSON.object([("event", .string(event))] + fields) : text)
     }
 
-    /// One line, whatever is in `text`: a file's name may hold a line feed or a terminal's escapes.
-    private static func write(_ text: String) {
+    /// `text` on one line, whatever is in it: a file's name may hold a line feed or a terminal's
+    /// escapes.
+    package static func oneLine(_ text: String) -> String {
         var line = ""
         for scalar in text.unicodeScalars {
             switch scalar.properties.generalCategory {
@@ -50,7 +51,11 @@ package enum Diagnostics {
             default: line.unicodeScalars.append(scalar)
             }
         }
+        return line
+    }
+
+    private static func write(_ text: String) {
         // Nothing can be done about a standard error that takes nothing.
-        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+        try? StandardOutput.write(Array((oneLine(text) + "\n").utf8), to: STDERR_FILENO)
     }
 }

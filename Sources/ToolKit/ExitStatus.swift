@@ -24,7 +24,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
         self =
             switch error.code {
             case .usage, .configuration: .usage
-            case .badKey: .badData
+            case .badKey, .badData: .badData
             case .noSuchFile: .noInput
             case .noSuchPeer, .noSuchAdapter: .noPeer
             case .refused, .busy, .noCommonProtocol: .refused
@@ -69,6 +69,8 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
 extension ChannelError.Code {
     /// The command line is wrong.
     package static let usage = Self(rawValue: "usage")
+    /// An input is not what it should be.
+    package static let badData = Self(rawValue: "bad-data")
     /// Standard input or output failed.
     package static let inputOutput = Self(rawValue: "input-output")
     /// SIGHUP came.

@@ -49,7 +49,8 @@ package struct Program: Sendable {
             try await run(words)
             return .success
         } catch {
-            Diagnostics.print(error)
+            // What is wrong may stand in the command's own output; the status says it as well.
+            if !error.reason.isEmpty { Diagnostics.print(error) }
             return ExitStatus(error)
         }
     }

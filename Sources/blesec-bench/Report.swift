@@ -1,4 +1,5 @@
 internal import BLESec
+internal import ToolKit
 
 /// What one run has found.
 struct Report: Sendable {

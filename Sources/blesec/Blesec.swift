@@ -11,7 +11,7 @@ internal import ToolKit
         ],
         commands: [
             KeygenCommand.command, PubkeyCommand.command, ListenCommand.command,
-            ConnectCommand.command,
+            ConnectCommand.command, VectorsCommand.command,
         ])
 
     static func main() { program.main() }

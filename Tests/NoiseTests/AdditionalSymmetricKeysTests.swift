@@ -1,5 +1,6 @@
 import FoundationEssentials
 import Noise
+import NoiseVectors
 import Primitives
 import Testing
 
@@ -30,18 +31,18 @@ import Testing
         struct File: Decodable {
             struct Entry: Decodable {
                 struct Key: Decodable { var label, key: String }
-                var vector: Vector
+                var vector: NoiseVector
                 var keys: [Key]
             }
             var entries: [Entry]
         }
-        let data = try Data(contentsOf: Vector.url("additional-keys.json"))
+        let data = try TestVectors.data("additional-keys.json")
         let entries = try JSONDecoder().decode(File.self, from: data).entries
         #expect(entries.count == 4)
         for entry in entries {
-            let session = try entry.vector.initiatorSession()
+            let session = try entry.vector.session()
             for key in entry.keys {
-                #expect(bytes(session.value.additionalKeys, key.label) == hex(key.key))
+                #expect(bytes(session.initiator.additionalKeys, key.label) == hex(key.key))
             }
         }
     }
@@ -53,4 +54,15 @@ private func bytes(
     let label = Array(label.utf8)
     let key = keys.key(label: label.span, count: count)
     return key.span.indices.map { key.span[$0] }
+}
+
+extension NoiseVector {
+    /// Both sides after the vector's handshake.
+    fileprivate func session() throws -> VectorTransport {
+        var handshake = try handshake(ProtocolName(protocolName))
+        for message in messages where !handshake.isFinished {
+            _ = try handshake.read(handshake.write(message.payload))
+        }
+        return try handshake.split()
+    }
 }

@@ -1,4 +1,5 @@
 import Noise
+import NoiseVectors
 import Testing
 
 @Suite struct ProtocolNameTests {

@@ -1,4 +1,5 @@
 import Noise
+import NoiseVectors
 import Primitives
 import Testing
 

@@ -62,7 +62,7 @@ import Testing
             }
             var vectors: [Vector]
         }
-        let data = try Data(contentsOf: Vector.url("rekey.json"))
+        let data = try TestVectors.data("rekey.json")
         let vectors = try JSONDecoder().decode(File.self, from: data).vectors
         #expect(vectors.map(\.cipher) == ["ChaChaPoly", "AESGCM"])
         for vector in vectors {

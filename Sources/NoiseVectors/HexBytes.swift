@@ -1,0 +1,55 @@
+/// Bytes that stand in JSON as a text of hexadecimal digits.
+struct HexBytes: Decodable {
+    let bytes: [UInt8]
+
+    init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        let text = try container.decode(String.self)
+        guard text.utf8.count.isMultiple(of: 2) else {
+            throw DecodingError.dataCorruptedError(
+                in: container, debugDescription: "an odd number of hexadecimal digits")
+        }
+        guard let bytes = [UInt8](hex: text) else {
+            throw DecodingError.dataCorruptedError(
+                in: container, debugDescription: "a character that is no hexadecimal digit")
+        }
+        self.bytes = bytes
+    }
+}
+
+extension [UInt8] {
+    /// The bytes of a text of hexadecimal digits, an even number of them; nil if it is none.
+    package init?(hex text: String) {
+        self = []
+        reserveCapacity(text.utf8.count / 2)
+        var high: UInt8?
+        for character in text.utf8 {
+            let digit: UInt8
+            switch character {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = character - UInt8(ascii: "0")
+            case UInt8(ascii: "a")...UInt8(ascii: "f"): digit = character - UInt8(ascii: "a") + 10
+            case UInt8(ascii: "A")...UInt8(ascii: "F"): digit = character - UInt8(ascii: "A") + 10
+            default: return nil
+            }
+            if let first = high {
+                append(first << 4 | digit)
+                high = nil
+            } else {
+                high = digit
+            }
+        }
+        if high != nil { return nil }
+    }
+
+    /// Appends the hexadecimal digits of `bytes` as ASCII.
+    mutating func append(hex bytes: [UInt8]) {
+        for byte in bytes {
+            append(Self.digit(byte >> 4))
+            append(Self.digit(byte & 15))
+        }
+    }
+
+    private static func digit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") + value - 10
+    }
+}

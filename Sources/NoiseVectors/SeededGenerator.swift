@@ -1,0 +1,29 @@
+/// Numbers that look random and are the same for the same seed, on every machine: SplitMix64.
+package struct SeededGenerator: RandomNumberGenerator, Sendable {
+    private var state: UInt64
+
+    /// Begins the sequence that belongs to `seed`.
+    package init(seed: UInt64) { state = seed }
+
+    /// The next 64 bits.
+    package mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+
+    /// So many bytes of the sequence.
+    package mutating func bytes(_ count: Int) -> [UInt8] {
+        [UInt8](capacity: count) { output in
+            while output.count < count {
+                var word = next()
+                for _ in 0..<min(8, count - output.count) {
+                    output.append(UInt8(truncatingIfNeeded: word))
+                    word >>= 8
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+internal import ChannelCore
+internal import NoiseVectors
+internal import ToolKit
+
+/// A run over files of vectors, and what it prints.
+struct VectorRun {
+    private let listsSkipped: Bool
+    private var passed = 0
+    private var failed = 0
+    private var skipped = 0
+
+    /// Prepares a run.
+    init(listsSkipped: Bool) { self.listsSkipped = listsSkipped }
+
+    /// Reads all files, then runs their vectors.
+    ///
+    /// - Throws: for a file that cannot be read; and, without words, when a vector failed or none
+    ///   was run.
+    consuming func run(_ operands: [String]) async throws(ChannelError) {
+        var files: [VectorFile] = []
+        do throws(VectorFileError) {
+            for operand in operands {
+                for path in try VectorFile.paths(at: operand) {
+                    files.append(try VectorFile(path: path))
+                }
+            }
+        } catch {
+            throw ChannelError(error)
+        }
+        var progress = ProgressLine(steps: files.reduce(0) { $0 + $1.vectors.count })
+        for file in files {
+            let vectors = file.vectors
+            let done = passed + failed + skipped
+            let path = Diagnostics.oneLine(file.path)
+            progress.show(path, done: done)
+            let outcomes = await inParallel(vectors.count) { index in
+                vectors[index].run()
+            } progress: {
+                progress.show(path, done: done + $0)
+            }
+            progress.clear()
+            for (index, outcome) in outcomes.enumerated() {
+                try report(outcome, VectorPlace(file.path, index, vectors[index].protocolName))
+            }
+        }
+        try summarize()
+    }
+
+    private mutating func report(
+        _ outcome: VectorOutcome, _ place: VectorPlace
+    ) throws(ChannelError) {
+        switch outcome {
+        case .passed: passed += 1
+        case .failed(let failure):
+            failed += 1
+            try place.print("failed", failure.description, failure.members)
+        case .skipped(let reason):
+            skipped += 1
+            if listsSkipped { try place.print("skipped", reason, []) }
+        }
+    }
+
+    private func summarize() throws(ChannelError) {
+        if passed + failed == 0 {
+            Diagnostics.print(
+                ChannelError(
+                    .badData,
+                    skipped == 0
+                        ? "nothing was run: there are no vectors"
+                        : "nothing was run: blesec knows none of these protocols; "
+                            + "`--verbose` lists them"))
+        }
+        let line =
+            Diagnostics.isJSON
+            ? JSON.object([
+                ("event", .string("done")), ("passed", .number(passed)),
+                ("failed", .number(failed)), ("skipped", .number(skipped)),
+            ]) : "\(passed) passed, \(failed) failed, \(skipped) skipped"
+        try StandardOutput.print(line + "\n")
+        // Everything is said; the last line stays the last.
+        if failed > 0 || passed == 0 { throw ChannelError(.badData, "") }
+    }
+}
+
+/// Where a vector stands.
+private struct VectorPlace {
+    private let path: String
+    private let index: Int
+    private let name: String
+
+    init(_ path: String, _ index: Int, _ name: String) {
+        self.path = path
+        self.index = index
+        self.name = name
+    }
+
+    /// Prints what became of the vector, on one line.
+    func print(
+        _ event: String, _ reason: String, _ members: [(String, JSON.Value)]
+    ) throws(ChannelError) {
+        let line =
+            Diagnostics.isJSON
+            ? JSON.object(
+                [
+                    ("event", .string(event)), ("file", .string(path)), ("vector", .number(index)),
+                    ("protocol", .string(name)),
+                ] + members + [("reason", .string(reason))])
+            : Diagnostics.oneLine("\(path): vectors[\(index)]: \(name): \(event): \(reason)")
+        try StandardOutput.print(line + "\n")
+    }
+}
+
+extension VectorFailure {
+    /// What a program may want to know of the failure.
+    fileprivate var members: [(String, JSON.Value)] {
+        var members: [(String, JSON.Value)] = []
+        switch part {
+        case .message(let index): members.append(("message", .number(index)))
+        case .handshakeHash, .vector: break
+        }
+        if let byte { members.append(("byte", .number(byte))) }
+        return members
+    }
+}
+
+extension ChannelError {
+    /// A file that cannot be read, in the tool's terms.
+    fileprivate init(_ error: VectorFileError) {
+        let code: Code =
+            switch error.kind {
+            case .missing: .noSuchFile
+            case .denied: .permission
+            case .unreadable: .inputOutput
+            case .malformed: .badData
+            }
+        self.init(code, error.description)
+    }
+}

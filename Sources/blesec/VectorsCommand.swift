@@ -1,0 +1,127 @@
+internal import ChannelCore
+internal import Noise
+internal import NoiseVectors
+internal import ToolKit
+
+/// `blesec vectors [FILE|DIR]...`
+enum VectorsCommand {
+    static let verbose = Option(
+        name: "--verbose", help: "List the vectors that are skipped as well, and why.")
+    static let make = Option(
+        name: "--make", value: "N",
+        help:
+            "Make N vectors and write them to standard output, for other implementations to check.")
+    static let seed = Option(
+        name: "--seed", value: "S",
+        help: "With --make: the number from 0 to 18446744073709551615 that all keys and payloads "
+            + "come from. The same number gives the same vectors.")
+    static let `protocol` = Option(
+        name: "--protocol", value: "NAME", isRepeatable: true,
+        help: "With --make: make vectors of this protocol; given several times, of each in turn. "
+            + "Without it: all patterns in all suites in turn, with psk and fallback by chance.")
+
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try await run(arguments)
+    }
+
+    private static let manual = Manual(
+        name: "blesec vectors", summary: "run or make test vectors of the Noise protocols",
+        operands: ["[FILE|DIR]..."], options: [verbose, make, seed, `protocol`, .json],
+        description: [
+            "Runs the vectors in each FILE, and in the .json and .txt files of each DIR: with the "
+                + "keys of a vector both sides of its handshake write and read every message, and "
+                + "each has to be the vector's, byte for byte. The files have the JSON shape that "
+                + "Noise implementations share.",
+            "Prints a line for each vector that fails, with file and index, protocol, message "
+                + "index and the first byte that differs, both counted from 0. The last line is "
+                + "`N passed, N failed, N skipped`. A protocol that blesec does not know is skipped.",
+            "The exit status is 0 only when something ran and nothing failed; 65 otherwise. All "
+                + "files are read before any is run: one that is not of the shape ends the command "
+                + "with an error that names file and place.",
+        ],
+        examples: [
+            ("blesec vectors TestVectors/noise", "Run blesec's own vectors."),
+            (
+                "blesec vectors --verbose cacophony.txt snow.txt",
+                "Run those of other implementations, and list what blesec does not know."
+            ),
+            ("blesec vectors --make 1000 --seed 1 > fresh.json", "Make vectors for others."),
+        ],
+        statuses: [
+            .success, .usage, .badData, .noInput, .software, .inputOutput, .untrusted,
+        ])
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        guard arguments.has(make) else {
+            for option in [seed, `protocol`] where arguments.has(option) {
+                throw arguments.usage("\(option.name) goes with --make")
+            }
+            guard !arguments.operands.isEmpty else {
+                throw arguments.usage("what to run is missing: a FILE, a DIR, or --make N")
+            }
+            return try await VectorRun(listsSkipped: arguments.has(verbose))
+                .run(arguments.operands)
+        }
+        guard arguments.operands.isEmpty, !arguments.has(verbose) else {
+            throw arguments.usage("--make writes vectors, and runs none")
+        }
+        try await write(arguments)
+    }
+
+    /// How many vectors are held at once.
+    private static let batch = 1024
+
+    private static func write(_ arguments: Arguments) async throws(ChannelError) {
+        let count = try number(make, in: 1...10_000_000, arguments)
+        guard arguments.has(seed) else {
+            throw arguments.usage("--make needs --seed S: the same vectors for the same number")
+        }
+        let maker = VectorMaker(
+            seed: try number(seed, in: UInt64.min...UInt64.max, arguments),
+            names: try names(arguments))
+        var progress = ProgressLine(steps: count)
+        var start = NoiseVector.opening
+        for first in stride(from: 0, to: count, by: batch) {
+            progress.show("made", done: first)
+            let results = await inParallel(min(batch, count - first)) { index in
+                Result { () throws(VectorFailure) in try maker.vector(at: first + index).text }
+            }
+            progress.clear()
+            for result in results {
+                switch result {
+                case .success(let text): try StandardOutput.write(start + text)
+                case .failure(let failure): throw ChannelError(.internal, "\(failure)")
+                }
+                start = NoiseVector.separator
+            }
+        }
+        try StandardOutput.write(NoiseVector.closing)
+    }
+
+    private static func names(_ arguments: Arguments) throws(ChannelError) -> [ProtocolName] {
+        var names: [ProtocolName] = []
+        for name in arguments.values(`protocol`) {
+            do throws(ProtocolNameError) {
+                names.append(try ProtocolName(name))
+            } catch {
+                throw arguments.usage("\(`protocol`.name) \(name): \(error)")
+            }
+        }
+        return names
+    }
+
+    private static func number<Number: FixedWidthInteger>(
+        _ option: Option, in range: ClosedRange<Number>, _ arguments: Arguments
+    ) throws(ChannelError) -> Number {
+        let text = arguments.value(option) ?? ""
+        // `Number(_:)` would take a sign as well.
+        guard text.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }),
+            let number = Number(text), range.contains(number)
+        else {
+            throw arguments.usage(
+                "\(option.name) is a number from \(range.lowerBound) to \(range.upperBound), and "
+                    + "not `\(text)`")
+        }
+        return number
+    }
+}

@@ -1,0 +1,174 @@
+import TestSupport
+import Testing
+
+extension Integration {
+    /// `blesec vectors`: what it prints and how it ends.
+    @Suite struct VectorsCommandTests {
+        let folder = ScratchFolder()
+
+        private static let ours = #filePath.replacing(
+            "Tests/Integration/VectorsCommandTests.swift", with: "TestVectors")
+        private static let python = #filePath.replacing(
+            "Tests/Integration/VectorsCommandTests.swift", with: ".build/venv/bin/python")
+        private static let nn = "Noise_NN_25519_ChaChaPoly_SHA256"
+
+        /// Vectors of `NN`, as the tool makes them.
+        private func fresh(_ count: Int, seed: Int = 1) throws -> String {
+            let outcome = try Tool.run(
+                "vectors", "--make", "\(count)", "--seed", "\(seed)", "--protocol", Self.nn)
+            try #require(outcome.status == 0, "\(outcome.errors)")
+            return outcome.text
+        }
+
+        @Test("files and folders of vectors are run, and the counts are all that is printed")
+        func passes() throws {
+            folder.write("b.txt", try fresh(2))
+            folder.write("a.json", try fresh(3))
+            folder.write("README.md", "not vectors")
+            let file = Self.ours + "/noise/one-way.json"
+            let outcome = try Tool.run("vectors", file, folder.path)
+            #expect(outcome.status == 0)
+            #expect(outcome.text == "53 passed, 0 failed, 0 skipped\n")
+            #expect(outcome.errors == "")
+        }
+
+        @Test("a vector that fails is a line with protocol, message and first differing byte")
+        func fails() throws {
+            let vectors = try fresh(3)
+            // The second vector's third message is the first of transport.
+            var lines = vectors.split(separator: "\n").map(String.init)
+            var messages = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
+            let digit = messages[3].prefix(5).last == "0" ? "1" : "0"
+            let place = messages[3].index(messages[3].startIndex, offsetBy: 4)
+            messages[3].replaceSubrange(place...place, with: digit)
+            lines[2] = messages.joined(separator: "\"ciphertext\":\"")
+            let path = folder.write("changed.json", lines.joined(separator: "\n"))
+            let outcome = try Tool.run("vectors", path)
+            #expect(outcome.status == 65)
+            #expect(outcome.errors == "")
+            let printed = outcome.text.split(separator: "\n", omittingEmptySubsequences: false)
+            #expect(printed.count == 3 && printed[2] == "")
+            #expect(
+                printed[0].hasPrefix(
+                    "\(path): vectors[1]: \(Self.nn): failed: message 2: byte 2: "))
+            #expect(printed[1] == "2 passed, 1 failed, 0 skipped")
+            let json = try Tool.run("vectors", "--json", path)
+            #expect(json.status == 65)
+            #expect(json.text.contains(#""vector": 1, "protocol": "\#(Self.nn)", "message": 2,"#))
+            #expect(
+                json.text.hasSuffix(
+                    #"{"event": "done", "passed": 2, "failed": 1, "skipped": 0}"# + "\n"))
+        }
+
+        @Test("a protocol that the tool does not know is skipped, and listed when asked")
+        func skips() throws {
+            let vectors = try fresh(2).replacing(
+                Self.nn, with: "Noise_NN_25519_ChaChaPoly_SHA3", maxReplacements: 1)
+            let path = folder.write("some.json", vectors)
+            let outcome = try Tool.run("vectors", path)
+            #expect(outcome.status == 0)
+            #expect(outcome.text == "1 passed, 0 failed, 1 skipped\n")
+            let verbose = try Tool.run("vectors", "--verbose", path)
+            #expect(verbose.status == 0)
+            #expect(
+                verbose.text.hasPrefix(
+                    "\(path): vectors[0]: Noise_NN_25519_ChaChaPoly_SHA3: skipped: unknown hash"))
+            #expect(verbose.text.hasSuffix("\n1 passed, 0 failed, 1 skipped\n"))
+        }
+
+        @Test("a run in which nothing ran is no success")
+        func nothing() throws {
+            let path = folder.write(
+                "skipped.json", try fresh(1).replacing(Self.nn, with: "Noise_QQ_1_2_3"))
+            let outcome = try Tool.run("vectors", path)
+            #expect(outcome.status == 65)
+            #expect(outcome.text == "0 passed, 0 failed, 1 skipped\n")
+            #expect(outcome.errors.contains("nothing was run"))
+            let empty = try Tool.run("vectors", folder.write("empty.json", #"{"vectors":[]}"#))
+            #expect(empty.status == 65)
+            #expect(empty.text == "0 passed, 0 failed, 0 skipped\n")
+        }
+
+        @Test("a malformed file is an error that names file and place, whatever is beside it")
+        func malformed() throws {
+            let good = folder.write("good.json", try fresh(1))
+            let cut = folder.write("cut.json", String(try fresh(1).dropLast(9)))
+            Tool.expect(
+                try Tool.run("vectors", good, cut), status: 65, "\(cut): line 2, column")
+            let odd = folder.write(
+                "odd.json", try fresh(2).replacing(#""payload":""#, with: #""payload":"f"#))
+            Tool.expect(
+                try Tool.run("vectors", odd), status: 65,
+                "\(odd): vectors[0].messages[0].payload: an odd number of hexadecimal digits")
+            Tool.expect(
+                try Tool.run("vectors", Self.ours + "/primitives.json"), status: 65,
+                "vectors: missing")
+            Tool.expect(try Tool.run("vectors", folder.file("none")), status: 66, "no such file")
+        }
+
+        @Test("what a file says cannot forge a line")
+        func forgery() throws {
+            let vectors = try fresh(2).replacing(
+                Self.nn, with: #"x\n9 passed, 0 failed, 0 skipped"#, maxReplacements: 1)
+            let outcome = try Tool.run("vectors", "--verbose", folder.write("x.json", vectors))
+            #expect(outcome.text.filter { $0 == "\n" }.count == 2)
+            #expect(outcome.text.contains("x\\u{A}9 passed"))
+        }
+
+        @Test("how far it is stands on a terminal, and nowhere else")
+        func progress() throws {
+            let command = "'\(Tool.path)' vectors '\(Self.ours)/noise/one-way.json'"
+            let terminal = try Subprocess.run("script", ["-qec", command, "/dev/null"])
+            #expect(terminal.text.contains("100% "))
+            #expect(terminal.text.hasSuffix("48 passed, 0 failed, 0 skipped\r\n"))
+        }
+
+        @Test(
+            "a wrong command line says what is wrong",
+            arguments: [
+                (["vectors"], "what to run is missing"),
+                (["vectors", ""], "is empty"),
+                (["vectors", "--seed", "1", "x"], "--seed goes with --make"),
+                (["vectors", "--make", "1"], "--make needs --seed"),
+                (
+                    ["vectors", "--make", "0", "--seed", "1"],
+                    "--make is a number from 1 to 10000000"
+                ),
+                (["vectors", "--make", "+1", "--seed", "1"], "and not `+1`"),
+                (["vectors", "--make", "1", "--seed", "0x1"], "--seed is a number"),
+                (["vectors", "--make", "1", "--seed", "1", "x"], "--make writes vectors"),
+                (
+                    ["vectors", "--make", "1", "--seed", "1", "--protocol", "Noise_XX"],
+                    "--protocol Noise_XX: not a protocol name"
+                ),
+            ])
+        func usage(_ arguments: [String], _ reason: String) throws {
+            Tool.expect(try Tool.run(arguments: arguments), status: 64, reason)
+        }
+
+        @Test("the same seed makes the same file, and more of it begins with it")
+        func determinism() throws {
+            let few = try fresh(3, seed: 5)
+            #expect(try fresh(3, seed: 5) == few)
+            #expect(try fresh(4, seed: 5).hasPrefix(few.dropLast(4)))
+            #expect(try fresh(3, seed: 6) != few)
+        }
+
+        @Test("fresh vectors of every pattern and suite are those of dissononce and noiseprotocol")
+        func independent() throws {
+            let path = folder.file("fresh.json")
+            let made = try Tool.start(
+                ["vectors", "--make", "608", "--seed", "1"], output: path, within: 60
+            ).wait()
+            try #require(made.status == 0, "\(made.errors)")
+            let replayed = try Subprocess.run(
+                Self.python, [Self.ours + "/generate.py", "--replay", path], within: 120)
+            try #require(
+                replayed.status == 0,
+                "make test, or tools/install --python, makes .build/venv: \(replayed.errors)")
+            #expect(
+                replayed.text
+                    == "\(path): 608 passed, 197 of them in noiseprotocol as well\n")
+        }
+    }
+}

@@ -1,0 +1,185 @@
+import FoundationEssentials
+import NoiseVectors
+import Testing
+
+@Suite struct VectorFileTests {
+    @Test("vectors are written as the files of the independent implementation are")
+    func text() throws {
+        for name in TestVectors.all {
+            let bytes = try [UInt8](TestVectors.data("noise/\(name).json"))
+            let vectors = try VectorFile(path: name, bytes: bytes).vectors
+            #expect(render(vectors) == bytes, "\(name)")
+        }
+    }
+
+    @Test("what other implementations write differently is read all the same")
+    func dialects() throws {
+        let text = """
+            {"comment": ["anything"], "vectors": [{
+              "name": "Noise_NNpsk0_25519_ChaChaPoly_SHA256", "pattern": "NN", "hybrid": "",
+              "init_prologue": "00FFaB", "init_psk": "0102", "init_static": null,
+              "resp_psk": "0102", "resp_ephemeral": "07", "init_remote_static": "08",
+              "messages": [{"payload": "", "ciphertext": "0A", "more": 1.5e3}]}]}
+            """
+        let vector = try #require(try read(text).first)
+        #expect(vector.protocolName == "Noise_NNpsk0_25519_ChaChaPoly_SHA256")
+        #expect(vector.initiator.prologue == [0, 0xFF, 0xAB])
+        #expect(vector.initiator.psks == [[1, 2]])
+        #expect(vector.initiator.staticKey == nil)
+        #expect(vector.initiator.remoteStatic == [8])
+        #expect(vector.responder.prologue.isEmpty)
+        #expect(vector.responder.psks == [[1, 2]])
+        #expect(vector.responder.ephemeral == [7])
+        #expect(vector.handshakeHash == nil)
+        #expect(vector.attemptedPattern == nil)
+        #expect(vector.messages.map(\.ciphertext) == [[0x0A]])
+    }
+
+    static let broken: [(text: String, place: String, reason: String)] = [
+        ("[]", "", "not an object"),
+        ("{}", "vectors", "missing"),
+        (#"{"vectors": null}"#, "vectors", "null"),
+        (#"{"vectors": {}}"#, "vectors", "not an array"),
+        (#"{"vectors": [7]}"#, "vectors[0]", "not an object"),
+        (#"{"vectors": [{}]}"#, "vectors[0].protocol_name", "missing"),
+        (#"{"vectors": [{"name": 7}]}"#, "vectors[0].name", "not a text"),
+        (#"{"vectors": [{"name": "x"}]}"#, "vectors[0].messages", "missing"),
+        (
+            #"{"vectors": [{"name": "x", "messages": []}, {"name": "x", "init_psks": "00"}]}"#,
+            "vectors[1].init_psks", "not an array"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "init_psks": ["00", "0"]}]}"#,
+            "vectors[0].init_psks[1]", "an odd number"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "resp_static": "0g"}]}"#, "vectors[0].resp_static",
+            "no hexadecimal digit"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "handshake_hash": "é"}]}"#, "vectors[0].handshake_hash",
+            "no hexadecimal digit"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "fallback": true}]}"#, "vectors[0].pattern", "missing"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "fallback": "yes"}]}"#, "vectors[0].fallback",
+            "not true or false"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "messages": [{"payload": ""}]}]}"#,
+            "vectors[0].messages[0].ciphertext", "missing"
+        ),
+        (
+            #"{"vectors": [{"name": "x", "messages": [{"payload": "", "ciphertext": "0"}]}]}"#,
+            "vectors[0].messages[0].ciphertext", "an odd number"
+        ),
+    ]
+
+    @Test("a malformed file is an error that names the file and the place", arguments: broken)
+    func malformed(_ expected: (text: String, place: String, reason: String)) {
+        #expect {
+            try read(expected.text)
+        } throws: { error in
+            guard let error = error as? VectorFileError else { return false }
+            return error.kind == .malformed && error.path == "a file"
+                && error.place == expected.place && error.reason.contains(expected.reason)
+                && !error.reason.isEmpty && !error.description.contains("\n")
+        }
+    }
+
+    static let invalid: [(text: String, place: String)] = [
+        ("", "line 1, column 1"),
+        ("x", "line 1, column 1"),
+        ("{\"vectors\": [\n{]}", "line 2, column 2"),
+        ("{\"vectors\" []}", "line 1, column 12"),
+        ("{\"vectors\": [],}", "line 1, column 16"),
+        ("{\"vectors\": []} x", "line 1, column 17"),
+        ("{\"vectors\": [\n\n  1.2.3]}", "line 3, column 3"),
+        ("{\"vectors\": [\n\"\\q\"]}", "line 2, column 3"),
+        ("{\"vectors\": [\"a\nb\"]}", "line 1, column 16"),
+        ("{\"vectors\": [{\"name\": nul}]}", "line 1, column 23"),
+        ("{\"vectors\": [{\"name\": \"x\"}", "line 1, column 27"),
+    ]
+
+    @Test("what is no JSON is an error with line and column", arguments: invalid)
+    func syntax(_ expected: (text: String, place: String)) {
+        #expect {
+            try read(expected.text)
+        } throws: { error in
+            (error as? VectorFileError)?.place == expected.place
+                && "\(error)".contains("valid JSON")
+        }
+    }
+
+    @Test("a file that is cut anywhere is an error")
+    func truncation() throws {
+        let vectors = try TestVectors.load("psk").prefix(1)
+        let bytes = render(Array(vectors))
+        for count in 0..<bytes.count - 2 {
+            #expect(throws: VectorFileError.self) {
+                try VectorFile(path: "a file", bytes: Array(bytes.prefix(count)))
+            }
+        }
+    }
+
+    @Test("a file with a changed byte is an error, fails, or says the same")
+    func changes() throws {
+        let vector = try #require(try TestVectors.load("one-way").first)
+        let bytes = render([vector])
+        let seed: UInt64 = 6
+        var generator = SeededGenerator(seed: seed)
+        for position in bytes.indices {
+            var changed = bytes
+            changed[position] = UInt8.random(in: .min ... .max, using: &generator)
+            guard let file = try? VectorFile(path: "a file", bytes: changed) else { continue }
+            // A member that nobody needs may have got another name, and a digit another case.
+            let isHarmless =
+                file.vectors == [vector] || file.vectors.isEmpty
+                || file.vectors[0].handshakeHash == nil || file.vectors[0].run() != .passed
+            #expect(isHarmless, "seed \(seed), byte \(position)")
+        }
+    }
+
+    @Test("depth without end is an error, not a crash")
+    func depth() {
+        for text in ["[", "{\"vectors\":", "{\"vectors\":[{\"x\":["] {
+            #expect(throws: VectorFileError.self) {
+                try read(String(repeating: text, count: 100_000))
+            }
+        }
+    }
+
+    @Test("a file that is not there, an endless one and a folder without any are errors")
+    func paths() throws {
+        #expect {
+            try VectorFile(path: "/nonexistent/file")
+        } throws: {
+            ($0 as? VectorFileError)?.kind == .missing
+        }
+        #expect {
+            try VectorFile(path: "/dev/zero")
+        } throws: {
+            "\($0)".contains("64 MiB")
+        }
+        #expect {
+            try VectorFile.paths(at: "/proc/self/fd")
+        } throws: {
+            ($0 as? VectorFileError)?.kind == .missing
+        }
+        let found = try VectorFile.paths(at: TestVectors.path("noise"))
+        #expect(found == TestVectors.all.map { TestVectors.path("noise/\($0).json") }.sorted())
+        #expect(try VectorFile.paths(at: found[0]) == [found[0]])
+    }
+
+    @discardableResult
+    private func read(_ text: String) throws -> [NoiseVector] {
+        try VectorFile(path: "a file", bytes: Array(text.utf8)).vectors
+    }
+
+    private func render(_ vectors: [NoiseVector]) -> [UInt8] {
+        NoiseVector.opening + vectors.map(\.text).joined(separator: NoiseVector.separator)
+            + NoiseVector.closing
+    }
+}
