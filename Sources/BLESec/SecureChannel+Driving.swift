@@ -48,16 +48,17 @@ extension SecureChannel {
     }
 
     func read() {
+        let now = now
         var calls = 0
         while calls < Self.callsPerTurn, machine.wantsBytes, !hasLinkEnded {
             calls += 1
-            guard readOnce() else { break }
+            guard readOnce(now: now) else { break }
         }
-        pump()
+        pump(now: now)
     }
 
     /// Reads once, and says whether there may be more.
-    private func readOnce() -> Bool {
+    private func readOnce(now: UInt64) -> Bool {
         let before = machine.inbound.count
         let result: LinkReceive
         do throws(LinkError) {
@@ -110,14 +111,17 @@ extension SecureChannel {
     }
 
     /// Brings everything up to date: sends what can be sent, wakes who waited, arms the timer.
-    func pump() {
+    func pump() { pump(now: now) }
+
+    /// The same at a time that has been taken in this turn already.
+    private func pump(now: UInt64) {
         askPolicy()
-        transmit()
-        sayFarewell()
+        transmit(now: now)
+        sayFarewell(now: now)
         wake()
         if machine.outcome == nil {
             link.wantsRead = machine.wantsBytes && !hasLinkEnded
-            timer?.arm(at: MonotonicTime(nanoseconds: nextDeadline))
+            timer?.arm(at: MonotonicTime(nanoseconds: nextDeadline(now: now)))
         } else {
             timer?.disarm()
             judgeTask?.cancel()
@@ -126,7 +130,7 @@ extension SecureChannel {
         }
     }
 
-    private func transmit() {
+    private func transmit(now: UInt64) {
         var calls = 0
         while brokenLink == nil, machine.outcome == nil {
             machine.fill(now: now)
@@ -196,23 +200,23 @@ extension SecureChannel {
         pump()
     }
 
-    private func sayFarewell() {
+    private func sayFarewell(now: UInt64) {
         if machine.farewell(canHalfClose: canHalfClose, now: now) == .halfClose, !hasSaidHalfClose {
             hasSaidHalfClose = true
             canHalfClose = link.halfClose()
         }
-        guard mayClose, link.isDrained else { return }
+        guard mayClose(now: now), link.isDrained else { return }
         link.close()
         machine.saidFarewell()
     }
 
-    private var mayClose: Bool {
+    private func mayClose(now: UInt64) -> Bool {
         machine.farewell(canHalfClose: canHalfClose, now: now) == .closeWhenDrained
     }
 
-    private var nextDeadline: UInt64 {
+    private func nextDeadline(now: UInt64) -> UInt64 {
         let deadline = machine.deadline(now: now)
-        return mayClose ? min(deadline, now.after(Self.drainPoll)) : deadline
+        return mayClose(now: now) ? min(deadline, now.after(Self.drainPoll)) : deadline
     }
 
     private func wake() {

@@ -3,12 +3,17 @@ internal import Links
 /// Tasks that wait for something to happen on a loop, sorted by what they wait for.
 ///
 /// Whoever is woken looks again at what it waited for. Belongs to one actor of the loop.
-final class WaitingRoom<Event: Hashable & Sendable>: @unchecked Sendable {
+///
+/// The continuations are unchecked ones, since a check costs an allocation for each message: whoever
+/// stands in the list is resumed exactly once, by the one who takes it out.
+@safe final class WaitingRoom<Event: Hashable & Sendable>: @unchecked Sendable {
     // Sendable because everything is touched on the loop's thread only, which each entry checks.
-    private struct Waiter {
+    @safe private struct Waiter {
         let token: UInt64
         let event: Event
-        let continuation: CheckedContinuation<Bool, Never>
+        let continuation: UnsafeContinuation<Bool, Never>
+
+        func resume(isCancelled: Bool) { unsafe continuation.resume(returning: isCancelled) }
     }
 
     private let loop: EventLoop
@@ -31,14 +36,15 @@ final class WaitingRoom<Event: Hashable & Sendable>: @unchecked Sendable {
         return await withTaskCancellationHandler {
             // Naming it is what keeps this closure on the actor.
             _ = isolation
-            return await withCheckedContinuation(isolation: isolation) { continuation in
+            return await unsafe withUnsafeContinuation(isolation: isolation) { continuation in
                 loop.assertCurrent()
                 if Task.isCancelled {
-                    continuation.resume(returning: true)
+                    unsafe continuation.resume(returning: true)
                 } else if isOver() {
-                    continuation.resume(returning: false)
+                    unsafe continuation.resume(returning: false)
                 } else {
-                    waiters.append(Waiter(token: token, event: event, continuation: continuation))
+                    waiters.append(
+                        unsafe Waiter(token: token, event: event, continuation: continuation))
                 }
             }
         } onCancel: {
@@ -49,14 +55,20 @@ final class WaitingRoom<Event: Hashable & Sendable>: @unchecked Sendable {
     /// Wakes all who wait for `event`.
     func wake(_ event: Event) {
         loop.assertCurrent()
-        guard waiters.contains(where: { $0.event == event }) else { return }
-        let woken = waiters.filter { $0.event == event }
-        waiters.removeAll { $0.event == event }
-        for waiter in woken { waiter.continuation.resume(returning: false) }
+        // By hand, since this runs several times a message and must not allocate. Whoever is resumed
+        // runs later, and cannot change the list meanwhile.
+        var index = 0
+        while index < waiters.count {
+            if waiters[index].event == event {
+                waiters.remove(at: index).resume(isCancelled: false)
+            } else {
+                index += 1
+            }
+        }
     }
 
     private func cancel(_ token: UInt64) {
         guard let index = waiters.firstIndex(where: { $0.token == token }) else { return }
-        waiters.remove(at: index).continuation.resume(returning: true)
+        waiters.remove(at: index).resume(isCancelled: true)
     }
 }

@@ -3,6 +3,8 @@ internal import ChannelCore
 /// The times from which a channel's deadlines are counted, in nanoseconds of a monotonic clock.
 struct ChannelClocks {
     let deadlines: ChannelDeadlines
+    /// Those that are looked at with every message, in nanoseconds.
+    let session, idle, halfIdle, record, ackDelay: UInt64
     /// When the link was handed over.
     let start: UInt64
     /// When hello and answer were done, the policy was asked, and this side's handshake was over.
@@ -25,6 +27,11 @@ struct ChannelClocks {
 
     init(now: UInt64, deadlines: ChannelDeadlines) {
         self.deadlines = deadlines
+        session = deadlines.session.wholeNanoseconds
+        idle = deadlines.idle.wholeNanoseconds
+        halfIdle = idle / 2
+        record = deadlines.record.wholeNanoseconds
+        ackDelay = Record.ackDelay.wholeNanoseconds
         start = now
         lastArrival = now
         lastProgress = now
@@ -43,8 +50,11 @@ struct ChannelClocks {
 
 extension UInt64 {
     /// The time that lies `duration` later, at most the largest there is.
-    func after(_ duration: Duration) -> UInt64 {
-        let (sum, overflow) = addingReportingOverflow(duration.wholeNanoseconds)
+    func after(_ duration: Duration) -> UInt64 { after(duration.wholeNanoseconds) }
+
+    /// The time that lies so many nanoseconds later, at most the largest there is.
+    func after(_ nanoseconds: UInt64) -> UInt64 {
+        let (sum, overflow) = addingReportingOverflow(nanoseconds)
         return overflow ? .max : sum
     }
 }

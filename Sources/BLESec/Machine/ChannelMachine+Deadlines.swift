@@ -8,18 +8,18 @@ extension ChannelMachine {
         var next = phaseEnd
         if clocks.ready != nil, stage == .records {
             // What is due already waits for something else than time, such as room on the link.
-            if clocks.closing == nil { next = min(next, start.after(clocks.deadlines.session)) }
+            if clocks.closing == nil { next = min(next, start.after(clocks.session)) }
             if configuration.mode == .direct, ledger.endSent, role == .dialer, quietTime > now {
                 next = min(next, quietTime)
             }
             if let unconfirmed = ledger.oldestUnconfirmed, !ledger.owesAck(now: now) {
-                next = min(next, unconfirmed.after(Record.ackDelay))
+                next = min(next, unconfirmed.after(clocks.ackDelay))
             }
             if wantsBytes {
                 if configuration.mode == .negotiated { next = min(next, deadDeadline) }
                 if mayPing { next = min(next, pingTime) }
                 if let began = clocks.recordBegan {
-                    next = min(next, began.after(clocks.deadlines.record))
+                    next = min(next, began.after(clocks.record))
                 }
             } else if mayKeepAlive {
                 next = min(next, keepAliveTime)
@@ -33,7 +33,7 @@ extension ChannelMachine {
         guard outcome == nil else { return }
         if now >= phaseEnd { return phaseOver() }
         guard clocks.ready != nil, stage == .records else { return }
-        if clocks.closing == nil, now >= start.after(clocks.deadlines.session) {
+        if clocks.closing == nil, now >= start.after(clocks.session) {
             end(.expired)
             clocks.closing = now
         }
@@ -49,7 +49,7 @@ extension ChannelMachine {
             return fail(
                 .late("the peer has been silent and took nothing for", clocks.deadlines.idle))
         }
-        if let began = clocks.recordBegan, now >= began.after(clocks.deadlines.record) {
+        if let began = clocks.recordBegan, now >= began.after(clocks.record) {
             return fail(
                 .late("a record was begun and not finished within", clocks.deadlines.record))
         }
@@ -188,10 +188,10 @@ extension ChannelMachine {
 
     /// When a direct link without a half-close has been quiet for long enough to be closed.
     private var quietTime: UInt64 { clocks.lastSign.after(.seconds(1)) }
-    private var deadDeadline: UInt64 { clocks.lastSign.after(clocks.deadlines.idle) }
-    private var pingTime: UInt64 { clocks.lastArrival.after(clocks.deadlines.idle / 2) }
+    private var deadDeadline: UInt64 { clocks.lastSign.after(clocks.idle) }
+    private var pingTime: UInt64 { clocks.lastArrival.after(clocks.halfIdle) }
     private var keepAliveTime: UInt64 {
-        max(clocks.lastArrival, clocks.lastKeepAlive).after(clocks.deadlines.idle / 2)
+        max(clocks.lastArrival, clocks.lastKeepAlive).after(clocks.halfIdle)
     }
     private var mayKeepAlive: Bool {
         configuration.mode == .negotiated && !wantsBytes && !control.keepAlive

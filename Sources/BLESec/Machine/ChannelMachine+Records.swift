@@ -38,11 +38,10 @@ extension ChannelMachine {
     private mutating func takeNegotiated(
         _ record: OpenedRecord, now: UInt64
     ) throws(ChannelError) {
-        guard let typeIndex = record.plaintext.first else {
-            throw .violation("a record without a type")
-        }
+        guard !record.plaintext.isEmpty else { throw .violation("a record without a type") }
+        let typeIndex = record.plaintext.lowerBound
         let type = inbound.withBytes { RecordType(rawValue: $0[typeIndex]) }
-        let payload = record.plaintext.dropFirst()
+        let payload = typeIndex + 1..<record.plaintext.upperBound
         guard isPeerReady || type == .ready || type == .reject || type.isIgnorable else {
             throw .violation("a record before its ready")
         }
@@ -63,7 +62,8 @@ extension ChannelMachine {
             }
             control.pong = bytes(payload)
         case .pong:
-            guard let ping = control.outstandingPing, bytes(payload) == ping.bigEndianBytes else {
+            guard payload.count == 8, let ping = control.outstandingPing, number(payload) == ping
+            else {
                 throw .violation("a pong to no ping")
             }
             control.outstandingPing = nil
@@ -79,8 +79,7 @@ extension ChannelMachine {
             try takeReject(bytes(payload))
         case .ack:
             guard payload.count == Record.ackLength else { throw .violation("a malformed ack") }
-            try ledger.peerAcknowledged(
-                bytes(payload).reduce(0) { $0 << 8 | UInt64($1) })
+            try ledger.peerAcknowledged(number(payload))
         default:
             guard type.isIgnorable else { throw .violation("a record of an unknown type") }
         }
@@ -96,6 +95,15 @@ extension ChannelMachine {
 
     private mutating func bytes(_ range: Range<Int>) -> [UInt8] {
         inbound.withBytes { $0.span.array(in: range) }
+    }
+
+    /// The number in eight bytes, the highest first.
+    private mutating func number(_ range: Range<Int>) -> UInt64 {
+        inbound.withBytes { bytes in
+            var number: UInt64 = 0
+            for index in range { number = number << 8 | UInt64(bytes[index]) }
+            return number
+        }
     }
 
     private func refuseAfterEnd() throws(ChannelError) {

@@ -95,7 +95,7 @@ extension ChannelMachine {
             return true
         }
         if ledger.owesAck(now: now) {
-            try seal(.ack, ledger.received.bigEndianBytes)
+            try seal(.ack, number: ledger.received)
             ledger.didConfirm()
             return true
         }
@@ -112,7 +112,7 @@ extension ChannelMachine {
         if control.ping {
             control.ping = false
             control.outstandingPing = now
-            try seal(.ping, now.bigEndianBytes)
+            try seal(.ping, number: now)
             return true
         }
         return false
@@ -165,6 +165,14 @@ extension ChannelMachine {
     private mutating func seal(_ type: RecordType, _ payload: [UInt8]) throws(ChannelError) {
         try Self.seal(&engine, &outbound, type, payload.span)
         sending.add(payload.count)
+    }
+
+    /// Seals a number in eight bytes, the highest first, without an allocation.
+    private mutating func seal(_ type: RecordType, number: UInt64) throws(ChannelError) {
+        var bytes: [8 of UInt8] = .init(repeating: 0)
+        for index in 0..<8 { bytes[index] = UInt8(truncatingIfNeeded: number >> (56 - 8 * index)) }
+        try Self.seal(&engine, &outbound, type, bytes.span)
+        sending.add(bytes.count)
     }
 
     private static func seal(

@@ -33,6 +33,10 @@ struct Inbox: ~Copyable {
                 .limitExceeded,
                 "the peer's message is longer than the \(maximumMessageLength) bytes allowed")
         }
+        if isLast, partial.isEmpty {
+            // It is never incomplete, so it does not count as such.
+            return keep(piece.array)
+        }
         guard budget.take(piece.count) else {
             throw ChannelError(
                 .limitExceeded, "messages under way in this process reached their memory bound")
@@ -40,9 +44,13 @@ struct Inbox: ~Copyable {
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
         budget.give(partial.count)
-        byteCount += partial.count + Self.overhead
-        whole.append(partial)
+        keep(partial)
         partial = []
+    }
+
+    private mutating func keep(_ message: [UInt8]) {
+        byteCount += message.count + Self.overhead
+        whole.append(message)
     }
 
     /// Forgets the message that is still coming.

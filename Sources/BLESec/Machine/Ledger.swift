@@ -49,11 +49,13 @@ struct Ledger {
         acknowledged = count
     }
 
+    private static let ackDelay = Record.ackDelay.wholeNanoseconds
+
     /// Whether an acknowledgement is due by count, by time or because of an `end`.
     func owesAck(now: UInt64) -> Bool {
         guard let oldestUnconfirmed else { return false }
         return endReceived || received - confirmed >= Record.messagesPerAck
-            || now >= oldestUnconfirmed &+ Record.ackDelay.wholeNanoseconds
+            || now >= oldestUnconfirmed.after(Self.ackDelay)
     }
 }
 
