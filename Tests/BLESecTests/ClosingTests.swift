@@ -1,0 +1,210 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Testing
+
+@testable import BLESec
+
+/// Both sides talk, and end at random moments, over a link that loses its queue when it is closed.
+@Suite("Closing under load")
+struct ClosingTests {
+    /// How a side ends.
+    enum Ending: CaseIterable {
+        /// `finish`, and then it receives to the end.
+        case finish
+        /// `close` while it goes on receiving.
+        case close
+        /// `finish`, receiving to the end, and then `close`.
+        case finishThenClose
+        /// `close` while it does not receive.
+        case deafClose
+        case abort
+        /// The link breaks.
+        case cut
+        /// Nothing: the side is dropped with whatever is under way.
+        case drop
+    }
+
+    /// What one side did and saw.
+    struct Account {
+        /// Messages that the channel took, whether or not `deliver` threw afterwards.
+        var sent = 0
+        /// Numbers for which `deliver` returned.
+        var delivered: [Int] = []
+        /// Numbers that `receive` gave.
+        var received: [Int] = []
+        /// Whether `receive` returned `nil`: the peer's end.
+        var sawEnd = false
+        /// Whether `close` returned without an error.
+        var closed = false
+        var ending = Ending.drop
+    }
+
+    @Test("a thousand times: nothing delivered is lost, and no close succeeds without both ends")
+    func thousand() async throws {
+        let scene = try Scene()
+        var endings: [String: Int] = [:]
+        for batch in 0..<20 {
+            let seeds = (0..<50).map { UInt64(batch * 50 + $0) }
+            let rounds = Task(executorPreference: scene.loop) {
+                try await withThrowingTaskGroup(of: (UInt64, Account, Account).self) { group in
+                    for seed in seeds {
+                        group.addTask(executorPreference: scene.loop) {
+                            let (dialer, acceptor) = try await Self.round(seed, scene)
+                            return (seed, dialer, acceptor)
+                        }
+                    }
+                    return try await group.reduce(into: []) { $0.append($1) }
+                }
+            }
+            let watch = Task { _ = try await rounds.value }
+            await scene.advance(until: watch)
+            for (seed, dialer, acceptor) in try await rounds.value {
+                Self.check(dialer, acceptor, "seed \(seed), dialer")
+                Self.check(acceptor, dialer, "seed \(seed), acceptor")
+                for account in [dialer, acceptor] {
+                    endings["\(account.ending) \(account.closed)", default: 0] += 1
+                }
+            }
+        }
+        // The luck of the seeds must not have spared anyone.
+        for ending in [Ending.close, .finishThenClose] {
+            #expect(endings["\(ending) true", default: 0] > 20)
+            #expect(endings["\(ending) false", default: 0] > 20)
+        }
+        await scene.finish()
+    }
+
+    /// What must hold of a side, whatever the other one did.
+    static func check(_ side: Account, _ other: Account, _ comment: Comment) {
+        #expect(other.received == Array(0..<other.received.count), comment)
+        #expect(other.received.count <= side.sent, comment)
+        for number in side.delivered { #expect(number < other.received.count, comment) }
+        if side.sawEnd { #expect(side.received.count == other.sent, comment) }
+        guard side.closed else { return }
+        #expect(side.sawEnd, comment)
+        #expect(side.received.count == other.sent, comment)
+        #expect(other.received.count == side.sent, comment)
+        #expect(other.sawEnd, comment)
+    }
+
+    private static func round(
+        _ seed: UInt64, _ scene: Scene
+    ) async throws -> (Account, Account) {
+        var random = SeededGenerator(seed: seed)
+        let (first, second) = await scene.links(
+            capacity: [8_192, 20_000, 65_536].randomElement(using: &random) ?? 8_192)
+        let dialer = try scene.channel(over: first, .dialer) { change(&$0, &random) }
+        let acceptor = try scene.channel(over: second, .acceptor) { change(&$0, &random) }
+        for opening in [scene.opening(dialer), scene.opening(acceptor)] { try await opening.value }
+        let seeds = (random.next(), random.next())
+        async let one = side(dialer, first, seeds.0)
+        async let other = side(acceptor, second, seeds.1)
+        return try await (one, other)
+    }
+
+    private static func change(
+        _ configuration: inout ChannelConfiguration, _ random: inout SeededGenerator
+    ) {
+        configuration.limits.readAhead = Int.random(in: 1...40_000, using: &random)
+        configuration.limits.sendAhead = Int.random(in: 1...20_000, using: &random)
+    }
+
+    /// One side's life. What the two halves share is touched on the loop alone.
+    private static func side(
+        _ channel: SecureChannel, _ link: FaultyLink, _ seed: UInt64
+    ) async throws -> Account {
+        var random = SeededGenerator(seed: seed)
+        let ending = Ending.allCases.randomElement(using: &random) ?? .close
+        let count = Int.random(in: 0...30, using: &random)
+        let stopsReceiving =
+            [.deafClose, .abort, .cut, .drop].contains(ending)
+            ? Int.random(in: 0...20, using: &random) : Int.max
+        let sending = Task(executorPreference: channel.loop) { [random] in
+            await send(count, channel, random)
+        }
+        let receiving = Task(executorPreference: channel.loop) {
+            await receive(channel, atMost: stopsReceiving)
+        }
+        let moment = Duration.microseconds(Int.random(in: 0...200_000, using: &random))
+        try await channel.loop.sleep(for: moment)
+        var closed = false
+        switch ending {
+        case .finish:
+            try? await channel.finish()
+        case .close, .deafClose:
+            closed = await closes(channel)
+        case .finishThenClose:
+            try? await channel.finish()
+            _ = await receiving.value
+            closed = await closes(channel)
+        case .abort:
+            await channel.abort()
+        case .cut:
+            await channel.loop.run { link.cut() }
+        case .drop:
+            break
+        }
+        if ending == .drop { await channel.abort() }
+        var account = await sending.value
+        account.ending = ending
+        account.closed = closed
+        account.sent = Int(await channel.holdings.queued)
+        (account.received, account.sawEnd) = await receiving.value
+        // What has arrived can be received after the end of the channel, too.
+        let (rest, sawEnd) = await receive(channel, atMost: .max)
+        account.received += rest
+        account.sawEnd = account.sawEnd || sawEnd
+        return account
+    }
+
+    private static func send(
+        _ count: Int, _ channel: SecureChannel, _ random: SeededGenerator
+    ) async -> Account {
+        var random = random
+        var account = Account()
+        for number in 0..<count {
+            let length = Int.random(
+                in: 2...(Int.random(in: 0..<8, using: &random) == 0 ? 30_000 : 900), using: &random)
+            let message =
+                [UInt8(number >> 8), UInt8(number & 0xFF)]
+                + [UInt8](repeating: UInt8(number & 0xFF), count: length - 2)
+            do {
+                if Bool.random(using: &random) {
+                    try await channel.deliver(message)
+                    account.delivered.append(number)
+                } else {
+                    try await channel.send(message)
+                }
+            } catch {
+                break
+            }
+        }
+        return account
+    }
+
+    private static func receive(
+        _ channel: SecureChannel, atMost limit: Int
+    ) async -> (numbers: [Int], sawEnd: Bool) {
+        var numbers: [Int] = []
+        do {
+            while numbers.count < limit {
+                guard let message = try await channel.receive() else { return (numbers, true) }
+                let number = Int(message[0]) << 8 | Int(message[1])
+                // A message that is not what was sent counts as lost.
+                let isWhole = message.dropFirst(2).allSatisfy { $0 == UInt8(number & 0xFF) }
+                numbers.append(isWhole ? number : -1)
+            }
+        } catch {}
+        return (numbers, false)
+    }
+
+    private static func closes(_ channel: SecureChannel) async -> Bool {
+        do {
+            try await channel.close()
+            return true
+        } catch {
+            return false
+        }
+    }
+}
