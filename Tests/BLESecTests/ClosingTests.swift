@@ -80,6 +80,11 @@ struct ClosingTests {
         #expect(other.received == Array(0..<other.received.count), comment)
         #expect(other.received.count <= side.sent, comment)
         for number in side.delivered { #expect(number < other.received.count, comment) }
+        // Two sides that both end properly, and receive until they are told the other's end.
+        let proper: [Ending] = [.finish, .close, .finishThenClose]
+        if proper.contains(side.ending), proper.contains(other.ending) {
+            #expect(side.sawEnd && (side.closed || side.ending == .finish), comment)
+        }
         if side.sawEnd { #expect(side.received.count == other.sent, comment) }
         guard side.closed else { return }
         #expect(side.sawEnd, comment)
