@@ -76,7 +76,8 @@ public actor SecureListener {
         }
     }
 
-    private init(
+    /// A listener over links from anywhere; see ``start()``.
+    init(
         _ listener: any LinkListener, at endpoint: Endpoint, configuration: ChannelConfiguration,
         limits: Limits, loop: EventLoop, onFailure: (@Sendable (String, ChannelError) -> Void)?
     ) {
@@ -120,7 +121,8 @@ public actor SecureListener {
 
     // MARK: - Accepting
 
-    private func start() {
+    /// Begins to accept; called once.
+    func start() {
         let listener = listener
         acceptTask = Task(executorPreference: loop) { [weak self] in
             while !Task.isCancelled {
@@ -163,6 +165,7 @@ public actor SecureListener {
             over: link, role: .acceptor, configuration: configuration, judgingPlaces: judgingPlaces)
         do throws(ChannelError) {
             try await channel.start()
+            guard !isClosed else { return await channel.abort() }
             shakeHands(channel, address)
         } catch {
             report(link, error)
@@ -209,6 +212,9 @@ public actor SecureListener {
         await entry.channel.abort(
             ChannelError(.busy, "another handshake needed the place of this one"))
     }
+
+    /// How many handshakes are under way, and how many channels wait to be accepted.
+    var load: (handshakes: Int, ready: Int) { (halfOpen.count, ready.count) }
 
     private func report(_ link: any Link, _ error: ChannelError) {
         onFailure?(link.peerDescription, error)

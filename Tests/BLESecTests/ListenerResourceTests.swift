@@ -1,0 +1,86 @@
+import ChannelCore
+import Glibc
+import Links
+import Testing
+
+@testable import BLESec
+
+@Suite("What strangers leave behind")
+struct ListenerResourceTests {
+    /// In a process of its own, where nobody else opens descriptors or takes memory.
+    @Test("a flood of strangers leaves neither descriptors nor memory behind")
+    func flood() async {
+        await #expect(processExitsWith: .success) {
+            let friends = try Friends()
+            let loop = EventLoop(name: "flood")
+            let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+            let address = try UnixAddress(path: path)
+            let listener = try await SecureListener.listen(
+                on: Endpoint(address), configuration: friends.configuration(.acceptor), loop: loop)
+            var use: [Use] = []
+            for _ in 0..<4 {
+                try await Self.flood(listener, address, friends)
+                use.append(Use.now)
+            }
+            // The first two fill pools and caches; a handshake that stayed would take 10 KiB.
+            #expect(use[3].descriptors == use[1].descriptors)
+            #expect(use[3].memory <= use[1].memory + 1 << 20)
+            await listener.close()
+            await loop.shutdown()
+        }
+    }
+
+    /// What the process holds.
+    struct Use {
+        let descriptors: Int
+        /// Resident bytes.
+        let memory: Int
+
+        static var now: Use {
+            var descriptors = 0
+            if let folder = unsafe opendir("/proc/self/fd") {
+                while unsafe readdir(folder) != nil { descriptors += 1 }
+                _ = unsafe closedir(folder)
+            }
+            return Use(descriptors: descriptors, memory: pages * Int(getpagesize()))
+        }
+
+        /// The second number of `/proc/self/statm`.
+        private static var pages: Int {
+            let file = unsafe open("/proc/self/statm", O_RDONLY)
+            defer { close(file) }
+            var text = [UInt8](repeating: 0, count: 100)
+            let count = max(0, unsafe read(file, &text, text.count))
+            let fields = text.prefix(count).split(separator: UInt8(ascii: " "))
+            return fields.count > 1 ? Int(String(decoding: fields[1], as: UTF8.self)) ?? 0 : 0
+        }
+    }
+
+    private static func flood(
+        _ listener: SecureListener, _ address: UnixAddress, _ friends: Friends
+    ) async throws {
+        let loop = listener.loop
+        var strangers: [any Link] = []
+        let greetings = [
+            [], Array(ListenerTests.hello.prefix(10)), ListenerTests.hello,
+            ListenerTests.firstFlight, [1, 2, 3],
+        ]
+        for index in 0..<100 {
+            let link = try await UnixLink.dial(address, deadline: .distantFuture, loop: loop)
+            let greeting = greetings[index % greetings.count]
+            await loop.run {
+                if !greeting.isEmpty { _ = try? link.send(greeting.span) }
+            }
+            strangers.append(link)
+        }
+        async let dialing = SecureChannel.dial(
+            listener.localEndpoint, configuration: friends.configuration(.dialer), loop: loop)
+        let accepted = try await listener.accept()
+        let dialed = try await dialing
+        async let closed: Void = accepted.close()
+        try await dialed.close()
+        try await closed
+        for link in strangers { await loop.run { link.close() } }
+        while await listener.load.handshakes > 0 { await loop.settle() }
+    }
+}

@@ -1,0 +1,199 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Locking
+import Testing
+
+@testable import BLESec
+
+/// A listener among strangers: links come from addresses of a test's choice, on a manual clock.
+struct Town {
+    let scene: Scene
+    let door: Door
+    let listener: SecureListener
+    /// The codes with which handshakes failed.
+    let failures: Failures
+
+    final class Failures: Sendable {
+        private let codes = Locked<[ChannelError.Code]>([])
+        func add(_ code: ChannelError.Code) { codes.withLock { $0.append(code) } }
+        var all: [ChannelError.Code] { codes.withLock { $0 } }
+    }
+
+    init(
+        limits: SecureListener.Limits = .init(),
+        change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) async throws {
+        scene = try Scene()
+        door = Door(loop: scene.loop)
+        let failures = Failures()
+        self.failures = failures
+        var configuration = try scene.friends.configuration(.acceptor)
+        change(&configuration)
+        listener = SecureListener(
+            door, at: try Endpoint("unix:/nowhere"), configuration: configuration, limits: limits,
+            loop: scene.loop, onFailure: { failures.add($1.code) })
+        await listener.start()
+    }
+
+    /// A stranger's end of a link to the listener.
+    func stranger(from address: String? = nil) async -> Stranger {
+        let (near, far) = await scene.loop.run { [loop = scene.loop] in
+            MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
+        }
+        let stranger = await scene.loop.run { Stranger(near) }
+        await door.knock(AddressedLink(far, address.map { LinkAddress($0) }))
+        await scene.clock.settle()
+        return stranger
+    }
+
+    /// The friend dials, and gets in or not.
+    func friend(from address: String? = nil) async throws -> Task<SecureChannel, any Error> {
+        let stranger = await stranger(from: address)
+        let channel = try scene.channel(over: stranger.link, .dialer)
+        return Task(executorPreference: scene.loop) {
+            try await channel.open()
+            return channel
+        }
+    }
+
+    /// Ends everything, and expects that nothing is left.
+    func finish() async {
+        await listener.close()
+        await scene.clock.settle()
+        let load = await listener.load
+        #expect(load.handshakes == 0 && load.ready == 0)
+        await scene.finish()
+    }
+}
+
+/// A peer of which a test decides every byte.
+final class Stranger: Sendable {
+    let link: MemoryLink
+
+    init(_ link: MemoryLink) { self.link = link }
+
+    /// Sends bytes, and says whether the link still takes them.
+    @discardableResult
+    func say(_ bytes: [UInt8]) async -> Bool {
+        await link.loop.run { [link] in
+            var rest = bytes[...]
+            while !rest.isEmpty {
+                let part = Array(rest.prefix(link.maximumSDU))
+                guard let sent = try? link.send(part.span), sent > 0 else { return false }
+                rest = rest.dropFirst(sent)
+            }
+            return true
+        }
+    }
+
+    /// What has come.
+    func hears() async -> [UInt8] {
+        await link.loop.run { [link] in
+            [UInt8](capacity: 100_000) { space in
+                _ = try? link.receive(into: &space)
+            }
+        }
+    }
+
+    /// Whether the other side has closed the link.
+    var isTurnedAway: Bool {
+        get async {
+            await link.loop.run { [link] in
+                var isEnd = false
+                _ = [UInt8](capacity: 100_000) { space in
+                    while let result = try? link.receive(into: &space), result == .bytes {}
+                    isEnd = (try? link.receive(into: &space)) == .end
+                }
+                return isEnd
+            }
+        }
+    }
+
+    func leave() async { await link.loop.run { [link] in link.close() } }
+}
+
+/// A listener whose links are handed in.
+final class Door: LinkListener, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only.
+    private let loop: EventLoop
+    private var waiting: [any Link] = []
+    private var waiters: [CheckedContinuation<(any Link)?, Never>] = []
+    private var isClosed = false
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    let localDescription = "door"
+
+    func knock(_ link: any Link) async {
+        await loop.run { [self] in
+            if isClosed { return link.close() }
+            guard !waiters.isEmpty else { return waiting.append(link) }
+            waiters.removeFirst().resume(returning: link)
+        }
+    }
+
+    func accept() async throws(LinkError) -> any Link {
+        let link: (any Link)? = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                loop.execute { [self] in
+                    if isClosed || !waiting.isEmpty {
+                        continuation.resume(
+                            returning: waiting.isEmpty ? nil : waiting.removeFirst())
+                    } else {
+                        waiters.append(continuation)
+                    }
+                }
+            }
+        } onCancel: {
+            loop.execute { [self] in end() }
+        }
+        guard let link else { throw LinkError(.closed, "the door is closed") }
+        return link
+    }
+
+    func close() async {
+        await loop.run { [self] in
+            isClosed = true
+            for link in waiting { link.close() }
+            waiting = []
+            end()
+        }
+    }
+
+    private func end() {
+        for waiter in waiters { waiter.resume(returning: nil) }
+        waiters = []
+    }
+}
+
+/// A link that says that it comes from somewhere.
+final class AddressedLink: Link, Sendable {
+    private let link: MemoryLink
+    let peerAddress: LinkAddress?
+
+    init(_ link: MemoryLink, _ address: LinkAddress?) {
+        self.link = link
+        peerAddress = address
+    }
+
+    var loop: EventLoop { link.loop }
+    var maximumSDU: Int { link.maximumSDU }
+    var isDrained: Bool { link.isDrained }
+    var peerDescription: String { peerAddress?.description ?? "nowhere" }
+    var wantsRead: Bool {
+        get { link.wantsRead }
+        set { link.wantsRead = newValue }
+    }
+    var wantsWrite: Bool {
+        get { link.wantsWrite }
+        set { link.wantsWrite = newValue }
+    }
+    func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int { try link.send(bytes) }
+    func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        try link.receive(into: &buffer)
+    }
+    func setHandler(_ handler: (any LinkHandler)?) { link.setHandler(handler) }
+    func halfClose() -> Bool { link.halfClose() }
+    func close() { link.close() }
+}
