@@ -31,7 +31,15 @@ extension ChannelConfiguration {
                     .configuration, "a prologue of direct mode may not begin with blesec/1")
             }
         }
-        for offer in protocols { _ = try plan(offer, for: role) }
+        var plans: [NoisePlan] = []
+        for offer in protocols { plans.append(try plan(offer, for: role)) }
+        // A static key has its hash with it; a pre-shared key has not (Noise §14).
+        let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
+        guard hashes.count <= 1 else {
+            throw ChannelError(
+                .configuration,
+                "a pre-shared key belongs to one hash; offer protocols that end in the same one")
+        }
     }
 
     /// The engine of one offer.

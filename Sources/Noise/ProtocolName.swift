@@ -31,7 +31,10 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public init(_ name: String) throws(ProtocolNameError) {
         guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
         let parts = name.split(separator: "_", omittingEmptySubsequences: false)
-        guard parts.count == 5, parts[0] == "Noise" else { throw .notAProtocolName }
+        // Equal strings may differ in bytes outside ASCII, and it is the bytes that are hashed.
+        guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
+            throw .notAProtocolName
+        }
         let pattern = try HandshakePattern(parsing: parts[1])
         guard let curve = Curve(noiseName: parts[2]) else { throw .unknownDH(String(parts[2])) }
         guard let aead = AEADAlgorithm(noiseName: parts[3]) else {

@@ -1,0 +1,169 @@
+import ChannelCore
+import Noise
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// What a configuration refuses before anything is sent.
+@Suite("Configuration")
+struct ConfigurationTests {
+    static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
+
+    static func expectRefused(
+        _ role: ChannelRole = .dialer, _ comment: Comment? = nil,
+        _ change: (inout ChannelConfiguration) throws -> Void
+    ) throws {
+        var configuration = try Friends().configuration(role)
+        try change(&configuration)
+        #expect(throws: ChannelError(.configuration, ""), comment) {
+            try configuration.validate(for: role)
+        }
+        var machine = ChannelMachine(
+            role: role, configuration: configuration, maximumSDU: 1_000, now: 0)
+        #expect(throws: ChannelError(.configuration, ""), comment) { try machine.begin() }
+        #expect(machine.outbound.isEmpty == true)
+    }
+
+    static func psk() throws -> PreSharedKey {
+        try PreSharedKey(SecretBytes(copying: [UInt8](repeating: 1, count: 32).span))
+    }
+
+    @Test("no protocol, the same one twice, or one that does not exist")
+    func protocols() throws {
+        try Self.expectRefused { $0.protocols = [] }
+        // A listener's list is not sent, so a name that comes twice there does no harm.
+        var twice = try Friends().configuration(.dialer)
+        twice.protocols = [Self.xx, Self.xx]
+        #expect(throws: ChannelError(.configuration, "")) {
+            _ = try MachinePair(dialer: twice, acceptor: twice)
+        }
+        for name in [
+            "", "Noise", "Noise_ZZ_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA1",
+            "noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256 ",
+            "Noise_XXpsk9_25519_ChaChaPoly_SHA256", "Noise_XXfallback_25519_ChaChaPoly_SHA256",
+            "Noise_N_25519_ChaChaPoly_SHA256", "TLS",
+            // A Kelvin sign, which Swift takes for a K.
+            "Noise_I\u{212A}_25519_ChaChaPoly_SHA256",
+        ] {
+            try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
+            try Self.expectRefused(.acceptor, "\(name)") { $0.protocols = [Self.xx, name] }
+        }
+    }
+
+    @Test("a pattern that does not prove the key for which the policy asks")
+    func unproven() throws {
+        for name in ["NN", "XN", "KN", "IN"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
+            try Self.expectRefused(.dialer, "\(name)") {
+                $0.protocols = [name]
+                $0.allowsExposedIdentity = true
+            }
+        }
+        for name in ["NN", "NK", "NX"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
+            try Self.expectRefused(.acceptor, "\(name)") { $0.protocols = [name] }
+        }
+        try Self.expectRefused {
+            $0.protocols = ["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]
+            $0.presharedKeys = [try Self.psk()]
+        }
+    }
+
+    @Test("one weak offer behind a good one")
+    func weakSecond() throws {
+        try Self.expectRefused { $0.protocols = [Self.xx, "Noise_NN_25519_ChaChaPoly_SHA256"] }
+    }
+
+    @Test("a pattern that shows the dialer's key to strangers, unless that is allowed")
+    func exposed() throws {
+        for name in ["IX", "I1X"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
+            try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
+            var allowed = try Friends().configuration(.dialer)
+            allowed.protocols = [name]
+            allowed.allowsExposedIdentity = true
+            try allowed.validate(for: .dialer)
+        }
+    }
+
+    @Test("an identity key under another hash, of another curve, or missing")
+    func identity() throws {
+        try Self.expectRefused { $0.protocols = ["Noise_XX_25519_ChaChaPoly_SHA512"] }
+        try Self.expectRefused { $0.protocols = [Self.xx, "Noise_XX_25519_ChaChaPoly_BLAKE2s"] }
+        try Self.expectRefused { $0.protocols = ["Noise_XX_448_ChaChaPoly_SHA256"] }
+        try Self.expectRefused { $0.identity = nil }
+    }
+
+    @Test("a pre-shared key under two hashes, or missing")
+    func presharedKeys() throws {
+        let names = ["SHA256", "BLAKE2s"].map { "Noise_NNpsk0_25519_ChaChaPoly_\($0)" }
+        try Self.expectRefused {
+            $0.trust = .anyone
+            $0.presharedKeys = [try Self.psk()]
+            $0.protocols = names
+        }
+        try Self.expectRefused {
+            $0.trust = .anyone
+            $0.protocols = [names[0]]
+        }
+        var other = try Friends().configuration(.dialer)
+        other.trust = .anyone
+        other.presharedKeys = [try Self.psk()]
+        // Without a psk in it, the other hash does not touch the key.
+        other.protocols = [names[1], "Noise_NN_25519_ChaChaPoly_SHA256"]
+        try other.validate(for: .dialer)
+    }
+
+    @Test("a pattern that needs the peer's key, when there is none or more than one")
+    func remoteStatic() throws {
+        let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
+        try Self.expectRefused {
+            $0.protocols = [ik]
+            $0.trust = .pinned([PeerKey(fingerprint: try IdentityKey.generate().fingerprint)])
+        }
+        try Self.expectRefused {
+            $0.protocols = [ik]
+            $0.trust = .pinned([
+                try PeerKey(publicKey: IdentityKey.generate().publicKey),
+                try PeerKey(publicKey: IdentityKey.generate().publicKey),
+            ])
+        }
+        try Self.expectRefused {
+            $0.protocols = [ik]
+            $0.trust = .anyone
+        }
+    }
+
+    @Test("what belongs to the other mode, and a direct prologue that looks like ours")
+    func modes() throws {
+        try Self.expectRefused { $0.prologue = [1] }
+        try Self.expectRefused { $0.context = Array(repeating: 0, count: 256) }
+        try Self.expectRefused {
+            $0.mode = .direct
+            $0.context = [1]
+        }
+        try Self.expectRefused {
+            $0.mode = .direct
+            $0.protocols = [Self.xx, "Noise_XX_25519_AESGCM_SHA256"]
+        }
+        for prologue in ["blesec/1", "blesec/1 accept", "blesec/10"] {
+            try Self.expectRefused {
+                $0.mode = .direct
+                $0.prologue = Array(prologue.utf8)
+            }
+        }
+    }
+
+    @Test("a low-order key that is pinned fails when it is used, and no key comes of it")
+    func lowOrder() throws {
+        // The point of order 4 whose coordinate is 1, and 0.
+        for first in [UInt8(0), 1] {
+            let point = [first] + [UInt8](repeating: 0, count: 31)
+            var configuration = try Friends().configuration(.dialer)
+            configuration.trust = .pinned([try PeerKey(publicKey: point)])
+            configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
+            #expect(throws: ChannelError(.authenticationFailed, "")) {
+                _ = try MachinePair(
+                    dialer: configuration, acceptor: Friends().configuration(.acceptor))
+            }
+        }
+    }
+}
