@@ -69,6 +69,7 @@ package final class SocketDialer: @unchecked Sendable {
         } onCancel: {
             loop.execute { dialer.cancel() }
         }
+        loop.showOrder()
         return try outcome.get()
     }
 
@@ -133,6 +134,7 @@ package final class SocketDialer: @unchecked Sendable {
         retry?.disarm()
         source?.close()
         source = nil
+        loop.showOrder()
         waiter.take()?.resume(returning: outcome)
     }
 }

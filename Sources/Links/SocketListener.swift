@@ -59,6 +59,7 @@ package final class SocketListener: @unchecked Sendable {
         } onCancel: {
             loop.execute { [self] in cancel(waiter) }
         }
+        loop.showOrder()
         return try outcome.get()
     }
 
@@ -123,6 +124,7 @@ package final class SocketListener: @unchecked Sendable {
     }
 
     private func finish(_ waiter: Waiter, _ outcome: Outcome) {
+        loop.showOrder()
         waiter.continuation.take()?.resume(returning: outcome)
     }
 
