@@ -210,7 +210,7 @@ struct ListenerTests {
         let listener = try await SecureListener.listen(
             on: try Endpoint("unix:\(path)"), configuration: scene.friends.configuration(.acceptor),
             loop: scene.loop)
-        let accepting = Task { _ = try await listener.accept() }
+        let accepting = Task(executorPreference: scene.loop) { _ = try await listener.accept() }
         await scene.clock.settle()
         await scene.loop.shutdown()
         #expect(await failure(of: accepting) == .closed)

@@ -98,8 +98,10 @@ private actor Counter {
         let loop = EventLoop(name: "test")
         let address = try UnixAddress(path: temporaryPath())
         let listener = try await UnixListener.listen(address, loop: loop)
-        let sleeper = Task { try await loop.sleep(for: .seconds(1_000)) }
-        let acceptor = Task { () throws(LinkError) in try await listener.accept() }
+        let sleeper = Task(executorPreference: loop) { try await loop.sleep(for: .seconds(1_000)) }
+        let acceptor = Task(executorPreference: loop) { () throws(LinkError) in
+            try await listener.accept()
+        }
         await loop.settle()
         await loop.shutdown()
         await loop.shutdown()

@@ -149,7 +149,7 @@ private final class Alarm: TimerHandler {
     @Test("a sleep that is cancelled ends at once and leaves no timer")
     func sleepCancelled() async throws {
         try await withManualLoop { loop, clock in
-            let task = Task { try await loop.sleep(for: .seconds(5)) }
+            let task = Task(executorPreference: loop) { try await loop.sleep(for: .seconds(5)) }
             await clock.settle()
             task.cancel()
             await #expect(throws: CancellationError.self) { try await task.value }

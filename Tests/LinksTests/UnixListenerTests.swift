@@ -150,7 +150,9 @@ import Testing
             }
             #expect(error?.code == .timedOut)
             #expect(loop.load.timers == 0)
-            let waiting = Task { try await UnixLink.dial(address, loop: loop) }
+            let waiting = Task(executorPreference: loop) {
+                try await UnixLink.dial(address, loop: loop)
+            }
             async let accepted = listener.accept()
             _ = try await (accepted, waiting.value)
             first.close()
@@ -164,13 +166,15 @@ import Testing
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             let listener = try await UnixListener.listen(address, backlog: 0, loop: loop)
-            let acceptor = Task { try await listener.accept() }
+            let acceptor = Task(executorPreference: loop) { try await listener.accept() }
             await loop.settle()
             acceptor.cancel()
             var error = await #expect(throws: LinkError.self) { try await acceptor.value }
             #expect(error?.code == .cancelled)
             let first = try await UnixLink.dial(address, loop: loop)
-            let dialer = Task { try await UnixLink.dial(address, loop: loop) }
+            let dialer = Task(executorPreference: loop) {
+                try await UnixLink.dial(address, loop: loop)
+            }
             await loop.settle()
             dialer.cancel()
             error = await #expect(throws: LinkError.self) { try await dialer.value }
@@ -187,9 +191,9 @@ import Testing
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             let listener = try await UnixListener.listen(address, loop: loop)
-            let first = Task { try await listener.accept() }
+            let first = Task(executorPreference: loop) { try await listener.accept() }
             await loop.settle()
-            let second = Task { try await listener.accept() }
+            let second = Task(executorPreference: loop) { try await listener.accept() }
             await loop.settle()
             let a = try await UnixLink.dial(address, loop: loop)
             let b = try await UnixLink.dial(address, loop: loop)
