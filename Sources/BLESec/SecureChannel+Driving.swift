@@ -6,6 +6,9 @@ extension SecureChannel {
     /// The most that one turn reads or sends, in calls, before other channels of the loop have
     /// theirs.
     private static let callsPerTurn = 8
+    /// The most that is read before a deadline is judged, in calls: a whole record, and more, of
+    /// what a socket gives in one.
+    private static let callsBeforeDeadline = 32
     /// How often a queue that drains is looked at.
     private static let drainPoll: Duration = .milliseconds(2)
     /// The least room for one read; most reads have much more.
@@ -49,12 +52,14 @@ extension SecureChannel {
 
     func read() {
         let now = now
-        var calls = 0
-        while calls < Self.callsPerTurn, machine.wantsBytes, !hasLinkEnded {
-            calls += 1
-            guard readOnce(now: now) else { break }
-        }
+        read(calls: Self.callsPerTurn, now: now)
         pump(now: now)
+    }
+
+    private func read(calls: Int, now: UInt64) {
+        for _ in 0..<calls where machine.wantsBytes && !hasLinkEnded {
+            guard readOnce(now: now) else { return }
+        }
     }
 
     /// Reads once, and says whether there may be more.
@@ -106,8 +111,12 @@ extension SecureChannel {
         if loop.isShutDown {
             machine.fail(ChannelError(.closed, "the channel's event loop was shut down"))
         }
+        // A process that was stopped for a while finds its deadlines past and what came in time
+        // unread: that is no silence of the peer's.
+        let now = now
+        read(calls: Self.callsBeforeDeadline, now: now)
         machine.timeout(now: now)
-        pump()
+        pump(now: now)
     }
 
     /// Brings everything up to date: sends what can be sent, wakes who waited, arms the timer.
