@@ -26,3 +26,9 @@ static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES 
     const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, index);
     return name->type == GEN_URI ? name->d.uniformResourceIdentifier : NULL;
 }
+
+// The entries of a revocation list, which is a stack: macros again.
+static inline int blesec_revoked_count(X509_CRL *list) { return sk_X509_REVOKED_num(X509_CRL_get_REVOKED(list)); }
+static inline X509_REVOKED *blesec_revoked_entry(X509_CRL *list, int index) {
+    return sk_X509_REVOKED_value(X509_CRL_get_REVOKED(list), index);
+}

@@ -46,7 +46,7 @@ public enum CertificateFile {
     }
 
     /// The DER forms of the certificates in a PEM file, at least one.
-    private static func certificates(_ path: String) throws(ChannelError) -> [[UInt8]] {
+    static func certificates(_ path: String) throws(ChannelError) -> [[UInt8]] {
         guard let file = FileDescriptor(path, O_RDONLY | O_NONBLOCK | O_NOCTTY) else {
             throw .cannotOpen(path, errno)
         }
@@ -75,7 +75,7 @@ public enum CertificateFile {
     }
 
     /// The PEM blocks of a text without secrets.
-    private static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])] {
+    static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])] {
         unsafe text.withUnsafeBytes { buffer in
             guard let source = unsafe BIO_new_mem_buf(buffer.baseAddress, Int32(buffer.count))
             else { return [] }
@@ -103,7 +103,7 @@ public enum CertificateFile {
 
 extension ChannelError {
     /// The same error, whose reason begins with the file's path.
-    fileprivate func naming(_ path: String) -> ChannelError {
+    func naming(_ path: String) -> ChannelError {
         var error = self
         error.reason = "\(path) \(reason)"
         return error

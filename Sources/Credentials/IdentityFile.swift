@@ -50,14 +50,21 @@ public enum IdentityFile {
         let curve = identity.keyPair.curve
         let plain = identity.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: curve) }
         let preamble = "# noise-hash: \(identity.hash.noiseName)\n"
+        let text = try text(plain, for: path, passphrase: passphrase, preamble: preamble)
+        try NewFile.create(path, text.span)
+    }
+
+    /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted where there is a passphrase.
+    static func text(
+        _ info: borrowing SecretBytes, for path: String, passphrase: PassphraseSource?,
+        preamble: String = ""
+    ) throws(ChannelError) -> SecretBytes {
         guard let passphrase else {
-            let text = PEM.encode(plain.span, label: plainLabel, preamble: preamble)
-            return try NewFile.create(path, text.span)
+            return PEM.encode(info.span, label: plainLabel, preamble: preamble)
         }
         let secret = try passphrase.passphrase(for: path, .protecting)
-        let encrypted = try PrivateKeyInfo.encrypt(plain.span, passphrase: secret)
-        let text = PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
-        try NewFile.create(path, text.span)
+        let encrypted = try PrivateKeyInfo.encrypt(info.span, passphrase: secret)
+        return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
     /// The PKCS#8 form of the one private key in a PEM file, of whatever algorithm.

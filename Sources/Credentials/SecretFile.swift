@@ -4,10 +4,13 @@ internal import Primitives
 
 /// A small file with a secret in it, read into memory that is wiped.
 enum SecretFile {
-    /// Reads a regular file of at most `limit` bytes that nobody but its owner can read.
+    /// Reads a regular file of at most `limit` bytes that nobody but its owner can read, unless it
+    /// may turn out to hold no secret.
     ///
     /// - Throws: `noSuchFile`, `permission`, or `badKey` with the remedy.
-    static func read(_ path: String, limit: Int) throws(ChannelError) -> SecretBytes {
+    static func read(
+        _ path: String, limit: Int, mayBeShared: Bool = false
+    ) throws(ChannelError) -> SecretBytes {
         // O_NONBLOCK: opening a FIFO would wait for a writer otherwise.
         guard let file = FileDescriptor(path, O_RDONLY | O_NONBLOCK | O_NOCTTY) else {
             throw .cannotOpen(path, errno)
@@ -17,7 +20,7 @@ enum SecretFile {
             throw ChannelError(
                 .badKey, "\(path) is \(status.isDirectory ? "a directory" : "not a regular file")")
         }
-        try refuseIfShared(path, status)
+        if !mayBeShared { try refuseIfShared(path, status) }
         guard status.st_size <= limit else {
             throw ChannelError(
                 .badKey, "\(path) is too large for a key: \(status.st_size) bytes, at most \(limit)"

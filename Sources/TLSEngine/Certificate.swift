@@ -1,8 +1,8 @@
 internal import COpenSSL
-internal import ChannelCore
+package import ChannelCore
 
 /// One X.509 certificate (RFC 5280), read from its DER form.
-@safe final class Certificate: @unchecked Sendable {
+@safe package final class Certificate: @unchecked Sendable {
     // Unchecked: OpenSSL counts references atomically, and nothing changes the certificate.
     let pointer: OpaquePointer
 
@@ -14,7 +14,7 @@ internal import ChannelCore
     /// Reads the DER form, all of it.
     ///
     /// - Throws: `badKey`.
-    convenience init(der: [UInt8]) throws(ChannelError) {
+    package convenience init(der: [UInt8]) throws(ChannelError) {
         ERR_clear_error()
         let pointer = unsafe der.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var position = buffer.baseAddress
@@ -41,7 +41,7 @@ internal import ChannelCore
     }
 
     /// The DER SubjectPublicKeyInfo.
-    var subjectPublicKeyInfo: [UInt8] {
+    package var subjectPublicKeyInfo: [UInt8] {
         guard let key = unsafe X509_get_X509_PUBKEY(pointer) else { return [] }
         let count = unsafe i2d_X509_PUBKEY(key, nil)
         guard count > 0 else { return [] }
@@ -53,7 +53,7 @@ internal import ChannelCore
 
     /// The URIs among the subject's alternative names (RFC 5280 §4.2.1.6), or `nil` where the
     /// extension is malformed or there twice.
-    var uris: [String]? {
+    package var uris: [String]? {
         var state: Int32 = 0
         guard let names = unsafe X509_get_ext_d2i(pointer, NID_subject_alt_name, &state, nil) else {
             return state == -1 ? [] : nil
@@ -73,7 +73,7 @@ internal import ChannelCore
     }
 
     /// Whether the certificate may issue others.
-    var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
+    package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
 
     /// Whether the key may sign, which is what TLS 1.3 uses it for.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }
@@ -88,7 +88,7 @@ internal import ChannelCore
     }
 
     /// What is wrong with the validity at a time in seconds since 1970, or `nil`.
-    func invalidity(at time: Int64) -> String? {
+    package func invalidity(at time: Int64) -> String? {
         var time = Int(time)
         let begin = unsafe X509_cmp_time(X509_get0_notBefore(pointer), &time)
         let end = unsafe X509_cmp_time(X509_get0_notAfter(pointer), &time)

@@ -43,10 +43,8 @@ package struct ManualPage {
         page.heading("DESCRIPTION")
         for item in program.description { page.paragraph(item) }
         page.heading("COMMANDS")
-        for command in program.commands {
-            let summary = command.manual.summary
-            page.entry(
-                command.manual.word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
+        for (word, summary) in program.table {
+            page.entry(word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
         }
         page.heading("OPTIONS")
         for option in [Option.help, .version] { page.entry(option) }

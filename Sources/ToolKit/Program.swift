@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A command-line tool: what it is called, and its commands in a table.
 package struct Program: Sendable {
-    /// The word that starts it.
+    /// The words that start it: the last is a group's own.
     package var name: String
     /// What it is, in a few words without a full stop.
     package var summary: String
@@ -11,6 +11,8 @@ package struct Program: Sendable {
     package var description: [String]
     /// Its commands, in the order in which `--help` lists them.
     package var commands: [Command]
+    /// Words that have commands of their own behind them, listed after the others.
+    package var groups: [Program]
     /// What it does when no command is named; nil when one must be.
     package var defaultCommand: Command?
 
@@ -20,12 +22,13 @@ package struct Program: Sendable {
     /// Describes a tool.
     package init(
         name: String, summary: String, description: [String], commands: [Command],
-        defaultCommand: Command? = nil
+        groups: [Program] = [], defaultCommand: Command? = nil
     ) {
         self.name = name
         self.summary = summary
         self.description = description
         self.commands = commands
+        self.groups = groups
         self.defaultCommand = defaultCommand
     }
 
@@ -59,6 +62,9 @@ package struct Program: Sendable {
         if let command = commands.first(where: { $0.manual.word == words.first }) {
             return try await run(command, Array(words.dropFirst()))
         }
+        if let group = groups.first(where: { $0.word == words.first }) {
+            return try await group.run(Array(words.dropFirst()))
+        }
         if let defaultCommand, words.first.map({ $0.hasPrefix("-") }) ?? true {
             return try await run(defaultCommand, words)
         }
@@ -71,7 +77,7 @@ package struct Program: Sendable {
         default: break
         }
         let what = word.hasPrefix("-") ? "option" : "command"
-        let names = commands.map(\.manual.word) + ["--help", "--version"]
+        let names = commandWords + ["--help", "--version"]
         throw .usage(
             "unknown \(what) `\(word)`\(Suggestion.text(for: word, among: names)); "
                 + "see `\(name) --help`")
@@ -90,8 +96,17 @@ package struct Program: Sendable {
         try StandardOutput.print("\(name) \(Self.version)\n")
     }
 
+    /// Its commands and groups, each with what it does.
+    var table: [(word: String, summary: String)] {
+        commands.map { ($0.manual.word, $0.manual.summary) } + groups.map { ($0.word, $0.summary) }
+    }
+
+    private var word: String { String(name.split(separator: " ").last ?? "") }
+
+    private var commandWords: [String] { table.map(\.word) }
+
     private var commandNames: String {
-        let names = commands.map(\.manual.word)
+        let names = commandWords
         return names.dropLast().joined(separator: ", ") + " or " + (names.last ?? "")
     }
 }

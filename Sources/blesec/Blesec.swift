@@ -12,7 +12,7 @@ internal import ToolKit
         commands: [
             KeygenCommand.command, PubkeyCommand.command, ListenCommand.command,
             ConnectCommand.command, VectorsCommand.command,
-        ])
+        ], groups: [AuthorityOptions.group])
 
     static func main() { program.main() }
 }

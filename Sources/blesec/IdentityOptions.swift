@@ -20,17 +20,24 @@ enum IdentityOptions {
         return arguments.value(passphraseFile).map { .file($0) }
     }
 
-    /// Reads a key file; one that is encrypted needs one of the two options.
-    static func load(
-        _ path: String, _ arguments: Arguments
-    ) throws(ChannelError) -> IdentityKey {
+    /// The same for a key that is there already: what has none says what to do where it is needed.
+    static func requiredPassphrase(
+        _ arguments: Arguments
+    ) throws(ChannelError) -> PassphraseSource {
         let missing = PassphraseSource { path, _ throws(ChannelError) in
             throw ChannelError(
                 .badKey,
                 "\(path) is encrypted: give its passphrase with --passphrase-file FILE or "
                     + "--passphrase-prompt")
         }
-        return try IdentityFile.load(path, passphrase: try passphrase(arguments) ?? missing)
+        return try passphrase(arguments) ?? missing
+    }
+
+    /// Reads a key file; one that is encrypted needs one of the two options.
+    static func load(
+        _ path: String, _ arguments: Arguments
+    ) throws(ChannelError) -> IdentityKey {
+        try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }
 
     /// Prints the two lines by which others know an identity.

@@ -1,0 +1,80 @@
+internal import ChannelCore
+internal import Credentials
+internal import TLSEngine
+internal import ToolKit
+
+/// `blesec ca issue DIR`
+enum AuthorityIssueCommand {
+    private static let standardDays = 365
+
+    private static let uri = Option(
+        name: "--uri", value: "URI",
+        help:
+            "The device's name, of any scheme and at most \(SubjectURI.maximumLength) bytes, such "
+            + "as blesec://devices/lamp. Peers compare it byte by byte.")
+    private static let days = Option(
+        name: "--days", value: "N",
+        help: "For how many days: \(standardDays) without it, and no longer than the authority "
+            + "itself lasts.")
+    private static let key = Option(
+        name: "--key", value: "FILE",
+        help: "Certify the key in FILE, a public key or a private one: Ed25519, Ed448, P-256, "
+            + "P-384, P-521 or RSA. Without it an Ed25519 key is made.")
+    private static let out = Option(
+        name: "--out", value: "PREFIX",
+        help: "Write PREFIX.pem, the certificate, and PREFIX.key, the private key where one is "
+            + "made. Files that exist are never overwritten.")
+
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try run(arguments)
+    }
+
+    private static let manual = Manual(
+        name: "blesec ca issue", summary: "issue a certificate to a device", operands: ["DIR"],
+        options: [uri, days, key, out] + AuthorityOptions.key,
+        description: [
+            "Issues a certificate with the authority in DIR, valid from an hour ago on, since not "
+                + "every clock is right, for a device that dials and listens. The device proves it "
+                + "with --certificate PREFIX.pem --key PREFIX.key.",
+            "Four lines are printed: the serial number, by which the certificate can be revoked, "
+                + "the URI, the fingerprint of the device's key, and when the certificate expires. "
+                + "The authority keeps a copy.",
+            "A private key need not leave its device: let the device make one, with `openssl "
+                + "genpkey -algorithm ed25519`, and give the public half, which `openssl pkey "
+                + "-pubout` prints, to --key.",
+        ],
+        examples: [
+            (
+                "blesec ca issue ~/ca --uri blesec://devices/lamp --out lamp",
+                "A year's certificate and a new key."
+            ),
+            (
+                "blesec ca issue ~/ca --uri spiffe://home/door --key door.pub --out door",
+                "For a key that the device has made."
+            ),
+        ],
+        statuses: [
+            .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
+            .untrusted,
+        ])
+
+    private static func run(_ arguments: Arguments) throws(ChannelError) {
+        for (option, what) in [(uri, "the device's name"), (out, "where to write")]
+        where arguments.value(option) ?? "" == "" {
+            throw arguments.usage("\(what) is missing: \(option.usage)")
+        }
+        let subject = try SubjectURI(arguments.value(uri) ?? "")
+        let days = try AuthorityOptions.days(days, arguments, standard: standardDays)
+        let passphrase = try IdentityOptions.requiredPassphrase(arguments)
+        let authority = try CertificateAuthority(arguments.operands[0])
+        let issued = try authority.issue(
+            subject, days: days, key: arguments.value(key), to: arguments.value(out) ?? "",
+            passphrase: passphrase, now: AuthorityOptions.now)
+        try AuthorityOptions.print(
+            [
+                ("serial", issued.serial.description), ("uri", issued.uri),
+                ("fingerprint", issued.fingerprint.description),
+                ("expires", IssuedCertificate.text(issued.validity.upperBound)),
+            ], arguments)
+    }
+}

@@ -1,0 +1,63 @@
+internal import ChannelCore
+internal import Credentials
+internal import TLSEngine
+internal import ToolKit
+
+/// `blesec ca list DIR`
+enum AuthorityListCommand {
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try run(arguments)
+    }
+
+    private static let manual = Manual(
+        name: "blesec ca list", summary: "show what an authority has issued", operands: ["DIR"],
+        options: [.json],
+        description: [
+            "Prints a line for each certificate that the authority in DIR has issued, the oldest "
+                + "first: its serial number, whether it is valid, expired or revoked, when it "
+                + "expires or was revoked, the fingerprint of its key, and its URI. The key of the "
+                + "authority is not needed."
+        ],
+        examples: [
+            ("blesec ca list ~/ca", "Everything."),
+            ("blesec ca list ~/ca | grep ' valid '", "What counts."),
+        ],
+        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted])
+
+    private static func run(_ arguments: Arguments) throws(ChannelError) {
+        let authority = try CertificateAuthority(arguments.operands[0])
+        let now = AuthorityOptions.now
+        var text = ""
+        for certificate in try authority.certificates() {
+            text += arguments.has(.json) ? object(certificate, now) : line(certificate, now)
+            text += "\n"
+        }
+        try StandardOutput.print(text)
+    }
+
+    private static func line(_ certificate: IssuedCertificate, _ now: Int64) -> String {
+        let state = certificate.state(at: now).rawValue
+        let width = 7
+        let time = certificate.revocation ?? certificate.validity.upperBound
+        return [
+            certificate.serial.description,
+            state + String(repeating: " ", count: width - state.count),
+            IssuedCertificate.text(time), certificate.fingerprint.description, certificate.uri,
+        ].joined(separator: " ")
+    }
+
+    private static func object(_ certificate: IssuedCertificate, _ now: Int64) -> String {
+        JSON.object([
+            ("serial", .string(certificate.serial.description)),
+            ("state", .string(certificate.state(at: now).rawValue)),
+            ("not-before", .string(IssuedCertificate.text(certificate.validity.lowerBound))),
+            ("not-after", .string(IssuedCertificate.text(certificate.validity.upperBound))),
+            (
+                "revoked",
+                certificate.revocation.map { .string(IssuedCertificate.text($0)) } ?? .null
+            ),
+            ("fingerprint", .string(certificate.fingerprint.description)),
+            ("uri", .string(certificate.uri)),
+        ])
+    }
+}

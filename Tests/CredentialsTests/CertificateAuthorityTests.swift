@@ -1,0 +1,400 @@
+import ChannelCore
+import Credentials
+import Glibc
+import Primitives
+import TLSEngine
+import TestSupport
+import Testing
+
+/// An authority of the tool's own, and what the real `openssl` says of its files.
+@Suite("An authority")
+struct CertificateAuthorityTests {
+    let folder = ScratchFolder()
+    let now = Int64(time(nil))
+
+    private var path: String { folder.file("ca") }
+
+    private func make(
+        days: Int = 3_652, passphrase: PassphraseSource? = nil
+    ) throws -> CertificateAuthority {
+        try CertificateAuthority.create(
+            path, name: nil, days: days, passphrase: passphrase, now: now)
+    }
+
+    private func issue(
+        _ authority: CertificateAuthority, _ name: String, uri: String? = nil, days: Int = 365,
+        key: String? = nil, passphrase: PassphraseSource? = nil
+    ) throws -> IssuedCertificate {
+        try authority.issue(
+            SubjectURI(uri ?? "blesec://devices/\(name)"), days: days, key: key,
+            to: folder.file(name), passphrase: passphrase, now: now)
+    }
+
+    private func expect(
+        _ code: ChannelError.Code, _ part: String, at location: SourceLocation = #_sourceLocation,
+        _ body: () throws -> Void
+    ) {
+        do {
+            try body()
+            Issue.record("nothing was refused", sourceLocation: location)
+        } catch let error as ChannelError {
+            #expect(error.code == code, "\(error.reason)", sourceLocation: location)
+            #expect(error.reason.contains(part), "\(error.reason)", sourceLocation: location)
+        } catch {
+            Issue.record(error, sourceLocation: location)
+        }
+    }
+
+    @Test("what it issues is verified by openssl and loads as an identity")
+    func issues() throws {
+        let authority = try make()
+        let issued = try issue(authority, "lamp")
+        let file = folder.file("lamp.pem")
+        let verified = try openssl(
+            "verify", "-crl_check", "-CRLfile", authority.revokedPath, "-CAfile",
+            authority.certificatePath, "-purpose", "sslclient", file)
+        #expect(verified == "\(file): OK\n")
+        #expect(
+            try openssl("x509", "-in", file, "-noout", "-serial") == "serial=\(issued.serial)\n")
+        let identity = try CertificateFile.identity(
+            certificate: file, key: folder.file("lamp.key"), now: now)
+        #expect(identity.uri == "blesec://devices/lamp")
+        #expect(identity.fingerprint == issued.fingerprint)
+        #expect(identity.allows(.dialer) && identity.allows(.acceptor))
+        _ = try CertificateFile.authorities(authority.certificatePath)
+        #expect(folder.mode("lamp.key") == 0o600)
+        #expect(folder.mode("ca") == 0o700)
+        #expect(folder.mode("ca/ca.key") == 0o600)
+        #expect(folder.mode("ca/issued") == 0o700)
+        #expect(folder.read("ca/issued/\(issued.serial).pem") == folder.read("lamp.pem"))
+    }
+
+    @Test("a device's certificate has two extensions, and always the same small size")
+    func profile() throws {
+        let authority = try make()
+        let uri = "blesec://devices/lamp-0001"
+        for name in ["one", "two", "three"] {
+            _ = try issue(authority, name, uri: uri)
+            let text = try openssl("x509", "-in", folder.file("\(name).pem"), "-noout", "-text")
+            #expect(text.contains("Subject: \n"))
+            #expect(text.contains("X509v3 Subject Alternative Name: critical"))
+            #expect(text.contains("TLS Web Server Authentication, TLS Web Client Authentication"))
+            #expect(text.components("X509v3 ") == 3)  // Two, and the heading of both.
+            let der = folder.file("\(name).der")
+            _ = try openssl(
+                "x509", "-in", folder.file("\(name).pem"), "-outform", "DER", "-out", der)
+            #expect(folder.read("\(name).der")?.count == 286)
+        }
+    }
+
+    @Test("what it revokes is revoked for openssl and in the listing, and once is enough")
+    func revokes() throws {
+        let authority = try make()
+        let lamp = try issue(authority, "lamp")
+        let door = try issue(authority, "door")
+        let first = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now)
+        #expect(first.revocation == now)
+        let again = try authority.revoke(
+            .file(folder.file("lamp.pem")), passphrase: nil, now: now + 60)
+        #expect(again.revocation == now)
+        let outcome = try Subprocess.run(
+            "openssl",
+            [
+                "verify", "-crl_check", "-CRLfile", authority.revokedPath, "-CAfile",
+                authority.certificatePath, folder.file("lamp.pem"),
+            ])
+        #expect(outcome.errors.contains("certificate revoked"))
+        let list = try openssl(
+            "crl", "-in", authority.revokedPath, "-noout", "-text", "-CAfile",
+            authority.certificatePath)
+        #expect(list.contains("Serial Number: \(lamp.serial)"))
+        #expect(!list.contains("\(door.serial)"))
+        let states = try authority.certificates().map { ($0.uri, $0.state(at: now)) }
+        #expect(states.count == 2)
+        #expect(states.contains { $0 == ("blesec://devices/lamp", .revoked) })
+        #expect(states.contains { $0 == ("blesec://devices/door", .valid) })
+        #expect(try authority.certificates()[0].state(at: now + 366 * 86_400) != .valid)
+    }
+
+    @Test("of many who revoke at once, everyone is heard")
+    func revokesTogether() async throws {
+        let authority = try make()
+        let serials = try (0..<12).map { try issue(authority, "device\($0)").serial }
+        let now = now
+        let path = path
+        await withTaskGroup(of: Void.self) { group in
+            for serial in serials {
+                group.addTask {
+                    do {
+                        _ = try CertificateAuthority(path).revoke(
+                            .serial(serial), passphrase: nil, now: now)
+                    } catch {
+                        Issue.record(error)
+                    }
+                }
+            }
+        }
+        #expect(try authority.certificates().filter { $0.revocation != nil }.count == 12)
+        let number = try openssl("crl", "-in", authority.revokedPath, "-noout", "-crlnumber")
+        #expect(number == "crlNumber=0x0D\n")
+    }
+
+    @Test("times are written as RFC 5280 wants them on both sides of 2050")
+    func times() throws {
+        let authority = try make(days: 36_525)
+        let days = Int((2_524_607_999 - now) / 86_400)  // The last day of 2049.
+        for (name, days) in [("before", days), ("after", days + 2)] {
+            let issued = try issue(authority, name, days: days)
+            let end = try openssl(
+                "x509", "-in", folder.file("\(name).pem"), "-noout", "-enddate", "-dateopt",
+                "iso_8601")
+            let text = IssuedCertificate.text(issued.validity.upperBound)
+            #expect(end == "notAfter=\(text.replacing("T", with: " "))\n")
+        }
+        #expect(try structure("before").contains("UTCTIME           :49"))
+        #expect(try structure("after").contains("GENERALIZEDTIME   :2050"))
+    }
+
+    private func structure(_ name: String) throws -> String {
+        try openssl("asn1parse", "-in", folder.file("\(name).pem"))
+    }
+
+    @Test("nothing that exists is overwritten, and what fails leaves nothing behind")
+    func overwritesNothing() throws {
+        folder.write("file", "precious")
+        expect(.cannotCreate, "is not overwritten") {
+            _ = try CertificateAuthority.create(
+                folder.file("file"), name: nil, days: 1, passphrase: nil, now: now)
+        }
+        let authority = try make()
+        let certificate = folder.read("ca/ca.pem")
+        expect(.cannotCreate, "is not overwritten") { _ = try make() }
+        #expect(folder.read("ca/ca.pem") == certificate)
+        folder.write("lamp.pem", "precious")
+        expect(.cannotCreate, "lamp.pem exists") { _ = try issue(authority, "lamp") }
+        folder.write("door.key", "precious")
+        expect(.cannotCreate, "door.key exists") { _ = try issue(authority, "door") }
+        expect(.cannotCreate, "cannot be created") { _ = try issue(authority, "no/where") }
+        #expect(folder.names == ["ca", "door.key", "file", "lamp.pem"])
+        #expect(folder.read("door.key") == Array("precious".utf8))
+    }
+
+    @Test("an empty directory becomes an authority's, whatever its mode was")
+    func emptyDirectory() throws {
+        try #require(unsafe mkdir(path, 0o755) == 0)
+        _ = try make()
+        #expect(folder.mode("ca") == 0o700)
+        #expect(folder.names == ["ca"])
+    }
+
+    @Test("a passphrase protects the authority's key, and listing needs none")
+    func passphrase() throws {
+        let authority = try make(passphrase: secret("open sesame"))
+        let text = String(decoding: try #require(folder.read("ca/ca.key")), as: UTF8.self)
+        #expect(text.contains("ENCRYPTED PRIVATE KEY"))
+        _ = try issue(authority, "lamp", passphrase: secret("open sesame"))
+        #expect(try authority.certificates().count == 1)
+        expect(.badKey, "passphrase is wrong") {
+            _ = try issue(authority, "door", passphrase: secret("sesame"))
+        }
+        expect(.badKey, "no passphrase was given") { _ = try issue(authority, "door") }
+        #expect(folder.names == ["ca", "lamp.key", "lamp.pem"])
+    }
+
+    @Test("a certificate does not outlast the authority, nor begin before it")
+    func limits() throws {
+        let authority = try make(days: 10)
+        expect(.configuration, "for 10 days at the most") {
+            _ = try issue(authority, "lamp", days: 11)
+        }
+        expect(.configuration, "1 to 36525 days") { _ = try issue(authority, "lamp", days: 0) }
+        for when in [now - 7_200, now + 11 * 86_400] {
+            expect(.badKey, "which is not now") {
+                _ = try authority.issue(
+                    SubjectURI("a:b"), days: 1, key: nil, to: folder.file("lamp"), passphrase: nil,
+                    now: when)
+            }
+        }
+        #expect(folder.names == ["ca"])
+    }
+
+    @Test(
+        "a key of the device's own is certified",
+        arguments: [
+            ["ed25519"], ["ed448"], ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+            ["EC", "-pkeyopt", "ec_paramgen_curve:P-521"], ["RSA"],
+        ])
+    func deviceKeys(_ algorithm: [String]) throws {
+        let authority = try make()
+        let key = folder.file("own.key")
+        let made = try Subprocess.run(
+            "openssl", ["genpkey", "-out", key, "-algorithm"] + algorithm)
+        try #require(made.status == 0, "\(made.errors)")
+        try #require(unsafe chmod(key, 0o600) == 0)
+        _ = try issue(authority, "private", key: key)
+        let text = try openssl("pkey", "-in", key, "-pubout")
+        _ = try issue(authority, "public", key: folder.write("own.pub", text, mode: 0o644))
+        for name in ["private", "public"] {
+            #expect(
+                try openssl("x509", "-in", folder.file("\(name).pem"), "-noout", "-pubkey") == text)
+            _ = try CertificateFile.identity(
+                certificate: folder.file("\(name).pem"), key: key, now: now)
+            #expect(folder.read("\(name).key") == nil)
+        }
+    }
+
+    @Test(
+        "a key that TLS 1.3 cannot sign with is refused",
+        arguments: [
+            ["X25519"], ["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
+            ["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
+        ])
+    func unusableKeys(_ algorithm: [String]) throws {
+        let authority = try make()
+        let key = folder.file("own.key")
+        let made = try Subprocess.run(
+            "openssl", ["genpkey", "-out", key, "-algorithm"] + algorithm)
+        try #require(made.status == 0, "\(made.errors)")
+        try #require(unsafe chmod(key, 0o600) == 0)
+        expect(.badKey, "\(key) holds a key that TLS 1.3 cannot sign with") {
+            _ = try issue(authority, "lamp", key: key)
+        }
+    }
+
+    @Test("a file that is no device's key is refused, and says why")
+    func badDeviceKeys() throws {
+        let authority = try make()
+        let text = try openssl("genpkey", "-algorithm", "ed25519")
+        let shared = folder.write("shared", text, mode: 0o644)
+        expect(.badKey, "chmod 600 \(shared)") { _ = try issue(authority, "a", key: shared) }
+        let locked = try openssl(
+            "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:hunter2")
+        expect(.badKey, "-pubout") {
+            _ = try issue(authority, "a", key: folder.write("locked", locked))
+        }
+        expect(.badKey, "is not one key in PEM form") {
+            _ = try issue(authority, "a", key: folder.write("text", "hello\n"))
+        }
+        expect(.badKey, "holds CERTIFICATE") {
+            _ = try issue(authority, "a", key: authority.certificatePath)
+        }
+        let damaged = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+        expect(.badKey, "damaged key") {
+            _ = try issue(authority, "a", key: folder.write("damaged", damaged))
+        }
+        expect(.noSuchFile, "no such file") {
+            _ = try issue(authority, "a", key: folder.file("missing"))
+        }
+        #expect(folder.names == ["ca", "damaged", "locked", "shared", "text"])
+    }
+
+    @Test("a directory that is not an authority's, or no longer whole, is refused")
+    func damagedAuthority() throws {
+        expect(.noSuchFile, "make one with `blesec ca init") { _ = try CertificateAuthority(path) }
+        let authority = try make()
+        let lamp = try issue(authority, "lamp")
+        let other = try CertificateAuthority.create(
+            folder.file("other"), name: nil, days: 1, passphrase: nil, now: now)
+        func with(_ name: String, _ bytes: [UInt8]?, _ body: () throws -> Void) throws {
+            let old = try #require(folder.read("ca/\(name)"))
+            if let bytes {
+                folder.write("ca/\(name)", bytes)
+            } else {
+                unsafe unlink(folder.file("ca/\(name)"))
+            }
+            try body()
+            folder.write("ca/\(name)", old)
+        }
+        let revoke = { _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now) }
+        try with("ca.pem", folder.read("lamp.pem")) {
+            expect(.badKey, "not the certificate of one authority") {
+                _ = try CertificateAuthority(path)
+            }
+        }
+        try with("ca.key", folder.read("other/ca.key")) {
+            expect(.badKey, "is not the key of") { _ = try issue(authority, "door") }
+        }
+        try with("ca.key", Array(try openssl("genpkey", "-algorithm", "x25519").utf8)) {
+            expect(.badKey, "is not the Ed25519 key") { _ = try issue(authority, "door") }
+        }
+        try with("ca.crl", folder.read("other/ca.crl")) {
+            expect(.badKey, "none of the authorities has signed", revoke)
+        }
+        try with("ca.crl", nil) { expect(.noSuchFile, "newest copy of the list", revoke) }
+        try with("ca.crl", []) { expect(.badKey, "is not one revocation list", revoke) }
+        try with("issued/\(lamp.serial).pem", Array("hello".utf8)) {
+            expect(.badKey, "holds no certificate") { _ = try authority.certificates() }
+        }
+        _ = try issue(other, "door", days: 1)
+        expect(.badKey, "of another authority") {
+            _ = try authority.revoke(
+                .file(folder.file("door.pem")), passphrase: nil, now: now)
+        }
+        expect(.noSuchFile, "has issued no certificate 1234") {
+            _ = try authority.revoke(.init("12:34"), passphrase: nil, now: now)
+        }
+        try #require(unsafe chmod(path, 0o750) == 0)
+        expect(.badKey, "run `chmod 700") { _ = try CertificateAuthority(path) }
+        #expect(try other.certificates().count == 1)
+    }
+
+    @Test(
+        "a URI that is one",
+        arguments: [
+            "blesec://devices/lamp", "spiffe://home/door?x=1#y", "urn:uuid:1", "a:b", "x+y-z.1:%20",
+        ])
+    func goodURI(_ text: String) throws {
+        #expect(try SubjectURI(text).text == text)
+    }
+
+    @Test(
+        "a URI that is none is refused, with the reason",
+        arguments: [
+            ("", "no scheme"), ("lamp", "no scheme"), (":lamp", "no scheme"),
+            ("1a:lamp", "no scheme"), ("a_b:lamp", "no scheme"), ("blesec:", "nothing behind"),
+            ("blesec://a b", "has to be written as %"), ("blesec://ä", "has to be written as %"),
+            ("blesec://a\u{0}b", "has to be written as %"), ("a:b\n", "has to be written as %"),
+            ("a:<b>", "has to be written as %"), ("a:%2", "two hexadecimal digits"),
+            ("a:%zz", "two hexadecimal digits"),
+            ("a:" + String(repeating: "b", count: 254), "256 bytes"),
+        ])
+    func badURI(_ text: String, _ reason: String) {
+        expect(.configuration, reason) { _ = try SubjectURI(text) }
+    }
+
+    @Test("the longest URI and the longest name fit")
+    func longest() throws {
+        let name = String(repeating: "n", count: 64)
+        let authority = try CertificateAuthority.create(
+            path, name: name, days: 400, passphrase: nil, now: now)
+        let uri = "a:" + String(repeating: "b", count: 253)
+        #expect(try issue(authority, "lamp", uri: uri).uri == uri)
+        _ = try openssl(
+            "verify", "-CAfile", authority.certificatePath, folder.file("lamp.pem"))
+        for bad in ["", name + "n", "a\nb", "ä"] {
+            expect(.configuration, "1 to 64 printable ASCII") {
+                _ = try CertificateAuthority.create(
+                    folder.file("b"), name: bad, days: 1, passphrase: nil, now: now)
+            }
+        }
+    }
+
+    @Test("a serial number is read as openssl prints it, and one number has one form")
+    func serials() {
+        #expect(SerialNumber("0A1B")?.description == "0A1B")
+        #expect(SerialNumber("0a:1b") == SerialNumber("A1B"))
+        #expect(SerialNumber("000A1B") == SerialNumber("A1B"))
+        #expect(SerialNumber("FF")?.description == "FF")
+        #expect(SerialNumber("FF")?.der == [0x02, 0x02, 0x00, 0xFF])
+        for text in [
+            "", ":", "0", "00", "xy", "1 2", "+1", "-1", String(repeating: "F", count: 41),
+        ] {
+            #expect(SerialNumber(text) == nil)
+        }
+    }
+}
+
+extension String {
+    /// How many times `part` stands in the text.
+    fileprivate func components(_ part: String) -> Int { ranges(of: part).count }
+}

@@ -1,0 +1,222 @@
+import TestSupport
+import Testing
+
+extension Integration {
+    /// `blesec ca`.
+    @Suite struct AuthorityCommandTests {
+        let folder = ScratchFolder()
+
+        private var directory: String { folder.file("ca") }
+
+        private func run(_ arguments: String...) throws -> Subprocess.Outcome {
+            try Tool.run(arguments: ["ca"] + arguments)
+        }
+
+        /// Runs a command that has to succeed, and gives the values of the lines that it prints.
+        private func fields(_ arguments: String...) throws -> [String: String] {
+            let outcome = try Tool.run(arguments: ["ca"] + arguments)
+            try #require(outcome.status == 0, "\(outcome.errors)")
+            #expect(outcome.errors == "")
+            var fields: [String: String] = [:]
+            for line in outcome.text.split(separator: "\n") {
+                let parts = line.split(separator: ":", maxSplits: 1)
+                fields[String(parts[0])] = String(parts[1].dropFirst())
+            }
+            return fields
+        }
+
+        private func issue(_ name: String, _ more: String...) throws -> [String: String] {
+            let arguments = [
+                "ca", "issue", directory, "--uri", "blesec://devices/\(name)", "--out",
+                folder.file(name),
+            ]
+            let outcome = try Tool.run(arguments: arguments + more)
+            try #require(outcome.status == 0, "\(outcome.errors)")
+            let lines = outcome.text.split(separator: "\n").map {
+                $0.split(separator: ":", maxSplits: 1)
+            }
+            return Dictionary(
+                uniqueKeysWithValues: lines.map { (String($0[0]), String($0[1].dropFirst())) })
+        }
+
+        @Test("an authority lives through its whole life in files that openssl reads")
+        func life() throws {
+            let made = try fields("init", directory, "--name", "Greenhouse")
+            #expect(Set(made.keys) == ["fingerprint", "authority", "revoked", "expires"])
+            let authority = try #require(made["authority"])
+            let revoked = try #require(made["revoked"])
+            let subject = try Subprocess.run(
+                "openssl", ["x509", "-in", authority, "-noout", "-subject"])
+            #expect(subject.text == "subject=CN = Greenhouse\n")
+
+            let lamp = try issue("lamp")
+            #expect(Set(lamp.keys) == ["serial", "uri", "fingerprint", "expires"])
+            let serial = try #require(lamp["serial"])
+            let shown = try Subprocess.run(
+                "openssl",
+                [
+                    "x509", "-in", folder.file("lamp.pem"), "-noout", "-serial", "-ext",
+                    "subjectAltName",
+                ]
+            )
+            #expect(shown.text.contains("serial=\(serial)\n"))
+            #expect(shown.text.contains("URI:blesec://devices/lamp\n"))
+            #expect(folder.mode("lamp.key") == 0o600)
+
+            let verify = [
+                "verify", "-crl_check", "-CRLfile", revoked, "-CAfile", authority,
+                folder.file("lamp.pem"),
+            ]
+            #expect(try Subprocess.run("openssl", verify).status == 0)
+            let listed = try run("list", directory).text
+            #expect(listed.hasPrefix("\(serial) valid   "))
+            #expect(listed.hasSuffix(" \(lamp["fingerprint"] ?? "") blesec://devices/lamp\n"))
+
+            let gone = try fields("revoke", directory, serial)
+            #expect(Set(gone.keys) == ["serial", "uri", "revoked"])
+            #expect(gone["serial"] == serial)
+            #expect(try fields("revoke", directory, folder.file("lamp.pem")) == gone)
+            #expect(try Subprocess.run("openssl", verify).errors.contains("certificate revoked"))
+            let checked = try Subprocess.run(
+                "openssl", ["crl", "-in", revoked, "-noout", "-CAfile", authority])
+            #expect(checked.errors == "verify OK\n")
+            #expect(try run("list", directory).text.hasPrefix("\(serial) revoked "))
+            let json = try run("list", directory, "--json").text
+            #expect(json.hasPrefix("{\"serial\": \"\(serial)\", \"state\": \"revoked\", "))
+            #expect(folder.names == ["ca", "lamp.key", "lamp.pem"])
+        }
+
+        @Test("a passphrase is wanted where the key is used, and only there")
+        func passphrase() throws {
+            let passphrase = folder.write("passphrase", "correct horse\n")
+            _ = try fields("init", directory, "--passphrase-file", passphrase)
+            let refused = try run(
+                "issue", directory, "--uri", "a:b", "--out", folder.file("lamp"))
+            Tool.expect(
+                refused, status: 65,
+                "ca.key is encrypted: give its passphrase with --passphrase-file FILE or")
+            _ = try issue("lamp", "--passphrase-file", passphrase)
+            #expect(try run("list", directory).status == 0)
+            let wrong = folder.write("wrong", "battery staple\n")
+            let outcome = try run(
+                "revoke", directory, folder.file("lamp.pem"), "--passphrase-file", wrong)
+            Tool.expect(outcome, status: 65, "the passphrase is wrong")
+        }
+
+        @Test(
+            "a wrong command line is one line with the remedy, and exit 64",
+            arguments: [
+                ([], "a command is missing: init, issue, revoke or list; see `blesec ca --help`"),
+                (["isue"], "unknown command `isue`: did you mean `issue`?; see `blesec ca --help`"),
+                (["--jsn"], "unknown option `--jsn`"),
+                (["init"], "DIR is missing; see `blesec ca init --help`"),
+                (["init", "a", "b"], "unexpected argument `b`"),
+                (["init", "--days", "0", "a"], "--days is a number from 1 to 36525, and not `0`"),
+                (["init", "--days", "1e3", "a"], "and not `1e3`"),
+                (["init", "--days", "99999999999999999999", "a"], "--days is a number from 1"),
+                (["init", "--name", "", "a"], "1 to 64 printable ASCII characters"),
+                (["issue", "a", "--out", "b"], "the device's name is missing: --uri URI"),
+                (["issue", "a", "--uri", "a:b"], "where to write is missing: --out PREFIX"),
+                (
+                    ["issue", "a", "--uri", "lamp", "--out", "b"],
+                    "there is no scheme in the URI `lamp`"
+                ),
+                (["issue", "a", "--uri", "a:b", "--uri", "c:d"], "--uri is given twice"),
+                (["revoke", "a"], "SERIAL|FILE is missing; see `blesec ca revoke --help`"),
+                (["list", "a", "--days", "1"], "unknown option `--days`"),
+            ])
+        func usage(_ arguments: [String], _ reason: String) throws {
+            Tool.expect(try Tool.run(arguments: ["ca"] + arguments), status: 64, reason)
+        }
+
+        @Test("bad files and numbers have a reason each")
+        func badInput() throws {
+            Tool.expect(
+                try run("list", directory), status: 66,
+                "no such authority: make one with `blesec ca init \(directory)`")
+            _ = try fields("init", directory)
+            Tool.expect(try run("init", directory), status: 73, "exists and is not overwritten")
+            Tool.expect(
+                try run("revoke", directory, "12AB"), status: 66, "issued no certificate 12AB")
+            Tool.expect(
+                try run("revoke", directory, folder.file("lamp.pem")), status: 66, "no such file")
+            let text = folder.write("text", "hello\n")
+            Tool.expect(try run("revoke", directory, text), status: 65, "holds no certificate")
+            Tool.expect(
+                try run("issue", directory, "--uri", "a:b", "--key", text, "--out", text),
+                status: 65,
+                "is not one key in PEM form")
+            Tool.expect(
+                try run("issue", directory, "--uri", "a:b", "--days", "4000", "--out", text),
+                status: 64, "the authority itself ends on")
+            #expect(folder.names == ["ca", "text"])
+        }
+
+        @Test("each command has a page like a manual's")
+        func manualPages() throws {
+            let overview = try run("--help")
+            #expect(overview.text.hasPrefix("NAME\n       blesec ca - "))
+            for command in ["init", "issue", "revoke", "list"] {
+                #expect(overview.text.contains("\n       \(command) "))
+                let page = try run(command, "--help")
+                #expect(page.status == 0)
+                #expect(page.text.hasPrefix("NAME\n       blesec ca \(command) - "))
+                let lines = page.text.split(separator: "\n")
+                #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
+            }
+            #expect(try Tool.run("--help").text.contains("\n       ca "))
+        }
+
+        @Test("of many processes that issue and revoke at once, everyone is heard")
+        func crowd() throws {
+            _ = try fields("init", directory)
+            let serials = try (0..<6).map { try #require(try issue("old\($0)")["serial"]) }
+            var running: [Subprocess] = []
+            for (index, serial) in serials.enumerated() {
+                running.append(try Tool.start(["ca", "revoke", directory, serial]))
+                running.append(
+                    try Tool.start([
+                        "ca", "issue", directory, "--uri", "a:b", "--out",
+                        folder.file("new\(index)"),
+                    ]))
+            }
+            let outcomes = try Subprocess.wait(running)
+            #expect(outcomes.allSatisfy { $0.status == 0 }, "\(outcomes.map(\.errors))")
+            let lines = try run("list", directory).text.split(separator: "\n")
+            #expect(lines.count == 12)
+            #expect(lines.filter { $0.contains(" revoked ") }.count == 6)
+        }
+
+        @Test("whoever is killed at any moment leaves whole files, and none that others trip over")
+        func killed() throws {
+            _ = try fields("init", directory)
+            let serial = try #require(try issue("old")["serial"])
+            for round in 0..<24 {
+                let name = "new\(round)"
+                let commands = [
+                    "issue '\(directory)' --uri a:b --out '\(folder.file(name))'",
+                    "revoke '\(directory)' \(serial)",
+                ]
+                for command in commands {
+                    let delay = Double(round) * 0.002
+                    _ = try Subprocess.run(
+                        "sh",
+                        ["-c", "'\(Tool.path)' ca \(command) & sleep \(delay); kill -9 $!; wait"])
+                }
+                guard let key = folder.read("\(name).key") else {
+                    #expect(folder.read("\(name).pem") == nil)
+                    continue
+                }
+                #expect(String(decoding: key, as: UTF8.self).hasSuffix("PRIVATE KEY-----\n"))
+                if folder.read("\(name).pem") != nil {
+                    let verified = try Subprocess.run(
+                        "openssl",
+                        ["verify", "-CAfile", "\(directory)/ca.pem", folder.file("\(name).pem")])
+                    #expect(verified.status == 0)
+                }
+            }
+            #expect(try run("list", directory).status == 0)
+            #expect(try fields("revoke", directory, serial)["serial"] == serial)
+        }
+    }
+}
