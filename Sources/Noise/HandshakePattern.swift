@@ -36,7 +36,9 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     ///   - initiatorPreMessage: what the responder knows of the initiator beforehand.
     ///   - responderPreMessage: what the initiator knows of the responder beforehand.
     ///   - messages: the tokens of each message.
-    /// - Throws: `PatternError`, naming the rule of Noise §7.3 or §9.3 that the pattern breaks.
+    /// - Throws: `PatternError`, naming the rule of Noise §7.3 or §9.3 that the pattern breaks; also
+    ///   for the name of a pattern of the specification that is not this one, since the name is all
+    ///   that the parties' hashes have of a pattern.
     public init(
         name: String, initiatorPreMessage: [Token] = [], responderPreMessage: [Token] = [],
         messages: [[Token]]
@@ -50,6 +52,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         self.init(
             unchecked: name, initiatorPreMessage: initiatorPreMessage,
             responderPreMessage: responderPreMessage, messages: messages)
+        if let known = Self.named(name), known != self { throw .nameTaken(name) }
         try checkRules()
     }
 
@@ -64,6 +67,10 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
             Message(sender: index.isMultiple(of: 2) ? .initiator : .responder, tokens: tokens)
         }
     }
+
+    /// The longest name with modifiers, in bytes: what the other parts of a protocol name leave.
+    static let maximumNameLength =
+        ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 
     /// The name with its modifiers, as in a protocol name: `XXfallback+psk0`.
     public var name: String { baseName + modifiers.map(\.name).joined(separator: "+") }

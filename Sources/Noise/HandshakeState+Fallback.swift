@@ -15,7 +15,8 @@ extension HandshakeState {
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        guard attempt.role == .initiator, attempt.messagesDone == 1,
+        // In a fallback the first message is the other party's: its one message done was read.
+        guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }
         try self.init(

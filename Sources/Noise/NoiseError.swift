@@ -32,6 +32,8 @@ public enum NoiseError: Error, Sendable, Hashable {
     case wrongPSKCount(expected: Int, given: Int)
     /// All nonces up to 2^64 − 2 are used (Noise §5.1).
     case nonceExhausted
+    /// A nonce that this key has been used with before.
+    case nonceUsed
     /// In a one-way pattern the responder sends nothing, and the initiator receives nothing.
     case oneWay
     /// A cryptographic library failed.
@@ -80,6 +82,7 @@ extension NoiseError: CustomStringConvertible {
         case .wrongPSKCount(let expected, let given):
             "the pattern takes \(expected) pre-shared keys, not \(given)"
         case .nonceExhausted: "every nonce of this key is used"
+        case .nonceUsed: "the nonce was used with this key before"
         case .oneWay: "the pattern has no messages in this direction"
         case .crypto(let error): error.description
         }

@@ -2,6 +2,10 @@
 public enum PatternError: Error, Sendable, Hashable {
     /// A name that is not uppercase letters and digits.
     case badName(String)
+    /// A pattern of one's own under the name of another one.
+    case nameTaken(String)
+    /// A name that no protocol name has room for, with its length in bytes (Noise §8).
+    case nameTooLong(Int)
     /// No message at all.
     case noMessages
     /// A pre-message that is not `e`, `s` or `e, s` (Noise §7.1).
@@ -32,6 +36,10 @@ extension PatternError: CustomStringConvertible {
     public var description: String {
         switch self {
         case .badName(let name): "'\(name)' is not a pattern's name"
+        case .nameTaken(let name): "'\(name)' is another pattern's name"
+        case .nameTooLong(let count):
+            "the name has \(count) bytes, and a protocol name has room for "
+                + "\(HandshakePattern.maximumNameLength) (Noise §8)"
         case .noMessages: "the pattern has no message"
         case .badPreMessage(let role):
             "the \(role)'s pre-message is none of 'e', 's' and 'e, s' (Noise §7.1)"

@@ -3,6 +3,8 @@ extension HandshakePattern {
     /// Walks through the pattern once and names the first rule that it breaks.
     func checkRules() throws(PatternError) {
         guard !messages.isEmpty else { throw .noMessages }
+        let length = name.utf8.count
+        guard length <= Self.maximumNameLength else { throw .nameTooLong(length) }
         var walk = RuleWalk()
         for role in Role.allCases {
             let tokens = preMessage(of: role)

@@ -22,16 +22,20 @@ public struct StatelessTransport: ~Copyable, Sendable {
     /// Keys for other layers.
     public let additionalKeys: AdditionalSymmetricKeys
 
+    /// The first nonce that we may send with: those below it were used before.
+    public let firstNonce: UInt64
+
     private var sending: CipherState
     private var receiving: CipherState
 
-    /// Takes the keys of `transport`, which should not have been used yet: the nonces of messages
-    /// that it has sent must not be used again.
+    /// Takes the keys of `transport`. The nonces of messages that it has sent already are not
+    /// taken for others.
     public init(_ transport: consuming TransportState) {
         role = transport.role
         isOneWay = transport.isOneWay
         handshakeHash = transport.handshakeHash
         remoteStatic = transport.remoteStatic
+        firstNonce = transport.sendingNonce
         additionalKeys = transport.additionalKeys
         sending = transport.sending
         receiving = transport.receiving
@@ -39,12 +43,13 @@ public struct StatelessTransport: ~Copyable, Sendable {
 
     /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the tag follows them.
     ///
-    /// - Throws: `NoiseError.messageTooLong`, `.outputTooSmall`, `.nonceExhausted` for 2^64 − 1,
-    ///   `.oneWay`.
+    /// - Throws: `NoiseError.messageTooLong`, `.outputTooSmall`, `.nonceUsed` below `firstNonce`,
+    ///   `.nonceExhausted` for 2^64 − 1, `.oneWay`.
     public mutating func encrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64
     ) throws(NoiseError) {
         guard !isOneWay || role == .initiator else { throw .oneWay }
+        guard nonce >= firstNonce else { throw .nonceUsed }
         guard nonce <= CipherState.lastNonce else { throw .nonceExhausted }
         guard count <= TransportState.maximumPlaintextLength else {
             throw .messageTooLong(count + TransportState.overhead)

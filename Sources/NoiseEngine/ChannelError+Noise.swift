@@ -16,7 +16,8 @@ extension ChannelError {
             self.init(.configuration, "\(error)")
         case .nonceExhausted:
             self.init(.limitExceeded, "the session has used all its nonces; open a new channel")
-        case .failed, .outOfTurn, .handshakeFinished, .handshakeUnfinished, .oneWay, .crypto:
+        case .failed, .outOfTurn, .handshakeFinished, .handshakeUnfinished, .nonceUsed, .oneWay,
+            .crypto:
             self.init(.internal, "\(error)")
         }
     }

@@ -84,6 +84,16 @@ import Testing
             _ = try? failed.read([])
             _ = try HandshakeState(fallback: fallback, after: failed, localStatic: alice)
         }
+        // Whose first message is not the initiator's: its ephemeral would serve a third protocol.
+        #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+            var attempt = try attempt()
+            let first = try attempt.write()
+            var right = try HandshakeState(
+                fallback: fallback, answering: first.span, localStatic: bob)
+            var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
+            _ = try left.read(right.write())
+            _ = try HandshakeState(fallback: fallback, after: left, localStatic: alice)
+        }
         #expect(throws: NoiseError.messageTooShort(31)) {
             _ = try HandshakeState(
                 fallback: fallback, answering: [UInt8](repeating: 1, count: 31).span,

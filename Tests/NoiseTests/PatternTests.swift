@@ -1,4 +1,5 @@
 import Noise
+import Primitives
 import Testing
 
 @Suite struct PatternTests {
@@ -151,6 +152,27 @@ import Testing
             _ = try HandshakePattern(
                 name: "ZZ", initiatorPreMessage: broken.initiator,
                 responderPreMessage: broken.responder, messages: broken.messages)
+        }
+    }
+
+    @Test("a pattern of one's own does not go by the name of another")
+    func nameTaken() {
+        #expect(throws: PatternError.nameTaken("XX")) {
+            _ = try HandshakePattern(name: "XX", messages: [[.e], [.e, .ee]])
+        }
+    }
+
+    @Test("no pattern, with its modifiers, has a name too long for a protocol name")
+    func nameTooLong() throws {
+        let messages: [[Token]] = [[.e], [.e, .ee]]
+        let longest = try HandshakePattern(
+            name: String(repeating: "A", count: 224), messages: messages)
+        let name = ProtocolName(pattern: longest, hash: .blake2b).description
+        #expect(name.utf8.count == ProtocolName.maximumLength)
+        #expect(throws: PatternError.nameTooLong(228)) { _ = try longest.applying(.psk(0)) }
+        #expect(throws: PatternError.nameTooLong(225)) {
+            _ = try HandshakePattern(
+                name: String(repeating: "A", count: 225), messages: messages)
         }
     }
 

@@ -25,6 +25,16 @@ import Testing
         #expect(try right.value.open(message, nonce: .max - 1) == [1])
     }
 
+    @Test("the nonces of messages that were sent before are not taken again")
+    func usedBefore() throws {
+        var pair = try TransportPair("Noise_NN_25519_ChaChaPoly_SHA256")
+        for _ in 0..<3 { _ = try pair.initiator.encrypt([1]) }
+        let (left, right) = pair.stateless()
+        #expect(throws: NoiseError.nonceUsed) { try left.value.seal([1], nonce: 2) }
+        #expect(try right.value.open(left.value.seal([2], nonce: 3), nonce: 3) == [2])
+        #expect(try left.value.open(right.value.seal([3], nonce: 0), nonce: 0) == [3])
+    }
+
     @Test("rekey on both sides goes on with any nonce")
     func rekey() throws {
         let (left, right) = try sessions()
