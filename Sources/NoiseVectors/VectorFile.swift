@@ -1,4 +1,3 @@
-internal import FoundationEssentials
 internal import Glibc
 
 /// A file of vectors, in the JSON shape that Noise implementations share.
@@ -22,18 +21,17 @@ package struct VectorFile: Sendable {
     ///
     /// - Throws: `VectorFileError`, which names the file and the place in it.
     package init(path: String, bytes: [UInt8]) throws(VectorFileError) {
-        struct Contents: Decodable {
-            var vectors: [NoiseVector]
-        }
         self.path = path
-        // The decoder takes more than RFC 8259 does, and does not say where it stopped.
-        if let error = JSONSyntax.firstError(in: bytes) {
-            throw VectorFileError(
-                .malformed, path, at: "line \(error.line), column \(error.column)",
-                error.isEnd ? "not valid JSON: the text ends too early" : "not valid JSON")
+        let json: JSONValue
+        do throws(JSONReader.Failure) {
+            json = try JSONReader.read(bytes)
+        } catch {
+            throw VectorFileError(path, error, in: bytes)
         }
-        do {
-            vectors = try JSONDecoder().decode(Contents.self, from: Data(bytes)).vectors
+        do throws(JSONMisfit) {
+            vectors = try json.required("vectors") { value throws(JSONMisfit) in
+                try value.items { vector throws(JSONMisfit) in try NoiseVector(vector) }
+            }
         } catch {
             throw VectorFileError(path, error)
         }
@@ -45,12 +43,7 @@ package struct VectorFile: Sendable {
     /// - Throws: `VectorFileError` for a folder that cannot be read or has no such file.
     package static func paths(at path: String) throws(VectorFileError) -> [String] {
         guard isFolder(path) else { return [path] }
-        let names: [String]
-        do {
-            names = try FileManager.default.contentsOfDirectory(atPath: path)
-        } catch {
-            throw VectorFileError(.unreadable, path, "the folder cannot be read")
-        }
+        let names = try names(in: path)
         let folder = path.hasSuffix("/") ? path : path + "/"
         let files = names.filter { $0.hasSuffix(".json") || $0.hasSuffix(".txt") }
             .sorted().map { folder + $0 }.filter { !isFolder($0) }
@@ -63,6 +56,20 @@ package struct VectorFile: Sendable {
     private static func isFolder(_ path: String) -> Bool {
         var status = stat()
         return unsafe stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+    }
+
+    /// Where a folder's entry has its name.
+    private static let nameOffset = MemoryLayout<dirent>.offset(of: \.d_name) ?? 0
+
+    private static func names(in folder: String) throws(VectorFileError) -> [String] {
+        guard let directory = unsafe opendir(folder) else { throw failure(folder) }
+        defer { unsafe closedir(directory) }
+        var names: [String] = []
+        while let entry = unsafe readdir(directory) {
+            let name = unsafe UnsafeRawPointer(entry) + nameOffset
+            names.append(unsafe String(cString: name.assumingMemoryBound(to: CChar.self)))
+        }
+        return names
     }
 
     private static func read(_ path: String) throws(VectorFileError) -> [UInt8] {

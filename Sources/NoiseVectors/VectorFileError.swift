@@ -35,50 +35,18 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
 }
 
 extension VectorFileError {
-    /// What the decoder found, in the terms of the file.
-    init(_ path: String, _ error: any Error) {
-        guard let error = error as? DecodingError else {
-            self.init(.malformed, path, "\(error)")
-            return
-        }
-        switch error {
-        case .keyNotFound(let member, let context):
-            self.init(.malformed, path, at: Self.place(context.codingPath + [member]), "missing")
-        case .valueNotFound(_, let context):
-            self.init(.malformed, path, at: Self.place(context.codingPath), "null")
-        case .typeMismatch(let type, let context):
-            self.init(
-                .malformed, path, at: Self.place(context.codingPath),
-                "not \(Self.words(for: type))")
-        case .dataCorrupted(let context):
-            self.init(
-                .malformed, path, at: Self.place(context.codingPath), context.debugDescription)
-        @unknown default:
-            self.init(.malformed, path, "\(error)")
-        }
+    /// Where `bytes`, the file's, stop being JSON, as line and column from 1 on.
+    init(_ path: String, _ failure: JSONReader.Failure, in bytes: [UInt8]) {
+        let before = bytes[..<failure.position]
+        let line = before.count { $0 == UInt8(ascii: "\n") } + 1
+        let start = before.lastIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } ?? 0
+        self.init(
+            .malformed, path, at: "line \(line), column \(failure.position - start + 1)",
+            failure.reason)
     }
 
-    private static func place(_ path: [any CodingKey]) -> String {
-        path.reduce(into: "") { text, member in
-            if let index = member.intValue {
-                text += "[\(index)]"
-            } else {
-                text += text.isEmpty ? member.stringValue : ".\(member.stringValue)"
-            }
-        }
-    }
-
-    private static func words(for type: any Any.Type) -> String {
-        switch type {
-        case is String.Type: "a text"
-        case is Bool.Type: "true or false"
-        case is any Dictionaries.Type: "an object"
-        case is any Collection.Type: "an array"
-        default: "an object"
-        }
+    /// What does not fit the shape of vectors.
+    init(_ path: String, _ misfit: JSONMisfit) {
+        self.init(.malformed, path, at: misfit.place, misfit.reason)
     }
 }
-
-/// What the decoder names for an object.
-private protocol Dictionaries {}
-extension Dictionary: Dictionaries {}

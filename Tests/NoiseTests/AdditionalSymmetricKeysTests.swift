@@ -1,8 +1,9 @@
 import FoundationEssentials
 import Noise
-import NoiseVectors
 import Primitives
 import Testing
+
+@testable import NoiseVectors
 
 @Suite struct AdditionalSymmetricKeysTests {
     @Test("both sides have the same key for a label, and another for another label or session")
@@ -28,22 +29,38 @@ import Testing
 
     @Test("the keys are those of Python's hmac over an independent handshake")
     func vectors() throws {
-        struct File: Decodable {
-            struct Entry: Decodable {
-                struct Key: Decodable { var label, key: String }
-                var vector: NoiseVector
-                var keys: [Key]
-            }
-            var entries: [Entry]
-        }
         let data = try TestVectors.data("additional-keys.json")
-        let entries = try JSONDecoder().decode(File.self, from: data).entries
+        let entries = try JSONReader.read([UInt8](data)).required("entries", Entry.all)
         #expect(entries.count == 4)
         for entry in entries {
             let session = try entry.vector.session()
             for key in entry.keys {
-                #expect(bytes(session.initiator.additionalKeys, key.label) == hex(key.key))
+                #expect(bytes(session.initiator.additionalKeys, key.label) == key.key)
             }
+        }
+    }
+}
+
+/// A vector, and keys after its handshake.
+private struct Entry {
+    let vector: NoiseVector
+    let keys: [(label: String, key: [UInt8])]
+
+    static func all(_ json: JSONValue) throws(JSONMisfit) -> [Entry] {
+        try json.items { entry throws(JSONMisfit) in
+            Entry(
+                vector: try entry.required("vector") { vector throws(JSONMisfit) in
+                    try NoiseVector(vector)
+                },
+                keys: try entry.required("keys") { keys throws(JSONMisfit) in
+                    try keys.items { key throws(JSONMisfit) in
+                        (
+                            try key.required("label") { text throws(JSONMisfit) in try text.text()
+                            },
+                            try key.required("key") { text throws(JSONMisfit) in try text.bytes() }
+                        )
+                    }
+                })
         }
     }
 }

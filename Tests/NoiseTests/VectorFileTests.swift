@@ -101,6 +101,19 @@ import Testing
         ("{\"vectors\": [\"a\nb\"]}", "line 1, column 16"),
         ("{\"vectors\": [{\"name\": nul}]}", "line 1, column 23"),
         ("{\"vectors\": [{\"name\": \"x\"}", "line 1, column 27"),
+        ("{\"vectors\": [01]}", "line 1, column 14"),
+        ("{\"vectors\": [+1]}", "line 1, column 14"),
+        ("{\"vectors\": [1., 0]}", "line 1, column 14"),
+        ("{\"vectors\": [1e]}", "line 1, column 14"),
+        ("{\"vectors\": [0x1]}", "line 1, column 14"),
+        ("{\"vectors\": [inf]}", "line 1, column 14"),
+        ("{\"vectors\": [1,]}", "line 1, column 16"),
+        ("{\"vectors\": [\"\\u12x4\"]}", "line 1, column 19"),
+        ("{\"vectors\": [\"\\ud800\"]}", "line 1, column 17"),
+        ("{\"vectors\": [\"\\udc00\\ud800\"]}", "line 1, column 17"),
+        ("{\"vectors\": [\"\\ud800\\u0041\"]}", "line 1, column 17"),
+        ("{'vectors': []}", "line 1, column 2"),
+        ("\u{FEFF}{\"vectors\": []}", "line 1, column 1"),
     ]
 
     @Test("what is no JSON is an error with line and column", arguments: invalid)
@@ -110,6 +123,38 @@ import Testing
         } throws: { error in
             (error as? VectorFileError)?.place == expected.place
                 && "\(error)".contains("valid JSON")
+        }
+    }
+
+    @Test("what is JSON and nothing else in a file changes nothing")
+    func otherJSON() throws {
+        let vectors = try read(
+            #"""
+            {"a": [0, -0, 1.5E+3, -12e-1, true, false, null, {}, [], [[]], ""],
+             "b": {"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00": "é😀"}, "vectors":
+             [{"n\u0061me": "\u0078", "messages": []}] }
+            """#)
+        #expect(vectors.map(\.protocolName) == ["x"])
+    }
+
+    @Test("a member that stands twice is refused: readers differ in which one they take")
+    func repeatedMember() {
+        #expect {
+            try read(#"{"vectors": [], "vectors": [{}]}"#)
+        } throws: { error in
+            (error as? VectorFileError)?.place == "line 1, column 17"
+                && "\(error)".contains("second time")
+        }
+    }
+
+    @Test("a text that is no UTF-8 is refused")
+    func notUTF8() {
+        var bytes = Array(#"{"vectors": [{"name": "x"}]}"#.utf8)
+        bytes[23] = 0xFF
+        #expect {
+            try VectorFile(path: "a file", bytes: bytes)
+        } throws: { error in
+            (error as? VectorFileError)?.place == "line 1, column 23"
         }
     }
 

@@ -1,22 +1,3 @@
-/// Bytes that stand in JSON as a text of hexadecimal digits.
-struct HexBytes: Decodable {
-    let bytes: [UInt8]
-
-    init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        let text = try container.decode(String.self)
-        guard text.utf8.count.isMultiple(of: 2) else {
-            throw DecodingError.dataCorruptedError(
-                in: container, debugDescription: "an odd number of hexadecimal digits")
-        }
-        guard let bytes = [UInt8](hex: text) else {
-            throw DecodingError.dataCorruptedError(
-                in: container, debugDescription: "a character that is no hexadecimal digit")
-        }
-        self.bytes = bytes
-    }
-}
-
 extension [UInt8] {
     /// The bytes of a text of hexadecimal digits, an even number of them; nil if it is none.
     package init?(hex text: String) {

@@ -1,0 +1,233 @@
+/// Reads a JSON text (RFC 8259), strictly: nothing that the grammar does not have is taken.
+///
+/// A member that stands twice is refused as well, since readers differ in which one they take, and
+/// so is what nests deeper than any file of vectors.
+struct JSONReader {
+    /// The text, and where reading has come to in it.
+    private let bytes: [UInt8]
+    private var position = 0
+    private var depth = 0
+
+    private static let maximumDepth = 32
+
+    /// Where a text stops being JSON.
+    struct Failure: Error {
+        /// The offset of the first byte that cannot be there; the text's length at its end.
+        let position: Int
+        let reason: String
+    }
+
+    /// The value that the whole of `bytes` is.
+    static func read(_ bytes: [UInt8]) throws(Failure) -> JSONValue {
+        var reader = JSONReader(bytes: bytes)
+        let value = try reader.value()
+        reader.skipSpace()
+        guard reader.next == nil else { throw reader.failure() }
+        return value
+    }
+
+    private init(bytes: [UInt8]) { self.bytes = bytes }
+
+    // MARK: Bytes
+
+    /// The byte at hand; nil at the end.
+    private var next: UInt8? { position < bytes.count ? bytes[position] : nil }
+
+    private func failure(_ reason: String = "not valid JSON") -> Failure {
+        Failure(
+            position: position,
+            reason: position < bytes.count ? reason : "not valid JSON: the text ends too early")
+    }
+
+    private mutating func skipSpace() {
+        while let byte = next, byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 {
+            position += 1
+        }
+    }
+
+    /// Skips space and then `byte`; false if another one stands there.
+    private mutating func skip(_ byte: Unicode.Scalar) -> Bool {
+        skipSpace()
+        guard next == UInt8(ascii: byte) else { return false }
+        position += 1
+        return true
+    }
+
+    private mutating func expect(_ byte: Unicode.Scalar) throws(Failure) {
+        guard skip(byte) else { throw failure() }
+    }
+
+    // MARK: Values
+
+    private mutating func value() throws(Failure) -> JSONValue {
+        skipSpace()
+        switch next {
+        case UInt8(ascii: "{"): return try nested { reader throws(Failure) in try reader.object() }
+        case UInt8(ascii: "["): return try nested { reader throws(Failure) in try reader.array() }
+        case UInt8(ascii: "\""): return .string(try string())
+        default: return try scalar()
+        }
+    }
+
+    private mutating func nested(
+        _ read: (inout JSONReader) throws(Failure) -> JSONValue
+    ) throws(Failure) -> JSONValue {
+        guard depth < Self.maximumDepth else { throw failure("not valid here: nested too deep") }
+        position += 1
+        depth += 1
+        let value = try read(&self)
+        depth -= 1
+        return value
+    }
+
+    private mutating func object() throws(Failure) -> JSONValue {
+        var members: [String: JSONValue] = [:]
+        if skip("}") { return .object(members) }
+        repeat {
+            skipSpace()
+            let start = position
+            guard next == UInt8(ascii: "\"") else { throw failure() }
+            let name = try string()
+            guard members[name] == nil else {
+                throw Failure(position: start, reason: "not valid here: a member for a second time")
+            }
+            try expect(":")
+            members[name] = try value()
+        } while skip(",")
+        try expect("}")
+        return .object(members)
+    }
+
+    private mutating func array() throws(Failure) -> JSONValue {
+        var items: [JSONValue] = []
+        if skip("]") { return .array(items) }
+        repeat { items.append(try value()) } while skip(",")
+        try expect("]")
+        return .array(items)
+    }
+
+    // MARK: Texts
+
+    private mutating func string() throws(Failure) -> String {
+        let start = position
+        position += 1
+        var units: [UInt8] = []
+        while let byte = next, byte >= 0x20 {
+            position += 1
+            switch byte {
+            case UInt8(ascii: "\""):
+                guard let text = String(validating: units, as: UTF8.self) else {
+                    throw Failure(
+                        position: start, reason: "not valid JSON: a text that is no UTF-8")
+                }
+                return text
+            case UInt8(ascii: "\\"): units += String(try escape()).utf8
+            default: units.append(byte)
+            }
+        }
+        throw failure()
+    }
+
+    /// What stands behind a backslash.
+    private mutating func escape() throws(Failure) -> Unicode.Scalar {
+        switch next {
+        case UInt8(ascii: "u"):
+            position += 1
+            return try escapedScalar()
+        case .some(let byte):
+            guard let scalar = Self.escapes[byte] else { throw failure() }
+            position += 1
+            return scalar
+        case nil: throw failure()
+        }
+    }
+
+    private static let escapes: [UInt8: Unicode.Scalar] = [
+        UInt8(ascii: "\""): "\"", UInt8(ascii: "\\"): "\\", UInt8(ascii: "/"): "/",
+        UInt8(ascii: "b"): "\u{8}", UInt8(ascii: "f"): "\u{C}", UInt8(ascii: "n"): "\n",
+        UInt8(ascii: "r"): "\r", UInt8(ascii: "t"): "\t",
+    ]
+
+    /// Four hexadecimal digits, or two such escapes for a character above U+FFFF.
+    private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
+        let start = position
+        let first = try fourDigits()
+        if let scalar = Unicode.Scalar(first) { return scalar }
+        if first < 0xDC00, next == UInt8(ascii: "\\") {
+            position += 1
+            guard next == UInt8(ascii: "u") else { throw failure() }
+            position += 1
+            let second = try fourDigits()
+            if 0xDC00...0xDFFF ~= second,
+                let scalar = Unicode.Scalar(0x10000 + (first - 0xD800) << 10 + second - 0xDC00)
+            {
+                return scalar
+            }
+        }
+        throw Failure(position: start, reason: "not valid JSON: half of a surrogate pair")
+    }
+
+    private mutating func fourDigits() throws(Failure) -> UInt32 {
+        var value: UInt32 = 0
+        for _ in 0..<4 {
+            guard let byte = next, let digit = UInt32(String(Unicode.Scalar(byte)), radix: 16)
+            else {
+                throw failure()
+            }
+            value = value << 4 | digit
+            position += 1
+        }
+        return value
+    }
+
+    // MARK: Words and numbers
+
+    /// A number, `true`, `false` or `null`.
+    private mutating func scalar() throws(Failure) -> JSONValue {
+        let start = position
+        while let byte = next, Self.isInScalar(byte) { position += 1 }
+        switch String(decoding: bytes[start..<position], as: UTF8.self) {
+        case "true": return .bool(true)
+        case "false": return .bool(false)
+        case "null": return .null
+        case let word where Self.isNumber(word): return .number
+        default:
+            position = start
+            throw failure()
+        }
+    }
+
+    /// `Double` takes more than the grammar has: hexadecimal digits, a plus sign, leading zeros.
+    private static func isNumber(_ word: String) -> Bool {
+        var rest = Substring(word)
+        func skipDigits() -> Int {
+            let digits = rest.utf8.prefix { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }
+            rest = rest.dropFirst(digits.count)
+            return digits.count
+        }
+        if rest.first == "-" { rest.removeFirst() }
+        let startsWithZero = rest.first == "0"
+        let count = skipDigits()
+        guard count == 1 || (count > 1 && !startsWithZero) else { return false }
+        if rest.first == "." {
+            rest.removeFirst()
+            guard skipDigits() > 0 else { return false }
+        }
+        if rest.first == "e" || rest.first == "E" {
+            rest.removeFirst()
+            if rest.first == "+" || rest.first == "-" { rest.removeFirst() }
+            guard skipDigits() > 0 else { return false }
+        }
+        return rest.isEmpty
+    }
+
+    private static func isInScalar(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "+"), UInt8(ascii: "-"),
+            UInt8(ascii: "."):
+            true
+        default: false
+        }
+    }
+}
