@@ -5,12 +5,27 @@ import Primitives
 struct Parties {
     let initiator: DHKeyPair
     let responder: DHKeyPair
+    /// A key pair of neither.
+    let stranger: DHKeyPair
     let psks: [PreSharedKey]
 
     init(_ curve: Curve) throws {
-        initiator = try DHKeyPair.generate(curve)
-        responder = try DHKeyPair.generate(curve)
-        psks = try (0..<4).map { try PreSharedKey(SecretBytes(copying: key(UInt8($0)).span)) }
+        var generator = SystemRandomNumberGenerator()
+        try self.init(curve, &generator)
+    }
+
+    /// Parties whose keys come from `generator`.
+    init(_ curve: Curve, _ generator: inout some RandomNumberGenerator) throws {
+        initiator = try curve.keyPair(&generator)
+        responder = try curve.keyPair(&generator)
+        stranger = try curve.keyPair(&generator)
+        // As many as four messages can take, and one that nobody takes.
+        var psks: [PreSharedKey] = []
+        for _ in 0..<6 {
+            let key = generator.key(PreSharedKey.length)
+            psks.append(try PreSharedKey(SecretBytes(copying: key.span)))
+        }
+        self.psks = psks
     }
 
     func statics(of role: Role) -> DHKeyPair { role == .initiator ? initiator : responder }
@@ -29,7 +44,19 @@ struct Parties {
     }
 }
 
-private func key(_ byte: UInt8) -> [UInt8] { [UInt8](repeating: byte &+ 1, count: 32) }
+extension Curve {
+    /// A key pair that comes from `generator`.
+    func keyPair(_ generator: inout some RandomNumberGenerator) throws -> DHKeyPair {
+        let key = generator.key(keyLength)
+        return try DHKeyPair(curve: self, privateKey: SecretBytes(copying: key.span))
+    }
+}
+
+extension RandomNumberGenerator {
+    fileprivate mutating func key(_ count: Int) -> [UInt8] {
+        (0..<count).map { _ in UInt8.random(in: .min ... .max, using: &self) }
+    }
+}
 
 extension HandshakeState {
     /// The next message as an array.

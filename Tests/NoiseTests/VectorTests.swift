@@ -152,7 +152,9 @@ import Testing
         #expect(vector.failure?.part == .message(0))
     }
 
-    @Test("the vectors cover every pattern, suite and psk position, and every possible fallback")
+    @Test(
+        "the vectors cover every pattern, suite and psk position, all psks at once, and every fallback"
+    )
     func coverage() throws {
         var names: Set<String> = []
         for file in TestVectors.all {
@@ -160,12 +162,14 @@ import Testing
         }
         #expect(names.count >= 4_000)
         for pattern in HandshakePattern.all {
-            var variants = [pattern.name]
-            for position in 0...pattern.messages.count {
-                variants.append(pattern.name + "psk\(position)")
+            let places = (0...pattern.messages.count).map { "psk\($0)" }
+            var variants = ([""] + places + [places.joined(separator: "+")]).map {
+                pattern.name + $0
             }
             if (try? pattern.applying(.fallback)) != nil {
-                variants += [pattern.name + "fallback", pattern.name + "fallback+psk0"]
+                variants += ["", "+psk0", "+" + places[places.count - 2]].map {
+                    pattern.name + "fallback" + $0
+                }
             }
             for variant in variants {
                 for suite in suites { #expect(names.contains("Noise_\(variant)_\(suite)")) }

@@ -1,0 +1,109 @@
+import Noise
+import Primitives
+import Testing
+
+@testable import NoiseVectors
+
+/// What holds for every pattern, in a suite and with keys that come from the run's seed.
+@Suite struct PropertyTests {
+    /// Each pattern with everything that can be done to it: nothing, one psk at each place, psks at
+    /// all places at once; and each of these behind a fallback, where that is possible.
+    static let patterns: [HandshakePattern] = HandshakePattern.all.flatMap { pattern in
+        ([pattern] + [try? pattern.applying(.fallback)].compactMap { $0 }).flatMap(variants)
+    }
+
+    private static func variants(of pattern: HandshakePattern) -> [HandshakePattern] {
+        let places = (0...pattern.messages.count).map { PatternModifier.psk($0) }
+        let all = places.reduce(Optional(pattern)) { try? $0?.applying($1) }
+        return ([pattern, all] + places.map { try? pattern.applying($0) }).compactMap { $0 }
+    }
+
+    @Test("there are as many variants as the rules allow")
+    func count() {
+        #expect(Set(Self.patterns.map(\.name)).count == Self.patterns.count)
+        // Itself, one with all psks, and one for each message and one more.
+        let bases =
+            HandshakePattern.all + HandshakePattern.all.compactMap { try? $0.applying(.fallback) }
+        #expect(bases.count == 38 + 28)
+        #expect(Self.patterns.count == bases.reduce(0) { $0 + $1.messages.count + 3 })
+    }
+
+    @Test(
+        "both sides agree on the hash, each other's keys and every key after it",
+        arguments: patterns)
+    func agreement(_ pattern: HandshakePattern) throws {
+        let exchange = try Exchange(pattern)
+        var handshake = VectorHandshake(
+            initiator: try exchange.side(.initiator), responder: try exchange.side(.responder))
+        for length in exchange.lengths {
+            let message = try handshake.write(exchange.payload)
+            #expect(message.count == length, exchange.note)
+            #expect(try handshake.read(message) == exchange.payload, exchange.note)
+        }
+        var session = try handshake.split()
+        let hashes = (session.initiator.handshakeHash, session.responder.handshakeHash)
+        #expect(hashes.0 == hashes.1, exchange.note)
+        let statics = (session.initiator.remoteStatic, session.responder.remoteStatic)
+        let shown = Role.allCases.map {
+            pattern.requiresLocalStatic($0) ? exchange.publicKey(of: $0) : nil
+        }
+        #expect(statics.0 == shown[1], exchange.note)
+        #expect(statics.1 == shown[0], exchange.note)
+        try Self.expectSameKeys(&session, exchange.note)
+    }
+
+    private static func expectSameKeys(_ session: inout VectorTransport, _ note: Comment) throws {
+        let label: [UInt8] = [1]
+        let key = session.initiator.additionalKeys.key(label: label.span)
+        let isSame = key.isEqual(to: session.responder.additionalKeys.key(label: label.span))
+        #expect(isSame, note)
+        let isOneWay = session.initiator.isOneWay
+        for _ in 0..<2 {
+            #expect(
+                try session.responder.decrypt(session.initiator.encrypt([7])) == [7], note)
+            if isOneWay {
+                #expect(throws: NoiseError.oneWay, note) { try session.responder.encrypt([8]) }
+            } else {
+                #expect(
+                    try session.initiator.decrypt(session.responder.encrypt([8])) == [8], note)
+            }
+            try session.initiator.rekeySend()
+            try session.responder.rekeyReceive()
+            try session.responder.rekeySend()
+            try session.initiator.rekeyReceive()
+        }
+    }
+
+    @Test(
+        "another prologue on one side fails at the first authenticated point", arguments: patterns)
+    func prologue(_ pattern: HandshakePattern) throws {
+        let exchange = try Exchange(pattern)
+        for role in Role.allCases { try exchange.expectFailure(from: 0, .prologue, of: role) }
+    }
+
+    @Test(
+        "another psk fails at the first authenticated point from its token on", arguments: patterns)
+    func psk(_ pattern: HandshakePattern) throws {
+        let exchange = try Exchange(pattern)
+        var psk = 0
+        for (index, message) in pattern.messages.enumerated() {
+            for _ in 0..<message.tokens.count(where: { $0 == .psk }) {
+                for role in Role.allCases {
+                    try exchange.expectFailure(from: index, .psk(psk), of: role)
+                }
+                psk += 1
+            }
+        }
+        #expect(psk == pattern.pskCount)
+    }
+
+    @Test(
+        "who believes in another static key of the peer fails at the first authenticated point",
+        arguments: patterns)
+    func remoteStatic(_ pattern: HandshakePattern) throws {
+        let exchange = try Exchange(pattern)
+        for role in Role.allCases where pattern.requiresRemoteStatic(role) {
+            try exchange.expectFailure(from: 0, .remoteStatic, of: role)
+        }
+    }
+}
