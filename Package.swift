@@ -109,7 +109,8 @@ let package = Package(
         tests(
             "BenchTests",
             [
-                "blesec-bench", "BLESec", "NoiseEngine", "TestSupport", "CAllocationCounter",
+                "blesec-bench", "BLESec", "NoiseEngine", "Noise", "TestSupport",
+                "CAllocationCounter",
             ]),
         tests("DocumentationTests", ["TestSupport", "Greeting", "blesec"]),
         .testTarget(

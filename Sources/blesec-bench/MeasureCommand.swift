@@ -9,8 +9,8 @@ enum MeasureCommand {
 
     static let scenario = Option(
         name: "--scenario", value: "NAME", isRepeatable: true,
-        help: "Measure only this: engine (sealing and opening records, layer by layer) or link "
-            + "(messages over links).")
+        help: "Measure only this: engine (sealing and opening records, layer by layer), handshake "
+            + "(in memory) or link (messages over links).")
     static let transport = Option(
         name: "--transport", value: "NAME", isRepeatable: true,
         help: "Measure only this kind of link: memory, unix, unix-seqpacket or l2cap. Without it, "
@@ -18,7 +18,8 @@ enum MeasureCommand {
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
         help: "Measure this protocol beside the plain link, such as "
-            + "Noise_XX_25519_AESGCM_SHA256. Without it, \(ChannelConfiguration.defaultProtocol).")
+            + "Noise_XX_25519_AESGCM_SHA256. Without it, \(ChannelConfiguration.defaultProtocol), "
+            + "and the handshakes of all patterns and all suites.")
     static let size = Option(
         name: "--size", value: "BYTES", isRepeatable: true,
         help: "Measure messages of this size, 1 to 1,048,576 bytes. Without it, 64 B to 64 KiB in "
@@ -65,6 +66,10 @@ enum MeasureCommand {
             "engine: processor time to seal and open one record, as a multiple of what the faster "
                 + "one of libsodium and OpenSSL takes from C over the same buffer (raw), for each "
                 + "layer above it.",
+            "handshake: processor time of each side of a handshake in memory, from nothing to the "
+                + "keys for transport, with what travels; and as a multiple of what its primitives "
+                + "take by themselves from C, every key pair, product, hash, HKDF and AEAD call "
+                + "counted. Any Noise protocol can be measured so.",
             "link: bytes of messages a second one way, and the time of a message there and back, "
                 + "beside a plain link: the same messages in the same pieces with nothing sealed, "
                 + "acknowledged or proven. Over unix-seqpacket also beside two threads in C that "
@@ -119,14 +124,19 @@ enum MeasureCommand {
             settings.scenarios = []
             for name in names {
                 guard let scenario = Settings.Scenario(rawValue: name) else {
-                    throw arguments.usage("--scenario is engine or link, and not `\(name)`")
+                    throw arguments.usage(
+                        "--scenario is engine, handshake or link, and not `\(name)`")
                 }
                 settings.scenarios.insert(scenario)
             }
         }
         if arguments.has(`protocol`) {
-            settings.protocols = try arguments.values(`protocol`).map { name throws(ChannelError) in
-                try EngineChoice(protocol: name)
+            let names = arguments.values(`protocol`)
+            settings.handshakes = names
+            // The ends of a link have no keys of each other; handshakes in memory need none.
+            settings.protocols = try names.map { name throws(ChannelError) in
+                settings.scenarios == [.handshake]
+                    ? try EngineChoice(handshake: name) : try EngineChoice(protocol: name)
             }
         }
         if arguments.has(size) {

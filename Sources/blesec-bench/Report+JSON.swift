@@ -16,6 +16,7 @@ extension Report {
                 ])
             ),
             ("engine", .array(engine.map(\.json))),
+            ("handshake", .array(handshake.map(\.json))),
             ("link", .array(link.map(\.json))),
             ("packets", .array(packets.map(\.json))),
             ("omissions", .array(omissions.map { .string($0) })),
@@ -53,6 +54,40 @@ extension EngineScenario.Result {
             ("nanoseconds", time.json),
             ("ratio-to-raw", ratio.json),
         ])
+    }
+}
+
+extension HandshakeScenario.Result {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("protocol", .string(name)),
+            ("dialer-nanoseconds", time.dialer.json),
+            ("acceptor-nanoseconds", time.acceptor.json),
+            ("flights", flights.json),
+            ("bytes", bytes.json),
+            ("primitives", limit?.json ?? .null),
+        ])
+    }
+}
+
+extension HandshakeScenario.Limit {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("nanoseconds", time.json),
+            ("ratio", ratio.json),
+            ("key-pairs", .number(calls.keyPairs)),
+            ("products", .number(calls.products)),
+            ("hashes", .number(calls.hashes)),
+            ("hkdfs", .number(calls.hkdfs)),
+            ("seals", .number(calls.seals)),
+            ("opens", .number(calls.opens)),
+        ])
+    }
+}
+
+extension BothSides<Int> {
+    fileprivate var json: JSON.Value {
+        .object([("dialer", .number(dialer)), ("acceptor", .number(acceptor))])
     }
 }
 

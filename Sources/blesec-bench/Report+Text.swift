@@ -5,6 +5,7 @@ extension Report {
     var text: String {
         var parts = [heading]
         if !engine.isEmpty { parts.append(engineText) }
+        if !handshake.isEmpty { parts.append(handshakeText) }
         if !link.isEmpty { parts.append(linkText) }
         if !packets.isEmpty { parts.append(packetText) }
         parts += omissions.map { $0 + "\n" }
@@ -41,6 +42,25 @@ extension Report {
             text += "\n\(suite)\n\(table.text)"
         }
         return text
+    }
+
+    private var handshakeText: String {
+        var table = Table([
+            "", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B",
+            "primitives, µs", "× those",
+        ])
+        for result in handshake {
+            table.append([
+                result.name.shortProtocol, microseconds(result.time.dialer.median),
+                microseconds(result.time.acceptor.median),
+                "\(result.flights.dialer)+\(result.flights.acceptor)",
+                "\(result.bytes.dialer)", "\(result.bytes.acceptor)",
+                microseconds(result.limit?.time.median),
+                result.limit?.ratio.median.fixed(2) ?? "",
+            ])
+        }
+        return "Handshakes in memory: processor time, and times their primitives by themselves\n\n"
+            + table.text
     }
 
     private var linkText: String {

@@ -7,6 +7,8 @@ struct Report: Sendable {
     let settings: Settings
     /// Sealing and opening records.
     var engine: [EngineScenario.Result] = []
+    /// Handshakes in memory.
+    var handshake: [HandshakeScenario.Result] = []
     /// Messages over links.
     var link: [LinkScenario.Result] = []
     /// Packets of adapters.
@@ -24,12 +26,16 @@ struct Report: Sendable {
         let suites = try Self.suites(settings)
         let sizes = Self.recordSizes(settings)
         let records = settings.scenarios.contains(.engine) ? suites.count * sizes.count : 0
+        let handshakes =
+            settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
         let links = settings.scenarios.contains(.link) ? place.count * settings.sizes.count : 0
         var run = Run(
-            progress: ProgressLine(steps: records + links),
-            budget: TimeBudget(seconds: settings.seconds, steps: records + links))
+            progress: ProgressLine(steps: records + handshakes.count + links),
+            budget: TimeBudget(
+                seconds: settings.seconds, steps: records + handshakes.count + links))
         defer { run.progress.clear() }
         if records > 0 { try measureEngines(suites, sizes, &run) }
+        try measureHandshakes(handshakes, &run)
         if links > 0 { try await measureLinks(place, &run) }
     }
 
@@ -48,6 +54,17 @@ struct Report: Sendable {
                 _ = run.budget.next()
                 engine += try scenario.measure(suite, size: size)
             }
+        }
+    }
+
+    private mutating func measureHandshakes(
+        _ subjects: [any HandshakeSubject], _ run: inout Run
+    ) throws {
+        let scenario = HandshakeScenario(rounds: 2 * settings.rounds + 1)
+        for subject in subjects {
+            run.progress.show("handshake, \(subject.name)")
+            _ = run.budget.next()
+            handshake.append(try scenario.measure(subject))
         }
     }
 
@@ -90,6 +107,12 @@ struct Report: Sendable {
             }
         }
         try await station.close()
+    }
+
+    /// The handshakes that were asked for; without a wish the default pattern in every suite, and
+    /// then every other pattern in the default suite.
+    private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
+        try (settings.handshakes ?? NoiseHandshakes.names).map { try NoiseHandshakes($0) }
     }
 
     /// The protocols that were asked for; without a wish also the other cipher, which costs little.

@@ -5,13 +5,15 @@ internal import ToolKit
 struct Settings: Sendable {
     /// One group of figures.
     enum Scenario: String, CaseIterable, Sendable {
-        case engine, link
+        case engine, handshake, link
     }
 
     /// Which groups.
     var scenarios = Set(Scenario.allCases)
     /// The protocols beside the plain link.
     var protocols = [EngineChoice.noise]
+    /// The protocols whose handshakes are measured; nil for all patterns and suites.
+    var handshakes: [String]?
     /// Bytes of a message; 64 B to 64 KiB by default.
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536]
     /// Samples of each kind, one kind after the other, over and over.

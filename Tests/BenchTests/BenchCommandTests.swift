@@ -42,7 +42,27 @@ import Testing
                 case goodputRatio = "goodput-ratio-to-plain"
             }
         }
+        struct Handshake: Decodable {
+            struct Primitives: Decodable {
+                var nanoseconds: Summary
+                var ratio: Summary
+                var hkdfs: Int
+            }
+            var `protocol`: String
+            var dialer: Summary
+            var acceptor: Summary
+            var flights: [String: Int]
+            var bytes: [String: Int]
+            var primitives: Primitives?
+
+            enum CodingKeys: String, CodingKey {
+                case `protocol`, flights, bytes, primitives
+                case dialer = "dialer-nanoseconds"
+                case acceptor = "acceptor-nanoseconds"
+            }
+        }
         var schema: String
+        var handshake: [Handshake]
         var engine: [Engine]
         var link: [Link]
     }
@@ -54,7 +74,8 @@ import Testing
     @Test("each layer is measured beside the raw primitive, each engine beside the plain link")
     func json() throws {
         let outcome = try Self.run(
-            "--quick", "--transport", "memory", "--size", "64", "--rounds", "1", "--json", "-")
+            "--quick", "--scenario", "engine", "--scenario", "link", "--transport", "memory",
+            "--size", "64", "--rounds", "1", "--json", "-")
         #expect(outcome.status == 0)
         #expect(outcome.errors == "")
         let report = try Self.report(outcome.output)
@@ -62,12 +83,42 @@ import Testing
         let layers = ["raw", "AEAD", "TransportState", "NoiseEngine"]
         #expect(report.engine.map(\.layer) == layers + layers)
         #expect(report.engine.allSatisfy { $0.size == 64 && $0.ratio.median > 0 })
+        #expect(report.handshake.isEmpty)
         #expect(report.link.map(\.transport) == ["memory", "memory"])
         #expect(report.link.map(\.engine) == ["plain", "Noise_XX_25519_ChaChaPoly_SHA256"])
         #expect(report.link[0].goodputRatio == nil)
         let ratio = try #require(report.link[1].goodputRatio)
         let quotient = report.link[1].goodput.median / report.link[0].goodput.median
         #expect(abs(ratio.median / quotient - 1) < 0.01)
+    }
+
+    @Test("handshakes are measured on both sides, with what travels, beside their primitives")
+    func handshakes() throws {
+        let names = ["XX_25519_ChaChaPoly_SHA256", "IKpsk2_448_AESGCM_BLAKE2b"]
+            .map { "Noise_" + $0 }
+        let arguments =
+            ["--quick", "--rounds", "1", "--scenario", "handshake"]
+            + names.flatMap { ["--protocol", $0] }
+        let outcome = try Subprocess.run(Self.path, arguments + ["--json", "-"])
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let report = try Self.report(outcome.output)
+        #expect(report.link.isEmpty && report.engine.isEmpty)
+        #expect(report.handshake.map(\.protocol) == names)
+        let (xx, ik) = (report.handshake[0], report.handshake[1])
+        #expect(xx.flights == ["dialer": 2, "acceptor": 1])
+        #expect(xx.bytes == ["dialer": 32 + 48 + 16, "acceptor": 32 + 48 + 16])
+        #expect(ik.flights == ["dialer": 1, "acceptor": 1])
+        #expect(ik.bytes == ["dialer": 56 + 72 + 16, "acceptor": 56 + 16])
+        for handshake in report.handshake {
+            let primitives = try #require(handshake.primitives)
+            let both = handshake.dialer.median + handshake.acceptor.median
+            let quotient = both / primitives.nanoseconds.median
+            // A quotient of medians is not the median of quotients, but near it.
+            #expect(abs(primitives.ratio.median / quotient - 1) < 0.5)
+            #expect(primitives.hkdfs > 0)
+        }
+        let table = try Subprocess.run(Self.path, arguments)
+        #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))
     }
 
     @Test("the table has a line for each size and engine, and the file the same figures")
@@ -110,7 +161,7 @@ import Testing
         arguments: [
             (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
             (["--rounds", "x"], 64, "--rounds is a number"),
-            (["--scenario", "radio"], 64, "--scenario is engine or link"),
+            (["--scenario", "radio"], 64, "--scenario is engine, handshake or link"),
             (["--transport", "tcp"], 64, "--transport is memory, unix, unix-seqpacket or l2cap"),
             (["--protocol", "Noise_IK_25519_ChaChaPoly_SHA256"], 64, "needs keys"),
             (["--protocol", "XX"], 64, "XX"),

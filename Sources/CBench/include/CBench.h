@@ -33,6 +33,43 @@ bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
 int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
                                    enum blesec_bench_library library);
 
+enum blesec_bench_curve { BLESEC_BENCH_X25519, BLESEC_BENCH_X448 };
+enum blesec_bench_hash {
+    BLESEC_BENCH_SHA256,
+    BLESEC_BENCH_SHA512,
+    BLESEC_BENCH_BLAKE2S,
+    BLESEC_BENCH_BLAKE2B,
+};
+enum blesec_bench_call_kind {
+    BLESEC_BENCH_GENERATE,  // a key pair
+    BLESEC_BENCH_MULTIPLY,  // a Diffie-Hellman product
+    BLESEC_BENCH_HASH,      // of `count` bytes
+    BLESEC_BENCH_HKDF,      // with `count` outputs, of `input` bytes of key material
+    BLESEC_BENCH_SEAL,      // `count` bytes into `slot`
+    BLESEC_BENCH_OPEN,      // what was sealed last into `slot`
+};
+
+// One call of a primitive in a handshake.
+typedef struct blesec_bench_call {
+    enum blesec_bench_call_kind kind;
+    uint32_t count;
+    uint32_t input;
+    uint32_t slot;
+    bool has_new_key;  // SEAL and OPEN: whether the key has not been used before
+} blesec_bench_call;
+
+// The primitives of a Noise suite, in the libraries that `Primitives` uses for messages of a
+// handshake's size, with contexts kept. NULL when they lack one here.
+typedef struct blesec_bench_primitives blesec_bench_primitives;
+blesec_bench_primitives *_Nullable blesec_bench_primitives_new(
+    enum blesec_bench_curve curve, enum blesec_bench_algorithm algorithm,
+    enum blesec_bench_hash hash);
+void blesec_bench_primitives_free(blesec_bench_primitives *_Nullable primitives);
+
+// Performs all calls in their order, so many times. False for a call that fails or is too long.
+bool blesec_bench_perform(blesec_bench_primitives *_Nonnull primitives,
+                          const blesec_bench_call *_Nonnull calls, size_t count, int repetitions);
+
 // The versions of the libraries at hand, of static storage.
 const char *_Nonnull blesec_bench_sodium_version(void);
 const char *_Nonnull blesec_bench_openssl_version(void);

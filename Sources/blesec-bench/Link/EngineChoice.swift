@@ -36,6 +36,18 @@ struct EngineChoice: Sendable, Hashable {
         self.name = name
     }
 
+    /// Any Noise protocol, for handshakes in memory alone.
+    ///
+    /// - Throws: `configuration`.
+    init(handshake name: String) throws(ChannelError) {
+        do {
+            _ = try ProtocolName(name)
+        } catch {
+            throw ChannelError(.configuration, "\(name): \(error)")
+        }
+        self.name = name
+    }
+
     /// Reads what a peer says; throws `configuration`.
     init(_ name: String) throws(ChannelError) {
         if name == Self.plain.name { self = .plain } else { try self.init(protocol: name) }

@@ -1,0 +1,124 @@
+internal import CBench
+internal import Noise
+internal import Primitives
+
+/// Every call of a primitive in a Noise handshake, on both sides, in their order.
+///
+/// It follows Noise §5 from the pattern alone, and shares nothing with what it is compared with.
+struct HandshakeCalls {
+    /// How many calls of each kind there are.
+    struct Counts: Sendable, Equatable {
+        var keyPairs = 0
+        var products = 0
+        var hashes = 0
+        var hkdfs = 0
+        var seals = 0
+        var opens = 0
+    }
+
+    private(set) var list: [blesec_bench_call] = []
+    private(set) var counts = Counts()
+
+    private let name: ProtocolName
+    private let digestLength: Int
+    private let mixesEphemerals: Bool
+    /// What is sealed so far in the handshake, by its writer, and opened by its reader.
+    private var sealed: UInt32 = 0
+    private var opened: UInt32 = 0
+
+    /// A side's cipher state, as far as it matters.
+    private enum Key { case none, new, used }
+
+    /// Walks through the handshake of `name`, with empty payloads and prologue.
+    init(_ name: ProtocolName) {
+        self.name = name
+        digestLength = name.hash.digestLength
+        mixesEphemerals = name.pattern.pskCount > 0
+        // Both sides are always in the same state, but one writes, and one reads after it.
+        var key = Key.none
+        for _ in Role.allCases { begin(&key) }
+        for message in name.pattern.messages {
+            var reader = key
+            perform(message, writes: true, &key)
+            perform(message, writes: false, &reader)
+        }
+        for _ in Role.allCases { split() }
+    }
+
+    private mutating func begin(_ key: inout Key) {
+        let length = name.description.utf8.count
+        if length > digestLength { hash(length) }
+        mixHash(0)  // The prologue.
+        for role in Role.allCases {
+            for token in name.pattern.preMessage(of: role) { mixPublicKey(token, &key) }
+        }
+    }
+
+    private mutating func perform(
+        _ message: HandshakePattern.Message, writes: Bool, _ key: inout Key
+    ) {
+        for token in message.tokens {
+            switch token {
+            case .e:
+                if writes { add(BLESEC_BENCH_GENERATE, \.keyPairs) }
+                mixPublicKey(.e, &key)
+            case .s:
+                cryptAndHash(name.curve.keyLength, writes: writes, &key)
+            case .ee, .es, .se, .ss:
+                add(BLESEC_BENCH_MULTIPLY, \.products)
+                hkdf(2, of: name.curve.keyLength, &key)
+            case .psk:
+                hkdf(3, of: PreSharedKey.length, &key)
+                mixHash(digestLength)
+            }
+        }
+        cryptAndHash(0, writes: writes, &key)
+    }
+
+    private mutating func split() {
+        var key = Key.none
+        hkdf(2, of: 0, &key)
+        hkdf(1, of: 0, &key)  // The additional symmetric keys' master.
+    }
+
+    private mutating func mixPublicKey(_ token: Token, _ key: inout Key) {
+        mixHash(name.curve.keyLength)
+        if token == .e, mixesEphemerals { hkdf(2, of: name.curve.keyLength, &key) }
+    }
+
+    private mutating func cryptAndHash(_ count: Int, writes: Bool, _ key: inout Key) {
+        let isSealed = key != .none
+        if isSealed {
+            let isNew = key == .new
+            if writes {
+                add(BLESEC_BENCH_SEAL, \.seals, count, slot: sealed, hasNewKey: isNew)
+                sealed += 1
+            } else {
+                add(BLESEC_BENCH_OPEN, \.opens, count, slot: opened, hasNewKey: isNew)
+                opened += 1
+            }
+            key = .used
+        }
+        mixHash(count + (isSealed ? AEADAlgorithm.tagLength : 0))
+    }
+
+    private mutating func mixHash(_ count: Int) { hash(digestLength + count) }
+
+    private mutating func hash(_ count: Int) { add(BLESEC_BENCH_HASH, \.hashes, count) }
+
+    private mutating func hkdf(_ outputs: Int, of input: Int, _ key: inout Key) {
+        add(BLESEC_BENCH_HKDF, \.hkdfs, outputs, of: input)
+        key = .new
+    }
+
+    private mutating func add(
+        _ kind: blesec_bench_call_kind, _ counter: WritableKeyPath<Counts, Int>, _ count: Int = 0,
+        of input: Int = 0, slot: UInt32 = 0, hasNewKey: Bool = false
+    ) {
+        list.append(
+            blesec_bench_call(
+                kind: kind, count: UInt32(count), input: UInt32(input), slot: slot,
+                has_new_key: hasNewKey))
+        counts[keyPath: counter] += 1
+    }
+}

@@ -1,0 +1,74 @@
+/// Handshakes in memory, beside the primitives that they call.
+struct HandshakeScenario {
+    /// How long one sample computes, in nanoseconds.
+    var sampleTime = 3_000_000.0
+    var rounds: Int
+
+    /// What one kind of handshake takes.
+    struct Result: Sendable {
+        var name: String
+        /// Nanoseconds of processor time of each side.
+        var time: BothSides<Summary>
+        var flights: BothSides<Int>
+        var bytes: BothSides<Int>
+        /// What the calls of primitives on both sides take by themselves, where they are counted.
+        var limit: Limit?
+    }
+
+    /// What the primitives take.
+    struct Limit: Sendable {
+        var calls: HandshakeCalls.Counts
+        /// Nanoseconds of processor time for the calls of both sides.
+        var time: Summary
+        /// Both sides' time as a multiple of that, sample by sample.
+        var ratio: Summary
+    }
+
+    /// Measures one kind, a sample of it and one of its primitives in turn.
+    func measure(_ subject: any HandshakeSubject) throws -> Result {
+        let limit = subject.limit
+        let count = try calibrate { try subject.run($0).time.sum }
+        let repetitions = try limit.map { limit in try calibrate(limit.run) }
+        var samples: [HandshakeSample] = []
+        var limits: [Double] = []
+        func takeSample() throws { samples.append(try subject.run(count)) }
+        func takeLimit() throws {
+            guard let limit, let repetitions else { return }
+            limits.append(try limit.run(repetitions) / Double(repetitions))
+        }
+        for round in 0..<rounds {
+            if round.isMultiple(of: 2) {
+                try takeSample()
+                try takeLimit()
+            } else {
+                try takeLimit()
+                try takeSample()
+            }
+        }
+        let number = Double(count)
+        return Result(
+            name: subject.name,
+            time: BothSides(
+                dialer: Summary(samples.map { $0.time.dialer / number }),
+                acceptor: Summary(samples.map { $0.time.acceptor / number })),
+            flights: samples[0].flights, bytes: samples[0].bytes,
+            limit: limit.map { limit in
+                Limit(
+                    calls: limit.calls.counts, time: Summary(limits),
+                    ratio: Summary(zip(samples, limits).map { $0.time.sum / number / $1 }))
+            })
+    }
+
+    /// How many handshakes fill a sample, after some to warm up with.
+    private func calibrate(_ run: (Int) throws -> Double) throws -> Int {
+        let few = 2
+        let first = try run(few)
+        let second = try run(few)
+        return max(few, Int(Double(few) * sampleTime / min(first, second)))
+    }
+}
+
+extension BothSides<Double> {
+    /// Both sides together.
+    fileprivate var sum: Double { dialer + acceptor }
+}

@@ -1,0 +1,120 @@
+internal import Noise
+internal import Primitives
+
+/// Handshakes of one Noise protocol, with empty payloads.
+final class NoiseHandshakes: HandshakeSubject {
+    let limit: RawHandshake?
+    private let protocolName: ProtocolName
+    private let dialer: Party
+    private let acceptor: Party
+
+    /// What a side brings to each handshake; it is made before any is timed.
+    private struct Party {
+        let role: Role
+        let localStatic: DHKeyPair
+        let remoteStatic: [UInt8]?
+        let psks: [PreSharedKey]
+        let carried: CarriedEphemeral?
+    }
+
+    /// - Throws: for a name that is no protocol's, or a library that lacks its curve.
+    init(_ name: String) throws {
+        let protocolName = try ProtocolName(name)
+        let pattern = protocolName.pattern
+        let pairs = try Role.allCases.map { _ in try DHKeyPair.generate(protocolName.curve) }
+        let psks = try (0..<pattern.pskCount).map { _ in
+            try PreSharedKey(SecretBytes(randomCount: PreSharedKey.length))
+        }
+        let ephemeral = pattern.isFallback ? try DHKeyPair.generate(protocolName.curve) : nil
+        self.protocolName = protocolName
+        limit = RawHandshake(protocolName)
+        dialer = Party(
+            role: .initiator, localStatic: pairs[0],
+            remoteStatic: pattern.requiresRemoteStatic(.initiator) ? pairs[1].publicKey : nil,
+            psks: psks, carried: ephemeral.map { .local($0) })
+        acceptor = Party(
+            role: .responder, localStatic: pairs[1],
+            remoteStatic: pattern.requiresRemoteStatic(.responder) ? pairs[0].publicKey : nil,
+            psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
+    }
+
+    /// XX in every suite, then every other pattern in the first of them.
+    static var names: [String] {
+        guard let xx = HandshakePattern.named("XX") else { return [] }
+        var names: [ProtocolName] = []
+        for curve in Curve.allCases {
+            for aead in AEADAlgorithm.allCases {
+                names += HashAlgorithm.allCases.map {
+                    ProtocolName(pattern: xx, curve: curve, aead: aead, hash: $0)
+                }
+            }
+        }
+        names += HandshakePattern.all.filter { $0 != xx }.map { ProtocolName(pattern: $0) }
+        return names.map(\.description)
+    }
+
+    var name: String { protocolName.description }
+
+    func run(_ count: Int) throws -> HandshakeSample {
+        var sample = HandshakeSample()
+        let dialers = (0..<count).map { _ in Side() }
+        let acceptors = (0..<count).map { _ in Side() }
+        try sample.charge(\.dialer) { for side in dialers { try begin(side, dialer) } }
+        try sample.charge(\.acceptor) { for side in acceptors { try begin(side, acceptor) } }
+        for message in protocolName.pattern.messages {
+            switch message.sender {
+            case .initiator:
+                try sample.charge(\.dialer) { for side in dialers { try side.write() } }
+                try sample.charge(\.acceptor) { try Self.read(acceptors, dialers) }
+                sample.flights.dialer += 1
+                sample.bytes.dialer += dialers[0].message.count
+            case .responder:
+                try sample.charge(\.acceptor) { for side in acceptors { try side.write() } }
+                try sample.charge(\.dialer) { try Self.read(dialers, acceptors) }
+                sample.flights.acceptor += 1
+                sample.bytes.acceptor += acceptors[0].message.count
+            }
+        }
+        try sample.charge(\.dialer) { for side in dialers { try side.finish() } }
+        try sample.charge(\.acceptor) { for side in acceptors { try side.finish() } }
+        guard dialers[0].hash == acceptors[0].hash else { throw BenchError.wrongResult(name) }
+        return sample
+    }
+
+    private func begin(_ side: Side, _ party: Party) throws {
+        side.handshake = try HandshakeState(
+            protocolName: protocolName, role: party.role, localStatic: party.localStatic,
+            remoteStatic: party.remoteStatic, psks: party.psks, carried: party.carried)
+    }
+
+    private static func read(_ readers: [Side], _ writers: [Side]) throws {
+        for index in readers.indices { try readers[index].read(writers[index].message) }
+    }
+
+    /// One side of one handshake.
+    private final class Side {
+        /// More than any message with an empty payload has.
+        private static let room = 512
+
+        var handshake: HandshakeState?
+        private(set) var message: [UInt8] = []
+        private var transport: TransportState?
+
+        /// The finished handshake's hash.
+        var hash: [UInt8]? { transport?.handshakeHash }
+
+        func write() throws {
+            message = try [UInt8](capacity: Self.room) { output in
+                try handshake?.writeMessage(into: &output)
+            }
+        }
+
+        func read(_ message: [UInt8]) throws {
+            _ = try [UInt8](capacity: Self.room) { payload in
+                try handshake?.readMessage(message.span, payload: &payload)
+            }
+        }
+
+        func finish() throws { transport = try handshake.take()?.split() }
+    }
+}
