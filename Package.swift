@@ -95,6 +95,12 @@ let package = Package(
         tests("ChannelCoreTests", ["ChannelCore", "Primitives", "Locking"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
         tests(
+            "TLSEngineTests",
+            [
+                "TLSEngine", "Credentials", "ChannelCore", "Primitives", "TestSupport",
+                "COpenSSL",
+            ]),
+        tests(
             "CredentialsTests",
             ["Credentials", "TLSEngine", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),
@@ -103,8 +109,7 @@ let package = Package(
             "BLESecTests",
             [
                 "BLESec", "BLESecTesting", "ChannelCore", "Links", "Locking", "Noise",
-                "NoiseEngine",
-                "Primitives",
+                "NoiseEngine", "TLSEngine", "Credentials", "Primitives", "TestSupport",
             ]),
         tests(
             "BenchTests",
@@ -116,9 +121,10 @@ let package = Package(
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
             swiftSettings: strict),
-        // Subprocesses and scratch folders, for tests alone.
+        // Subprocesses, scratch folders and authorities, for tests alone.
         .target(
-            name: "TestSupport", dependencies: ["Locking"], path: "Tests/Support",
+            name: "TestSupport",
+            dependencies: ["Credentials", "TLSEngine", "Locking"], path: "Tests/Support",
             swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6],

@@ -15,9 +15,12 @@ public class AnySecureEngine {
     var phase: EnginePhase { .failed }
     var framesHandshake: Bool { false }
     var handshakeHash: [UInt8] { [] }
+    var announcesRekey: Bool { false }
+    var provesEnd: Bool { false }
+    var bulkPayload: Int { 0 }
     func sealedLength(_ count: Int) -> Int { 0 }
     func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? { nil }
-    func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) {}
+    func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int { 0 }
     func nextHandshake() throws(ChannelError) -> [UInt8]? { nil }
     func admit() throws(ChannelError) {}
     func refuse() -> Refusal { .silent }
@@ -43,11 +46,14 @@ private final class EngineBox<Wrapped: SecureEngine & ~Copyable>: AnySecureEngin
     override var phase: EnginePhase { engine.phase }
     override var framesHandshake: Bool { engine.framesHandshake }
     override var handshakeHash: [UInt8] { engine.handshakeHash }
+    override var announcesRekey: Bool { engine.announcesRekey }
+    override var provesEnd: Bool { engine.provesEnd }
+    override var bulkPayload: Int { engine.bulkPayload }
     override func sealedLength(_ count: Int) -> Int { engine.sealedLength(count) }
     override func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         try engine.recordLength(bytes)
     }
-    override func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) {
+    override func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         try engine.receiveHandshake(bytes)
     }
     override func nextHandshake() throws(ChannelError) -> [UInt8]? { try engine.nextHandshake() }

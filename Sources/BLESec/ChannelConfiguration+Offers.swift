@@ -1,6 +1,7 @@
 internal import ChannelCore
 internal import Noise
 internal import NoiseEngine
+internal import TLSEngine
 
 // What may be offered is decided here, by the configuration and its trust policy; nothing that a
 // peer says changes it.
@@ -32,7 +33,13 @@ extension ChannelConfiguration {
             }
         }
         var plans: [NoisePlan] = []
-        for offer in protocols { plans.append(try plan(offer, for: role)) }
+        for offer in protocols {
+            if offer == TLSContext.protocolName {
+                _ = try tls(for: role)
+            } else {
+                plans.append(try plan(offer, for: role))
+            }
+        }
         // A static key has its hash with it; a pre-shared key has not (Noise §14).
         let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
         guard hashes.count <= 1 else {
@@ -46,14 +53,67 @@ extension ChannelConfiguration {
     func makeEngine(
         _ offer: String, role: ChannelRole, prologue: [UInt8]
     ) throws(ChannelError) -> Engine {
-        .noise(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
+        guard offer != TLSContext.protocolName else {
+            return .tls(
+                try TLSEngine(
+                    try tls(for: role), role: role, isNegotiated: mode == .negotiated))
+        }
+        return .noise(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
+    }
+
+    /// What judges a peer that has come with a protocol.
+    func policy(for protocolName: String) -> TrustPolicy {
+        guard protocolName == TLSContext.protocolName, var policy = certificateTrust else {
+            return trust
+        }
+        policy.denied = trust.denied
+        return policy
+    }
+
+    /// Everything that tells this device from another one in the same process.
+    var ownKeys: [UInt8] {
+        (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? [])
+    }
+
+    /// Whether an identity is this device's own.
+    func isOwn(_ identity: PeerIdentity) -> Bool {
+        switch identity {
+        case .publicKey(let key, _): key == self.identity?.publicKey
+        case .certificate(let key, _): key == tls?.identity.subjectPublicKeyInfo
+        case .group, .anonymous: false
+        }
+    }
+
+    /// What TLS is spoken with in a role.
+    private func tls(for role: ChannelRole) throws(ChannelError) -> TLSContext {
+        let name = TLSContext.protocolName
+        guard let tls else {
+            throw ChannelError(
+                .configuration, "\(name) needs a certificate and its key")
+        }
+        guard prologue.isEmpty else {
+            throw ChannelError(.configuration, "\(name) has no prologue")
+        }
+        guard certificateTrust?.denied == nil else {
+            throw ChannelError(
+                .configuration,
+                "a deny list goes with the policy for all protocols, and not with the one for TLS")
+        }
+        guard !policy(for: name).requiresAuthority || tls.authorities != nil else {
+            throw ChannelError(
+                .configuration, "the policy asks what an authority vouches for, and TLS has none")
+        }
+        try tls.check(role)
+        return tls
     }
 
     /// The fallback of one offer from another one's first message; `nil` where there is none.
     func fallback(
         _ offer: String, from attempt: String, for role: ChannelRole
     ) throws(ChannelError) -> NoisePlan? {
-        guard let attempted = try? ProtocolName(attempt) else { return nil }
+        guard offer != TLSContext.protocolName, let attempted = try? ProtocolName(attempt) else {
+            return nil
+        }
         return try plan(offer, for: role).fallback(from: attempted)
     }
 

@@ -1,6 +1,7 @@
 public import ChannelCore
 public import Noise
 package import Primitives
+public import TLSEngine
 
 /// Everything that decides how a channel is made: who one is, whom one trusts, what one speaks.
 public struct ChannelConfiguration: Sendable {
@@ -8,18 +9,23 @@ public struct ChannelConfiguration: Sendable {
     public enum Mode: Sendable, Hashable {
         /// Hello, answer, handshake, records with acknowledgements and a proper end.
         case negotiated
-        /// Length-prefixed Noise messages and nothing else, for talking to anyone's implementation.
-        /// That a Noise stream was cut short cannot be told in this mode.
+        /// Length-prefixed Noise messages or TLS, and nothing else, for talking to anyone's
+        /// implementation. That a Noise stream was cut short cannot be told in this mode.
         case direct
     }
 
     /// The default protocol: what a phone can do with its platform's own primitives.
     public static let defaultProtocol = "Noise_XX_25519_ChaChaPoly_SHA256"
 
-    /// One's own identity; may be `nil` where no offered protocol needs one.
+    /// One's own Noise identity; may be `nil` where no offered protocol needs one.
     public var identity: IdentityKey?
     /// Who may be at the other end.
     public var trust: TrustPolicy
+    /// One's own certificate and all that TLS needs, where ``TLSContext/protocolName`` is offered.
+    public var tls: TLSContext?
+    /// Who may be at the other end where the protocol is TLS; ``trust`` where this is `nil`. The deny
+    /// list of ``trust`` counts in either case.
+    public var certificateTrust: TrustPolicy?
     /// Protocol names, best first; in direct mode exactly one.
     public var protocols = [defaultProtocol]
     /// Negotiated or direct.

@@ -1,6 +1,7 @@
 internal import ChannelCore
 internal import NoiseEngine
 internal import Primitives
+internal import TLSEngine
 
 /// The engine of one channel: one of ours, an application's, or none any more.
 ///
@@ -8,6 +9,7 @@ internal import Primitives
 /// succeeded: whatever throws is dead by construction, and its `deinit` wipes the keys.
 enum Engine: ~Copyable {
     case noise(NoiseEngine)
+    case tls(TLSEngine)
     case app(AnySecureEngine)
     case failed
 }
@@ -16,6 +18,7 @@ extension Engine {
     var phase: EnginePhase {
         switch self {
         case .noise(let engine): engine.phase
+        case .tls(let engine): engine.phase
         case .app(let engine): engine.phase
         case .failed: .failed
         }
@@ -25,6 +28,7 @@ extension Engine {
     var framesHandshake: Bool {
         switch self {
         case .noise(let engine): engine.framesHandshake
+        case .tls(let engine): engine.framesHandshake
         case .app(let engine): engine.framesHandshake
         case .failed: false
         }
@@ -33,14 +37,43 @@ extension Engine {
     var handshakeHash: [UInt8] {
         switch self {
         case .noise(let engine): engine.handshakeHash
+        case .tls(let engine): engine.handshakeHash
         case .app(let engine): engine.handshakeHash
         case .failed: []
+        }
+    }
+
+    var announcesRekey: Bool {
+        switch self {
+        case .noise(let engine): engine.announcesRekey
+        case .tls(let engine): engine.announcesRekey
+        case .app(let engine): engine.announcesRekey
+        case .failed: false
+        }
+    }
+
+    var provesEnd: Bool {
+        switch self {
+        case .noise(let engine): engine.provesEnd
+        case .tls(let engine): engine.provesEnd
+        case .app(let engine): engine.provesEnd
+        case .failed: false
+        }
+    }
+
+    var bulkPayload: Int {
+        switch self {
+        case .noise(let engine): engine.bulkPayload
+        case .tls(let engine): engine.bulkPayload
+        case .app(let engine): engine.bulkPayload
+        case .failed: 0
         }
     }
 
     func sealedLength(_ count: Int) -> Int {
         switch self {
         case .noise(let engine): engine.sealedLength(count)
+        case .tls(let engine): engine.sealedLength(count)
         case .app(let engine): engine.sealedLength(count)
         case .failed: 0
         }
@@ -49,6 +82,7 @@ extension Engine {
     func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         switch self {
         case .noise(let engine): try engine.recordLength(bytes)
+        case .tls(let engine): try engine.recordLength(bytes)
         case .app(let engine): try engine.recordLength(bytes)
         case .failed: throw .engineIsDead
         }
@@ -59,21 +93,30 @@ extension Engine {
     ) throws(ChannelError) -> SecretBytes {
         switch self {
         case .noise(let engine): try engine.export(label: label, context: context, count: count)
+        case .tls(let engine): try engine.export(label: label, context: context, count: count)
         case .app(let engine): try engine.export(label: label, context: context, count: count)
         case .failed: throw .engineIsDead
         }
     }
 
-    mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) {
+    @discardableResult
+    mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         switch consume self {
         case .noise(var engine):
             self = .failed
-            try engine.receiveHandshake(bytes)
+            let used = try engine.receiveHandshake(bytes)
             self = .noise(engine)
+            return used
+        case .tls(var engine):
+            self = .failed
+            let used = try engine.receiveHandshake(bytes)
+            self = .tls(engine)
+            return used
         case .app(let engine):
             self = .failed
-            try engine.receiveHandshake(bytes)
+            let used = try engine.receiveHandshake(bytes)
             self = .app(engine)
+            return used
         case .failed:
             self = .failed
             throw .engineIsDead
@@ -86,6 +129,9 @@ extension Engine {
         case .noise(let engine):
             self = .failed
             self = .noise(try NoiseEngine(fallback: plan, after: engine, prologue: prologue))
+        case .tls:
+            self = .failed
+            throw .engineIsDead
         case .app:
             self = .failed
             throw .engineIsDead
@@ -101,6 +147,11 @@ extension Engine {
             self = .failed
             let message = try engine.nextHandshake()
             self = .noise(engine)
+            return message
+        case .tls(var engine):
+            self = .failed
+            let message = try engine.nextHandshake()
+            self = .tls(engine)
             return message
         case .app(let engine):
             self = .failed
@@ -119,6 +170,10 @@ extension Engine {
             self = .failed
             try engine.admit()
             self = .noise(engine)
+        case .tls(var engine):
+            self = .failed
+            try engine.admit()
+            self = .tls(engine)
         case .app(let engine):
             self = .failed
             try engine.admit()
@@ -134,6 +189,10 @@ extension Engine {
         case .noise(var engine):
             let refusal = engine.refuse()
             self = .noise(engine)
+            return refusal
+        case .tls(var engine):
+            let refusal = engine.refuse()
+            self = .tls(engine)
             return refusal
         case .app(let engine):
             let refusal = engine.refuse()
@@ -153,6 +212,10 @@ extension Engine {
             self = .failed
             try engine.seal(type, payload, into: &output)
             self = .noise(engine)
+        case .tls(var engine):
+            self = .failed
+            try engine.seal(type, payload, into: &output)
+            self = .tls(engine)
         case .app(let engine):
             self = .failed
             try engine.seal(type, payload, into: &output)
@@ -172,6 +235,11 @@ extension Engine {
             let record = try engine.open(&buffer)
             self = .noise(engine)
             return record
+        case .tls(var engine):
+            self = .failed
+            let record = try engine.open(&buffer)
+            self = .tls(engine)
+            return record
         case .app(let engine):
             self = .failed
             let record = try engine.open(&buffer)
@@ -189,6 +257,10 @@ extension Engine {
             self = .failed
             try engine.rekeySending()
             self = .noise(engine)
+        case .tls(var engine):
+            self = .failed
+            try engine.rekeySending()
+            self = .tls(engine)
         case .app(let engine):
             self = .failed
             try engine.rekeySending()
@@ -205,6 +277,10 @@ extension Engine {
             self = .failed
             try engine.rekeyReceiving()
             self = .noise(engine)
+        case .tls(var engine):
+            self = .failed
+            try engine.rekeyReceiving()
+            self = .tls(engine)
         case .app(let engine):
             self = .failed
             try engine.rekeyReceiving()

@@ -5,3 +5,9 @@
 @_exported public import Links
 @_exported public import struct Noise.ProtocolName
 @_exported public import class Noise.PreSharedKey
+@_exported public import class TLSEngine.CertificateAuthorities
+@_exported public import protocol TLSEngine.RevocationSource
+@_exported public import struct TLSEngine.RevocationList
+@_exported public import class TLSEngine.TLSContext
+@_exported public import class TLSEngine.TLSIdentity
+@_exported public import struct TLSEngine.TLSOptions

@@ -1,16 +1,16 @@
-internal import ChannelCore
 internal import Locking
 
-/// The first bytes of every handshake that an identity of this process has begun and not finished.
+/// The first bytes of every handshake that a device of this process has begun and not finished.
 ///
 /// A device that dials and listens could reach itself, through a relay even; a first message that
-/// begins with the ephemeral of one of its own dials is refused. Two identities in one process are
-/// two devices; all channels without an identity are one.
+/// begins with the ephemeral of one of its own dials is refused. Channels with different keys of their
+/// own are different devices; all channels without any are one.
 package final class PendingDials: Sendable {
     /// The process's own.
     package static let shared = PendingDials()
 
-    /// How many bytes of a first message tell it from all others: an X25519 ephemeral's.
+    /// How many bytes of a first message tell it from all others: an X25519
+    /// ephemeral's, or what a TLS hello has of its random bytes.
     static let prefixLength = 32
 
     private let prefixes = Locked<[[UInt8]: Int]>([:])
@@ -28,19 +28,19 @@ package final class PendingDials: Sendable {
         deinit { dials.remove(prefix) }
     }
 
-    func insert(_ message: [UInt8], by identity: IdentityKey?) -> Token {
-        let prefix = Self.key(message, identity)
+    func insert(_ message: [UInt8], by ownKeys: [UInt8]) -> Token {
+        let prefix = Self.key(message, ownKeys)
         prefixes.withLock { $0[prefix, default: 0] += 1 }
         return Token(self, prefix)
     }
 
-    func contains(_ message: [UInt8], by identity: IdentityKey?) -> Bool {
-        let prefix = Self.key(message, identity)
+    func contains(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
+        let prefix = Self.key(message, ownKeys)
         return prefixes.withLock { $0[prefix] != nil }
     }
 
-    private static func key(_ message: [UInt8], _ identity: IdentityKey?) -> [UInt8] {
-        message.prefix(prefixLength) + (identity?.publicKey ?? [])
+    private static func key(_ message: [UInt8], _ ownKeys: [UInt8]) -> [UInt8] {
+        message.prefix(prefixLength) + ownKeys
     }
 
     private func remove(_ prefix: [UInt8]) {

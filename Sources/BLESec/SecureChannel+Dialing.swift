@@ -40,7 +40,7 @@ extension SecureChannel {
     func becomeReady() async throws(ChannelError) {
         try await waitUntilReady()
         do throws(ChannelError) {
-            try configuration.trust.remember(peer)
+            try configuration.policy(for: machine.protocolName).remember(peer)
         } catch {
             machine.fail(error)
             pump()

@@ -12,15 +12,7 @@ static inline OSSL_PARAM blesec_openssl_tag_parameter(unsigned char *tag, size_t
     return OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, tag, length);
 }
 
-// TLS: each line stands for a macro that Swift does not see.
-static inline void blesec_ssl_use_options(SSL_CTX *context) {
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
-}
-static inline void blesec_ssl_clear_middlebox_compatibility(SSL_CTX *context) {
-    SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
-}
-static inline void blesec_bio_clear_retry(BIO *bio) { BIO_clear_retry_flags(bio); }
-static inline void blesec_bio_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
+// X.509: each line stands for a macro that Swift does not see.
 static inline int blesec_general_name_count(const GENERAL_NAMES *names) { return sk_GENERAL_NAME_num(names); }
 static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES *names, int index) {
     const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, index);

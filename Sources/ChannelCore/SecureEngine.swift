@@ -8,6 +8,9 @@ public enum EnginePhase: Sendable, Equatable {
     case judging(PeerIdentity)
     /// Records can be sealed and opened, and this is who the peer has proven to be.
     case established(PeerIdentity)
+    /// The handshake has failed and its keys are wiped. What ``SecureEngine/nextHandshake()`` still
+    /// gives is for the peer: it says that this side has given up, and not why.
+    case failing(ChannelError)
     /// An error happened. The keys are wiped, and every call throws.
     case failed
 }
@@ -16,6 +19,8 @@ public enum EnginePhase: Sendable, Equatable {
 public enum Refusal: Sendable, Equatable {
     /// The handshake may go on to its end, and a `reject` record follows.
     case byRecord
+    /// The engine is ``EnginePhase/failing(_:)`` now, and its last handshake bytes say it.
+    case byHandshake
     /// Nothing may be sent any more: it would show this side's identity to a stranger.
     case silent
 }
@@ -24,11 +29,12 @@ public enum Refusal: Sendable, Equatable {
 public struct OpenedRecord: Sendable {
     /// The bytes of the receive buffer that are used up.
     public var consumed: Int
-    /// Where in the receive buffer the record's plaintext now lies.
-    public var plaintext: Range<Int>
+    /// Where in the receive buffer the record's plaintext now lies; `nil` where the bytes used up
+    /// were the engine's own business, such as a change of key.
+    public var plaintext: Range<Int>?
 
     /// A record of `plaintext` in the first `consumed` bytes of the buffer.
-    public init(consumed: Int, plaintext: Range<Int>) {
+    public init(consumed: Int, plaintext: Range<Int>?) {
         self.consumed = consumed
         self.plaintext = plaintext
     }
@@ -46,9 +52,11 @@ public protocol SecureEngine: ~Copyable {
     /// Whether each handshake message travels behind a u16 length, and so comes in whole.
     var framesHandshake: Bool { get }
 
-    /// Takes handshake bytes from the peer: one whole message where ``framesHandshake``, any chunk
-    /// otherwise.
-    mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError)
+    /// Takes handshake bytes from the peer, one whole message where ``framesHandshake`` and any chunk
+    /// otherwise, and returns how many of them are used up: all where ``framesHandshake``, fewer
+    /// where more have to arrive or records begin.
+    @discardableResult
+    mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int
 
     /// The next handshake bytes to send, without a length; `nil` when it is the peer's turn.
     mutating func nextHandshake() throws(ChannelError) -> [UInt8]?
@@ -58,6 +66,15 @@ public protocol SecureEngine: ~Copyable {
 
     /// Says how a handshake that is `judging` can tell the peer that it is refused.
     mutating func refuse() -> Refusal
+
+    /// Whether the engine tells its peer of a change of key by itself, so that no `rekey` record does.
+    var announcesRekey: Bool { get }
+
+    /// Whether an empty record without a type is a proven end of what its sender has to say.
+    var provesEnd: Bool { get }
+
+    /// The payload of a record when there is much to send.
+    var bulkPayload: Int { get }
 
     /// The bytes that a record of `count` bytes of plaintext takes when it is sealed.
     func sealedLength(_ count: Int) -> Int
@@ -73,6 +90,9 @@ public protocol SecureEngine: ~Copyable {
     func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int?
 
     /// Opens the record at the start of `buffer` in place, or returns `nil` while it is incomplete.
+    ///
+    /// The buffer is what the last call left behind the bytes that it used up, as it left it, and
+    /// what has arrived since.
     mutating func open(_ buffer: inout MutableSpan<UInt8>) throws(ChannelError) -> OpenedRecord?
 
     /// Changes the key for what is sent, from the next record on.
@@ -88,4 +108,13 @@ public protocol SecureEngine: ~Copyable {
 
     /// The hash over the whole handshake, which names the session.
     var handshakeHash: [UInt8] { get }
+}
+
+extension SecureEngine where Self: ~Copyable {
+    /// A `rekey` record says it.
+    public var announcesRekey: Bool { false }
+    /// Nothing is proven by an empty record.
+    public var provesEnd: Bool { false }
+    /// ``Record/bulkPayload``.
+    public var bulkPayload: Int { Record.bulkPayload }
 }

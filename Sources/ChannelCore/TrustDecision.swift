@@ -21,6 +21,12 @@ extension TrustPolicy {
                 guard let key = identity.fingerprint else { return Self.provesNothing }
                 return keys.contains { $0.fingerprint == key }
                     ? .admit : .refuse("the peer's key \(key) is not among the expected ones")
+            case .authority(let uris):
+                guard case .certificate(_, let uri?) = identity else {
+                    return .refuse("no authority vouches for the peer")
+                }
+                return uris?.contains(uri) != false
+                    ? .admit : .refuse("the peer is \(uri), and others are expected")
             case .firstUse(let store, let name):
                 guard let key = identity.fingerprint else { return Self.provesNothing }
                 guard let known = try store.key(named: name) else { return .admit }
@@ -50,7 +56,7 @@ extension TrustPolicy {
                 throw ChannelError(.untrusted, "the pairing window closed before \(key) was ready")
             }
             try store.bind(name, to: key)
-        case .pinned, .anyone, .asking:
+        case .pinned, .authority, .anyone, .asking:
             break
         }
     }

@@ -18,6 +18,7 @@ public struct TrustPolicy: Sendable {
         case pinned([PeerKey])
         case firstUse(any TrustStore, name: String)
         case enrolled(any TrustStore, window: PairingWindow?)
+        case authority(uris: Set<String>?)
         case anyone
         case asking(Judge)
     }
@@ -43,6 +44,12 @@ public struct TrustPolicy: Sendable {
         TrustPolicy(rule: .enrolled(store, window: window))
     }
 
+    /// Only holders of a certificate that an authority vouches for, one of those that TLS is given;
+    /// with `uris`, only those whose one name is among them, byte by byte. Noise cannot answer it.
+    public static func authority(uris: Set<String>? = nil) -> TrustPolicy {
+        TrustPolicy(rule: .authority(uris: uris))
+    }
+
     /// Whoever comes. The channel is encrypted, and the other end may be an attacker.
     public static let anyone = TrustPolicy(rule: .anyone)
 
@@ -63,16 +70,21 @@ public struct TrustPolicy: Sendable {
     /// Whether the policy is about keys, so that only patterns that prove the peer's key will do.
     package var requiresPeerKey: Bool {
         switch rule {
-        case .pinned, .firstUse, .enrolled: true
+        case .pinned, .firstUse, .enrolled, .authority: true
         case .anyone, .asking: false
         }
+    }
+
+    /// Whether the policy is about names that an authority vouches for.
+    package var requiresAuthority: Bool {
+        if case .authority = rule { true } else { false }
     }
 
     /// Raw keys that are known before the handshake, for patterns such as IK.
     package var knownKeys: [[UInt8]] {
         switch rule {
         case .pinned(let keys): keys.compactMap(\.publicKey)
-        case .firstUse, .enrolled, .anyone, .asking: []
+        case .firstUse, .enrolled, .authority, .anyone, .asking: []
         }
     }
 }

@@ -85,7 +85,8 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     // MARK: - Handshake
 
     /// See ``SecureEngine``.
-    public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) {
+    @discardableResult
+    public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         guard handshake != nil, identity == nil || isAdmitted else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             _ = try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
@@ -98,6 +99,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
             identity = .publicKey(key, curve: plan.name.curve)
         }
         try splitIfFinished()
+        return bytes.count
     }
 
     /// See ``SecureEngine``.

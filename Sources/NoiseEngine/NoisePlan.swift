@@ -37,6 +37,11 @@ public struct NoisePlan: Sendable {
         guard !pattern.isOneWay, !pattern.isFallback else {
             throw Self.refusal(offer, "a one-way or fallback pattern cannot be offered")
         }
+        guard !trust.requiresAuthority else {
+            throw Self.refusal(
+                offer,
+                "the policy asks what an authority vouches for, and Noise has no certificates")
+        }
         guard !trust.requiresPeerKey || pattern.authenticates(role.noise.peer) else {
             throw Self.refusal(offer, "it does not prove the peer's key, and the policy wants that")
         }

@@ -170,13 +170,13 @@ final class Forger {
         while true {
             var buffer = incoming
             var span = buffer.mutableSpan
-            guard case .established = engine.phase, let record = try engine.open(&span) else {
-                return
-            }
+            guard case .established = engine.phase, let record = try engine.open(&span),
+                let plaintext = record.plaintext
+            else { return }
             records.append(
                 (
-                    RecordType(rawValue: buffer[record.plaintext.lowerBound]),
-                    Array(buffer[record.plaintext].dropFirst())
+                    RecordType(rawValue: buffer[plaintext.lowerBound]),
+                    Array(buffer[plaintext].dropFirst())
                 ))
             if records.last?.type == .rekey { try engine.rekeyReceiving() }
             incoming.removeFirst(record.consumed)

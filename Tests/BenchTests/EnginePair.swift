@@ -44,7 +44,7 @@ struct EnginePair: ~Copyable {
         _ wire: inout [UInt8], with receiver: inout NoiseEngine
     ) throws -> Int? {
         var span = wire.mutableSpan
-        return try receiver.open(&span)?.plaintext.count
+        return try receiver.open(&span)?.plaintext?.count
     }
 
     private static func seal(

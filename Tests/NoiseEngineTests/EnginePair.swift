@@ -77,7 +77,7 @@ extension NoiseEngine {
     mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
         var record = record
         var span = record.mutableSpan
-        guard let opened = try open(&span) else { return nil }
-        return Array(record[opened.plaintext])
+        guard let plaintext = try open(&span)?.plaintext else { return nil }
+        return Array(record[plaintext])
     }
 }

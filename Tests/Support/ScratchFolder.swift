@@ -1,7 +1,7 @@
 public import Glibc
 
 /// A folder of its own for a test, which goes with the value.
-public final class ScratchFolder {
+public final class ScratchFolder: Sendable {
     /// The folder's absolute path.
     public let path: String
 

@@ -1,5 +1,5 @@
 /// A certificate authority that the real `openssl` runs in a scratch folder.
-public final class TestAuthority {
+public final class TestAuthority: Sendable {
     /// Where all its files are.
     public let folder: ScratchFolder
     /// The name of its own files: `NAME.pem` and `NAME.key`.
@@ -47,10 +47,11 @@ public final class TestAuthority {
         try issue(subject, Self.device(subject), newKey: newKey)
     }
 
-    /// The extensions of a device's certificate.
+    /// The extensions of a device's certificate, without any that a handshake would carry for nothing.
     public static func device(_ subject: String, usage: String = "clientAuth,serverAuth") -> String
     {
         "subjectAltName=URI:blesec://devices/\(subject)\nextendedKeyUsage=\(usage)\n"
+            + "subjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
     }
 
     private func run(_ arguments: String...) throws { try run(arguments) }

@@ -108,6 +108,10 @@ extension ChannelMachine {
         guard inbound.isEmpty else {
             return fail(ChannelError(.truncated, "the link ended inside a message"))
         }
+        guard directPeerEnded || !engine.provesEnd else {
+            return fail(
+                ChannelError(.truncated, "the link ended before the peer said that it was done"))
+        }
         directPeerEnded = true
         // The peer may have ended its direction alone, and wait for what this side still says.
         if canSend { return }

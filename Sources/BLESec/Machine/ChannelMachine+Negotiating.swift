@@ -13,7 +13,7 @@ extension ChannelMachine {
         stage = .handshake
         clocks.negotiated = start
         if role == .dialer, let message = try engine.nextHandshake() {
-            dialToken = configuration.pendingDials.insert(message, by: configuration.identity)
+            dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
             appendHandshake(message)
         }
     }
@@ -28,7 +28,7 @@ extension ChannelMachine {
             protocolName, role: .dialer, prologue: transcript.prologue(for: .accept))
         guard let early = try engine.nextHandshake() else { throw .engineIsDead }
         transcript.early = early
-        dialToken = configuration.pendingDials.insert(early, by: configuration.identity)
+        dialToken = configuration.pendingDials.insert(early, by: configuration.ownKeys)
         outbound.append(hello.encoded)
         outbound.append(Self.framed(early))
     }
@@ -50,7 +50,7 @@ extension ChannelMachine {
     mutating func readEarly(now: UInt64) throws(ChannelError) -> Bool {
         guard let early = try takeFramed() else { return false }
         transcript.early = early
-        guard !configuration.pendingDials.contains(early, by: configuration.identity) else {
+        guard !configuration.pendingDials.contains(early, by: configuration.ownKeys) else {
             throw .talksToItself
         }
         clocks.negotiated = now
@@ -80,7 +80,9 @@ extension ChannelMachine {
         engine = try configuration.makeEngine(
             protocolName, role: .acceptor, prologue: transcript.prologue(for: .accept))
         do throws(ChannelError) {
-            try engine.receiveHandshake(early.span)
+            guard try engine.receiveHandshake(early.span) == early.count else {
+                throw .violation("an early message with bytes behind it")
+            }
         } catch {
             guard error.code == .authenticationFailed else { throw error }
             return false
@@ -125,7 +127,7 @@ extension ChannelMachine {
             engine = try configuration.makeEngine(
                 protocolName, role: .dialer, prologue: transcript.prologue(for: .switch))
             guard let message = try engine.nextHandshake() else { throw .engineIsDead }
-            dialToken = configuration.pendingDials.insert(message, by: configuration.identity)
+            dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
             appendHandshake(message)
         case .fallback:
             guard

@@ -45,13 +45,18 @@ extension ChannelMachine {
 
     /// Moves the handshake on: this side's turn, the policy's, or the peer's.
     mutating func shakeHands(now: UInt64) throws(ChannelError) -> Bool {
-        if case .judging(let identity) = engine.phase {
+        switch engine.phase {
+        case .judging(let identity):
             try judge(identity, now: now)
             return true
-        }
-        if case .established(let identity) = engine.phase {
+        case .established(let identity):
             try handshakeDone(identity, now: now)
             return true
+        case .failing(let error):
+            try giveUp(error, now: now)
+            return true
+        case .handshaking, .failed:
+            break
         }
         if let message = try engine.nextHandshake() {
             appendHandshake(message)
@@ -60,27 +65,38 @@ extension ChannelMachine {
         if engine.framesHandshake {
             guard let message = try takeFramed() else { return false }
             if role == .acceptor,
-                configuration.pendingDials.contains(message, by: configuration.identity)
+                configuration.pendingDials.contains(message, by: configuration.ownKeys)
             {
                 throw .talksToItself
             }
             try engine.receiveHandshake(message.span)
         } else {
-            guard !inbound.isEmpty else { return false }
-            let chunk = inbound.withBytes { $0.span.array }
-            inbound.removeAll()
-            try engine.receiveHandshake(chunk.span)
+            let used = try Self.receiveHandshake(&engine, &inbound)
+            inbound.consume(used)
+            return used > 0
         }
         return true
+    }
+
+    private static func receiveHandshake(
+        _ engine: inout Engine, _ inbound: inout WireBuffer
+    ) throws(ChannelError) -> Int {
+        try inbound.withBytes { bytes throws(ChannelError) in
+            try engine.receiveHandshake(bytes.span)
+        }
+    }
+
+    /// Sends the last words of a handshake that has failed, and waits for the peer to go.
+    private mutating func giveUp(_ error: ChannelError, now: UInt64) throws(ChannelError) {
+        while let words = try engine.nextHandshake() { appendHandshake(words) }
+        refuse(refusal ?? error, now: now)
     }
 
     /// Asks the trust policy about an identity, once.
     private mutating func judge(_ identity: PeerIdentity, now: UInt64) throws(ChannelError) {
         self.identity = identity
-        if case .publicKey(let key, _) = identity, key == configuration.identity?.publicKey {
-            throw .talksToItself
-        }
-        switch configuration.trust.decide(identity) {
+        guard !configuration.isOwn(identity) else { throw .talksToItself }
+        switch configuration.policy(for: protocolName).decide(identity) {
         case .admit:
             try engine.admit()
         case .refuse(let reason):
@@ -110,12 +126,18 @@ extension ChannelMachine {
         process(arrived: 0, now: now)
     }
 
-    /// Remembers a refusal: the handshake ends in a `reject` record where that shows nothing of this
-    /// side, and in silence elsewhere.
+    /// Remembers a refusal: the handshake ends in the engine's own way or in a `reject` record where
+    /// that shows nothing of this side, and in silence elsewhere.
     private mutating func deny(_ error: ChannelError) throws(ChannelError) {
-        guard engine.refuse() == .byRecord, configuration.mode == .negotiated else { throw error }
-        refusal = error
-        try engine.admit()
+        switch engine.refuse() {
+        case .byHandshake:
+            refusal = error
+        case .byRecord where configuration.mode == .negotiated:
+            refusal = error
+            try engine.admit()
+        case .byRecord, .silent:
+            throw error
+        }
     }
 
     private mutating func handshakeDone(

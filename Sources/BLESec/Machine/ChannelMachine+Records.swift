@@ -11,15 +11,18 @@ extension ChannelMachine {
             if clocks.recordBegan == nil { clocks.recordBegan = now }
             return false
         }
-        clocks.recordBegan = nil
-        receiving.add(record.plaintext.count)
-        if configuration.mode == .direct {
-            try takeDirect(record)
-        } else {
-            try takeNegotiated(record, now: now)
+        if let plaintext = record.plaintext {
+            clocks.recordBegan = nil
+            receiving.add(plaintext.count)
+            if configuration.mode == .direct {
+                try takeDirect(plaintext)
+            } else {
+                try takeNegotiated(plaintext, now: now)
+            }
         }
         // A record of one's own kind may have ended the channel and emptied the buffer.
         if outcome == nil { inbound.consume(record.consumed) }
+        if inbound.isEmpty { clocks.recordBegan = nil }
         return outcome == nil
     }
 
@@ -29,19 +32,20 @@ extension ChannelMachine {
         try inbound.withBytes { bytes throws(ChannelError) in try engine.open(&bytes) }
     }
 
-    private mutating func takeDirect(_ record: OpenedRecord) throws(ChannelError) {
-        peerWentQuiet = record.plaintext.isEmpty
-        guard !record.plaintext.isEmpty else { return }
-        try Self.keep(record.plaintext, isLast: true, from: &inbound, in: &inbox)
+    private mutating func takeDirect(_ plaintext: Range<Int>) throws(ChannelError) {
+        peerWentQuiet = plaintext.isEmpty
+        if peerWentQuiet, engine.provesEnd { directPeerEnded = true }
+        guard !plaintext.isEmpty else { return }
+        try Self.keep(plaintext, isLast: true, from: &inbound, in: &inbox)
     }
 
     private mutating func takeNegotiated(
-        _ record: OpenedRecord, now: UInt64
+        _ plaintext: Range<Int>, now: UInt64
     ) throws(ChannelError) {
-        guard !record.plaintext.isEmpty else { throw .violation("a record without a type") }
-        let typeIndex = record.plaintext.lowerBound
+        guard !plaintext.isEmpty else { throw .violation("a record without a type") }
+        let typeIndex = plaintext.lowerBound
         let type = inbound.withBytes { RecordType(rawValue: $0[typeIndex]) }
-        let payload = typeIndex + 1..<record.plaintext.upperBound
+        let payload = typeIndex + 1..<plaintext.upperBound
         guard isPeerReady || type == .ready || type == .reject || type.isIgnorable else {
             throw .violation("a record before its ready")
         }
@@ -68,7 +72,9 @@ extension ChannelMachine {
             }
             control.outstandingPing = nil
         case .rekey:
-            guard payload.isEmpty, receiving.records > Record.leastRekeyInterval else {
+            guard payload.isEmpty, receiving.records > Record.leastRekeyInterval,
+                !engine.announcesRekey
+            else {
                 throw .violation("a rekey that is malformed or too soon after the last")
             }
             try engine.rekeyReceiving()

@@ -62,7 +62,10 @@ extension ChannelMachine {
 
     private mutating func sealNext(now: UInt64) throws(ChannelError) -> Bool {
         guard stage == .records || stage == .refusing else { return false }
-        if configuration.mode == .direct { return try sealDirect() }
+        if configuration.mode == .direct {
+            guard stage == .records else { return false }
+            return try sealDirect()
+        }
         if let code = control.reject {
             control.reject = nil
             try seal(.reject, [code.rawValue] + Array(repeating: 0, count: Record.readyLength - 1))
@@ -89,7 +92,7 @@ extension ChannelMachine {
             || sending.bytes >= configuration.limits.rekeyAfterBytes,
             sending.records >= Record.leastRekeyInterval
         {
-            try seal(.rekey, [])
+            if !engine.announcesRekey { try seal(.rekey, []) }
             try engine.rekeySending()
             sending.reset()
             return true
@@ -121,7 +124,7 @@ extension ChannelMachine {
     /// The payload of a bulk record: less where the link's SDUs are tiny, so that other records do
     /// not wait long behind it.
     var bulkPayload: Int {
-        min(Record.bulkPayload, max(Record.leastBulkPayload, 4 * maximumSDU))
+        min(engine.bulkPayload, max(Record.leastBulkPayload, 4 * maximumSDU))
     }
 
     private mutating func sealMessage() throws(ChannelError) -> Bool {

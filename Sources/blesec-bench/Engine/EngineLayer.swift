@@ -151,7 +151,7 @@ final class NoiseEngineLayer: EngineLayer {
             let record = try wire.withBytes { bytes throws(ChannelError) in
                 try receiver.open(&bytes)
             }
-            guard let record, record.plaintext.count == payload.count + 1 else {
+            guard let record, record.plaintext?.count == payload.count + 1 else {
                 throw BenchError.wrongResult("NoiseEngine")
             }
             wire.consume(record.consumed)

@@ -1,0 +1,37 @@
+#pragma once
+#include <openssl/ssl.h>
+
+// TLS: each function stands for a macro that Swift does not see.
+
+// TLS 1.3 alone, without tickets, and with nothing on the wire that a peer does not need.
+static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+    SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_max_cert_list(context, longest_chain);
+    return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION)
+        && SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION);
+}
+static inline int blesec_ssl_context_groups(SSL_CTX *context, const char *names) {
+    return SSL_CTX_set1_groups_list(context, names);
+}
+// The signatures that both sides may make, as a client and as a server say them.
+static inline int blesec_ssl_context_signatures(SSL_CTX *context, const char *names) {
+    return SSL_CTX_set1_sigalgs_list(context, names) && SSL_CTX_set1_client_sigalgs_list(context, names);
+}
+static inline int blesec_ssl_context_add_intermediate(SSL_CTX *context, X509 *certificate) {
+    return SSL_CTX_add1_chain_cert(context, certificate);
+}
+static inline void blesec_ssl_retry_verify(SSL *ssl) { SSL_set_retry_verify(ssl); }
+static inline void blesec_bio_clear_retry(BIO *bio) { BIO_clear_retry_flags(bio); }
+static inline void blesec_bio_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
+// Whether an error is an alert that the peer has sent.
+static inline int blesec_error_is_alert(unsigned long code) {
+    return ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET;
+}
+static inline int blesec_error_reason(unsigned long code) {
+    return ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0;
+}
+static inline int blesec_certificate_count(const STACK_OF(X509) *chain) { return sk_X509_num(chain); }
+static inline X509 *blesec_certificate(const STACK_OF(X509) *chain, int index) { return sk_X509_value(chain, index); }

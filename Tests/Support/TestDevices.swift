@@ -1,0 +1,39 @@
+internal import Credentials
+internal import Glibc
+public import TLSEngine
+
+extension TestAuthority {
+    /// The time in seconds since 1970.
+    public static var now: Int64 { Int64(time(nil)) }
+
+    /// The identity in `NAME.pem` and `NAME.key`; with `chain` the intermediates in that file.
+    public func identity(
+        _ name: String, chain: String? = nil, at now: Int64 = now
+    ) throws -> TLSIdentity {
+        try CertificateFile.identity(
+            certificate: folder.file("\(name).pem"), key: folder.file("\(name).key"),
+            intermediates: chain.map { folder.file("\($0).pem") }, now: now)
+    }
+
+    /// The authority as others have it.
+    public func authorities() throws -> CertificateAuthorities {
+        try CertificateFile.authorities(certificate)
+    }
+
+    /// What a device of this name speaks TLS with, after it has been issued a certificate; it accepts
+    /// whom this authority vouches for.
+    public func device(
+        _ name: String, revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
+    ) throws -> TLSContext {
+        try issueDevice(name)
+        return try TLSContext(
+            identity: identity(name), authorities: authorities(), revoked: revoked,
+            options: options)
+    }
+
+    /// What a device speaks TLS with that has signed its certificate itself, and accepts everyone.
+    public func selfSigned(_ name: String) throws -> TLSContext {
+        try selfSign(name, Self.device(name))
+        return try TLSContext(identity: identity(name))
+    }
+}

@@ -1,0 +1,169 @@
+import ChannelCore
+import Primitives
+import TLSEngine
+import TestSupport
+import Testing
+
+@Suite("A TLS engine that is established")
+struct EstablishedTests {
+    static let authority = Result { try TestAuthority() }
+    static let contexts = Result {
+        try (
+            dialer: authority.get().device("dialer"), acceptor: authority.get().device("acceptor")
+        )
+    }
+
+    static func pair(isNegotiated: Bool = true) throws -> EnginePair {
+        let contexts = try contexts.get()
+        var pair = try EnginePair(
+            contexts.dialer, contexts.acceptor, isNegotiated: isNegotiated)
+        try pair.shakeHands()
+        return pair
+    }
+
+    @Test("both sides agree on the session and know each other", arguments: [true, false])
+    func agreement(isNegotiated: Bool) throws {
+        let pair = try Self.pair(isNegotiated: isNegotiated)
+        let contexts = try Self.contexts.get()
+        #expect(
+            pair.dialer.established
+                == .certificate(
+                    subjectPublicKeyInfo: contexts.acceptor.identity.subjectPublicKeyInfo,
+                    uri: "blesec://devices/acceptor"))
+        #expect(
+            pair.acceptor.established
+                == .certificate(
+                    subjectPublicKeyInfo: contexts.dialer.identity.subjectPublicKeyInfo,
+                    uri: "blesec://devices/dialer"))
+        #expect(pair.dialer.handshakeHash.count == 32)
+        #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
+    }
+
+    @Test("a handshake with Ed25519 takes at most 1,450 bytes in both directions together")
+    func handshakeBytes() throws {
+        let pair = try Self.pair()
+        let total = pair.sent.values.reduce(0, +)
+        #expect(total <= 1_450, "\(pair.sent)")
+    }
+
+    @Test("a handshake works in pieces of any size", arguments: [1, 2, 7, 100])
+    func pieces(piece: Int) throws {
+        let contexts = try Self.contexts.get()
+        var pair = try EnginePair(contexts.dialer, contexts.acceptor)
+        try pair.shakeHands(piece: piece)
+        #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
+    }
+
+    @Test(
+        "records of every size come back as they were",
+        arguments: [0, 1, 100, 16_380, 16_381, 16_382, 16_384, 32_768, 65_518])
+    func records(count: Int) throws {
+        var pair = try Self.pair()
+        let payload = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7) }
+        let length = pair.dialer.sealedLength(count + 1)
+        let record = try pair.dialer.sealed(9, payload)
+        #expect(record.count == length)
+        #expect(try pair.acceptor.opened(record) == [[9] + payload])
+        #expect(try pair.dialer.opened(pair.acceptor.sealed(9, payload)) == [[9] + payload])
+    }
+
+    @Test("a record above the longest is refused before it is sent")
+    func tooLong() throws {
+        var pair = try Self.pair()
+        #expect(throws: ChannelError.self) {
+            _ = try pair.dialer.sealed(0, [UInt8](repeating: 0, count: 65_519))
+        }
+        #expect(pair.dialer.phase == .failed)
+    }
+
+    @Test("records arrive in pieces of any size, several at a time", arguments: [1, 3, 50, 5_000])
+    func recordPieces(piece: Int) throws {
+        var pair = try Self.pair()
+        var wire: [UInt8] = []
+        var expected: [[UInt8]] = []
+        for size in [0, 20, 40_000, 1, 16_381, 300] {
+            let payload = [UInt8](repeating: UInt8(size & 0xFF), count: size)
+            expected.append([0] + payload)
+            wire += try pair.dialer.sealed(0, payload)
+        }
+        var buffer: [UInt8] = []
+        var opened: [[UInt8]] = []
+        for start in stride(from: 0, to: wire.count, by: piece) {
+            buffer += wire[start..<min(start + piece, wire.count)]
+            opened += try pair.acceptor.opened(&buffer)
+        }
+        #expect(opened == expected)
+        #expect(buffer.isEmpty)
+    }
+
+    @Test("a changed key goes before the next record, in the room that is asked for")
+    func keyUpdate() throws {
+        var pair = try Self.pair()
+        let plain = pair.dialer.sealedLength(2)
+        try pair.dialer.rekeySending()
+        let length = pair.dialer.sealedLength(2)
+        #expect(length > plain)
+        #expect(try pair.dialer.sealed(1, [5]).count == length)
+        #expect(pair.dialer.sealedLength(2) == plain)
+    }
+
+    @Test("records go on after a change of key")
+    func afterKeyUpdate() throws {
+        var pair = try Self.pair()
+        for round in 0..<40 as Range<UInt8> {
+            try pair.dialer.rekeySending()
+            if round % 2 == 0 { try pair.acceptor.rekeySending() }
+            #expect(try pair.acceptor.opened(pair.dialer.sealed(1, [round])) == [[1, round]])
+            #expect(try pair.dialer.opened(pair.acceptor.sealed(2, [round])) == [[2, round]])
+        }
+    }
+
+    @Test("exported keys are equal on both sides, differ by label and context, and outlive a rekey")
+    func export() throws {
+        var pair = try Self.pair()
+        let first = try pair.dialer.export(label: "a", context: [1], count: 48)
+        #expect(try pair.acceptor.export(label: "a", context: [1], count: 48).isEqual(to: first))
+        #expect(try !pair.dialer.export(label: "a", context: [2], count: 48).isEqual(to: first))
+        #expect(try !pair.dialer.export(label: "b", context: [1], count: 48).isEqual(to: first))
+        try pair.dialer.rekeySending()
+        _ = try pair.acceptor.opened(pair.dialer.sealed(0, []))
+        #expect(try pair.dialer.export(label: "a", context: [1], count: 48).isEqual(to: first))
+        for count in [0, -1, 8_161] {
+            #expect(throws: ChannelError(.configuration, "")) {
+                _ = try pair.dialer.export(label: "a", context: [], count: count)
+            }
+        }
+        #expect(try pair.dialer.export(label: "a", context: [], count: 8_160).count == 8_160)
+    }
+
+    @Test("a record replayed, skipped, reflected or changed does not open", arguments: 0..<4)
+    func order(attack: Int) throws {
+        var pair = try Self.pair()
+        let first = try pair.dialer.sealed(0, [1])
+        let second = try pair.dialer.sealed(0, [1])
+        #expect(throws: ChannelError(.authenticationFailed, "")) {
+            switch attack {
+            case 0:
+                #expect(try pair.acceptor.opened(first) == [[0, 1]])
+                _ = try pair.acceptor.opened(first)
+            case 1: _ = try pair.acceptor.opened(second)
+            case 2: _ = try pair.dialer.opened(first)
+            default: _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
+            }
+        }
+        #expect((attack == 2 ? pair.dialer.phase : pair.acceptor.phase) == .failed)
+    }
+
+    @Test("direct mode carries bytes as they are, and proves the end")
+    func direct() throws {
+        var pair = try Self.pair(isNegotiated: false)
+        #expect(try pair.acceptor.opened(pair.dialer.sealed(nil, [1, 2, 3])) == [[1, 2, 3]])
+        let length = pair.dialer.sealedLength(0)
+        let end = try pair.dialer.sealed(nil, [])
+        #expect(end.count == length)
+        #expect(try pair.acceptor.opened(end) == [[]])
+        // The other direction goes on.
+        #expect(try pair.dialer.opened(pair.acceptor.sealed(nil, [4])) == [[4]])
+        #expect(throws: ChannelError.self) { _ = try pair.acceptor.opened(end) }
+    }
+}
