@@ -2,9 +2,9 @@ public import Primitives
 
 /// Keys for other layers, bound to the handshake: Noise's extension "additional symmetric keys".
 ///
-/// `ask_master = HKDF(ck, zerolen, info = "ask")` is taken at the end of the handshake; each label
-/// has a chain of its own, `HKDF(ask_master, h ‖ label)`. Whoever has one key can compute neither
-/// another label's nor the transport's, and `rekey` changes none of them.
+/// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is taken at the end of
+/// the handshake; each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. Whoever has one
+/// key can compute neither another label's nor the transport's, and `rekey` changes none of them.
 public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
     private let master: SecretBytes
     private let handshakeHash: [UInt8]

@@ -2,7 +2,7 @@ internal import Primitives
 
 /// What a pattern asks of its parties, and what it gives them.
 extension HandshakePattern {
-    /// How a party's static public key reaches the other one.
+    /// How a party's static public key reaches the other one; Noise §7.8, by who can read it.
     public enum StaticKeyExposure: Sendable, Hashable {
         /// The party has no static key in this pattern.
         case unused

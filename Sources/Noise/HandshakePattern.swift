@@ -3,7 +3,7 @@
 /// The fundamental patterns are in `PatternTable.swift`; modifiers transform the data
 /// (`PatternModifier`), and nothing else in the module knows a pattern's name.
 public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
-    /// One message: who sends it, and what it does.
+    /// One message: who sends it, and what it does; Noise §7.1.
     public struct Message: Sendable, Hashable {
         /// Who sends the message.
         public let sender: Role

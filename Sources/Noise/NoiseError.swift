@@ -1,6 +1,6 @@
 public import Primitives
 
-/// What can go wrong in a handshake or in transport.
+/// What can go wrong in a handshake or in transport: where Noise §5 signals an error, and before.
 ///
 /// The detail is for the local side alone: a peer should see no difference between them.
 public enum NoiseError: Error, Sendable, Hashable {
@@ -39,7 +39,7 @@ public enum NoiseError: Error, Sendable, Hashable {
     /// A cryptographic library failed.
     case crypto(CryptoError)
 
-    /// The keys that a handshake can be given.
+    /// The keys that a handshake can be given: Noise §5.3's `s`, `rs`, `e` and `re`.
     public enum Key: Sendable, Hashable {
         /// Our static key pair.
         case localStatic

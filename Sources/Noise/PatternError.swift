@@ -1,4 +1,4 @@
-/// A pattern or modifier that the framework does not allow.
+/// A pattern or modifier that the framework does not allow; Noise §7.3, §8.1, §9.3 and §10.2.
 public enum PatternError: Error, Sendable, Hashable {
     /// A name that is not uppercase letters and digits.
     case badName(String)

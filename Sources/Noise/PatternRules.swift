@@ -20,7 +20,7 @@ extension HandshakePattern {
     }
 }
 
-/// What has happened so far in a walk through a pattern.
+/// What has happened so far in a walk through a pattern; Noise §7.3.
 private struct RuleWalk {
     private var sent: [Role: Set<Token>] = [.initiator: [], .responder: []]
     private var mixed: Set<Token> = []

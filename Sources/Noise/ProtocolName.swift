@@ -52,7 +52,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// Why a text is not the name of a protocol that this module can run.
+/// Why a text is not the name of a protocol that this module can run; Noise §8.
 public enum ProtocolNameError: Error, Sendable, Hashable {
     /// Longer than 255 bytes.
     case tooLong(Int)

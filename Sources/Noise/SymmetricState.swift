@@ -132,7 +132,7 @@ struct SymmetricState: ~Copyable {
     }
 }
 
-/// What Split() gives.
+/// What Split() gives; Noise §5.2.
 struct SplitKeys: ~Copyable {
     /// For what the pattern's first writer sends.
     let first: CipherState

@@ -37,7 +37,7 @@ import Testing
     func tool() throws {
         let lines = try Page("README.md").blocks("sh").flatMap { $0.split(separator: "\n") }
             .map { $0.split(separator: " ").map(String.init) }.filter { $0.first == "blesec" }
-        #expect(lines.count == 5)
+        #expect(lines.count == 6)
         for words in lines {
             let help = try Subprocess.run(Program.path("blesec"), [words[1], "--help"])
             #expect(help.status == 0, "\(words)")

@@ -4,12 +4,12 @@ import NoiseVectors
 import Primitives
 import Testing
 
-/// The seed of this run's property tests: another one each time, unless `BLESEC_SEED` says which.
+/// The seed of this run's property tests: the same each time, unless `BLESEC_SEED` says another.
 enum PropertySeed {
     static let value: UInt64 = {
         let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
-        let seed = given ?? UInt64.random(in: .min ... .max)
-        print("NoiseTests: properties from seed \(seed); BLESEC_SEED=\(seed) repeats them")
+        let seed = given ?? 34
+        print("NoiseTests: properties from seed \(seed); BLESEC_SEED=N takes another")
         return seed
     }()
 

@@ -1,0 +1,54 @@
+import ChannelCore
+import FoundationEssentials
+import Noise
+import NoiseEngine
+import Primitives
+import Testing
+
+/// What may be offered is decided by what a pattern shows and proves.
+@Suite struct ExposureTests {
+    @Test(
+        "a dialer wants an opt-in for the patterns that the page on Noise names, and no others",
+        arguments: HandshakePattern.all.filter { !$0.isOneWay })
+    func dialer(_ pattern: HandshakePattern) throws {
+        let page = try String(
+            contentsOf: URL(
+                filePath: #filePath.replacing(
+                    "Tests/NoiseEngineTests/ExposureTests.swift", with: "docs/noise.md")),
+            encoding: .utf8)
+        let row = try #require(
+            page.split(separator: "\n").first { $0.hasPrefix("| `\(pattern.name)` |") })
+        let needsOptIn = row.hasSuffix("| yes |")
+        #expect(try isAccepted(pattern, .dialer, allowsExposedIdentity: true))
+        #expect(try isAccepted(pattern, .dialer, allowsExposedIdentity: false) == !needsOptIn)
+        #expect(try isAccepted(pattern, .acceptor, allowsExposedIdentity: false))
+    }
+
+    @Test("a psk before the key takes the need for an opt-in away")
+    func psk() throws {
+        for name in ["IX", "XN", "I1K1"] {
+            let pattern = try #require(HandshakePattern.named(name)).applying(.psk(0))
+            #expect(try isAccepted(pattern, .dialer, allowsExposedIdentity: false), "\(name)")
+        }
+    }
+
+    private func isAccepted(
+        _ pattern: HandshakePattern, _ role: ChannelRole, allowsExposedIdentity: Bool
+    ) throws -> Bool {
+        let own = try IdentityKey.generate()
+        let peer = try PeerKey(publicKey: IdentityKey.generate().publicKey, curve: .x25519)
+        let peersRole: Role = role == .dialer ? .responder : .initiator
+        do {
+            _ = try NoisePlan(
+                ProtocolName(pattern: pattern).description, role: role, identity: own,
+                trust: pattern.authenticates(peersRole) ? .pinned([peer]) : .anyone,
+                presharedKeys: [PreSharedKey(SecretBytes(count: 32))],
+                allowsExposedIdentity: allowsExposedIdentity)
+            return true
+        } catch let error as ChannelError {
+            #expect(error.code == .configuration)
+            #expect("\(error)".contains("shows this side's key"))
+            return false
+        }
+    }
+}
