@@ -8,7 +8,7 @@ public import TLSEngine
 /// `X509 CRL`, such as `blesec ca` and `openssl ca -gencrl` write them. Outside the blocks a line is
 /// a key that counts no longer, by its fingerprint and whatever explains it, or a comment that begins
 /// with `#`.
-public final class RevocationFile: Sendable {
+public final class RevocationFile: RevocationSource {
     /// The longest file that is read, in bytes: about 29,000 certificates.
     public static let maximumLength = KeyListing.maximumLength
 
@@ -44,11 +44,11 @@ public final class RevocationFile: Sendable {
             known = try Self.read(path, authorities)
             cache.withLock { [known] in $0 = known }
         }
-        if let expiry = known.list.expiry, expiry < now {
-            throw ChannelError(
-                .badKey, "\(path) holds a revocation list that is out of date: get a newer one")
+        do throws(ChannelError) {
+            return try known.list.current(at: now)
+        } catch {
+            throw ChannelError(error.code, "\(path): \(error.reason)")
         }
-        return known.list
     }
 
     private static func read(

@@ -4,13 +4,17 @@ internal import ToolKit
 
 /// What the tool says about a channel on standard error.
 enum ChannelNotes {
-    /// `channel ready: PROTOCOL with SHA256:…`
+    /// `channel ready: PROTOCOL with SHA256:…`, and the URI where an authority vouches for one.
     static func ready(_ channel: SecureChannel) async {
         let name = await channel.protocolName
-        let peer = await channel.peer.description
+        let identity = await channel.peer
+        let peer = identity.description
+        var uri: String?
+        if case .certificate(_, let name) = identity { uri = name }
         Diagnostics.note(
-            "channel ready: \(name) with \(peer)", "ready",
-            [("protocol", .string(name)), ("peer", .string(peer))])
+            "channel ready: \(name) with \(peer)" + (uri.map { ", \($0)" } ?? ""), "ready",
+            [("protocol", .string(name)), ("peer", .string(peer))]
+                + (uri.map { [("uri", .string($0))] } ?? []))
     }
 
     /// `channel complete with SHA256:…`

@@ -1,5 +1,6 @@
 internal import BLESec
 internal import Primitives
+internal import TLSEngine
 internal import ToolKit
 
 /// The options of every command that opens a channel.
@@ -12,32 +13,36 @@ struct ChannelOptions: Sendable {
         help: "Whether the Bluetooth address to dial is public (the default) or random.")
     static let identity = Option(
         name: "--identity", value: "FILE",
-        help: "Prove this identity, made by `blesec keygen`. Without it a key is made for this run "
-            + "alone, and no peer can know it beforehand.")
+        help:
+            "With Noise, prove this identity, made by `blesec keygen`. Without it a key is made for "
+            + "this run alone, and no peer can know it beforehand.")
     static let peer = Option(
         name: "--peer", value: "KEY", isRepeatable: true,
         help: "Accept a peer with this key and no other: its public key in base64, or its "
-            + "fingerprint, as `blesec pubkey` prints them. Given several times, any of them.")
+            + "fingerprint, as `blesec pubkey` and `blesec ca` print them. Given several times, any "
+            + "of them.")
     static let anyone = Option(
         name: "--anyone",
         help: "Accept whoever is there. The channel is encrypted, but the other end may be an "
             + "attacker: compare the fingerprints.")
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
-        help: "Offer this protocol; given several times, the best first. Without it: "
-            + "\(ChannelConfiguration.defaultProtocol), or its like for the identity's curve and "
-            + "hash.")
+        help: "Offer this protocol, \(TLSContext.protocolName) or one of Noise; given several "
+            + "times, the best first. Without it: \(TLSContext.protocolName) where there is a "
+            + "--certificate, and \(ChannelConfiguration.defaultProtocol), or its like for the "
+            + "identity's curve and hash, where there is an --identity or neither.")
     static let direct = Option(
         name: "--direct",
         help: "Speak exactly one protocol and nothing around it, with a peer that is not blesec: "
-            + "Noise messages with two bytes of length before each. Nobody can tell then whether "
-            + "everything has arrived.")
+            + "TLS, or Noise messages with two bytes of length before each, with which nobody can "
+            + "tell whether everything has arrived.")
 
     /// What both commands take, in the order of their pages.
-    static let all = [
-        adapter, addressType, identity, IdentityOptions.passphraseFile,
-        IdentityOptions.passphrasePrompt, peer, anyone, `protocol`, direct, TimeLimit.option, .json,
-    ]
+    static let all =
+        [adapter, addressType, identity] + CertificateOptions.all + [
+            IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, peer, anyone,
+            `protocol`, direct, TimeLimit.option, .json,
+        ]
 
     /// What both commands may exit with.
     static let statuses = ExitStatus.allCases
@@ -45,17 +50,22 @@ struct ChannelOptions: Sendable {
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
 
-    /// Reads the options, and the identity's file.
+    /// Reads the options, and the files of keys and certificates.
     init(_ arguments: Arguments) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
-        let trust = try Self.trust(arguments)
-        let names = arguments.values(Self.protocol)
-        if arguments.has(Self.direct), names.count > 1 {
-            throw arguments.usage("--direct takes exactly one --protocol")
+        let engines = try Engines(arguments)
+        let trust = try Self.trust(arguments, engines)
+        let identity = engines.hasNoise ? try Self.identity(arguments, engines) : nil
+        var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
+        if engines.hasTLS {
+            configuration.tls = try CertificateOptions.context(arguments)
+            configuration.certificateTrust = trust.forTLS
         }
-        let identity = try Self.identity(arguments, first: names.first)
-        var configuration = ChannelConfiguration(identity: identity, trust: trust)
-        configuration.protocols = names.isEmpty ? [Self.standard(for: identity)] : names
+        configuration.protocols = engines.names
+        if configuration.protocols.isEmpty {
+            if engines.hasTLS { configuration.protocols = [TLSContext.protocolName] }
+            if let identity { configuration.protocols.append(Self.standard(for: identity)) }
+        }
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
         if let timeLimit { configuration.deadlines.connect = timeLimit.duration }
         self.configuration = configuration
@@ -79,30 +89,39 @@ struct ChannelOptions: Sendable {
         return endpoint
     }
 
-    private static func trust(_ arguments: Arguments) throws(ChannelError) -> TrustPolicy {
+    /// Whom to accept: for whatever protocol, and for TLS where that is another question.
+    private static func trust(
+        _ arguments: Arguments, _ engines: Engines
+    ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
         try arguments.exclude(peer, anyone)
-        if arguments.has(anyone) { return .anyone }
-        guard arguments.has(peer) else {
-            throw arguments.usage(
-                "whom to accept is missing: --peer KEY, or --anyone for whoever is there")
-        }
+        try arguments.exclude(CertificateOptions.authority, anyone)
+        if arguments.has(anyone) { return (.anyone, nil) }
         var keys: [PeerKey] = []
         for text in arguments.values(peer) { keys.append(try PeerKey(text)) }
-        return .pinned(keys)
+        let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, or: keys) : nil
+        if !keys.isEmpty { return (.pinned(keys), forTLS) }
+        // What an authority says of certificates is no answer for Noise.
+        guard let forTLS, !engines.hasNoise else {
+            let authority = engines.hasTLS ? "--authority FILE for TLS, " : ""
+            throw arguments.usage(
+                "whom to accept is missing: \(authority)--peer KEY, or --anyone for whoever is "
+                    + "there")
+        }
+        return (forTLS, nil)
     }
 
     private static func identity(
-        _ arguments: Arguments, first name: String?
+        _ arguments: Arguments, _ engines: Engines
     ) throws(ChannelError) -> IdentityKey {
         if let path = arguments.value(identity) {
             return try IdentityOptions.load(path, arguments)
         }
         for option in [IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt]
-        where arguments.has(option) {
-            throw arguments.usage("\(option.name) goes with --identity FILE")
+        where arguments.has(option) && !engines.hasTLS {
+            throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
         // A name that is none is refused with all that is wrong with it, a little later.
-        let known = name.flatMap { try? ProtocolName($0) }
+        let known = engines.names.lazy.compactMap { try? ProtocolName($0) }.first
         return try .generate(curve: known?.curve ?? .x25519, hash: known?.hash ?? .sha256)
     }
 
@@ -113,5 +132,32 @@ struct ChannelOptions: Sendable {
             case .x448: "448"
             }
         return "Noise_XX_\(curve)_ChaChaPoly_\(identity.hash.noiseName)"
+    }
+}
+
+/// Which engines a command line asks for, by the protocols that it names or by what it brings.
+private struct Engines {
+    /// The protocols that are named.
+    let names: [String]
+    let hasTLS: Bool
+    let hasNoise: Bool
+
+    init(_ arguments: Arguments) throws(ChannelError) {
+        let tls = TLSContext.protocolName
+        names = arguments.values(ChannelOptions.protocol)
+        if arguments.has(ChannelOptions.direct), names.count > 1 {
+            throw arguments.usage("--direct takes exactly one --protocol")
+        }
+        try CertificateOptions.check(arguments)
+        let certificate = arguments.has(CertificateOptions.certificate)
+        let identity = arguments.has(ChannelOptions.identity)
+        hasTLS = names.isEmpty ? certificate : names.contains(tls)
+        hasNoise = names.isEmpty ? identity || !certificate : names.contains { $0 != tls }
+        if certificate, !hasTLS {
+            throw arguments.usage("--certificate goes with --protocol \(tls)")
+        }
+        if identity, !hasNoise {
+            throw arguments.usage("--identity goes with a --protocol of Noise")
+        }
     }
 }

@@ -51,8 +51,8 @@ extension CertificateAuthority {
         let serial = Self.newSerial()
         let der = try authority.signed(
             CertificateProfile.device(
-                uri: uri, serial: serial.der, issuer: certificate.subjectName, validity: validity,
-                key: info))
+                uri: uri, serial: serial.der, issuer: certificate.subjectName,
+                authorityKey: certificate.subjectPublicKeyInfo, validity: validity, key: info))
         let issued = try IssuedCertificate(try Certificate(der: der))
         try Self.write(der, "CERTIFICATE", to: folder.record(of: serial))
         return (der, issued)

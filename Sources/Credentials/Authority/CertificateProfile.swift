@@ -3,9 +3,9 @@ internal import Primitives
 /// What an authority's certificates and lists say (RFC 5280), and nothing more than that.
 ///
 /// Both ends of a handshake send their certificate over a slow radio, so a device's has no field that
-/// nobody needs: an empty subject, since the URI is the name; no key identifiers, since an authority's
-/// own name is unique; no basic constraints and no key usage, whose absence means the same. The
-/// authority's certificate is never sent and has everything that §4.2 asks for.
+/// nobody needs: an empty subject, since the URI is the name; no basic constraints and no key usage,
+/// whose absence means the same; the authority's key identifier, without which strict verifiers refuse
+/// it, and in eight bytes. The authority's certificate is never sent.
 enum CertificateProfile {
     /// The clock of a device may be behind the authority's by so many seconds: an hour.
     static let backdating: Int64 = 3_600
@@ -27,8 +27,8 @@ enum CertificateProfile {
 
     /// The certificate of a device that is called `uri`, for both roles.
     static func device(
-        uri: SubjectURI, serial: [UInt8], issuer: [UInt8], validity: ClosedRange<Int64>,
-        key: [UInt8]
+        uri: SubjectURI, serial: [UInt8], issuer: [UInt8], authorityKey: [UInt8],
+        validity: ClosedRange<Int64>, key: [UInt8]
     ) -> [UInt8] {
         certificate(
             serial: serial, issuer: issuer, subject: DER.sequence(), validity: validity, key: key,
@@ -37,6 +37,7 @@ enum CertificateProfile {
                 critical(0x11, DER.sequence(DER.element(0x86, Array(uri.text.utf8)))),
                 // extKeyUsage: a device dials and listens.
                 optional(0x25, DER.sequence(serverAuth, clientAuth)),
+                authorityKeyIdentifier(authorityKey),
             ])
     }
 
@@ -47,7 +48,7 @@ enum CertificateProfile {
     ) -> [UInt8] {
         let entries = dates.map { DER.sequence($0.serial, DER.time($0.date)) }
         let extensions = [
-            optional(0x23, DER.sequence(DER.element(0x80, keyIdentifier(key)))),
+            authorityKeyIdentifier(key),
             optional(0x14, DER.number(number)),
         ]
         return DER.sequence(
@@ -94,6 +95,11 @@ enum CertificateProfile {
             DER.element(DER.octetString, value))
     }
 
-    /// The leftmost 160 bits of a hash over the key (RFC 7093 §2).
-    private static func keyIdentifier(_ key: [UInt8]) -> [UInt8] { Array(sha256(key).prefix(20)) }
+    private static func authorityKeyIdentifier(_ key: [UInt8]) -> [UInt8] {
+        optional(0x23, DER.sequence(DER.element(0x80, keyIdentifier(key))))
+    }
+
+    /// Eight bytes of a hash over the key, as many as the shorter of RFC 5280's own methods
+    /// (§4.2.1.2) has; anything that tells keys apart will do.
+    private static func keyIdentifier(_ key: [UInt8]) -> [UInt8] { Array(sha256(key).prefix(8)) }
 }

@@ -1,0 +1,85 @@
+internal import BLESec
+internal import Glibc
+internal import TLSEngine
+internal import ToolKit
+
+/// The options of a channel over TLS: one's own certificate, and whom authorities have to vouch for.
+enum CertificateOptions {
+    static let certificate = Option(
+        name: "--certificate", value: "FILE",
+        help: "With TLS, prove this certificate, whose one URI is this side's name; intermediates "
+            + "may stand behind it. `blesec ca issue` makes one.")
+    static let key = Option(
+        name: "--key", value: "FILE",
+        help: "The private key of --certificate, in PKCS#8 form, which nobody but its owner may "
+            + "open.")
+    static let authority = Option(
+        name: "--authority", value: "FILE",
+        help:
+            "With TLS, accept only certificates of the authorities in FILE, such as the ca.pem of "
+            + "`blesec ca`: any of their devices, unless --peer or --peer-uri says which.")
+    static let revoked = Option(
+        name: "--revoked", value: "FILE",
+        help:
+            "Refuse what the authorities have revoked: the ca.crl of `blesec ca`, or another such "
+            + "list. FILE is looked at whenever a peer comes; while it cannot be read nobody is "
+            + "accepted.")
+    static let peerURI = Option(
+        name: "--peer-uri", value: "URI", isRepeatable: true,
+        help: "Accept a peer whose certificate has this URI, whatever its key; goes with "
+            + "--authority. Given several times, or beside --peer, any of them.")
+
+    /// All of them, in the order of the pages.
+    static let all = [certificate, key, authority, revoked, peerURI]
+
+    /// Refuses options that mean nothing without another one.
+    static func check(_ arguments: Arguments) throws(ChannelError) {
+        for (option, other) in [
+            (certificate, key), (key, certificate), (authority, certificate),
+            (revoked, authority), (peerURI, authority),
+        ] where arguments.has(option) && !arguments.has(other) {
+            throw arguments.usage("\(option.name) goes with \(other.usage)")
+        }
+    }
+
+    /// Reads the files.
+    static func context(_ arguments: Arguments) throws(ChannelError) -> TLSContext {
+        guard let path = arguments.value(certificate), let keyPath = arguments.value(key) else {
+            throw arguments.usage(
+                "\(TLSContext.protocolName) needs \(certificate.usage) and \(key.usage)")
+        }
+        let identity = try CertificateFile.identity(
+            certificate: path, key: keyPath,
+            passphrase: try IdentityOptions.requiredPassphrase(arguments), now: Int64(time(nil)))
+        guard let authorityPath = arguments.value(authority) else {
+            return try TLSContext(identity: identity)
+        }
+        let authorities = try CertificateFile.authorities(authorityPath)
+        var source: RevocationFile?
+        if let path = arguments.value(revoked) {
+            source = try RevocationFile(path, authorities: authorities)
+        }
+        return try TLSContext(identity: identity, authorities: authorities, revoked: source)
+    }
+
+    /// Who may come with TLS, where `keys` may as well; nil when nobody is named at all.
+    static func policy(
+        _ arguments: Arguments, or keys: [PeerKey]
+    ) throws(ChannelError) -> TrustPolicy? {
+        var uris: Set<String> = []
+        for text in arguments.values(peerURI) { uris.insert(try SubjectURI(text).text) }
+        if uris.isEmpty {
+            if !keys.isEmpty { return .pinned(keys) }
+            return arguments.has(authority) ? .authority() : nil
+        }
+        guard !keys.isEmpty else { return .authority(uris: uris) }
+        let fingerprints = Set(keys.map(\.fingerprint))
+        return .asking { [uris] identity in
+            guard case .certificate(_, let uri) = identity, let key = identity.fingerprint else {
+                return .refuse("the peer has shown no certificate")
+            }
+            if fingerprints.contains(key) || uri.map(uris.contains) == true { return .admit }
+            return .refuse("the peer is \(uri ?? "") with \(key), and others are expected")
+        }
+    }
+}

@@ -1,0 +1,122 @@
+import Glibc
+import TestSupport
+import Testing
+
+/// Two devices with certificates of one authority, some that are not to be accepted, and a place for
+/// a socket.
+struct CertifiedPair {
+    let folder = ScratchFolder()
+    private let fingerprints: [String: String]
+
+    /// The device that the tool is, and the one that its peer is.
+    static let own = "own"
+    static let other = "other"
+
+    /// Makes the authority and the certificates with `blesec ca`.
+    init() throws {
+        var fingerprints: [String: String] = [:]
+        for authority in ["ca", "elsewhere"] {
+            try Self.run(["ca", "init", folder.file(authority)])
+        }
+        for (name, authority) in [
+            (Self.own, "ca"), (Self.other, "ca"), ("revoked", "ca"), ("stranger", "elsewhere"),
+        ] {
+            let lines = try Self.run([
+                "ca", "issue", folder.file(authority), "--uri", "blesec://devices/\(name)", "--out",
+                folder.file(name),
+            ])
+            let line = try #require(lines.first { $0.hasPrefix("fingerprint: ") })
+            fingerprints[name] = String(line.dropFirst("fingerprint: ".count))
+        }
+        self.fingerprints = fingerprints
+        try revoke("revoked")
+    }
+
+    @discardableResult
+    private static func run(_ arguments: [String]) throws -> [Substring] {
+        let outcome = try Tool.run(arguments: arguments)
+        try #require(outcome.status == 0, "\(outcome.errors)")
+        return outcome.text.split(separator: "\n")
+    }
+
+    /// Puts a device on the authority's list.
+    func revoke(_ name: String) throws {
+        try Self.run(["ca", "revoke", folder.file("ca"), folder.file("\(name).pem")])
+    }
+
+    /// The fingerprint of a device's key.
+    func fingerprint(of name: String) -> String { fingerprints[name] ?? "nobody" }
+
+    /// A socket's endpoint in the folder.
+    var endpoint: String { "unix:" + folder.file("socket") }
+
+    /// The options by which a device proves itself and accepts those of the authority.
+    func certificate(_ name: String) -> [String] {
+        [
+            "--certificate", folder.file("\(name).pem"), "--key", folder.file("\(name).key"),
+            "--authority", folder.file("ca/ca.pem"), "--revoked", folder.file("ca/ca.crl"),
+        ]
+    }
+
+    /// Starts `blesec listen` and waits until it can be dialed.
+    func listen(
+        _ more: [String], input: Subprocess.Input = .bytes([]), output: String? = nil
+    ) throws -> Subprocess {
+        let tool = try Tool.start(
+            ["listen", endpoint] + certificate(Self.own) + more, input: input, output: output)
+        _ = try tool.line("listening on ")
+        return tool
+    }
+
+    /// Starts `blesec connect` as a device.
+    func connect(
+        _ more: [String] = [], as name: String = other, input: Subprocess.Input = .bytes([]),
+        output: String? = nil
+    ) throws -> Subprocess {
+        try Tool.start(
+            ["connect", endpoint] + certificate(name) + more, input: input, output: output)
+    }
+
+    /// Starts `blesec listen` or `blesec connect` over TLS, with standard input that the test ends.
+    func tool(
+        _ command: String, _ more: String..., as name: String = own, within seconds: Double = 20
+    ) throws -> Subprocess {
+        try Tool.start(
+            [command, endpoint, "--protocol", "TLS1.3"] + certificate(name) + more, input: .held,
+            within: seconds)
+    }
+
+    /// Starts `openssl s_client` or `openssl s_server` as a device; `without` is one that shows no
+    /// certificate.
+    func openSSL(
+        _ command: String, _ more: String..., as name: String = other,
+        version: [String] = ["-tls1_3"]
+    ) throws -> Subprocess {
+        var arguments = [
+            command, "-unix", folder.file("socket"), "-CAfile", folder.file("ca/ca.pem"),
+            "-verify_return_error", "-quiet",
+        ]
+        if name != "without" {
+            arguments += ["-cert", folder.file("\(name).pem"), "-key", folder.file("\(name).key")]
+        }
+        return try Subprocess(
+            "openssl", arguments + version + more, input: .held, within: 60)
+    }
+
+    /// Waits until somebody listens on the socket, as the kernel's own table says.
+    func waitForSocket() throws {
+        let path = folder.file("socket")
+        for _ in 0..<500 {
+            // The fourth word of a listening socket's row has the flag __SO_ACCEPTCON.
+            let rows = try Subprocess.run("grep", ["-F", " \(path)", "/proc/net/unix"]).text
+            if rows.split(separator: "\n").contains(where: {
+                let words = $0.split(separator: " ")
+                return words.count == 8 && words[3] == "00010000" && words[7] == path
+            }) {
+                return
+            }
+            usleep(10_000)
+        }
+        Issue.record("nobody listens on \(path)")
+    }
+}

@@ -1,0 +1,110 @@
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// `--direct --protocol TLS1.3` against the real `openssl`, with certificates from `blesec ca`.
+    @Suite struct DirectTLSTests {
+        let town: CertifiedPair
+        let up = ToolPair.noise(1 << 20, seed: 31)
+        let down = ToolPair.noise((1 << 20) + 7, seed: 32)
+
+        init() throws {
+            town = try CertifiedPair()
+        }
+
+        @Test("a dialer exchanges 1 MiB each way with openssl s_server, counted by bytes")
+        func dialing() throws {
+            let server = try town.openSSL("s_server", "-Verify", "1", "-naccept", "1")
+            try town.waitForSocket()
+            let tool = try town.tool("connect", "--direct", within: 60)
+            try exchange(tool, server)
+        }
+
+        @Test("a listener exchanges 1 MiB each way with openssl s_client, counted by bytes")
+        func listening() throws {
+            let tool = try town.tool("listen", "--direct", within: 60)
+            _ = try tool.line("listening on ")
+            let client = try town.openSSL("s_client")
+            try exchange(tool, client)
+        }
+
+        /// `openssl` stops at the peer's end whatever it has still to send, so that end comes last.
+        private func exchange(_ tool: Subprocess, _ peer: Subprocess) throws {
+            tool.send(up)
+            peer.send(down)
+            #expect(try peer.output(up.count, with: [tool]) == up)
+            #expect(try tool.output(down.count, with: [peer]) == down)
+            #expect(
+                try tool.line("channel ready: ")
+                    == "channel ready: TLS1.3 with \(town.fingerprint(of: "other")), "
+                    + "blesec://devices/other")
+            tool.endInput()
+            peer.endInput()
+            let outcomes = try Subprocess.wait([tool, peer])
+            #expect(outcomes[0].status == 0, "\(outcomes.map(\.errors))")
+            #expect(outcomes[0].output.count == down.count)
+            #expect(outcomes[1].output.count == up.count)
+        }
+
+        @Test("an openssl that is killed in the middle has truncated, and the tool says so")
+        func truncated() throws {
+            let tool = try town.tool("listen", "--direct")
+            _ = try tool.line("listening on ")
+            let client = try town.openSSL("s_client")
+            client.send([1, 2, 3])
+            #expect(try tool.output(3, with: [client]) == [1, 2, 3])
+            client.signal(SIGKILL)
+            let outcome = try tool.wait(with: [client])
+            #expect(outcome.status == 76, "\(outcome.errors)")
+        }
+
+        @Test(
+            "a client that is not accepted gets no channel, and sees an alert",
+            arguments: [
+                ("without", "certificate"), ("stranger", "leads to no authority"),
+                ("revoked", "is revoked"),
+            ])
+        func refused(_ name: String, _ reason: String) throws {
+            let tool = try town.tool("listen", "--direct")
+            _ = try tool.line("listening on ")
+            let client = try town.openSSL("s_client", as: name)
+            client.send([1, 2, 3])
+            let line = try tool.line("blesec: no channel with", with: [client])
+            #expect(line.contains(reason), "\(line)")
+            let outcome = try client.wait(with: [tool])
+            #expect(outcome.status == 1)
+            #expect(outcome.errors.contains("alert"), "\(outcome.errors)")
+            #expect(outcome.output == [])
+            try goesOnWaiting(tool)
+        }
+
+        @Test("a server that is not accepted gets no channel")
+        func refusedServer() throws {
+            let server = try town.openSSL(
+                "s_server", "-Verify", "1", "-naccept", "1", as: "stranger")
+            try town.waitForSocket()
+            let tool = try town.tool("connect", "--direct")
+            let outcome = try tool.wait(with: [server])
+            Tool.expect(outcome, status: 77, "leads to no authority")
+        }
+
+        @Test("TLS 1.2 is refused")
+        func oldVersion() throws {
+            let tool = try town.tool("listen", "--direct")
+            _ = try tool.line("listening on ")
+            let client = try town.openSSL("s_client", "-tls1_2", version: [])
+            let outcome = try client.wait(with: [tool])
+            #expect(outcome.status == 1)
+            try goesOnWaiting(tool)
+        }
+
+        /// A listener that has refused somebody waits for the next one, until it is ended.
+        private func goesOnWaiting(_ tool: Subprocess) throws {
+            tool.signal(SIGTERM)
+            let outcome = try tool.wait()
+            #expect(outcome.status == 143, "\(outcome.errors)")
+            #expect(outcome.output == [])
+        }
+    }
+}
