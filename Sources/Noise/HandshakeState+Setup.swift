@@ -1,7 +1,7 @@
-public import Primitives
+package import Primitives
 
 /// An ephemeral of an earlier handshake that a fallback pattern goes on with; Noise §10.
-public enum CarriedEphemeral: Sendable {
+package enum CarriedEphemeral: Sendable {
     /// Ours: we were the initiator.
     case local(DHKeyPair)
     /// The peer's public key, out of the first message that we could not read.
@@ -34,9 +34,11 @@ extension HandshakeState {
         switch carried {
         case .local(let ephemeral):
             guard needsLocal else { throw .unexpectedKey(.localEphemeral) }
+            guard !needsRemote else { throw .missingKey(.remoteEphemeral) }
             guard ephemeral.curve == name.curve else { throw .wrongKey(.localEphemeral) }
         case .remote(let ephemeral):
             guard needsRemote else { throw .unexpectedKey(.remoteEphemeral) }
+            guard !needsLocal else { throw .missingKey(.localEphemeral) }
             guard ephemeral.count == name.curve.keyLength else { throw .wrongKey(.remoteEphemeral) }
         case nil:
             guard !needsLocal else { throw .missingKey(.localEphemeral) }

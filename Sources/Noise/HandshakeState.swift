@@ -36,18 +36,30 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
     ///
     /// - Parameters:
-    ///   - protocolName: what is spoken.
+    ///   - protocolName: what is spoken; a fallback has initializers of its own.
     ///   - role: our side of it.
     ///   - prologue: what both parties should agree on already.
     ///   - localStatic: our static key pair; one that the pattern does not use is ignored.
     ///   - remoteStatic: the peer's static public key, for patterns in which it is known.
     ///   - psks: the pre-shared keys in the order in which the messages use them.
-    ///   - carried: the ephemeral of the handshake before, for a fallback pattern.
     /// - Throws: `NoiseError` for a key that is missing, unexpected or of another curve.
     public init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
+        localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
+    ) throws(NoiseError) {
+        try self.init(
+            protocolName: protocolName, role: role, prologue: prologue, localStatic: localStatic,
+            remoteStatic: remoteStatic, psks: psks, carried: nil)
+    }
+
+    /// The same, with the ephemeral that a fallback pattern goes on with.
+    ///
+    /// Not for everybody: an ephemeral that is used twice gives the session's keys away, and the
+    /// initializers for a fallback see to it that the attempt before is gone.
+    package init(
+        protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
         localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [],
-        carried: CarriedEphemeral? = nil
+        carried: CarriedEphemeral?
     ) throws(NoiseError) {
         let pattern = protocolName.pattern
         try Self.check(

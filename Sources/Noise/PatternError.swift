@@ -8,6 +8,8 @@ public enum PatternError: Error, Sendable, Hashable {
     case nameTooLong(Int)
     /// No message at all.
     case noMessages
+    /// Neither a product nor a psk: what comes out of the handshake is known to everybody.
+    case noSecret
     /// A pre-message that is not `e`, `s` or `e, s` (Noise §7.1).
     case badPreMessage(Role)
     /// A modifier twice.
@@ -41,6 +43,8 @@ extension PatternError: CustomStringConvertible {
             "the name has \(count) bytes, and a protocol name has room for "
                 + "\(HandshakePattern.maximumNameLength) (Noise §8)"
         case .noMessages: "the pattern has no message"
+        case .noSecret:
+            "the pattern has neither a product nor a psk: its keys are known to everybody"
         case .badPreMessage(let role):
             "the \(role)'s pre-message is none of 'e', 's' and 'e, s' (Noise §7.1)"
         case .repeatedModifier(let name): "the modifier '\(name)' stands twice"

@@ -17,6 +17,7 @@ extension HandshakePattern {
         }
         try walk.encrypts(.initiator)
         if !isOneWay { try walk.encrypts(.responder) }
+        guard walk.hasSecret else { throw .noSecret }
     }
 }
 
@@ -24,6 +25,9 @@ extension HandshakePattern {
 private struct RuleWalk {
     private var sent: [Role: Set<Token>] = [.initiator: [], .responder: []]
     private var mixed: Set<Token> = []
+
+    /// Whether anything was mixed into the key that only the parties have.
+    var hasSecret: Bool { !mixed.isEmpty }
 
     mutating func sends(_ token: Token, _ role: Role) throws(PatternError) {
         guard sent[role, default: []].insert(token).inserted else {

@@ -44,6 +44,22 @@ import Testing
         }
     }
 
+    @Test("a pattern with ephemerals of both sides known beforehand is no fallback")
+    func bothEphemerals() throws {
+        let pattern = try HandshakePattern(
+            name: "ZZ", initiatorPreMessage: [.e], responderPreMessage: [.e], messages: [[.ee]])
+        let name = ProtocolName(pattern: pattern)
+        let pair = try DHKeyPair.generate(.x25519)
+        #expect(throws: NoiseError.missingKey(.remoteEphemeral)) {
+            _ = try HandshakeState(
+                protocolName: name, role: .initiator, carried: .local(pair))
+        }
+        #expect(throws: NoiseError.missingKey(.localEphemeral)) {
+            _ = try HandshakeState(
+                protocolName: name, role: .initiator, carried: .remote(pair.publicKey))
+        }
+    }
+
     @Test("a key of another curve, a wrong length or not canonical is refused")
     func wrongKey() throws {
         let pair = try DHKeyPair.generate(.x25519)

@@ -131,6 +131,9 @@ import Testing
         Broken(messages: [[.e], [.e, .ee, .ee]], error: .repeatedProduct(.ee)),
         Broken(messages: [[.e], [.e, .ee, .e]], error: .keySentTwice(.e, .responder)),
         Broken(messages: [], error: .noMessages),
+        Broken(messages: [[.e]], error: .noSecret),
+        Broken(responder: [.s], messages: [[.e], [.e, .s]], error: .keySentTwice(.s, .responder)),
+        Broken(responder: [.s], messages: [[.e, .s], [.e]], error: .noSecret),
         Broken(initiator: [.ee], messages: [[.e]], error: .badPreMessage(.initiator)),
         Broken(initiator: [.s, .e], messages: [[.e]], error: .badPreMessage(.initiator)),
         Broken(
