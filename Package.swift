@@ -109,7 +109,7 @@ let package = Package(
             "BLESecTests",
             [
                 "BLESec", "BLESecTesting", "ChannelCore", "Links", "Locking", "Noise",
-                "NoiseEngine", "TLSEngine", "Credentials", "Primitives", "TestSupport",
+                "NoiseEngine", "TLSEngine", "Credentials", "Primitives", "TestSupport", "COpenSSL",
             ]),
         tests(
             "BenchTests",

@@ -35,3 +35,6 @@ static inline int blesec_error_reason(unsigned long code) {
 }
 static inline int blesec_certificate_count(const STACK_OF(X509) *chain) { return sk_X509_num(chain); }
 static inline X509 *blesec_certificate(const STACK_OF(X509) *chain, int index) { return sk_X509_value(chain, index); }
+static inline int blesec_ssl_context_newest_version(SSL_CTX *context, int version) {
+    return SSL_CTX_set_max_proto_version(context, version);
+}

@@ -19,7 +19,8 @@ public import ChannelCore
     /// Ed25519 and P-256 first, then others of OpenSSL's security level 2. Each costs four bytes in a
     /// handshake.
     private static let signatures =
-        "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ed448:rsa_pss_rsae_sha256"
+        "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
+        + "rsa_pss_rsae_sha256"
 
     /// Who this side is.
     public let identity: TLSIdentity

@@ -17,6 +17,8 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     private var failure: ChannelError?
     /// What a handshake that has failed still says.
     private var lastWords: [UInt8] = []
+    /// Whether an acceptor has not read anything yet.
+    private var isAwaitingHello: Bool
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
@@ -35,6 +37,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
         // A dialer's first flight waits to be sent; nothing has come that could fail.
         if role == .dialer { _ = try session.advance() }
         self.session = session
+        isAwaitingHello = role == .acceptor
         self.isNegotiated = isNegotiated
     }
 
@@ -79,7 +82,8 @@ public struct TLSEngine: ~Copyable, SecureEngine {
         while failure == nil, !isSuspended, !isDone {
             let length: Int?
             do throws(ChannelError) {
-                length = try TLSRecords.length(bytes.extracting(droppingFirst: used))
+                length = try TLSRecords.length(
+                    bytes.extracting(droppingFirst: used), isFirst: isAwaitingHello)
             } catch {
                 throw die(error)
             }
@@ -88,6 +92,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
                 try unsafe advance(buffer.baseAddress.map { unsafe $0 + used }, count: length)
             }
             used += length
+            isAwaitingHello = false
         }
         return failure == nil ? used : bytes.count
     }

@@ -22,11 +22,14 @@ struct TLSRecords {
     private var plaintext = 0..<0
 
     /// The whole length of the TLS record that begins with `bytes`, or `nil` while that is unknown.
-    static func length(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
+    ///
+    /// Only a dialer's first record may carry an older version than 1.2, which all others carry
+    /// (RFC 8446 §5.1).
+    static func length(_ bytes: Span<UInt8>, isFirst: Bool = false) throws(ChannelError) -> Int? {
         // What does not begin like TLS 1.3 is refused at once.
         guard bytes.isEmpty || (20...23).contains(bytes[0]) else { throw .malformedRecord }
         guard bytes.count >= headerLength else { return nil }
-        guard bytes[1] == 3 else { throw .malformedRecord }
+        guard bytes[1] == 3, isFirst || bytes[2] == 3 else { throw .malformedRecord }
         let length = Int(bytes[3]) << 8 | Int(bytes[4])
         guard length <= longestCiphertext else { throw .malformedRecord }
         return headerLength + length

@@ -140,28 +140,39 @@ extension ChannelMachine.Outcome {
 
 /// The pieces of what one side sends: its hello or answer, then whatever stands behind a length.
 struct Flight {
-    /// A `ready` on the wire: its length, its type, 32 bytes and the tag. No other piece of a
-    /// handshake is that long.
-    static let readyLength = 2 + 1 + 32 + 16
+    /// How the bytes behind the negotiation are cut.
+    enum Framing {
+        case noise, tls
+
+        /// A header whose last two bytes are the length of what follows.
+        var header: Int { self == .noise ? 2 : 5 }
+        /// A `ready` on the wire: header, type, 32 bytes and tag, and in TLS a length and a type more.
+        /// No other piece of a handshake is that long.
+        var readyLength: Int { header + 1 + 32 + 16 + (self == .noise ? 0 : 3) }
+    }
 
     /// Where each piece lies.
     let pieces: [Range<Int>]
+    let framing: Framing
 
-    init(of bytes: [UInt8]) {
+    /// Cuts what a side has sent. A dialer's early message always stands behind two bytes.
+    init(of bytes: [UInt8], framing: Framing = .noise, role: ChannelRole = .acceptor) {
         var pieces: [Range<Int>] = []
         var start = 0
         while start < bytes.count {
-            let header = start == 0 ? 6 : 2
+            let isEarly = pieces.count == 1 && role == .dialer
+            let header = start == 0 ? 6 : isEarly ? 2 : framing.header
             let length = Int(bytes[start + header - 2]) << 8 | Int(bytes[start + header - 1])
             pieces.append(start..<start + header + length)
             start += header + length
         }
         self.pieces = pieces
+        self.framing = framing
     }
 
     /// How many bytes this side sends up to and with its `ready`: a peer that did not get all of
     /// them as they were must never become ready.
-    var provingBytes: Int? { pieces.first { $0.count == Self.readyLength }?.upperBound }
+    var provingBytes: Int? { pieces.first { $0.count == framing.readyLength }?.upperBound }
 }
 
 extension Friends {

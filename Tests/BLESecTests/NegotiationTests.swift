@@ -11,6 +11,7 @@ struct NegotiationTests {
     static let aes = "Noise_XX_25519_AESGCM_SHA256"
     static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
     static let kk = "Noise_KK_25519_AESGCM_SHA256"
+    static let tls = Company.tls
 
     /// Runs a channel in which the whole hello, with its early message, or the whole answer is
     /// replaced, and expects that nobody becomes ready and everybody fails in time.
@@ -18,12 +19,8 @@ struct NegotiationTests {
         offers: [String], accepts: [String]? = nil, _ sender: ChannelRole,
         _ change: @escaping ([UInt8]) throws -> [UInt8]
     ) throws {
-        let friends = try Friends()
         let course = try Course(
-            (
-                friends.configuration(.dialer, offers),
-                friends.configuration(.acceptor, accepts ?? offers)
-            )
+            Company.shared().configurations(dialer: offers, acceptor: accepts ?? offers)
         ) { role, offset, bytes in
             role == sender && offset == 0 ? (try? change(bytes)) ?? [] : bytes
         }
@@ -49,6 +46,11 @@ struct NegotiationTests {
         try Self.expectRefused(offers: [Self.ik, Self.xx], .dialer) {
             try Self.withHello($0, [Self.xx])
         }
+        for offers in [[Self.tls, Self.xx], [Self.xx, Self.tls]] {
+            try Self.expectRefused(offers: offers, .dialer) {
+                try Self.withHello($0, [offers[1]])
+            }
+        }
     }
 
     @Test("the last offer removed, an offer added, and offers reordered")
@@ -66,7 +68,7 @@ struct NegotiationTests {
         }
     }
 
-    @Test("an extension put into the answer, which only ready binds", arguments: [xx, ik, kk])
+    @Test("an extension put into the answer, which only ready binds", arguments: [xx, ik, kk, tls])
     func extendedAnswer(offer: String) throws {
         try Self.expectRefused(offers: [offer], .acceptor) { bytes in
             var bytes = bytes
@@ -80,7 +82,10 @@ struct NegotiationTests {
         "an answer with another status or index",
         arguments: [Answer.Status.accept, .fallback, .switch, .refused, .busy], 0..<3)
     func changedAnswer(status: Answer.Status, index: Int) throws {
-        for offers in [[Self.xx, Self.aes, Self.kk], [Self.ik, Self.xx, Self.kk]]
+        for offers in [
+            [Self.xx, Self.aes, Self.kk], [Self.ik, Self.xx, Self.kk],
+            [Self.tls, Self.xx, Self.kk],
+        ]
         where status != .accept || index > 0 {
             try Self.expectRefused(offers: offers, .acceptor) { bytes in
                 var bytes = bytes

@@ -6,10 +6,25 @@ public final class TestAuthority: Sendable {
     public let name: String
 
     /// Makes an authority; several can share a folder under different names.
-    public init(_ name: String = "ca", in folder: ScratchFolder = ScratchFolder()) throws {
+    public init(
+        _ name: String = "ca", in folder: ScratchFolder = ScratchFolder(),
+        constraints: String = "CA:TRUE"
+    ) throws {
         self.folder = folder
         self.name = name
-        try selfSign(name, "basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign,cRLSign\n")
+        try selfSign(name, Self.authority(constraints))
+    }
+
+    /// Makes an authority that another one vouches for, in the same folder.
+    public init(_ name: String, under issuer: TestAuthority, extensions: String? = nil) throws {
+        folder = issuer.folder
+        self.name = name
+        try issuer.issue(name, extensions ?? Self.authority("CA:TRUE"))
+    }
+
+    /// The extensions of an authority's certificate.
+    public static func authority(_ constraints: String) -> String {
+        "basicConstraints=critical,\(constraints)\nkeyUsage=keyCertSign,cRLSign\n"
     }
 
     /// The authority's certificate.
@@ -52,6 +67,27 @@ public final class TestAuthority: Sendable {
     {
         "subjectAltName=URI:blesec://devices/\(subject)\nextendedKeyUsage=\(usage)\n"
             + "subjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
+    }
+
+    /// The list, in its DER form, in which the authority revokes what it issued under these names.
+    public func revocationList(_ subjects: [String]) throws -> [UInt8] {
+        var index = ""
+        for subject in subjects {
+            let serial = try Subprocess.run(
+                "openssl", ["x509", "-noout", "-serial", "-in", folder.file("\(subject).pem")],
+                within: 60
+            ).text.dropFirst("serial=".count).filter(\.isHexDigit)
+            index += "R\t491231235959Z\t250101000000Z\t\(serial)\tunknown\t/CN=\(subject)\n"
+        }
+        let config = folder.write(
+            "crl.cnf",
+            "[ca]\ndefault_ca=it\n[it]\ndatabase=\(folder.write("index.txt", index))\n"
+                + "certificate=\(certificate)\nprivate_key=\(folder.file("\(name).key"))\n"
+                + "default_md=default\ndefault_crl_days=30\n")
+        let (text, list) = (folder.file("crl.pem"), folder.file("crl.der"))
+        try run("ca", "-config", config, "-gencrl", "-out", text)
+        try run("crl", "-in", text, "-outform", "DER", "-out", list)
+        return folder.read("crl.der") ?? []
     }
 
     private func run(_ arguments: String...) throws { try run(arguments) }

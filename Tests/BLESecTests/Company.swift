@@ -1,0 +1,53 @@
+import Primitives
+import TLSEngine
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// Two devices with certificates of one authority, and Noise keys that pin each other.
+struct Company {
+    static let tls = TLSContext.protocolName
+    static let noise = ChannelConfiguration.defaultProtocol
+
+    /// Made once, since it takes several processes.
+    private static let first = Result { try Company() }
+
+    static func shared() throws -> Company { try first.get() }
+
+    let authority: TestAuthority
+    let friends: Friends
+    let dialer: TLSContext
+    let acceptor: TLSContext
+
+    init() throws {
+        authority = try TestAuthority()
+        friends = try Friends()
+        dialer = try authority.device("dialer")
+        acceptor = try authority.device("acceptor")
+    }
+
+    func configuration(_ role: ChannelRole, _ protocols: [String] = [tls]) throws
+        -> ChannelConfiguration
+    {
+        var configuration = try friends.configuration(role, protocols)
+        configuration.tls = role == .dialer ? dialer : acceptor
+        configuration.certificateTrust = .authority()
+        return configuration
+    }
+
+    func configurations(
+        dialer: [String] = [tls], acceptor: [String] = [tls]
+    ) throws -> (dialer: ChannelConfiguration, acceptor: ChannelConfiguration) {
+        try (configuration(.dialer, dialer), configuration(.acceptor, acceptor))
+    }
+
+    func pair(dialer: [String] = [tls], acceptor: [String] = [tls]) throws -> MachinePair {
+        try MachinePair(
+            dialer: configuration(.dialer, dialer), acceptor: configuration(.acceptor, acceptor))
+    }
+}
+
+extension MachinePair {
+    var isReady: Bool { dialer.isReady && acceptor.isReady }
+}

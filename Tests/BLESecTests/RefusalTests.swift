@@ -1,0 +1,380 @@
+import ChannelCore
+import TLSEngine
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// A certificate or a manner of speaking that a peer is refused for.
+struct Refusable: Sendable, CustomTestStringConvertible {
+    typealias Manner = Rogue.Manner
+
+    let testDescription: String
+    /// What the local reason has to say.
+    let reason: String
+    let code: ChannelError.Code
+    /// The peer's roles in which it is tried.
+    var roles = [ChannelRole.dialer, .acceptor]
+    /// Makes what the peer shows, and changes what the victim is configured with.
+    let prepare: @Sendable (Scenery) throws -> Manner
+
+    init(
+        _ name: String, _ reason: String, _ code: ChannelError.Code = .untrusted,
+        roles: [ChannelRole] = [.dialer, .acceptor],
+        _ prepare: @escaping @Sendable (Scenery) throws -> Manner
+    ) {
+        testDescription = name
+        self.reason = reason
+        self.code = code
+        self.roles = roles
+        self.prepare = prepare
+    }
+
+    /// The folder of an authority, and what the victim is.
+    final class Scenery {
+        let authority: TestAuthority
+        var options = TLSOptions()
+        var revoked: (any RevocationSource)?
+        var policy = TrustPolicy.authority()
+
+        init() throws {
+            authority = try TestAuthority()
+            try authority.issueDevice("victim")
+        }
+
+        /// A certificate with these lines of extensions.
+        func issued(_ extensions: String, newKey: [String] = ["ed25519"]) throws -> Manner {
+            try authority.issue("rogue", extensions, newKey: newKey)
+            return Manner(certificate: "rogue")
+        }
+
+        /// A certificate in which nothing is wrong.
+        func good() throws -> Manner { try issued(TestAuthority.device("rogue")) }
+
+        func configuration() throws -> ChannelConfiguration {
+            var configuration = ChannelConfiguration(identity: nil, trust: policy)
+            configuration.protocols = [TLSContext.protocolName]
+            configuration.tls = try TLSContext(
+                identity: authority.identity("victim"), authorities: authority.authorities(),
+                revoked: revoked, options: options)
+            return configuration
+        }
+    }
+}
+
+extension Refusable {
+    private static let usage = "extendedKeyUsage=clientAuth,serverAuth\n"
+    private static let uri = "subjectAltName=URI:blesec://devices/rogue\n"
+
+    /// What is wrong with a certificate, in whatever role it is shown.
+    static let certificates = [
+        Self("of another authority", "leads to no authority") { it in
+            let other = try TestAuthority("other", in: it.authority.folder)
+            try other.issueDevice("rogue")
+            return Manner(certificate: "rogue")
+        },
+        Self("of another authority that has the same name", "not its issuer's") { it in
+            let other = try TestAuthority()
+            try other.issueDevice("rogue")
+            for file in ["rogue.pem", "rogue.key"] {
+                it.authority.folder.write(file, other.folder.read(file) ?? [])
+            }
+            return Manner(certificate: "rogue")
+        },
+        Self("of another authority that is sent along", "leads to no authority") { it in
+            let other = try TestAuthority("other", in: it.authority.folder)
+            try other.issueDevice("rogue")
+            return Manner(certificate: "rogue", chain: ["other"])
+        },
+        Self("self-signed", "signed with its own key") { it in
+            try it.authority.selfSign("rogue", "basicConstraints=CA:FALSE\n" + uri + usage)
+            return Manner(certificate: "rogue")
+        },
+        Self("expired", "has expired") { it in
+            it.options.clock = { TestAuthority.now + 60 * 86_400 }
+            return try it.good()
+        },
+        Self("not yet valid", "not valid yet") { it in
+            it.options.clock = { TestAuthority.now - 86_400 }
+            return try it.good()
+        },
+        Self("of a dialer for a server", "in its extended key usage", roles: [.dialer]) { it in
+            try it.issued(TestAuthority.device("rogue", usage: "serverAuth"))
+        },
+        Self("of an acceptor for a client", "in its extended key usage", roles: [.acceptor]) {
+            try $0.issued(TestAuthority.device("rogue", usage: "clientAuth"))
+        },
+        Self("without an extended key usage", "in its extended key usage") { it in
+            try it.issued(uri)
+        },
+        Self("for signing code", "in its extended key usage") { it in
+            try it.issued(TestAuthority.device("rogue", usage: "codeSigning"))
+        },
+        Self("whose key usage is encryption", "may not be used to sign") { it in
+            try it.issued(
+                uri + usage + "keyUsage=keyAgreement\n",
+                newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        },
+        Self("that is the authority's own", "is an authority's") { it in
+            Manner(certificate: "ca")
+        },
+        Self("that is another authority's", "is an authority's") { it in
+            try it.issued(uri + usage + "basicConstraints=CA:TRUE\n")
+        },
+        Self("at the end of too long a path", "longer path") { it in
+            let root = try TestAuthority(
+                "ca", in: it.authority.folder, constraints: "CA:TRUE,pathlen:0")
+            try root.issueDevice("victim")
+            let middle = try TestAuthority("middle", under: root)
+            try middle.issueDevice("rogue")
+            return Manner(certificate: "rogue", chain: ["middle"])
+        },
+        Self("issued by a device", "may not issue it") { it in
+            let middle = try TestAuthority(
+                "middle", under: it.authority, extensions: TestAuthority.device("middle"))
+            try middle.issueDevice("rogue")
+            return Manner(certificate: "rogue", chain: ["middle"])
+        },
+        Self("whose intermediate is not sent", "leads to no authority") { it in
+            let middle = try TestAuthority("middle", under: it.authority)
+            try middle.issueDevice("rogue")
+            return Manner(certificate: "rogue")
+        },
+        Self("revoked by its serial number", "is revoked") { it in
+            let manner = try it.good()
+            it.revoked = try RevocationList(
+                lists: [it.authority.revocationList(["rogue"])],
+                authorities: it.authority.authorities())
+            return manner
+        },
+        Self("whose intermediate is revoked", "is revoked") { it in
+            let middle = try TestAuthority("middle", under: it.authority)
+            try middle.issueDevice("rogue")
+            it.revoked = try RevocationList(
+                lists: [it.authority.revocationList(["middle"])],
+                authorities: it.authority.authorities())
+            return Manner(certificate: "rogue", chain: ["middle"])
+        },
+        Self("revoked by its key", "is revoked") { it in
+            let manner = try it.good()
+            it.revoked = try RevocationList(
+                lists: [], keys: [it.authority.identity("rogue").fingerprint],
+                authorities: it.authority.authorities())
+            return manner
+        },
+        Self("when it cannot be told what is revoked", "no list", .noSuchFile) { it in
+            struct Lost: RevocationSource {
+                func current(at now: Int64) throws(ChannelError) -> RevocationList {
+                    throw ChannelError(.noSuchFile, "no list")
+                }
+            }
+            it.revoked = Lost()
+            return try it.good()
+        },
+        Self("with a common name alone", "names no URI") { it in try it.issued(usage) },
+        Self("with a host name alone", "names no URI") { it in
+            try it.issued(usage + "subjectAltName=DNS:rogue.example\n")
+        },
+        Self("with two URIs", "names several URIs") { it in
+            try it.issued(usage + "subjectAltName=URI:blesec://a,URI:blesec://b\n")
+        },
+        Self("with the same URI twice", "names several URIs") { it in
+            try it.issued(usage + "subjectAltName=URI:blesec://a,URI:blesec://a\n")
+        },
+        Self("with a URI that is none", "malformed list of names") { it in
+            try it.issued(usage + "subjectAltName=@it\n[it]\nURI=a b\n")
+        },
+        Self("with a changed signature", "not its issuer's") { it in
+            var manner = try it.good()
+            try it.authority.run([
+                "x509", "-in", it.authority.folder.file("rogue.pem"), "-outform", "DER", "-out",
+                it.authority.folder.file("rogue.der"),
+            ])
+            var leaf = it.authority.folder.read("rogue.der") ?? []
+            leaf[leaf.count - 1] ^= 1
+            manner.leaf = leaf
+            return manner
+        },
+        Self("with a key that is too short", "too weak") { it in
+            try it.issued(TestAuthority.device("rogue"), newKey: ["rsa:1024"])
+        },
+    ]
+}
+
+/// Peers that are refused: each for a reason of its own here, and all alike over there.
+@Suite("Refusals")
+struct RefusalTests {
+    @Test(
+        "a certificate is refused with its own reason here, and one alert there",
+        arguments: Refusable.certificates)
+    func certificate(_ refusable: Refusable) throws {
+        let scenery = try Refusable.Scenery()
+        let manner = try refusable.prepare(scenery)
+        let configuration = try scenery.configuration()
+        for role in refusable.roles {
+            let rogue = try Rogue(
+                role, manner, in: scenery.authority.folder, victim: configuration)
+            try rogue.run()
+            #expect(rogue.alert == 40, "\(role)")
+            #expect(rogue.types.isEmpty)
+            // Behind a server's own flight, or instead of a client's, one record: the alert.
+            let last = try #require(rogue.records.last)
+            #expect(last.count == (role == .dialer ? TLSEngine.overhead + 2 : 7), "\(role)")
+            #expect(rogue.identity == nil)
+            let failure = try #require(rogue.failure)
+            #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
+            #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
+        }
+    }
+
+    /// Manners of speaking, and the one alert that each is answered with.
+    static let manners: [(Refusable, Int32)] = [
+        (
+            Refusable("no certificate", "is missing", roles: [.dialer]) { _ in
+                Rogue.Manner(certificate: nil)
+            }, 116
+        ),
+        (
+            Refusable("TLS 1.2", "does not speak TLS 1.3", .noCommonProtocol, roles: [.dialer]) {
+                it in
+                var manner = try it.good()
+                manner.newestVersion = 0x0303
+                return manner
+            }, 70
+        ),
+        (
+            Refusable("no application", "not for blesec/1", .noCommonProtocol, roles: [.dialer]) {
+                it in
+                var manner = try it.good()
+                manner.namesApplication = false
+                return manner
+            }, 120
+        ),
+        (
+            Refusable("another group", "share no TLS", .noCommonProtocol, roles: [.dialer]) {
+                it in
+                var manner = try it.good()
+                manner.groups = "P-521"
+                return manner
+            }, 40
+        ),
+        (
+            Refusable("an oversized chain", "too long", .limitExceeded) { it in
+                var manner = try it.good()
+                manner.chain = Array(repeating: "ca", count: 60)
+                return manner
+            }, 47
+        ),
+    ]
+
+    @Test("a way of speaking that is not ours is refused with one alert", arguments: manners)
+    func manner(_ refusable: Refusable, alert: Int32) throws {
+        let scenery = try Refusable.Scenery()
+        let manner = try refusable.prepare(scenery)
+        let configuration = try scenery.configuration()
+        for role in refusable.roles {
+            let rogue = try Rogue(
+                role, manner, in: scenery.authority.folder, victim: configuration)
+            try rogue.run()
+            #expect(rogue.alert == alert, "\(role)")
+            let failure = try #require(rogue.failure)
+            #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
+            #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
+        }
+    }
+
+    @Test("a policy refuses an acceptor by the same alert, and a dialer by reject")
+    func policy() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            let scenery = try Refusable.Scenery()
+            scenery.policy = .authority(uris: ["blesec://devices/someone"])
+            let rogue = try Rogue(
+                role, scenery.good(), in: scenery.authority.folder,
+                victim: scenery.configuration())
+            try rogue.run()
+            #expect(rogue.alert == (role == .acceptor ? 40 : nil))
+            #expect(rogue.types == (role == .dialer ? [.reject] : []))
+            #expect(rogue.failure?.code == .untrusted)
+        }
+    }
+
+    @Test("intermediates that are sent along are used")
+    func intermediate() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            let scenery = try Refusable.Scenery()
+            let middle = try TestAuthority("middle", under: scenery.authority)
+            try middle.issueDevice("rogue")
+            let rogue = try Rogue(
+                role, Rogue.Manner(certificate: "rogue", chain: ["middle"]),
+                in: scenery.authority.folder, victim: scenery.configuration())
+            try rogue.run()
+            #expect(rogue.isDone && rogue.types == [.ready])
+        }
+    }
+
+    @Test("a link that ends within or after any flight of the peer's never makes it ready")
+    func truncated() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            let scenery = try Refusable.Scenery()
+            let manner = try scenery.good()
+            let configuration = try scenery.configuration()
+            let whole = try Rogue(
+                role, manner, in: scenery.authority.folder, victim: configuration)
+            try whole.run()
+            #expect(whole.isDone && !whole.isReady)
+            for (flight, bytes) in whole.flights.enumerated() {
+                for length in [0, 1, 5, bytes.count / 2, bytes.count - 1] {
+                    let rogue = try Rogue(
+                        role, manner, in: scenery.authority.folder, victim: configuration)
+                    rogue.tamper = { [unowned rogue] in
+                        Array(rogue.flights.count == flight ? $0.prefix(length) : $0[...])
+                    }
+                    try rogue.run(flights: flight + 1)
+                    // A dialer's first flight has its length before it, and so may not lack a part.
+                    let code: ChannelError.Code =
+                        role == .dialer && flight == 0 ? .protocolViolation : .truncated
+                    #expect(rogue.failure?.code == code, "\(role) \(flight) \(length)")
+                }
+            }
+        }
+    }
+
+    @Test("a stray HelloRequest ends the handshake or the channel", arguments: 0..<3)
+    func helloRequest(place: Int) throws {
+        let request: [UInt8] = [22, 3, 3, 0, 4, 0, 0, 0, 0]
+        for role in [ChannelRole.dialer, .acceptor] {
+            let scenery = try Refusable.Scenery()
+            let rogue = try Rogue(
+                role, scenery.good(), in: scenery.authority.folder,
+                victim: scenery.configuration())
+            switch place {
+            case 0: rogue.tamper = { request + $0 }
+            case 1: rogue.tamper = { $0 + request }
+            default: break
+            }
+            try rogue.run()
+            if place == 2 { rogue.deliver(request) }
+            #expect(!rogue.isReady)
+            let failure = try #require(rogue.failure)
+            #expect(
+                [.protocolViolation, .authenticationFailed].contains(failure.code),
+                "\(role): \(failure)")
+        }
+    }
+
+    @Test("a ClientHello that is replayed proves nobody")
+    func replayedHello() throws {
+        let scenery = try Refusable.Scenery()
+        let configuration = try scenery.configuration()
+        let first = try Rogue(
+            .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
+        try first.run()
+        let hello = try #require(first.flights.first)
+        let victim = try Rogue(
+            .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
+        victim.deliver(try Hello(offers: [Company.tls]).encoded + Forger.framed(hello))
+        #expect(victim.identity == nil && victim.stage == .handshake)
+        victim.deliver(first.flights.dropFirst().flatMap(\.self))
+        #expect(victim.failure?.code == .authenticationFailed)
+    }
+}

@@ -1,0 +1,228 @@
+import COpenSSL
+import ChannelCore
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// A peer that speaks TLS with OpenSSL itself, and so with whatever certificate and in whatever way a
+/// test likes. At the other end is one machine, the victim.
+@safe final class Rogue {
+    /// How the rogue speaks.
+    struct Manner: Sendable {
+        /// The name of a certificate and its key in the folder, or none.
+        var certificate: String? = "dialer"
+        /// The DER form of the certificate, if not that of the file.
+        var leaf: [UInt8]?
+        /// Certificates that are sent along, by the names of their files.
+        var chain: [String] = []
+        var newestVersion = TLS1_3_VERSION
+        var namesApplication = true
+        var groups = "X25519"
+    }
+
+    let role: ChannelRole
+    var victim: ChannelMachine
+    var now: UInt64 = 1_000_000_000
+    private let context: OpaquePointer?
+    private let ssl: OpaquePointer?
+    private let input: OpaquePointer?
+    private let output: OpaquePointer?
+    private var incoming: [UInt8] = []
+    private var hasNegotiated = false
+    private var stream: [UInt8] = []
+    /// TLS records that the victim has sent, each with its header.
+    private(set) var records: [[UInt8]] = []
+    /// The number of the alert that ended the handshake or the session for the rogue.
+    private(set) var alert: Int32?
+    /// The types of the records of blesec/1 that the victim has sent.
+    private(set) var types: [RecordType] = []
+    /// Whether the rogue's own handshake is over.
+    private(set) var isDone = false
+    /// Changes what the rogue sends.
+    var tamper: ([UInt8]) -> [UInt8] = { $0 }
+    /// What the rogue has sent.
+    private(set) var flights: [[UInt8]] = []
+
+    init(
+        _ role: ChannelRole, _ manner: Manner, in folder: ScratchFolder,
+        victim configuration: ChannelConfiguration
+    ) throws {
+        self.role = role
+        victim = ChannelMachine(
+            role: role.peer, configuration: configuration, maximumSDU: 16_384, now: now)
+        let context = unsafe SSL_CTX_new(TLS_method())
+        unsafe SSL_CTX_set_security_level(context, 0)
+        unsafe self.context = context
+        unsafe blesec_ssl_context_newest_version(context, manner.newestVersion)
+        #expect(unsafe blesec_ssl_context_groups(context, manner.groups) == 1)
+        if let name = manner.certificate {
+            try unsafe Self.use(name, manner, folder, context)
+        }
+        unsafe ssl = SSL_new(context)
+        unsafe input = BIO_new(BIO_s_mem())
+        unsafe output = BIO_new(BIO_s_mem())
+        unsafe SSL_set_bio(ssl, input, output)
+        let name: [UInt8] = Array("\u{8}blesec/1".utf8)
+        switch role {
+        case .dialer:
+            unsafe SSL_set_connect_state(ssl)
+            if manner.namesApplication {
+                unsafe SSL_set_alpn_protos(ssl, name, UInt32(name.count))
+            }
+        case .acceptor:
+            unsafe SSL_set_accept_state(ssl)
+            unsafe SSL_set_verify(ssl, SSL_VERIFY_PEER) { _, _ in 1 }
+            unsafe SSL_CTX_set_alpn_select_cb(
+                context,
+                { _, chosen, length, offered, _, _ in
+                    unsafe chosen?.pointee = offered.map { unsafe $0 + 1 }
+                    unsafe length?.pointee = 8
+                    return SSL_TLSEXT_ERR_OK
+                }, nil)
+        }
+        try victim.begin()
+    }
+
+    deinit {
+        unsafe SSL_free(ssl)
+        unsafe SSL_CTX_free(context)
+        ERR_clear_error()
+    }
+
+    private static func use(
+        _ name: String, _ manner: Manner, _ folder: ScratchFolder, _ context: OpaquePointer?
+    ) throws {
+        if let leaf = manner.leaf {
+            #expect(
+                unsafe SSL_CTX_use_certificate_ASN1(context, Int32(leaf.count), leaf) == 1)
+        } else {
+            #expect(
+                unsafe SSL_CTX_use_certificate_file(
+                    context, folder.file("\(name).pem"), SSL_FILETYPE_PEM) == 1)
+        }
+        #expect(
+            unsafe SSL_CTX_use_PrivateKey_file(
+                context, folder.file("\(name).key"), SSL_FILETYPE_PEM) == 1)
+        for name in manner.chain {
+            let file = unsafe BIO_new_file(folder.file("\(name).pem"), "r")
+            let certificate = unsafe PEM_read_bio_X509(file, nil, nil, nil)
+            unsafe BIO_free(file)
+            #expect(unsafe blesec_ssl_context_add_intermediate(context, certificate) == 1)
+            unsafe X509_free(certificate)
+        }
+    }
+
+    /// Speaks until neither side has anything to say; at most `flights` flights of the rogue's own.
+    func run(flights most: Int = .max) throws {
+        if role == .acceptor { collect() }
+        for _ in 0..<10 {
+            advance()
+            let bytes = take()
+            if !bytes.isEmpty, flights.count < most { send(bytes) }
+            collect()
+        }
+    }
+
+    /// Hands bytes to the victim as they are.
+    func deliver(_ bytes: [UInt8]) {
+        guard victim.outcome == nil else { return }
+        victim.inbound.append(bytes)
+        victim.process(arrived: bytes.count, now: now)
+        collect()
+    }
+
+    /// Whether the victim believes that both sides are proven.
+    var isReady: Bool { victim.isReady }
+    /// What the victim believes of the rogue.
+    var identity: PeerIdentity? { victim.identity }
+    /// How far the victim has come.
+    var stage: ChannelMachine.Stage { victim.stage }
+
+    /// The error with which the victim has failed, after it has waited for the rogue to go.
+    var failure: ChannelError? {
+        victim.linkEnded(nil, now: now)
+        guard case .failed(let error) = victim.outcome else { return nil }
+        return error
+    }
+
+    private func send(_ bytes: [UInt8]) {
+        let bytes = tamper(bytes)
+        defer { flights.append(bytes) }
+        switch role {
+        case .dialer where flights.isEmpty:
+            let hello = (try? Hello(offers: [Company.tls]).encoded) ?? []
+            deliver(hello + Forger.framed(bytes))
+        case .acceptor where flights.isEmpty:
+            deliver(Answer(.accept).encoded + bytes)
+        default:
+            deliver(bytes)
+        }
+    }
+
+    private func advance() {
+        ERR_clear_error()
+        guard alert == nil else { return }
+        if !isDone {
+            isDone = unsafe SSL_do_handshake(ssl) == 1
+        }
+        if isDone {
+            var bytes = [UInt8](repeating: 0, count: 16_384)
+            let count = unsafe SSL_read(ssl, &bytes, Int32(bytes.count))
+            if count > 0 { read(bytes.prefix(Int(count))) }
+        }
+        let code = ERR_peek_error()
+        if blesec_error_is_alert(code) == 1 {
+            alert = blesec_error_reason(code) - SSL_AD_REASON_OFFSET
+        }
+    }
+
+    private func read(_ bytes: ArraySlice<UInt8>) {
+        stream += bytes
+        while stream.count >= 3 {
+            types.append(RecordType(rawValue: stream[2]))
+            stream.removeFirst(min(stream.count, 2 + Int(stream[0]) << 8 + Int(stream[1])))
+        }
+    }
+
+    private func take() -> [UInt8] {
+        let count = unsafe Int(BIO_ctrl_pending(output))
+        return unsafe [UInt8](unsafeUninitializedCapacity: count) { buffer, used in
+            used = unsafe max(0, Int(BIO_read(output, buffer.baseAddress, Int32(count))))
+        }
+    }
+
+    private func collect() {
+        while true {
+            victim.fill(now: now)
+            guard victim.outcome == nil else { return }
+            let bytes = victim.outbound.withBytes { $0.span.array }
+            guard !bytes.isEmpty else { return }
+            victim.didSend(bytes.count, now: now)
+            incoming += bytes
+            readNegotiation()
+            guard hasNegotiated else { continue }
+            while incoming.count >= 5 {
+                let length = 5 + Int(incoming[3]) << 8 + Int(incoming[4])
+                guard incoming.count >= length else { break }
+                let record = Array(incoming.prefix(length))
+                records.append(record)
+                incoming.removeFirst(length)
+                unsafe BIO_write(input, record, Int32(record.count))
+            }
+        }
+    }
+
+    private func readNegotiation() {
+        guard !hasNegotiated else { return }
+        switch role {
+        case .dialer:
+            guard let answer = try? Answer(prefixOf: incoming.span, offerCount: 1) else { return }
+            incoming.removeFirst(answer.encoded.count)
+        case .acceptor:
+            guard let hello = try? Hello(prefixOf: incoming.span) else { return }
+            incoming.removeFirst(hello.encoded.count + 2)
+        }
+        hasNegotiated = true
+    }
+}

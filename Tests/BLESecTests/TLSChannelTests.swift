@@ -1,0 +1,324 @@
+import ChannelCore
+import Primitives
+import TLSEngine
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// Channels over TLS, and one negotiation for both engines.
+@Suite("Channels over TLS")
+struct TLSChannelTests {
+    static let tls = Company.tls
+    static let noise = Company.noise
+    static let roles = [ChannelRole.dialer, .acceptor]
+
+    @Test("both sides become ready, know each other by URI, and carry messages both ways")
+    func ready() throws {
+        let company = try Company.shared()
+        let course = try Course(company.configurations())
+        #expect(course.bothComplete)
+        for role in Self.roles { #expect(course[role].received == Course.messages[role.peer]) }
+        let pair = try company.pair()
+        pair.run()
+        #expect(
+            pair.acceptor.peer
+                == .certificate(
+                    subjectPublicKeyInfo: company.dialer.identity.subjectPublicKeyInfo,
+                    uri: "blesec://devices/dialer"))
+        #expect(
+            pair.dialer.peer
+                == .certificate(
+                    subjectPublicKeyInfo: company.acceptor.identity.subjectPublicKeyInfo,
+                    uri: "blesec://devices/acceptor"))
+        #expect(pair.dialer.handshakeHash.count == 32)
+        #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
+        let key = try pair.dialer.export(label: "a", context: [1], count: 32)
+        #expect(try pair.acceptor.export(label: "a", context: [1], count: 32).isEqual(to: key))
+    }
+
+    @Test("a channel works whatever the pieces it comes in", arguments: [1, 5, 100])
+    func pieces(piece: Int) throws {
+        let pair = try Company.shared().pair()
+        pair.run(piece: piece)
+        #expect(pair.isReady)
+        _ = try pair.dialer.queue([UInt8](repeating: 7, count: 40_000))
+        pair.run(piece: piece)
+        #expect(pair.acceptor.inbox.next()?.count == 40_000)
+    }
+
+    @Test(
+        "the first offer that the acceptor takes as well is the protocol, whichever engine that is",
+        arguments: [
+            ([tls, noise], [tls, noise], tls), ([noise, tls], [tls, noise], noise),
+            ([tls, noise], [noise], noise), ([noise, tls], [tls], tls),
+            ([tls, noise], [noise, tls], tls), ([noise], [tls, noise], noise),
+        ])
+    func offers(dialer: [String], acceptor: [String], expected: String) throws {
+        let pair = try Company.shared().pair(dialer: dialer, acceptor: acceptor)
+        pair.run()
+        #expect(pair.isReady)
+        #expect(pair.dialer.protocolName == expected && pair.acceptor.protocolName == expected)
+        switch pair.dialer.peer {
+        case .certificate: #expect(expected == Self.tls)
+        case .publicKey: #expect(expected == Self.noise)
+        default: Issue.record("nobody is proven")
+        }
+    }
+
+    @Test("no common protocol is an error of its own on both sides", arguments: [true, false])
+    func nothingInCommon(dialerHasTLS: Bool) throws {
+        let pair = try Company.shared().pair(
+            dialer: [dialerHasTLS ? Self.tls : Self.noise],
+            acceptor: [dialerHasTLS ? Self.noise : Self.tls])
+        pair.run()
+        #expect(pair.dialer.outcome?.code == .noCommonProtocol)
+        pair.passTime(.seconds(2))
+        #expect(pair.acceptor.outcome?.code == .noCommonProtocol)
+    }
+
+    @Test("a key is changed on both sides by policy, and without a record of ours")
+    func rekey() throws {
+        let company = try Company.shared()
+        var configurations = try company.configurations()
+        configurations.dialer.limits.rekeyAfterBytes = 1 << 20
+        configurations.acceptor.limits.rekeyAfterBytes = 1 << 20
+        let pair = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        pair.run()
+        let message = [UInt8](repeating: 9, count: 1_000)
+        for _ in 0..<2_500 {
+            _ = try pair.dialer.queue(message)
+            _ = try pair.acceptor.queue(message)
+            pair.run()
+            #expect(pair.acceptor.inbox.next() == message)
+            #expect(pair.dialer.inbox.next() == message)
+        }
+        #expect(pair.dialer.sending.bytes < 1 << 20 && pair.acceptor.sending.bytes < 1 << 20)
+    }
+
+    @Test("a pinned key is enough, and a certificate that nobody vouches for is then as good")
+    func pinned() throws {
+        let authority = try TestAuthority()
+        let (one, other) = try (authority.selfSigned("one"), authority.selfSigned("other"))
+        var dialer = ChannelConfiguration(
+            identity: nil, trust: .pinned([PeerKey(fingerprint: other.identity.fingerprint)]))
+        var acceptor = ChannelConfiguration(
+            identity: nil, trust: .pinned([PeerKey(fingerprint: one.identity.fingerprint)]))
+        (dialer.protocols, acceptor.protocols) = ([Self.tls], [Self.tls])
+        (dialer.tls, acceptor.tls) = (one, other)
+        let pair = try MachinePair(dialer: dialer, acceptor: acceptor)
+        pair.run()
+        #expect(pair.isReady)
+        #expect(
+            pair.dialer.peer
+                == .certificate(
+                    subjectPublicKeyInfo: other.identity.subjectPublicKeyInfo, uri: nil))
+    }
+
+    @Test("a policy that refuses gives its own error here and refused there", arguments: roles)
+    func policyRefuses(role: ChannelRole) throws {
+        let company = try Company.shared()
+        for policy in [
+            TrustPolicy.authority(uris: ["blesec://devices/someone"]), .authority(uris: []),
+            .pinned([PeerKey(fingerprint: company.friends.dialer.fingerprint)]),
+        ] {
+            var configurations = try company.configurations()
+            if role == .dialer {
+                configurations.dialer.certificateTrust = policy
+            } else {
+                configurations.acceptor.certificateTrust = policy
+            }
+            let course = try Course(configurations)
+            #expect(course[role].failure == .untrusted)
+            #expect(course[role.peer].failure == .refused)
+            #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        }
+    }
+
+    @Test("a deny list beats an authority", arguments: roles)
+    func denied(role: ChannelRole) throws {
+        let company = try Company.shared()
+        let peer = role == .dialer ? company.acceptor : company.dialer
+        var configurations = try company.configurations()
+        let list = DenyList([peer.identity.fingerprint])
+        if role == .dialer {
+            configurations.dialer.trust = configurations.dialer.trust.denying(list)
+        } else {
+            configurations.acceptor.trust = configurations.acceptor.trust.denying(list)
+        }
+        let course = try Course(configurations)
+        #expect(course[role].failure == .untrusted && course[role.peer].failure == .refused)
+    }
+
+    @Test("a permitted URI among others lets the peer in, and no part of one does")
+    func permittedURIs() throws {
+        let company = try Company.shared()
+        for (uris, isReady) in [
+            (["blesec://devices/acceptor", "x:y"], true), (["blesec://devices/accepto"], false),
+            (["blesec://devices/Acceptor"], false), (["blesec://devices/acceptor/"], false),
+        ] {
+            var configurations = try company.configurations()
+            configurations.dialer.certificateTrust = .authority(uris: Set(uris))
+            let pair = try MachinePair(
+                dialer: configurations.dialer, acceptor: configurations.acceptor)
+            pair.run()
+            #expect(pair.isReady == isReady)
+        }
+    }
+
+    @Test("a dialer that refuses has sent an alert, and nothing of its own certificate")
+    func dialerRefuses() throws {
+        let company = try Company.shared()
+        var configurations = try company.configurations()
+        configurations.dialer.certificateTrust = .authority(uris: [])
+        let pair = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        pair.run()
+        let flights = try #require(pair.sent[.dialer])
+        #expect(flights.count == 2)
+        // handshake_failure, and fatal.
+        #expect(flights[1] == [21, 3, 3, 0, 2, 2, 40])
+    }
+
+    @Test(
+        "a policy that takes its time suspends the handshake, and is asked once", arguments: roles)
+    func asking(role: ChannelRole) throws {
+        for admits in [true, false] {
+            var configurations = try Company.shared().configurations()
+            let policy = TrustPolicy.asking { _ in .admit }
+            if role == .dialer {
+                configurations.dialer.certificateTrust = policy
+            } else {
+                configurations.acceptor.certificateTrust = policy
+            }
+            let pair = try MachinePair(
+                dialer: configurations.dialer, acceptor: configurations.acceptor)
+            pair.run()
+            let verdict: TrustPolicy.Verdict = admits ? .admit : .refuse("no")
+            if role == .dialer {
+                #expect(pair.dialer.stage == .judging && pair.dialer.takeJudge() != nil)
+                #expect(pair.sent[.dialer]?.count == 1)
+                pair.dialer.judged(verdict, now: pair.now)
+            } else {
+                #expect(pair.acceptor.stage == .judging && pair.acceptor.takeJudge() != nil)
+                pair.acceptor.judged(verdict, now: pair.now)
+            }
+            pair.run()
+            #expect(pair.isReady == admits)
+            #expect(pair.dialer.pendingJudge == nil && pair.acceptor.pendingJudge == nil)
+            guard !admits else { continue }
+            let other = role == .dialer ? pair.acceptor.outcome : pair.dialer.outcome
+            #expect(other?.code == .refused)
+        }
+    }
+
+    @Test("a device that reaches itself is refused")
+    func ownCertificate() throws {
+        let company = try Company.shared()
+        for sharesDials in [true, false] {
+            var dialer = try company.configuration(.dialer)
+            var acceptor = try company.configuration(.dialer)
+            if !sharesDials { (dialer.pendingDials, acceptor.pendingDials) = (.init(), .init()) }
+            let course = try Course((dialer, acceptor))
+            #expect([course.dialer.failure, course.acceptor.failure].contains(.selfConnection))
+            #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        }
+    }
+
+    @Test("what TLS cannot do fails when it is configured")
+    func configurations() throws {
+        let company = try Company.shared()
+        func expectRefused(
+            _ protocols: [String] = [Self.tls],
+            _ change: (inout ChannelConfiguration) throws -> Void
+        ) throws {
+            var configuration = try company.configuration(.dialer, protocols)
+            try change(&configuration)
+            #expect(throws: ChannelError(.configuration, "")) {
+                try configuration.validate(for: .dialer)
+            }
+        }
+        try expectRefused { $0.tls = nil }
+        try expectRefused { $0.certificateTrust = .authority().denying(DenyList()) }
+        try expectRefused {
+            $0.mode = .direct
+            $0.prologue = [1]
+        }
+        try expectRefused([Self.noise]) { $0.trust = .authority() }
+        let pinned = try company.authority.selfSigned("itself")
+        try expectRefused { $0.tls = pinned }
+        try company.authority.issue("server", TestAuthority.device("server", usage: "serverAuth"))
+        let server = try TLSContext(identity: company.authority.identity("server"))
+        try expectRefused {
+            $0.tls = server
+            $0.certificateTrust = .anyone
+        }
+    }
+
+    @Test("direct mode carries bytes both ways, and ends with both ends said")
+    func direct() throws {
+        var configurations = try Company.shared().configurations()
+        (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
+        let pair = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        pair.run()
+        #expect(pair.isReady)
+        let message = [UInt8](repeating: 3, count: 40_000)
+        _ = try pair.dialer.queue(message)
+        _ = try pair.acceptor.queue([1])
+        pair.dialer.end()
+        pair.run()
+        var received: [UInt8] = []
+        while let piece = pair.acceptor.inbox.next() { received += piece }
+        #expect(received == message)
+        #expect(pair.dialer.inbox.next() == [1])
+        #expect(pair.acceptor.hasPeerEnded && !pair.dialer.hasPeerEnded)
+        _ = try pair.acceptor.queue([2])
+        pair.acceptor.end()
+        pair.run()
+        #expect(pair.dialer.inbox.next() == [2])
+        #expect(pair.dialer.farewell(canHalfClose: true, now: pair.now) == .closeWhenDrained)
+        pair.dialer.saidFarewell()
+        pair.acceptor.linkEnded(nil, now: pair.now)
+        #expect(pair.acceptor.outcome?.code == nil && pair.dialer.outcome?.code == nil)
+    }
+
+    @Test("direct mode tells that a stream was cut short")
+    func directTruncated() throws {
+        var configurations = try Company.shared().configurations()
+        (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
+        let pair = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        pair.run()
+        _ = try pair.dialer.queue([1])
+        pair.run()
+        pair.acceptor.linkEnded(nil, now: pair.now)
+        #expect(pair.acceptor.outcome?.code == .truncated)
+    }
+
+    @Test(
+        "a negotiated and a direct side never understand each other, even behind a forged hello",
+        arguments: roles, [true, false])
+    func mixedModes(direct: ChannelRole, hasHello: Bool) throws {
+        var configurations = try Company.shared().configurations()
+        if direct == .dialer {
+            configurations.dialer.mode = .direct
+        } else {
+            configurations.acceptor.mode = .direct
+        }
+        let hello = try Hello(offers: [Self.tls]).encoded
+        let course = try Course(configurations) { role, offset, bytes in
+            guard hasHello, offset == 0 else { return bytes }
+            switch (role, direct) {
+            case (.dialer, .dialer): return hello + Forger.framed(bytes)
+            case (.dialer, .acceptor): return Array(bytes.dropFirst(hello.count + 2))
+            case (.acceptor, .dialer): return Array(bytes.dropFirst(8))
+            case (.acceptor, .acceptor): return Answer(.accept).encoded + bytes
+            }
+        }
+        #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
+        #expect(course.dialer.failure != nil && course.acceptor.failure != nil)
+        if hasHello { #expect(course[.acceptor].failure == .noCommonProtocol) }
+    }
+}
