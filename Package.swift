@@ -133,5 +133,11 @@ let package = Package(
 
 // What needs Bluetooth runs in the laboratory only, and is not skipped elsewhere but absent.
 if Context.environment["BLESEC_LAB"] != nil {
-    package.targets.append(tests("LabTests", ["BLESec", "L2CAP", "Links", "BLESecTesting"]))
+    package.targets.append(
+        tests(
+            "LabTests",
+            [
+                "BLESec", "L2CAP", "Links", "BLESecTesting", "ChannelCore", "Credentials",
+                "TLSEngine", "TestSupport",
+            ]))
 }

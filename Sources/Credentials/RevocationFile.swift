@@ -9,7 +9,7 @@ public import TLSEngine
 /// a key that counts no longer, by its fingerprint and whatever explains it, or a comment that begins
 /// with `#`.
 public final class RevocationFile: RevocationSource {
-    /// The longest file that is read, in bytes: about 29,000 certificates.
+    /// The longest file that is read, in bytes: about 28,000 certificates.
     public static let maximumLength = KeyListing.maximumLength
 
     private struct Cache: Sendable {

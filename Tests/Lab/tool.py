@@ -108,18 +108,35 @@ class ToolTests(unittest.TestCase):
 
     # Starting
 
-    def listen(self, *options, who="listener", **streams):
-        tool = Tool(
-            self, "listen", "l2cap:any", "--adapter", "hci1", "--identity", self.folder / who,
-            *options, **streams)
+    def listen(self, *options, proof=None, **streams):
+        proof = proof or ("--identity", self.folder / "listener")
+        tool = Tool(self, "listen", "l2cap:any", "--adapter", "hci1", *proof, *options, **streams)
         endpoint = tool.line("listening on ").removeprefix("listening on ")
         self.assertRegex(endpoint, rf"^l2cap:{self.address['hci1']}/0x[89A-F][0-9A-F]$")
         return tool, endpoint
 
-    def connect(self, endpoint, *options, who="dialer", **streams):
-        return Tool(
-            self, "connect", endpoint, "--adapter", "hci0", "--identity", self.folder / who,
-            *options, **streams)
+    def connect(self, endpoint, *options, proof=None, **streams):
+        proof = proof or ("--identity", self.folder / "dialer")
+        return Tool(self, "connect", endpoint, "--adapter", "hci0", *proof, *options, **streams)
+
+    def certify(self, *names):
+        """Certificates from an authority of one's own: how each proves its own, by name."""
+        def authority(command, *words):
+            made = subprocess.run(
+                [BLESEC, "ca", command, self.folder / "ca", *words], capture_output=True, text=True,
+                check=True)
+            return dict(line.split(": ", 1) for line in made.stdout.splitlines())
+
+        authority("init")
+        proofs = {}
+        for name in names:
+            prefix = self.folder / f"certified-{name}"
+            issued = authority("issue", "--uri", f"blesec://lab/{name}", "--out", prefix)
+            self.keys[name]["certificate"] = issued["fingerprint"]
+            proofs[name] = (
+                "--certificate", f"{prefix}.pem", "--key", f"{prefix}.key", "--authority",
+                self.folder / "ca/ca.pem", "--revoked", self.folder / "ca/ca.crl")
+        return proofs
 
     def pin(self, who):
         return ("--peer", self.keys[who]["fingerprint"])
@@ -130,18 +147,27 @@ class ToolTests(unittest.TestCase):
         path.chmod(0o644)
         return path
 
-    def pair(self, there, back, user=None):
-        """A listener and a dialer with pinned keys and a ready channel, and what they write."""
+    def ready(self, peer, certified=False):
+        """What a tool says when its channel is ready."""
+        if certified:
+            key = self.keys[peer]["certificate"]
+            return f"channel ready: TLS1.3 with {key}, blesec://lab/{peer}"
+        return f"channel ready: {XX} with {self.keys[peer]['fingerprint']}"
+
+    def pair(self, there, back, user=None, certified=False):
+        """A listener and a dialer with a ready channel, and what they write: with pinned keys, or
+        with certificates."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
+        proofs = self.certify("listener", "dialer") if certified else {}
+        trust = lambda who: () if certified else self.pin(who)
         listener, endpoint = self.listen(
-            *self.pin("dialer"), given=self.given("back", back), written=written[0], user=user)
+            *trust("dialer"), proof=proofs.get("listener"), given=self.given("back", back),
+            written=written[0], user=user)
         dialer = self.connect(
-            endpoint, *self.pin("listener"), given=self.given("there", there), written=written[1],
-            user=user)
+            endpoint, *trust("listener"), proof=proofs.get("dialer"),
+            given=self.given("there", there), written=written[1], user=user)
         for tool, peer in ((dialer, "listener"), (listener, "dialer")):
-            self.assertEqual(
-                tool.line("channel ready: "),
-                f"channel ready: {XX} with {self.keys[peer]['fingerprint']}")
+            self.assertEqual(tool.line("channel ready: "), self.ready(peer, certified))
         return listener, dialer, *written
 
     # Expecting
@@ -160,11 +186,11 @@ class ToolTests(unittest.TestCase):
 
     # Transfers
 
-    def move_eight_mebibytes(self, user=None):
+    def move_eight_mebibytes(self, user=None, certified=False):
         before = {name: packets(name) for name in ("hci0", "hci1")}
         begun = time.monotonic()
         listener, dialer, at_listener, at_dialer = self.pair(
-            self.bytes["there"], self.bytes["back"], user=user)
+            self.bytes["there"], self.bytes["back"], user=user, certified=certified)
         self.assertEqual(dialer.status(240), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
         seconds = time.monotonic() - begun
@@ -184,6 +210,38 @@ class ToolTests(unittest.TestCase):
         for name in self.keys:
             os.chown(self.folder / name, pwd.getpwnam("nobody").pw_uid, -1)
         self.move_eight_mebibytes(user="nobody")
+
+    def test_transfer_with_certificates(self):
+        """8 MiB each way arrive as they were over TLS, with certificates of an own authority"""
+        self.move_eight_mebibytes(certified=True)
+
+    def test_both_engines(self):
+        """a listener of both engines has a Noise peer and a TLS peer at the same time"""
+        proofs = self.certify("listener", "stranger")
+        content = {name: self.bytes["there"][: 2 * MEBIBYTE + len(name)] for name in ("noise", "tls")}
+        content["tls"] = content["tls"][::-1]
+        written = self.folder / "listener.written"
+        listener, endpoint = self.listen(
+            "--keep", *self.pin("dialer"), "--peer-uri", "blesec://lab/stranger",
+            *proofs["listener"], written=written)
+        dialers = [
+            self.connect(
+                endpoint, *self.pin("listener"), given=self.given("noise", content["noise"])),
+            self.connect(
+                endpoint, proof=proofs["stranger"], given=self.given("tls", content["tls"])),
+        ]
+        for dialer, certified in zip(dialers, (False, True)):
+            self.assertEqual(dialer.line("channel ready: "), self.ready("listener", certified))
+        # Neither has ended when both are ready.
+        self.assertEqual([dialer.process.poll() for dialer in dialers], [None, None])
+        for dialer in dialers:
+            self.assertEqual(dialer.status(120), 0, dialer.lines)
+        listener.line("channel complete with ")
+        listener.line("channel complete with ")
+        listener.process.terminate()
+        listener.status(10)
+        either = (content["noise"] + content["tls"], content["tls"] + content["noise"])
+        self.assertIn(digest(written.read_bytes()), [digest(one) for one in either])
 
     def test_nothing_to_send(self):
         """a channel over which nothing is sent is a success too"""

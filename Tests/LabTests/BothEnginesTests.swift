@@ -1,0 +1,92 @@
+import BLESec
+import ChannelCore
+import Credentials
+import L2CAP
+import Links
+import TLSEngine
+import TestSupport
+import Testing
+
+extension Laboratory {
+    /// One listener, one authority and two kinds of peers.
+    @Suite struct BothEnginesTests {
+        @Test("a listener serves a Noise peer and a TLS peer in turns, a message at a time")
+        func together() async throws {
+            let town = try Town()
+            try await withLoop { loop in
+                var endpoint = try Endpoint("l2cap:any")
+                endpoint.adapter = "hci1"
+                let listener = try await SecureListener.listen(
+                    on: endpoint, configuration: town.listener, loop: loop)
+                var dialed: [SecureChannel] = []
+                var accepted: [SecureChannel] = []
+                for configuration in [town.noise, town.certified] {
+                    var target = listener.localEndpoint
+                    target.adapter = "hci0"
+                    async let channel = listener.accept()
+                    dialed.append(
+                        try await SecureChannel.dial(
+                            target, configuration: configuration, loop: loop))
+                    accepted.append(try await channel)
+                }
+                #expect(await accepted[0].protocolName == ChannelConfiguration.defaultProtocol)
+                #expect(await accepted[1].protocolName == TLSContext.protocolName)
+                guard case .certificate(_, let uri) = await accepted[1].peer else {
+                    throw ChannelError(.untrusted, "no certificate was shown")
+                }
+                #expect(uri == "blesec://lab/dialer")
+                for round in 0..<20 {
+                    for (here, there) in zip(dialed, accepted) {
+                        let message = [UInt8](repeating: UInt8(round), count: 1_000 * round)
+                        try await here.send(message)
+                        #expect(try await there.receive() == message)
+                        try await there.send(message)
+                        #expect(try await here.receive() == message)
+                    }
+                }
+                for (here, there) in zip(dialed, accepted) {
+                    async let closed: Void = there.close()
+                    try await here.close()
+                    try await closed
+                }
+                await listener.close()
+            }
+        }
+    }
+}
+
+/// Who is there: a listener that takes either, a peer with a key and one with a certificate.
+private struct Town: Sendable {
+    let listener: ChannelConfiguration
+    let noise: ChannelConfiguration
+    let certified: ChannelConfiguration
+
+    init() throws {
+        let folder = ScratchFolder()
+        let now = TestAuthority.now
+        let authority = try CertificateAuthority.create(
+            folder.file("ca"), name: nil, days: 2, passphrase: nil, now: now)
+        let authorities = try CertificateFile.authorities(authority.certificatePath)
+        func context(_ name: String) throws -> TLSContext {
+            _ = try authority.issue(
+                SubjectURI("blesec://lab/\(name)"), days: 1, key: nil, to: folder.file(name),
+                passphrase: nil, now: now)
+            let identity = try CertificateFile.identity(
+                certificate: folder.file("\(name).pem"), key: folder.file("\(name).key"), now: now)
+            return try TLSContext(identity: identity, authorities: authorities)
+        }
+        let (door, phone) = (try IdentityKey.generate(), try IdentityKey.generate())
+        var listener = ChannelConfiguration(
+            identity: door, trust: .pinned([PeerKey(fingerprint: phone.fingerprint)]))
+        listener.tls = try context("listener")
+        listener.certificateTrust = .authority()
+        listener.protocols = [TLSContext.protocolName, ChannelConfiguration.defaultProtocol]
+        var certified = ChannelConfiguration(identity: nil, trust: .authority())
+        certified.tls = try context("dialer")
+        certified.protocols = [TLSContext.protocolName]
+        self.listener = listener
+        self.certified = certified
+        noise = ChannelConfiguration(
+            identity: phone, trust: .pinned([PeerKey(fingerprint: door.fingerprint)]))
+    }
+}
