@@ -30,13 +30,16 @@ import Testing
     private let output: OpaquePointer?
     private var incoming: [UInt8] = []
     private var hasNegotiated = false
+    private var transcript = NegotiationTranscript(context: [])
     private var stream: [UInt8] = []
     /// TLS records that the victim has sent, each with its header.
     private(set) var records: [[UInt8]] = []
     /// The number of the alert that ended the handshake or the session for the rogue.
     private(set) var alert: Int32?
-    /// The types of the records of blesec/1 that the victim has sent.
-    private(set) var types: [RecordType] = []
+    /// The records of blesec/1 that the victim has sent.
+    private(set) var opened: [(type: RecordType, payload: [UInt8])] = []
+    /// The types of these.
+    var types: [RecordType] { opened.map(\.type) }
     /// Whether the rogue's own handshake is over.
     private(set) var isDone = false
     /// Changes what the rogue sends.
@@ -124,6 +127,64 @@ import Testing
         }
     }
 
+    /// A rogue whose victim is ready.
+    static func ready(
+        _ role: ChannelRole = .dialer, change: (inout ChannelConfiguration) -> Void = { _ in }
+    ) throws -> Rogue {
+        let company = try Company.shared()
+        var configuration = try company.configuration(role.peer)
+        change(&configuration)
+        let rogue = try Rogue(
+            role, Manner(certificate: role == .dialer ? "dialer" : "acceptor"),
+            in: company.authority.folder, victim: configuration)
+        try rogue.run()
+        rogue.send(.ready, rogue.transcript.ready(from: role))
+        #expect(rogue.isReady)
+        return rogue
+    }
+
+    /// Sends a record of blesec/1 as one TLS record.
+    func send(_ type: RecordType, _ payload: [UInt8] = []) { write(Self.record(type, payload)) }
+
+    /// A record of blesec/1, not sealed.
+    static func record(_ type: RecordType, _ payload: [UInt8] = []) -> [UInt8] {
+        Forger.framed([type.rawValue] + payload)
+    }
+
+    /// Sends application data as it is, and reads what the victim says.
+    func write(_ bytes: [UInt8]) {
+        deliver(sealed(bytes))
+        advance()
+    }
+
+    /// Application data as TLS records, and what OpenSSL puts before it.
+    func sealed(_ bytes: [UInt8]) -> [UInt8] {
+        if !bytes.isEmpty {
+            #expect(unsafe SSL_write(ssl, bytes, Int32(bytes.count)) == bytes.count)
+        }
+        return take()
+    }
+
+    /// Changes the rogue's key, and asks for the victim's to be changed too.
+    func changeKey(asking: Bool = false) {
+        let kind = asking ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED
+        #expect(unsafe SSL_key_update(ssl, kind) == 1)
+        unsafe SSL_do_handshake(ssl)
+        deliver(take())
+    }
+
+    /// Says that the rogue sends no more.
+    func shutDown() {
+        unsafe SSL_shutdown(ssl)
+        deliver(take())
+    }
+
+    /// Lets the victim send what it has, and reads it.
+    func pump() {
+        collect()
+        advance()
+    }
+
     /// Hands bytes to the victim as they are.
     func deliver(_ bytes: [UInt8]) {
         guard victim.outcome == nil else { return }
@@ -136,6 +197,10 @@ import Testing
     var isReady: Bool { victim.isReady }
     /// What the victim believes of the rogue.
     var identity: PeerIdentity? { victim.identity }
+    /// How many bytes the victim holds that it has not read yet.
+    var held: Int { victim.inbound.count }
+    /// Whether the victim's channel is over.
+    var isOver: Bool { victim.outcome != nil }
     /// How far the victim has come.
     var stage: ChannelMachine.Stage { victim.stage }
 
@@ -151,10 +216,12 @@ import Testing
         defer { flights.append(bytes) }
         switch role {
         case .dialer where flights.isEmpty:
-            let hello = (try? Hello(offers: [Company.tls]).encoded) ?? []
-            deliver(hello + Forger.framed(bytes))
+            transcript.hello = (try? Hello(offers: [Company.tls]).encoded) ?? []
+            transcript.early = bytes
+            deliver(transcript.hello + Forger.framed(bytes))
         case .acceptor where flights.isEmpty:
-            deliver(Answer(.accept).encoded + bytes)
+            transcript.answer = Answer(.accept).encoded
+            deliver(transcript.answer + bytes)
         default:
             deliver(bytes)
         }
@@ -166,10 +233,11 @@ import Testing
         if !isDone {
             isDone = unsafe SSL_do_handshake(ssl) == 1
         }
-        if isDone {
+        while isDone {
             var bytes = [UInt8](repeating: 0, count: 16_384)
             let count = unsafe SSL_read(ssl, &bytes, Int32(bytes.count))
-            if count > 0 { read(bytes.prefix(Int(count))) }
+            guard count > 0 else { break }
+            read(bytes.prefix(Int(count)))
         }
         let code = ERR_peek_error()
         if blesec_error_is_alert(code) == 1 {
@@ -180,8 +248,10 @@ import Testing
     private func read(_ bytes: ArraySlice<UInt8>) {
         stream += bytes
         while stream.count >= 3 {
-            types.append(RecordType(rawValue: stream[2]))
-            stream.removeFirst(min(stream.count, 2 + Int(stream[0]) << 8 + Int(stream[1])))
+            let length = Int(stream[0]) << 8 | Int(stream[1])
+            guard stream.count >= 2 + length else { return }
+            opened.append((RecordType(rawValue: stream[2]), Array(stream[3..<2 + length])))
+            stream.removeFirst(2 + length)
         }
     }
 
@@ -218,10 +288,16 @@ import Testing
         switch role {
         case .dialer:
             guard let answer = try? Answer(prefixOf: incoming.span, offerCount: 1) else { return }
+            transcript.answer = answer.encoded
             incoming.removeFirst(answer.encoded.count)
         case .acceptor:
             guard let hello = try? Hello(prefixOf: incoming.span) else { return }
-            incoming.removeFirst(hello.encoded.count + 2)
+            incoming.removeFirst(hello.encoded.count)
+            let length = Int(incoming[0]) << 8 | Int(incoming[1])
+            transcript.hello = hello.encoded
+            transcript.early = Array(incoming[2..<2 + length])
+            // The acceptor's engine reads it as a stream.
+            incoming.removeFirst(2)
         }
         hasNegotiated = true
     }
