@@ -98,7 +98,7 @@ let package = Package(
             "TLSEngineTests",
             [
                 "TLSEngine", "Credentials", "ChannelCore", "Primitives", "TestSupport",
-                "COpenSSL",
+                "CAllocationCounter", "COpenSSL",
             ]),
         tests(
             "CredentialsTests",

@@ -44,7 +44,7 @@ public struct OpenedRecord: Sendable {
 ///
 /// An engine takes bytes and gives bytes; it has no socket, clock or task. It is driven by one
 /// caller at a time. Once a call throws, the engine is dead: its keys are wiped and every later call
-/// throws. Once established, no call allocates.
+/// throws. Once established, no call allocates, whatever a library underneath does for itself.
 public protocol SecureEngine: ~Copyable {
     /// How far the engine has come.
     var phase: EnginePhase { get }
