@@ -33,13 +33,17 @@ import Testing
         }
     }
 
-    @Test("README.md calls the tool as the tool wants to be called")
-    func tool() throws {
-        let lines = try Page("README.md").blocks("sh").flatMap { $0.split(separator: "\n") }
+    @Test(
+        "a page calls the tool as the tool wants to be called",
+        arguments: [("README.md", 6), ("docs/authority.md", 6), ("docs/choosing.md", 2)])
+    func tool(_ path: String, _ count: Int) throws {
+        let text = try Page(path).blocks("sh").joined().replacing("\\\n", with: "")
+        let lines = text.split(separator: "\n")
             .map { $0.split(separator: " ").map(String.init) }.filter { $0.first == "blesec" }
-        #expect(lines.count == 6)
+        #expect(lines.count == count)
         for words in lines {
-            let help = try Subprocess.run(Program.path("blesec"), [words[1], "--help"])
+            let command = words[1] == "ca" ? words[1...2] : words[1...1]
+            let help = try Subprocess.run(Program.path("blesec"), command + ["--help"])
             #expect(help.status == 0, "\(words)")
             for option in words where option.hasPrefix("--") {
                 #expect(help.text.contains("       \(option)"), "\(option)")

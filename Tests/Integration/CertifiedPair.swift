@@ -12,8 +12,9 @@ struct CertifiedPair {
     static let own = "own"
     static let other = "other"
 
-    /// Makes the authority and the certificates with `blesec ca`.
-    init() throws {
+    /// Makes the authority and the certificates with `blesec ca`; `algorithm` is what `openssl genpkey`
+    /// makes the devices' keys with, and without it `blesec ca` makes them.
+    init(algorithm: [String]? = nil) throws {
         var fingerprints: [String: String] = [:]
         for authority in ["ca", "elsewhere"] {
             try Self.run(["ca", "init", folder.file(authority)])
@@ -21,10 +22,18 @@ struct CertifiedPair {
         for (name, authority) in [
             (Self.own, "ca"), (Self.other, "ca"), ("revoked", "ca"), ("stranger", "elsewhere"),
         ] {
-            let lines = try Self.run([
-                "ca", "issue", folder.file(authority), "--uri", "blesec://devices/\(name)", "--out",
-                folder.file(name),
-            ])
+            var key: [String] = []
+            if let algorithm {
+                key = ["--key", folder.write("\(name).key", "")]
+                let made = try Subprocess.run(
+                    "openssl", ["genpkey", "-out", key[1], "-algorithm"] + algorithm)
+                try #require(made.status == 0, "\(made.errors)")
+            }
+            let lines = try Self.run(
+                [
+                    "ca", "issue", folder.file(authority), "--uri", "blesec://devices/\(name)",
+                    "--out", folder.file(name),
+                ] + key)
             let line = try #require(lines.first { $0.hasPrefix("fingerprint: ") })
             fingerprints[name] = String(line.dropFirst("fingerprint: ".count))
         }

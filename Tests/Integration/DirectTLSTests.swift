@@ -5,32 +5,37 @@ import Testing
 extension Integration {
     /// `--direct --protocol TLS1.3` against the real `openssl`, with certificates from `blesec ca`.
     @Suite struct DirectTLSTests {
-        let town: CertifiedPair
+        static let algorithms: [[String]?] = [nil, ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
+
         let up = ToolPair.noise(1 << 20, seed: 31)
         let down = ToolPair.noise((1 << 20) + 7, seed: 32)
 
-        init() throws {
-            town = try CertifiedPair()
-        }
-
-        @Test("a dialer exchanges 1 MiB each way with openssl s_server, counted by bytes")
-        func dialing() throws {
+        @Test(
+            "a dialer exchanges 1 MiB each way with openssl s_server, counted by bytes",
+            arguments: algorithms)
+        func dialing(_ algorithm: [String]?) throws {
+            let town = try CertifiedPair(algorithm: algorithm)
             let server = try town.openSSL("s_server", "-Verify", "1", "-naccept", "1")
             try town.waitForSocket()
             let tool = try town.tool("connect", "--direct", within: 60)
-            try exchange(tool, server)
+            try exchange(tool, server, town)
         }
 
-        @Test("a listener exchanges 1 MiB each way with openssl s_client, counted by bytes")
-        func listening() throws {
+        @Test(
+            "a listener exchanges 1 MiB each way with openssl s_client, counted by bytes",
+            arguments: algorithms)
+        func listening(_ algorithm: [String]?) throws {
+            let town = try CertifiedPair(algorithm: algorithm)
             let tool = try town.tool("listen", "--direct", within: 60)
             _ = try tool.line("listening on ")
             let client = try town.openSSL("s_client")
-            try exchange(tool, client)
+            try exchange(tool, client, town)
         }
 
         /// `openssl` stops at the peer's end whatever it has still to send, so that end comes last.
-        private func exchange(_ tool: Subprocess, _ peer: Subprocess) throws {
+        private func exchange(
+            _ tool: Subprocess, _ peer: Subprocess, _ town: CertifiedPair
+        ) throws {
             tool.send(up)
             peer.send(down)
             #expect(try peer.output(up.count, with: [tool]) == up)
@@ -49,6 +54,7 @@ extension Integration {
 
         @Test("an openssl that is killed in the middle has truncated, and the tool says so")
         func truncated() throws {
+            let town = try CertifiedPair()
             let tool = try town.tool("listen", "--direct")
             _ = try tool.line("listening on ")
             let client = try town.openSSL("s_client")
@@ -66,6 +72,7 @@ extension Integration {
                 ("revoked", "is revoked"),
             ])
         func refused(_ name: String, _ reason: String) throws {
+            let town = try CertifiedPair()
             let tool = try town.tool("listen", "--direct")
             _ = try tool.line("listening on ")
             let client = try town.openSSL("s_client", as: name)
@@ -81,6 +88,7 @@ extension Integration {
 
         @Test("a server that is not accepted gets no channel")
         func refusedServer() throws {
+            let town = try CertifiedPair()
             let server = try town.openSSL(
                 "s_server", "-Verify", "1", "-naccept", "1", as: "stranger")
             try town.waitForSocket()
@@ -91,6 +99,7 @@ extension Integration {
 
         @Test("TLS 1.2 is refused")
         func oldVersion() throws {
+            let town = try CertifiedPair()
             let tool = try town.tool("listen", "--direct")
             _ = try tool.line("listening on ")
             let client = try town.openSSL("s_client", "-tls1_2", version: [])
