@@ -53,7 +53,7 @@ let package = Package(
         library("Locking", []),
         library("ChannelCore", ["Primitives", "Locking"]),
         library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
-        library("TLSEngine", ["ChannelCore", "Primitives", "COpenSSL"]),
+        library("TLSEngine", ["ChannelCore", "Primitives", "Locking", "COpenSSL"]),
         library(
             "Credentials", ["ChannelCore", "TLSEngine", "Primitives", "Locking", "COpenSSL"]),
         library("Links", ["CLinux", "Locking"]),
@@ -98,7 +98,7 @@ let package = Package(
             "TLSEngineTests",
             [
                 "TLSEngine", "Credentials", "ChannelCore", "Primitives", "TestSupport",
-                "CAllocationCounter", "COpenSSL",
+                "CAllocationCounter", "COpenSSL", "Locking",
             ]),
         tests(
             "CredentialsTests",

@@ -38,3 +38,8 @@ static inline X509 *blesec_certificate(const STACK_OF(X509) *chain, int index) {
 static inline int blesec_ssl_context_newest_version(SSL_CTX *context, int version) {
     return SSL_CTX_set_max_proto_version(context, version);
 }
+// Sessions to resume, each used once: kept by us alone, and found by a number that is the whole ticket.
+static inline void blesec_ssl_context_resume(SSL_CTX *context) {
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_BOTH | SSL_SESS_CACHE_NO_INTERNAL);
+}
+static inline void blesec_certificates_free(STACK_OF(X509) *chain) { sk_X509_pop_free(chain, X509_free); }

@@ -29,6 +29,7 @@ public import ChannelCore
     public let authorities: CertificateAuthorities?
     let revoked: (any RevocationSource)?
     let clock: @Sendable () -> Int64
+    let sessions: TLSSessionStore?
 
     /// Makes a context.
     ///
@@ -44,11 +45,13 @@ public import ChannelCore
         self.authorities = authorities
         self.revoked = revoked
         clock = options.clock
+        sessions = options.resumes ? TLSSessionStore() : nil
         try useProfile()
         try use(options.groups)
         try useIdentity()
         try useAuthorities()
         TLSSession.installCallbacks(on: self)
+        if options.resumes { TLSSession.installResumption(on: self) }
     }
 
     deinit { unsafe SSL_CTX_free(pointer) }

@@ -22,6 +22,8 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
+    /// Whether the handshake goes on only so that a record can refuse the peer.
+    private var isRefused = false
     private var records = TLSRecords()
     private let isNegotiated: Bool
 
@@ -111,15 +113,25 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     public mutating func admit() throws(ChannelError) {
         guard case .judging = phase else { throw die(.outOfPlace) }
         isAdmitted = true
-        guard isSuspended else { return }
+        guard isSuspended else { return try giveTicket() }
         isSuspended = false
         session?.isAdmitted = true
         try unsafe advance(nil, count: 0)
     }
 
+    private mutating func giveTicket() throws(ChannelError) {
+        guard !isRefused else { return }
+        do throws(ChannelError) {
+            try session?.giveTicket()
+        } catch {
+            throw die(error)
+        }
+    }
+
     /// See ``SecureEngine``.
     public mutating func refuse() -> Refusal {
         guard case .judging = phase, isSuspended else {
+            isRefused = true
             return isDone && session != nil ? .byRecord : .silent
         }
         isSuspended = false

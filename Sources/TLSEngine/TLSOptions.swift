@@ -10,6 +10,14 @@ public struct TLSOptions: Sendable {
     /// default.
     public var clock: @Sendable () -> Int64 = { Int64(time(nil)) }
 
+    /// Whether a session may be resumed, which saves signatures and certificates; no by default.
+    ///
+    /// An acceptor then remembers up to 256 sessions for two hours, and a dialer the one that it had
+    /// last, for the next dial with the same context: so it has a context for each peer that it dials.
+    /// A session is resumed once at most. Who the peer is, is judged again each time, and a certificate
+    /// that would not be accepted any more leads to a full handshake, and to its refusal there.
+    public var resumes = false
+
     /// The defaults above.
     public init() {}
 }

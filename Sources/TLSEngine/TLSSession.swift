@@ -18,6 +18,9 @@ internal import ChannelCore
 
     /// Whom the peer's certificate names, once it has been judged.
     private(set) var identity: PeerIdentity?
+    /// Whom a session stands for that is offered or wanted to be resumed.
+    private var resumable: PeerIdentity?
+    private var wanted: ResumableSession?
     /// Why this side has refused, if it has: a better reason than OpenSSL's.
     private(set) var refusal: ChannelError?
     /// What the policy has said about a peer that a dialer's handshake is suspended for.
@@ -55,6 +58,7 @@ internal import ChannelCore
             unsafe SSL_set_accept_state(ssl)
         case .dialer:
             unsafe SSL_set_connect_state(ssl)
+            try resumeLast()
             guard isNegotiated else { return }
             let name = TLSContext.applicationProtocol
             let list = [UInt8(name.count)] + name
@@ -64,7 +68,12 @@ internal import ChannelCore
         }
     }
 
-    deinit { unsafe SSL_free(ssl) }
+    deinit {
+        // Otherwise OpenSSL takes it that the session was cut short, and never resumes it. In
+        // negotiated mode records say whether it was.
+        unsafe SSL_set_shutdown(ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)
+        unsafe SSL_free(ssl)
+    }
 
     // MARK: - Handshake
 
@@ -74,12 +83,32 @@ internal import ChannelCore
         let result = unsafe SSL_do_handshake(ssl)
         guard result != 1 else {
             guard !isNegotiated || hasAgreed else { throw .otherApplication }
+            // OpenSSL asks nothing about a peer whose session it resumes.
+            if unsafe SSL_session_reused(ssl) == 1 { identity = resumable }
             return .done
         }
         switch unsafe SSL_get_error(ssl, result) {
         case SSL_ERROR_WANT_READ: return .wantsMore
         case SSL_ERROR_WANT_RETRY_VERIFY: return .suspended
         default: throw refusal ?? ChannelError(tls: OpenSSLError.take(), role)
+        }
+    }
+
+    /// Offers to resume the session of the last dial, if its peer would still be accepted.
+    private func resumeLast() throws(ChannelError) {
+        guard let session = context.sessions?.takeDialed(),
+            let peer = session.judge(context, peer: .acceptor)
+        else { return }
+        guard unsafe SSL_set_session(ssl, session.pointer) == 1 else { throw .tlsContext() }
+        resumable = peer
+    }
+
+    /// Lets a dialer that has been admitted resume the session later.
+    func giveTicket() throws(ChannelError) {
+        guard role == .acceptor, context.sessions != nil else { return }
+        ERR_clear_error()
+        guard unsafe SSL_new_session_ticket(ssl) == 1, unsafe SSL_do_handshake(ssl) == 1 else {
+            throw ChannelError(tls: OpenSSLError.take(), role)
         }
     }
 
@@ -277,5 +306,36 @@ internal import ChannelCore
         guard unsafe isNegotiated || !rest.isEmpty else { return SSL_TLSEXT_ERR_NOACK }
         refusal = .otherApplication
         return SSL_TLSEXT_ERR_ALERT_FATAL
+    }
+
+    /// Lets a context's connections keep sessions and find them again.
+    static func installResumption(on context: TLSContext) {
+        let pointer = unsafe context.pointer
+        unsafe blesec_ssl_context_resume(pointer)
+        unsafe SSL_CTX_sess_set_new_cb(pointer) { ssl, new in
+            guard let session = unsafe TLSSession.behind(ssl), let new = unsafe new else {
+                return 0
+            }
+            let kept = unsafe ResumableSession(owning: new, of: ssl)
+            session.context.sessions?.keep(kept, role: session.role)
+            return 1
+        }
+        unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, sharesReference in
+            // The caller gets a reference of its own.
+            unsafe sharesReference?.pointee = 1
+            guard let session = unsafe TLSSession.behind(ssl) else { return nil }
+            return unsafe session.find(
+                Array(UnsafeBufferPointer(start: id, count: max(0, Int(count)))))
+        }
+    }
+
+    /// The session that a dialer wants to resume, if it would still be accepted.
+    private func find(_ id: [UInt8]) -> OpaquePointer? {
+        guard let session = context.sessions?.takeAccepted(id),
+            let peer = session.judge(context, peer: .dialer)
+        else { return nil }
+        resumable = peer
+        wanted = session
+        return unsafe session.pointer
     }
 }

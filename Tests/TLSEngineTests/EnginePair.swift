@@ -54,6 +54,9 @@ struct EnginePair: ~Copyable {
         waiting[role] = Array(unread[start...])
     }
 
+    /// What a side has sent and the other has not read in its handshake.
+    func unread(from role: ChannelRole) -> [UInt8] { waiting[role, default: []] }
+
     private static func listen(_ engine: inout TLSEngine, _ bytes: [UInt8]) throws -> Int {
         guard case .handshaking = engine.phase else { return 0 }
         return try engine.receiveHandshake(bytes.span)
