@@ -119,6 +119,7 @@ enum PrivateKeyInfo {
                 underlying: OpenSSLFailure.take())
         }
         defer { unsafe X509_SIG_free(signature) }
+        unsafe try KeyDerivation.check(signature)
         let info = unsafe passphrase.withUnsafeBytes { passphrase in
             unsafe PKCS8_decrypt(
                 signature,

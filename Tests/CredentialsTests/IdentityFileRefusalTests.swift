@@ -77,6 +77,34 @@ import Testing
         try refuses(folder.write("ec", ec), .badKey, "holds EC PRIVATE KEY, not PKCS#8")
     }
 
+    @Test(
+        "an encrypted key whose passphrase would take minutes or days to try is refused at once",
+        arguments: [
+            (["-v2", "aes256", "-iter", "65537"], [0x02, 0x03, 0x01, 0x00, 0x01]),
+            (["-v1", "PBE-SHA1-3DES", "-iter", "65537"], [0x02, 0x03, 0x01, 0x00, 0x01]),
+            (
+                ["-scrypt", "-scrypt_N", "1024", "-scrypt_r", "8", "-scrypt_p", "129"],
+                [0x02, 0x02, 0x00, 0x81]
+            ),
+        ])
+    func costly(_ options: [String], _ number: [UInt8]) throws {
+        let plain = folder.write("plain", try validKey())
+        let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
+        let made = try Subprocess.run("openssl", arguments + options)
+        try #require(made.status == 0, "\(made.errors)")
+        // The number is written down larger than it was, since openssl would take as long itself.
+        var der = made.output
+        let start = try #require(
+            der.indices.first { der[$0...].starts(with: number) }, "no such number in the file")
+        for index in start + 2..<start + number.count { der[index] = 0xFF }
+        der[start + 2] = 0x7F
+        let label = "ENCRYPTED PRIVATE KEY-----\n"
+        let base64 = Base64.encode(der, padded: true)
+        let text = "-----BEGIN \(label)\(base64)\n-----END \(label)"
+        let path = folder.write("key", text)
+        try refuses(path, .badKey, "asks for more rounds of key derivation", secret("x"))
+    }
+
     @Test("an encrypted key without a passphrase, or with a wrong one, is refused")
     func passphrases() throws {
         let path = folder.file("key")
