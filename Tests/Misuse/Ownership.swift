@@ -1,0 +1,97 @@
+import BLESec
+import Noise
+import Primitives
+
+//: a handshake cannot be split twice
+func splitTwice(_ state: consuming HandshakeState) throws {
+    _ = try state.split()
+    _ = try state.split()  // error: 'state' consumed more than once
+}
+
+//: a handshake cannot go on behind its split
+func writeAfterSplit(
+    _ state: consuming HandshakeState, _ output: inout OutputSpan<UInt8>
+) throws {
+    _ = try state.split()
+    try state.writeMessage(into: &output)  // error: 'state' used after consume
+}
+
+//: a handshake has no copy that could use its ephemeral again
+func copyHandshake(_ state: consuming HandshakeState) -> Bool {
+    let copy = state
+    return copy.isMyTurn && state.isMyTurn  // error: 'state' used after consume
+}
+
+//: a handshake that is only lent cannot be split
+func splitBorrowed(_ state: borrowing HandshakeState) throws {
+    _ = try state.split()  // error: 'state' is borrowed and cannot be consumed
+}
+
+//: an attempt that fell back cannot go on
+func attemptAfterFallback(
+    _ attempt: consuming HandshakeState, _ name: ProtocolName, _ payload: inout OutputSpan<UInt8>
+) throws {
+    _ = try HandshakeState(fallback: name, after: attempt)
+    try attempt.readMessage(Span(), payload: &payload)  // error: 'attempt' used after consume
+}
+
+//: nothing is sent on a transport that has become another one
+func sendOnConsumed(
+    _ transport: consuming TransportState, _ message: [UInt8], _ output: inout OutputSpan<UInt8>
+) throws {
+    _ = StatelessTransport(transport)
+    try transport.encrypt(message.span, into: &output)  // error: 'transport' used after consume
+}
+
+//: a transport has no copy that could use a nonce again
+func copyTransport(_ transport: consuming TransportState) throws {
+    var copy = transport
+    try copy.rekeySend()
+    try transport.rekeySend()  // error: 'transport' used after consume
+}
+
+//: the keys for other layers stay where they are
+func takeAdditionalKeys(_ transport: borrowing TransportState) -> AdditionalSymmetricKeys {
+    transport.additionalKeys  // error: cannot be consumed
+}
+
+//: a secret has no copy
+func copySecret(_ secret: consuming SecretBytes) -> Int {
+    let copy = secret
+    return copy.count + secret.count  // error: 'secret' used after consume
+}
+
+//: a secret that became a pre-shared key is nobody else's
+func keepPreSharedKey(_ secret: consuming SecretBytes) throws -> Bool {
+    let key = try PreSharedKey(secret)
+    return key === key && secret.count > 0  // error: 'secret' used after consume
+}
+
+//: a secret that became a private key is nobody else's
+func keepPrivateKey(_ secret: consuming SecretBytes) throws -> Int {
+    let pair = try DHKeyPair(curve: .x25519, privateKey: secret)
+    return pair.publicKey.count + secret.count  // error: 'secret' used after consume
+}
+
+//: an optional engine has no copy either
+func copyOptional<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine?) -> Bool {
+    let copy = engine
+    return copy == nil || engine == nil  // error: 'engine' used after consume
+}
+
+//: an engine in a box is the channel's
+func driveBoxed<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) throws {
+    _ = AnySecureEngine.boxing(engine)
+    _ = try engine.nextHandshake()  // error: 'engine' used after consume
+}
+
+//: a handshake is not split by a closure that may run twice
+func splitLater(_ state: consuming HandshakeState) -> () throws -> Void {
+    { _ = try state.split() }  // error: cannot be consumed when captured by an escaping closure
+}
+
+//: an application's engine is driven by one channel, and no task takes it along
+func takeEngineAlong(_ engine: AnySecureEngine) {
+    Task.detached { _ = engine }  // error: sending
+    _ = engine
+}
