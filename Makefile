@@ -32,7 +32,7 @@ check: ready-lab
 	@tools/check
 
 format: ready
-	swift format -i -r Package.swift Sources Tests $(wildcard Examples)
+	swift format -i -r Package.swift Sources Tests $(wildcard Examples Fuzz)
 
 docs: ready
 	@tools/docs

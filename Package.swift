@@ -141,3 +141,15 @@ if Context.environment["BLESEC_LAB"] != nil {
                 "TLSEngine", "TestSupport",
             ]))
 }
+
+// Fuzzing needs a sanitizer in all that it runs, and brings a main function of its own.
+if Context.environment["BLESEC_FUZZ"] != nil {
+    package.targets.append(
+        .executableTarget(
+            name: "blesec-fuzz",
+            dependencies: [
+                "BLESec", "Credentials", "TLSEngine", "ChannelCore", "L2CAP", "Links", "Noise",
+                "NoiseVectors", "Primitives", "COpenSSL",
+            ],
+            path: "Fuzz/Targets", swiftSettings: strict))
+}

@@ -1,0 +1,95 @@
+internal import COpenSSL
+internal import ChannelCore
+@testable internal import Credentials
+internal import Primitives
+@testable internal import TLSEngine
+
+extension FuzzTarget {
+    /// Certificates and revocation lists, as they come and with the signature of an authority that is
+    /// trusted: what an issuer that went wrong can do to those who believe it.
+    static let certificate = FuzzTarget(name: "certificate") { input in
+        var script = Script(input)
+        let kind = script.number(below: 6)
+        let bytes = script.everything()
+        switch kind {
+        case 0: read(bytes)
+        case 1: judge(bytes)
+        case 2: judge(Devices.signed(bytes))
+        case 3: readList(bytes)
+        case 4: readList(Devices.signed(bytes))
+        default:
+            if let authorities = try? CertificateAuthorities([Devices.signed(bytes)]) {
+                let lists = [Devices.signedRevocations]
+                _ = try? RevocationList(lists: lists, authorities: authorities)
+            }
+            _ = try? TLSIdentity(
+                certificate: Devices.signed(bytes), privateKey: Devices.keyInfo(.dialer),
+                now: Devices.now)
+        }
+    } seeds: {
+        let device = Devices.content(.dialer)
+        return [
+            [0] + Devices.signed(device), [1] + Devices.signed(device), [2] + device,
+            [2] + Devices.content(.acceptor), [0] + Devices.authority, [1] + Devices.authority,
+            [2] + Devices.authorityContent, [3] + Devices.signedRevocations,
+            [4] + Devices.revocationContent, [5] + device, [5] + Devices.authorityContent,
+        ]
+    }
+
+    private static func read(_ der: [UInt8]) {
+        guard let certificate = try? Certificate(der: der) else { return }
+        query(certificate)
+    }
+
+    private static func query(_ certificate: Certificate) {
+        let uris = certificate.uris ?? []
+        precondition(uris.allSatisfy { $0.utf8.allSatisfy { (0x21...0x7E).contains($0) } })
+        _ = certificate.subjectPublicKeyInfo
+        _ = certificate.isAuthority
+        _ = certificate.maySign
+        _ = certificate.extendedUsage(allows: .dialer)
+        _ = certificate.invalidity(at: Devices.now)
+        _ = certificate.serial?.description
+        _ = certificate.subjectName
+        _ = certificate.validity
+        _ = must { try Certificate(der: Devices.authority) }.isIssued(by: certificate)
+        if let issued = try? IssuedCertificate(certificate) {
+            _ = IssuedCertificate.text(issued.validity.upperBound)
+        }
+    }
+
+    private static func readList(_ der: [UInt8]) {
+        guard let list = try? RevocationList(lists: [der], authorities: Devices.authorities) else {
+            return
+        }
+        _ = try? list.current(at: Devices.now)
+    }
+
+    /// Judges a certificate as a handshake does, for either role.
+    private static func judge(_ der: [UInt8]) {
+        guard let certificate = try? Certificate(der: der) else { return }
+        query(certificate)
+        for role in [ChannelRole.dialer, .acceptor] {
+            let store = unsafe X509_STORE_new()
+            defer { unsafe X509_STORE_free(store) }
+            let context = unsafe X509_STORE_CTX_new()
+            defer { unsafe X509_STORE_CTX_free(context) }
+            let authority = must { try Certificate(der: Devices.authority) }
+            guard let store = unsafe store, let context = unsafe context,
+                unsafe X509_STORE_add_cert(store, authority.pointer) == 1,
+                unsafe X509_STORE_CTX_init(context, store, certificate.pointer, nil) == 1
+            else { fatalError("no store") }
+            let purpose = role == .dialer ? "ssl_client" : "ssl_server"
+            unsafe X509_STORE_CTX_set_default(context, purpose)
+            unsafe X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(context), 2)
+            let judge = PeerCertificate(context: Devices.tls(role.peer), role: role)
+            guard let identity = unsafe try? judge.judge(context) else { continue }
+            guard case .certificate(let key, let uri?) = identity else {
+                fatalError("an identity without a name")
+            }
+            precondition(certificate.uris == [uri])
+            precondition(key == certificate.subjectPublicKeyInfo)
+            precondition(certificate.invalidity(at: Devices.now) == nil && !certificate.isAuthority)
+        }
+    }
+}

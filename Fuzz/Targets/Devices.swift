@@ -1,0 +1,121 @@
+internal import ChannelCore
+@testable internal import Credentials
+internal import Noise
+internal import Primitives
+internal import TLSEngine
+
+/// The keys and certificates of all targets: the same in every run, so that an input is too.
+enum Devices {
+    /// When everything happens, in seconds since 1970.
+    static let now: Int64 = 1_800_000_000
+    static let validity = now - 86_400...now + 86_400
+
+    /// 32 bytes, or more, that count up.
+    static func secret(_ first: UInt8, count: Int = 32) -> SecretBytes {
+        let bytes = (0..<count).map { first &+ UInt8(truncatingIfNeeded: $0) }
+        return SecretBytes(copying: bytes.span)
+    }
+
+    static func keyPair(_ first: UInt8, _ curve: Curve = .x25519) -> DHKeyPair {
+        must { try DHKeyPair(curve: curve, privateKey: secret(first, count: curve.keyLength)) }
+    }
+
+    static let dialer = IdentityKey(keyPair(0x00))
+    static let acceptor = IdentityKey(keyPair(0x20))
+    /// A key that nobody has any more.
+    static let lost = IdentityKey(keyPair(0x80))
+    static let ephemerals: [ChannelRole: DHKeyPair] = [
+        .dialer: keyPair(0x40), .acceptor: keyPair(0x60),
+    ]
+    static let preSharedKeys = (0..<6).map { index in
+        must {
+            let key = secret(UInt8(0xA0 + index))
+            return try PreSharedKey(key)
+        }
+    }
+
+    static func identity(_ role: ChannelRole) -> IdentityKey {
+        role == .dialer ? dialer : acceptor
+    }
+
+    // MARK: - Certificates
+
+    /// The PKCS#8 form of an Ed25519 key of ours.
+    static func signingKeyInfo(_ first: UInt8) -> SecretBytes {
+        let prefix: [UInt8] = [
+            0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x04, 0x22,
+            0x04, 0x20,
+        ]
+        let info = prefix + secret(first).span.array
+        return SecretBytes(copying: info.span)
+    }
+
+    static func signingKey(_ first: UInt8) -> SigningKey {
+        must { try SigningKey(signingKeyInfo(first)) }
+    }
+
+    static let authorityName = CertificateProfile.name("fuzz")
+    private static let authorityFirst: UInt8 = 0xC0
+
+    /// Puts the authority's signature behind whatever it is given.
+    static func signed(_ content: [UInt8]) -> [UInt8] {
+        let key = signingKey(authorityFirst)
+        return must { try key.signed(content) }
+    }
+
+    /// What the authority's own certificate says.
+    static var authorityContent: [UInt8] {
+        CertificateProfile.authority(
+            name: authorityName, serial: [2, 1, 1], validity: validity,
+            key: signingKey(authorityFirst).subjectPublicKeyInfo)
+    }
+
+    static let authority = signed(authorityContent)
+    static let authorities = must { try CertificateAuthorities([authority]) }
+
+    private static func keyFirst(_ role: ChannelRole) -> UInt8 { role == .dialer ? 0xD0 : 0xE0 }
+
+    /// What the certificate of a device says.
+    static func content(_ role: ChannelRole) -> [UInt8] {
+        CertificateProfile.device(
+            uri: must { try SubjectURI("blesec://devices/\(role)") },
+            serial: [2, 1, 2 + role.rawValue], issuer: authorityName, validity: validity,
+            key: signingKey(keyFirst(role)).subjectPublicKeyInfo)
+    }
+
+    /// What a list says that revokes one certificate, which nobody has.
+    static var revocationContent: [UInt8] {
+        CertificateProfile.revocations(
+            [([2, 1, 9], now)], number: 1, issuer: authorityName, validity: validity,
+            key: signingKey(authorityFirst).subjectPublicKeyInfo)
+    }
+
+    static let signedRevocations = signed(revocationContent)
+    static let revocations = must {
+        try RevocationList(lists: [signedRevocations], authorities: authorities)
+    }
+
+    /// The PKCS#8 form of a device's key.
+    static func keyInfo(_ role: ChannelRole) -> SecretBytes { signingKeyInfo(keyFirst(role)) }
+
+    /// What a device speaks TLS with.
+    static func tls(_ role: ChannelRole) -> TLSContext {
+        role == .dialer ? dialerTLS : acceptorTLS
+    }
+
+    private static let dialerTLS = context(.dialer)
+    private static let acceptorTLS = context(.acceptor)
+
+    private static func context(_ role: ChannelRole) -> TLSContext {
+        var options = TLSOptions()
+        options.clock = { now }
+        let certificate = signed(content(role))
+        return must {
+            let key = keyInfo(role)
+            let identity = try TLSIdentity(certificate: certificate, privateKey: key, now: now)
+            return try TLSContext(
+                identity: identity, authorities: authorities, revoked: revocations,
+                options: options)
+        }
+    }
+}

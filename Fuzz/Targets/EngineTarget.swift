@@ -1,0 +1,138 @@
+@testable internal import BLESec
+internal import Primitives
+
+extension FuzzTarget {
+    /// An engine alone, in either role, whose caller makes no mistake and whose peer makes every one.
+    static let engine = FuzzTarget(name: "engine") { input in
+        var script = Script(input)
+        let setting = script.choice(Setting.all.filter { $0.dialer == $0.acceptor })
+        let role: ChannelRole = script.flag() ? .acceptor : .dialer
+        var scene = EngineScene(setting, victim: role)
+        if script.flag() { for _ in 0..<4 { scene.turn() } }
+        while !script.isOver { scene.play(&script) }
+    } seeds: {
+        let courses: [[UInt8]] = [
+            [0, 0, 0, 0, 0, 0], [0, 1, 0, 3, 0, 0], [0, 1, 1, 5, 0, 0], [2, 4, 0x16, 3, 3, 0],
+            [3, 5, 1, 2, 3, 4, 5, 3, 2, 1, 2, 6, 3, 1, 1], [3, 5, 1, 2, 3, 4, 5, 4, 0, 9, 0],
+            [5, 9, 7, 200, 3, 3, 1, 2, 3, 8], [2, 4, 0x17, 3, 3, 0, 0],
+        ]
+        var seeds: [[UInt8]] = []
+        let count = Setting.all.count { $0.dialer == $0.acceptor }
+        for index in 0..<UInt8(count) {
+            let beginnings: [[UInt8]] = [[0, 0], [1, 0], [0, 1], [1, 1]]
+            for (number, begins) in beginnings.enumerated() {
+                for course in courses[(number / 2 * 4)...].prefix(4) {
+                    seeds.append([index] + begins + course)
+                }
+            }
+        }
+        return seeds
+    }
+}
+
+/// Two engines, one of which has the fuzzer between itself and the other.
+private struct EngineScene: ~Copyable {
+    var victim: Engine
+    var peer: Engine
+    let isNegotiated: Bool
+    /// What has come for the victim's records and is not used up.
+    var inbound: [UInt8] = []
+
+    init(_ setting: Setting, victim role: ChannelRole) {
+        isNegotiated = setting.mode == .negotiated
+        victim = must {
+            try setting.configuration(role).makeEngine(setting.dialer[0], role: role, prologue: [])
+        }
+        peer = must {
+            try setting.configuration(role.peer).makeEngine(
+                setting.dialer[0], role: role.peer, prologue: [])
+        }
+    }
+
+    mutating func play(_ script: inout Script) {
+        switch script.number(below: 10) {
+        case 0: turn()
+        case 1: turn { script.damage($0) }
+        case 2:
+            let bytes = script.piece()
+            if isEstablished { inbound += bytes } else { Self.hand(bytes, to: &victim) }
+            open()
+        case 3:
+            inbound += Self.sealed(&peer, script.byte(), script.piece(), isNegotiated)
+            open()
+        case 4:
+            inbound += script.damage(
+                Self.sealed(&peer, script.byte(), script.piece(), isNegotiated))
+            open()
+        case 5: try? peer.rekeySending()
+        case 6:
+            // TLS changes a key when its record says so.
+            if !victim.announcesRekey { try? victim.rekeyReceiving() }
+        case 7:
+            let record = Self.sealed(
+                &victim, 0, Array(repeating: 3, count: Int(script.byte()) << 8), isNegotiated)
+            var copy = record
+            _ = try? Self.open(&peer, &copy)
+        case 8: _ = try? victim.export(label: "l", context: [], count: 1 + Int(script.byte()))
+        default: if case .judging = victim.phase { _ = victim.refuse() }
+        }
+    }
+
+    private var isEstablished: Bool {
+        if case .established = victim.phase { true } else { false }
+    }
+
+    /// Both engines say what they have to; `change` is what the victim hears of it.
+    mutating func turn(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
+        Self.admit(&victim)
+        Self.admit(&peer)
+        while let message = (try? victim.nextHandshake()) ?? nil { Self.hand(message, to: &peer) }
+        Self.admit(&peer)
+        while let message = (try? peer.nextHandshake()) ?? nil {
+            Self.hand(change(message), to: &victim)
+        }
+    }
+
+    private static func admit(_ engine: inout Engine) {
+        if case .judging = engine.phase { try? engine.admit() }
+    }
+
+    private static func hand(_ bytes: [UInt8], to engine: inout Engine) {
+        guard case .handshaking = engine.phase,
+            let used = try? engine.receiveHandshake(bytes.span)
+        else { return }
+        precondition(used <= bytes.count)
+    }
+
+    private static func sealed(
+        _ engine: inout Engine, _ type: UInt8, _ payload: [UInt8], _ isNegotiated: Bool
+    ) -> [UInt8] {
+        guard case .established = engine.phase else { return [] }
+        let type = isNegotiated ? type : nil
+        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        let record = try? [UInt8](capacity: length) { output throws(ChannelError) in
+            try engine.seal(type, payload.span, into: &output)
+        }
+        return record ?? []
+    }
+
+    private static func open(
+        _ engine: inout Engine, _ bytes: inout [UInt8]
+    ) throws(ChannelError) -> OpenedRecord? {
+        guard case .established = engine.phase else { return nil }
+        var span = bytes.mutableSpan
+        return try engine.open(&span)
+    }
+
+    private mutating func open() {
+        guard isEstablished else { return }
+        while let record = (try? Self.open(&victim, &inbound)) ?? nil {
+            precondition(record.consumed > 0 && record.consumed <= inbound.count)
+            if let plaintext = record.plaintext {
+                precondition(plaintext.upperBound <= record.consumed)
+            }
+            inbound.removeFirst(record.consumed)
+        }
+        if !isEstablished { precondition(victim.phase == .failed, "an error that is no death") }
+    }
+}

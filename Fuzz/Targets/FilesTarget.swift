@@ -1,0 +1,109 @@
+internal import COpenSSL
+internal import ChannelCore
+@testable internal import Credentials
+internal import Primitives
+
+extension FuzzTarget {
+    /// Files that someone else may have written: keys, certificates, known peers, who is denied or
+    /// revoked.
+    static let files = FuzzTarget(name: "files") { input in
+        var script = Script(input)
+        let kind = script.number(below: 7)
+        let path = Folder.path + "/file"
+        let bytes = script.everything()
+        Folder.write(bytes, to: path)
+        switch kind {
+        case 0: readIdentity(path)
+        case 1: readPeers(path)
+        case 2:
+            guard let file = try? DenyListFile(path) else { return }
+            precondition(!must { try file.refresh() })
+        case 3:
+            guard let file = try? RevocationFile(path, authorities: Devices.authorities) else {
+                return
+            }
+            _ = try? file.current(at: Devices.now)
+        case 4:
+            _ = try? CertificateFile.authorities(path)
+            _ = try? CertificateFile.identity(certificate: path, key: path, now: Devices.now)
+        case 5: _ = try? DeviceKey.subjectPublicKeyInfo(path)
+        default:
+            let limit = PassphraseSource.maximumLength
+            if let line = SecretFile.firstLine(of: bytes.span, limit: limit) {
+                precondition((1...limit).contains(line.count))
+            }
+        }
+    } seeds: {
+        let key = Devices.dialer
+        let plain = key.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: .x25519) }
+        let identity = pem(plain, "PRIVATE KEY", "# noise-hash: BLAKE2s\n")
+        let peer = key.fingerprint
+        let certificate = pem(Devices.authority, "CERTIFICATE")
+        let list = pem(Devices.signedRevocations, "X509 CRL")
+        let device = pem(Devices.keyInfo(.dialer), "PRIVATE KEY")
+        return [
+            [0] + identity, [0] + pem(encrypted(plain), "ENCRYPTED PRIVATE KEY"),
+            [1] + Array("# peers\na%20lamp \(peer) in the hall\nb\t\(peer)\r\n".utf8),
+            [2] + Array("\(peer) lost\n".utf8), [3] + Array("# none\n\(peer)\n".utf8) + list,
+            [3] + Devices.signedRevocations, [4] + certificate + certificate,
+            [4] + pem(Devices.signed(Devices.content(.dialer)), "CERTIFICATE") + device,
+            [5] + device, [5] + identity, [6] + Array("a phrase\r\n".utf8),
+        ]
+    }
+
+    private static func readIdentity(_ path: String) {
+        let phrase = PassphraseSource { _, _ in SecretBytes(copying: Array("phrase".utf8).span) }
+        guard let identity = try? IdentityFile.load(path, passphrase: phrase) else { return }
+        let copy = Folder.path + "/copy"
+        must { try IdentityFile.create(copy, holding: identity) }
+        let again = must { try IdentityFile.load(copy) }
+        precondition(again.publicKey == identity.publicKey && again.hash == identity.hash)
+        Folder.remove(copy)
+    }
+
+    private static func readPeers(_ path: String) {
+        let file = KnownPeersFile(path)
+        guard let peers = try? file.peers() else { return }
+        for peer in peers {
+            precondition(must { try file.key(named: peer.name) } == peer.key)
+            precondition(must { try file.contains(peer.key) })
+        }
+        let name = peers.first.map { $0.name + "'s #2\n" } ?? "new"
+        let key = Devices.acceptor.fingerprint
+        guard peers.allSatisfy({ $0.name != name }), name.utf8.count <= 255 else { return }
+        must { try file.bind(name, to: key) }
+        let fresh = KnownPeersFile(path)
+        precondition(must { try fresh.key(named: name) } == key)
+        precondition(must { try fresh.remove(name) })
+        precondition(must { try KnownPeersFile(path).peers() } == peers)
+    }
+
+    private static func pem(
+        _ content: borrowing SecretBytes, _ label: String, _ preamble: String = ""
+    ) -> [UInt8] {
+        PEM.encode(content.span, label: label, preamble: preamble).span.array
+    }
+
+    private static func pem(_ content: [UInt8], _ label: String) -> [UInt8] {
+        PEM.encode(content.span, label: label, preamble: "").span.array
+    }
+
+    /// An encrypted key that costs nothing to open, so that a run is short.
+    private static func encrypted(_ info: borrowing SecretBytes) -> [UInt8] {
+        var salt: [UInt8] = [1, 2, 3, 4, 5, 6, 7, 8]
+        let algorithm = unsafe PKCS5_pbe2_set(EVP_aes_256_cbc(), 1, &salt, Int32(salt.count))
+        let signature = unsafe info.withUnsafeBytes { bytes in
+            var position = bytes.baseAddress
+            let key = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, bytes.count)
+            defer { unsafe PKCS8_PRIV_KEY_INFO_free(key) }
+            return unsafe PKCS8_set0_pbe("phrase", 6, key, algorithm)
+        }
+        defer { unsafe X509_SIG_free(signature) }
+        var encoded = [UInt8](repeating: 0, count: Int(unsafe i2d_X509_SIG(signature, nil)))
+        unsafe encoded.withUnsafeMutableBufferPointer { buffer in
+            var position = buffer.baseAddress
+            _ = unsafe i2d_X509_SIG(signature, &position)
+        }
+        return encoded
+    }
+}

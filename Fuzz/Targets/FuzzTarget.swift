@@ -1,0 +1,64 @@
+internal import Glibc
+
+/// One thing that takes bytes from outside, with inputs to begin with.
+struct FuzzTarget: Sendable {
+    let name: String
+    /// Does with an input what an attacker would; a trap is a finding.
+    let run: @Sendable ([UInt8]) -> Void
+    /// Inputs that get far, from the project's own code.
+    let seeds: @Sendable () throws -> [[UInt8]]
+
+    static let all = [
+        negotiation, machine, engine, tls, noise, text, certificate, files, vectors,
+    ]
+
+    /// Writes each seed to a file of its own.
+    func writeSeeds(to folder: String) throws {
+        for (index, seed) in try seeds().enumerated() {
+            Folder.write(seed, to: "\(folder)/seed-\(index)")
+        }
+    }
+}
+
+/// What has to go well before anything can be tried, or a promise that must be kept: an error here is
+/// as much a finding as a trap.
+func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
+    do {
+        return try body()
+    } catch {
+        fatalError("\(error)")
+    }
+}
+
+/// Where targets keep files while they run; in memory, and gone when the process ends.
+enum Folder {
+    static let path: String = {
+        var template = Array("/dev/shm/blesec-fuzz-XXXXXX".utf8CString)
+        guard let made = unsafe mkdtemp(&template) else { fatalError("/dev/shm takes no folder") }
+        let path = unsafe String(cString: made)
+        atexit { Folder.remove() }
+        return path
+    }()
+
+    /// Makes `path` a file of mode 0600 that holds `bytes`.
+    static func write(_ bytes: [UInt8], to path: String) {
+        let descriptor = unsafe open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { fatalError("\(path) cannot be written") }
+        defer { close(descriptor) }
+        let count = unsafe Glibc.write(descriptor, bytes, bytes.count)
+        precondition(count == bytes.count)
+    }
+
+    static func remove(_ path: String) { unsafe unlink(path) }
+
+    private static func remove() {
+        guard let directory = unsafe opendir(path) else { return }
+        defer { unsafe closedir(directory) }
+        let offset = MemoryLayout<dirent>.offset(of: \.d_name) ?? 0
+        while let entry = unsafe readdir(directory) {
+            let name = unsafe (UnsafeRawPointer(entry) + offset).assumingMemoryBound(to: CChar.self)
+            unsafe unlink("\(path)/\(String(cString: name))")
+        }
+        unsafe rmdir(path)
+    }
+}

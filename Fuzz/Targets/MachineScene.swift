@@ -1,0 +1,233 @@
+@testable internal import BLESec
+internal import Primitives
+
+/// A machine, the machine of a peer whose keys are the fuzzer's, and a link between them.
+final class MachineScene {
+    private var victim: ChannelMachine
+    private var peer: ChannelMachine
+    private var now: UInt64 = 1_000_000_000
+    /// What is on its way to the victim.
+    private var wire: [UInt8] = []
+    /// Whether the peer's link takes what the victim sends.
+    private var isFlowing = true
+    private var hasLinkEnded = false
+    /// Whether everything that the victim got was an honest machine's, whole and in order.
+    private var isHonest = true
+    private var sent: [[UInt8]] = []
+    private var received = 0
+
+    /// The most that waits on the link; the rest is as if it had never been sent.
+    private static let wireLength = 256 << 10
+
+    init(_ setting: Setting, victim role: ChannelRole, asks: Bool) {
+        victim = ChannelMachine(
+            role: role, configuration: setting.configuration(role, asks: asks), maximumSDU: 2_048,
+            now: now)
+        peer = ChannelMachine(
+            role: role.peer, configuration: setting.configuration(role.peer), maximumSDU: 2_048,
+            now: now)
+        must { try victim.begin() }
+        must { try peer.begin() }
+    }
+
+    /// Lets both be honest until nothing moves any more.
+    func shakeHands() {
+        for _ in 0..<8 {
+            flush()
+            deliver()
+            if victim.takeJudge() != nil { victim.judged(.admit, now: now) }
+        }
+    }
+
+    /// One thing that happens.
+    func play(_ script: inout Script) {
+        switch script.number(below: 15) {
+        case 0: forge(script.piece())
+        case 1: deliver(atMost: Int(script.byte()) << 4)
+        case 2:
+            isHonest = false
+            wire = script.damage(wire)
+        case 3: seal(script.byte(), script.piece())
+        case 4: seal(0, Array(repeating: 7, count: Int(script.byte()) << 8 | 255))
+        case 5: peerSays(Array(repeating: 1, count: Int(script.byte()) << 3))
+        case 6: take()
+        case 7: say(Array(repeating: 2, count: Int(script.byte()) << 4))
+        case 8: pass(Self.durations[script.number(below: Self.durations.count)])
+        case 9: victim.end(EndReason(rawValue: script.byte()))
+        case 10: judge(script.byte())
+        case 11: endLink(script.byte())
+        case 12: isFlowing.toggle()
+        case 13: peer.end(EndReason(rawValue: script.byte()))
+        default: hurry()
+        }
+        flush()
+        verify()
+    }
+
+    /// Ends the link, and looks at what is left.
+    func end() {
+        deliver()
+        isFlowing = true
+        flush()
+        if !hasLinkEnded { endLink(0) }
+        victim.fail(ChannelError(.closed, "the input is over"))
+        verify()
+        while victim.inbox.next() != nil {}
+        precondition(victim.inbox.byteCount == 0)
+    }
+
+    // MARK: - The peer
+
+    private func forge(_ bytes: [UInt8]) {
+        isHonest = isHonest && bytes.isEmpty
+        append(bytes)
+    }
+
+    /// A record that only someone with the session's keys can make.
+    private func seal(_ type: UInt8, _ payload: [UInt8]) {
+        guard peer.outcome == nil, case .established = peer.engine.phase else { return }
+        isHonest = false
+        let type = peer.configuration.mode == .direct ? nil : type
+        append(Self.sealed(&peer.engine, type, payload))
+        if type == RecordType.rekey.rawValue, peer.outcome == nil {
+            try? peer.engine.rekeySending()
+        }
+    }
+
+    private static func sealed(
+        _ engine: inout Engine, _ type: UInt8?, _ payload: [UInt8]
+    ) -> [UInt8] {
+        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        let record = try? [UInt8](capacity: length) { output throws(ChannelError) in
+            try engine.seal(type, payload.span, into: &output)
+        }
+        return record ?? []
+    }
+
+    /// As if the peer had sent so many records that it may change its key.
+    private func hurry() { victim.receiving.records = Record.leastRekeyInterval + 1 }
+
+    private func peerSays(_ message: [UInt8]) {
+        guard peer.hasRoom, (try? peer.queue(message)) != nil else { return }
+        sent.append(message)
+    }
+
+    private func append(_ bytes: [UInt8]) {
+        guard wire.count + bytes.count <= Self.wireLength else {
+            isHonest = false
+            return
+        }
+        wire += bytes
+    }
+
+    // MARK: - The link
+
+    /// Hands the victim what waits, in pieces of at most `piece` bytes (0 for any), as a driver does.
+    private func deliver(atMost piece: Int = 0) {
+        let piece = piece == 0 ? 16 << 10 : min(piece, 16 << 10)
+        var rest = wire[...]
+        while !rest.isEmpty, victim.wantsBytes, !hasLinkEnded {
+            let part = Array(rest.prefix(piece))
+            rest = rest.dropFirst(part.count)
+            victim.inbound.append(part)
+            victim.process(arrived: part.count, now: now)
+        }
+        wire = Array(rest)
+    }
+
+    /// Lets both seal what they have, and takes it off them.
+    private func flush() {
+        victim.fill(now: now)
+        while isFlowing, victim.outcome == nil, !victim.outbound.isEmpty {
+            let bytes = victim.outbound.withBytes { $0.span.array }
+            victim.didSend(bytes.count, now: now)
+            if peer.outcome == nil {
+                peer.inbound.append(bytes)
+                peer.process(arrived: bytes.count, now: now)
+                while peer.inbox.next() != nil { peer.resumedReading(now: now) }
+            }
+            victim.fill(now: now)
+        }
+        if !victim.outbound.isEmpty { victim.didBlock() }
+        peer.fill(now: now)
+        while peer.outcome == nil, !peer.outbound.isEmpty {
+            let bytes = peer.outbound.withBytes { $0.span.array }
+            peer.didSend(bytes.count, now: now)
+            append(bytes)
+            peer.fill(now: now)
+        }
+    }
+
+    private func endLink(_ how: UInt8) {
+        if how & 1 == 1, !hasLinkEnded {
+            victim.startDraining(now: now)
+            deliver()
+        }
+        let isHalf = how & 2 == 2 && victim.configuration.mode == .direct
+        let error = how & 4 == 4 ? ChannelError(.link, "the link broke") : nil
+        if !isHalf { hasLinkEnded = true }
+        victim.linkEnded(isHalf ? nil : error, canSend: isHalf, now: now)
+    }
+
+    // MARK: - The victim's side
+
+    private func say(_ message: [UInt8]) {
+        if victim.hasRoom { _ = try? victim.queue(message) }
+    }
+
+    private func take() {
+        let wasFull = !victim.wantsBytes
+        guard let message = victim.inbox.next() else { return }
+        if isHonest, victim.configuration.mode == .negotiated {
+            precondition(received < sent.count && message == sent[received], "another message")
+        }
+        received += 1
+        if wasFull, victim.wantsBytes { victim.resumedReading(now: now) }
+    }
+
+    private func judge(_ verdict: UInt8) {
+        _ = victim.takeJudge()
+        victim.judged(verdict & 1 == 0 ? .admit : .refuse("no"), now: now)
+    }
+
+    private static let durations: [UInt64?] = [
+        nil, 50_000_000, 1_000_000, 1_000_000_000, 2_000_000_000, 5_000_000_000, 10_000_000_000,
+        31_000_000_000, 61_000_000_000, 90_000_000_000_000,
+    ]
+
+    /// Moves the time, to the victim's next deadline without a duration.
+    private func pass(_ duration: UInt64?) {
+        let deadline = victim.deadline(now: now)
+        let next = duration.map { now + $0 } ?? deadline
+        guard next < 1 << 60 else { return }
+        now = max(now, next)
+        victim.timeout(now: now)
+        peer.timeout(now: now)
+        victim.fill(now: now)
+        // A deadline that has come and stays would keep the loop busy for ever.
+        precondition(victim.outcome != nil || victim.deadline(now: now) > now, "a stuck deadline")
+    }
+
+    /// What holds whatever has happened.
+    private func verify() {
+        let limits = victim.configuration.limits
+        precondition(victim.peer == nil || victim.isReady)
+        precondition(victim.isPeerReady || victim.inbox.isEmpty, "a message of a stranger")
+        precondition(victim.ledger.acknowledged <= victim.ledger.sent)
+        precondition(victim.ledger.confirmed <= victim.ledger.received)
+        precondition(
+            victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
+        precondition(
+            victim.isReady || victim.unauthenticatedBytes <= limits.unauthenticatedBytes
+                || victim.outcome != nil)
+        guard let outcome = victim.outcome else { return }
+        precondition(victim.inbound.isEmpty && victim.outbound.isEmpty && victim.outbox.isEmpty)
+        precondition(victim.engine.phase == .failed, "keys that are left")
+        if isHonest, case .failed(let error) = outcome {
+            let faults: [ChannelError.Code] = [
+                .protocolViolation, .authenticationFailed, .internal, .selfConnection,
+            ]
+            precondition(!faults.contains(error.code), "an honest peer is blamed: \(error)")
+        }
+    }
+}

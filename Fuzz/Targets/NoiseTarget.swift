@@ -1,0 +1,170 @@
+internal import ChannelCore
+@testable internal import Noise
+internal import Primitives
+
+extension FuzzTarget {
+    /// Noise by itself: every pattern, handshake messages and transport, with and without an order.
+    static let noise = FuzzTarget(name: "noise") { input in
+        var script = Script(input)
+        let patterns = HandshakePattern.all
+        var pattern = patterns[script.number(below: patterns.count)]
+        for _ in 0..<script.number(below: 3) {
+            let modifier = PatternModifier.psk(script.number(below: 5))
+            pattern = (try? pattern.applying(modifier)) ?? pattern
+        }
+        let name = ProtocolName(
+            pattern: pattern, curve: .x25519, aead: script.choice(AEADAlgorithm.allCases),
+            hash: script.choice(HashAlgorithm.allCases))
+        var scene = NoiseScene(name)
+        guard scene.shakeHands(&script) else { return }
+        scene.transport(&script)
+    } seeds: {
+        let payloads: [UInt8] = [0, 3, 1, 2, 3, 0, 0, 0, 2, 4, 5, 0, 1, 9]
+        var seeds: [[UInt8]] = []
+        for pattern in 0..<UInt8(HandshakePattern.all.count) {
+            let suite: [UInt8] = [pattern & 1, pattern & 3]
+            seeds.append([pattern, 0] + suite + payloads + payloads)
+            seeds.append([pattern, 1, pattern % 3] + suite + payloads + [1, 0, 0, 0])
+            seeds.append([pattern, 0] + suite + [1, 0, 7, 0])
+        }
+        return seeds
+    }
+}
+
+private struct NoiseScene: ~Copyable {
+    private var initiator: HandshakeState
+    private var responder: HandshakeState
+
+    init(_ name: ProtocolName) {
+        initiator = Self.begin(name, .initiator)
+        responder = Self.begin(name, .responder)
+    }
+
+    private static func begin(_ name: ProtocolName, _ role: Role) -> HandshakeState {
+        let pattern = name.pattern
+        let keys: [Role: DHKeyPair] = [
+            .initiator: Devices.dialer.keyPair, .responder: Devices.acceptor.keyPair,
+        ]
+        var state = must {
+            try HandshakeState(
+                protocolName: name, role: role, localStatic: keys[role],
+                remoteStatic: pattern.requiresRemoteStatic(role) ? keys[role.peer]?.publicKey : nil,
+                psks: Array(Devices.preSharedKeys.prefix(pattern.pskCount)))
+        }
+        let ephemeral = Devices.ephemerals[role == .initiator ? .dialer : .acceptor]
+        if let ephemeral { state.useFixedEphemeral(ephemeral) }
+        return state
+    }
+
+    /// Whether both came to the end, and to the same end.
+    mutating func shakeHands(_ script: inout Script) -> Bool {
+        while !initiator.isFinished {
+            let isIntact =
+                initiator.isMyTurn
+                ? Self.step(&initiator, &responder, &script)
+                : Self.step(&responder, &initiator, &script)
+            guard isIntact else { return false }
+        }
+        precondition(initiator.handshakeHash == responder.handshakeHash)
+        return true
+    }
+
+    /// One message; whether it arrived as it was sent. A reader that refuses one is dead.
+    private static func step(
+        _ writer: inout HandshakeState, _ reader: inout HandshakeState, _ script: inout Script
+    ) -> Bool {
+        let kind = script.number(below: 3)
+        let payload = script.piece()
+        let length = must { try writer.messageLength(forPayload: payload.count) }
+        let message = must {
+            try [UInt8](capacity: length) { output throws(NoiseError) in
+                try writer.writeMessage(payload: payload.span, into: &output)
+            }
+        }
+        precondition(message.count == length)
+        let heard =
+            switch kind {
+            case 0: message
+            case 1: script.damage(message)
+            default: script.piece()
+            }
+        let read = try? [UInt8](capacity: heard.count) { output throws(NoiseError) in
+            try reader.readMessage(heard.span, payload: &output)
+        }
+        guard heard != message else {
+            precondition(read == payload, "an honest message is refused")
+            return true
+        }
+        precondition(read != nil || reader.isFailed, "an error that is no death")
+        var isDead = false
+        do {
+            _ = try reader.messageLength(forPayload: 0)
+        } catch {
+            isDead = error == .failed
+        }
+        precondition(read != nil || isDead)
+        return false
+    }
+
+    consuming func transport(_ script: inout Script) {
+        var left: TransportState
+        var right: TransportState
+        do throws(NoiseError) {
+            left = try initiator.split()
+            right = try responder.split()
+        } catch {
+            fatalError("\(error)")
+        }
+        for _ in 0..<script.number(below: 8) {
+            let payload = script.piece()
+            let message = Self.seal(&left, payload)
+            let heard = script.flag() ? script.damage(message) : message
+            let opened = try? [UInt8](capacity: heard.count) { output throws(NoiseError) in
+                try right.decrypt(heard.span, into: &output)
+            }
+            precondition(heard == message ? opened == payload : opened == nil)
+            guard opened != nil else { return }
+            guard script.flag() else { continue }
+            must { try left.rekeySend() }
+            must { try right.rekeyReceive() }
+        }
+        Self.stateless(StatelessTransport(left), StatelessTransport(right), &script)
+    }
+
+    private static func seal(_ state: inout TransportState, _ payload: [UInt8]) -> [UInt8] {
+        must {
+            try [UInt8](capacity: payload.count + TransportState.overhead) {
+                output throws(NoiseError) in
+                try state.encrypt(payload.span, into: &output)
+            }
+        }
+    }
+
+    /// Datagrams: any nonce, any order, and none is taken twice.
+    private static func stateless(
+        _ left: consuming StatelessTransport, _ right: consuming StatelessTransport,
+        _ script: inout Script
+    ) {
+        var window = ReplayWindow()
+        var seen: Set<UInt64> = []
+        while !script.isOver {
+            let nonce = script.take(3).reduce(left.firstNonce) { $0 << 8 | UInt64($1) }
+            var buffer = script.piece()
+            let payload = buffer
+            buffer += Array(repeating: 0, count: TransportState.overhead)
+            var span = buffer.mutableSpan
+            guard (try? left.encrypt(inPlace: &span, count: payload.count, nonce: nonce)) != nil
+            else { continue }
+            var heard = script.flag() ? script.damage(buffer) : buffer
+            let isIntact = heard == buffer
+            var open = heard.mutableSpan
+            let count = try? right.decrypt(inPlace: &open, count: open.count, nonce: nonce)
+            precondition((count != nil) == isIntact, "a forged message, or an honest one refused")
+            guard let count else { continue }
+            precondition(Array(heard.prefix(count)) == payload)
+            let isNew = window.isNew(nonce)
+            precondition(window.accept(nonce) == isNew)
+            precondition(!isNew || seen.insert(nonce).inserted, "a nonce for a second time")
+        }
+    }
+}

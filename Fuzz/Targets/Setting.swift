@@ -1,0 +1,66 @@
+@testable internal import BLESec
+
+/// What two devices speak, and what they know of each other.
+struct Setting: Sendable {
+    let mode: ChannelConfiguration.Mode
+    let dialer: [String]
+    let acceptor: [String]
+    /// The dialer expects a key that the acceptor has lost.
+    var isStale = false
+
+    private static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
+    private static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
+    private static let aes = "Noise_XX_25519_AESGCM_SHA256"
+    private static let tls = TLSContext.protocolName
+
+    private init(
+        _ dialer: [String], _ acceptor: [String]? = nil,
+        mode: ChannelConfiguration.Mode = .negotiated, isStale: Bool = false
+    ) {
+        self.dialer = dialer
+        self.acceptor = acceptor ?? dialer
+        self.mode = mode
+        self.isStale = isStale
+    }
+
+    /// Every way through a negotiation, and both engines in both modes.
+    static let all = [
+        Setting([xx]), Setting([ik]), Setting(["Noise_KK_25519_AESGCM_SHA256"]),
+        Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]),
+        Setting([ik, xx], isStale: true), Setting([xx, aes], [aes]), Setting([tls]),
+        Setting([tls, xx], [xx]), Setting([xx, tls], [tls]), Setting([xx], [aes]),
+        Setting([xx], mode: .direct), Setting([tls], mode: .direct), Setting([ik], mode: .direct),
+    ]
+
+    /// A device with fixed keys. `asks` is about its policy: whether somebody has to be asked.
+    func configuration(_ role: ChannelRole, asks: Bool = false) -> ChannelConfiguration {
+        let offers = role == .dialer ? dialer : acceptor
+        let isNN = offers[0].contains("_NN")
+        let friend = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
+        var trust = TrustPolicy.pinned([friend])
+        if isStale, role == .dialer {
+            trust = .pinned([
+                must { try PeerKey(publicKey: Devices.lost.publicKey) },
+                PeerKey(fingerprint: friend.fingerprint),
+            ])
+        }
+        if isNN { trust = .anyone }
+        // A policy that asks knows no keys in advance.
+        if asks, !offers.contains(where: { $0.contains("K") }) { trust = .asking { _ in .admit } }
+        var configuration = ChannelConfiguration(
+            identity: isNN ? nil : Devices.identity(role), trust: trust)
+        configuration.certificateTrust = asks ? .asking { _ in .admit } : .authority()
+        configuration.tls = Devices.tls(role)
+        configuration.protocols = offers
+        configuration.mode = mode
+        if isNN { configuration.presharedKeys = Array(Devices.preSharedKeys.prefix(1)) }
+        configuration.fixedEphemeral = Devices.ephemerals[role]
+        // Both are in one process here, and two devices all the same.
+        configuration.pendingDials = PendingDials()
+        configuration.limits.maximumMessageLength = 100_000
+        configuration.limits.readAhead = 8 << 10
+        configuration.limits.sendAhead = 8 << 10
+        configuration.limits.rekeyAfterRecords = 1_500
+        return configuration
+    }
+}

@@ -1,0 +1,144 @@
+@testable internal import BLESec
+@testable internal import TLSEngine
+
+extension FuzzTarget {
+    /// What a peer that speaks TLS says inside it, in whatever pieces: the records of blesec/1 that
+    /// come out have to be those that went in.
+    static let tls = FuzzTarget(name: "tls") { input in
+        var script = Script(input)
+        let role: ChannelRole = script.flag() ? .acceptor : .dialer
+        let scene = TLSScene(victim: role)
+        while !script.isOver { scene.play(&script) }
+    } seeds: {
+        let courses: [[UInt8]] = [
+            [0, 5, 0, 3, 1, 2, 3, 0, 4, 0, 1, 9, 0], [0, 1, 0, 0, 2, 3, 5, 0, 3, 1, 2, 3],
+            [0, 12, 0, 1, 1, 0, 1, 2, 0, 0, 0, 2, 3, 4, 2, 0, 3, 0, 1, 5],
+            [3, 200, 3, 255, 3, 255, 1, 0, 3, 255], [2, 4, 23, 3, 3, 0], [0, 2, 255, 255, 4],
+            [2, 5, 23, 3, 3, 0, 0, 1, 1, 1, 1], [5, 3, 0, 3, 0, 3, 9, 9, 9],
+        ]
+        return courses.flatMap { [[0] + $0, [1] + $0] }
+    }
+}
+
+/// An engine, and a session of OpenSSL's at the other end that is not one of ours.
+private final class TLSScene {
+    private var engine: TLSEngine
+    private let peer: TLSSession
+    /// What is on its way, and what has come and is not used up.
+    private var wire: [UInt8] = []
+    private var inbound: [UInt8] = []
+    /// What the peer has said inside TLS and has not come out.
+    private var said: [UInt8] = []
+    private var isHonest = true
+
+    init(victim role: ChannelRole) {
+        engine = must { try TLSEngine(Devices.tls(role), role: role, isNegotiated: true) }
+        peer = must { try TLSSession(Devices.tls(role.peer), role: role.peer, isNegotiated: true) }
+        peer.isAdmitted = true
+        for _ in 0..<4 { Self.step(&engine, peer, &wire) }
+        guard case .established = engine.phase else { fatalError("no handshake: \(engine.phase)") }
+    }
+
+    private static func step(_ engine: inout TLSEngine, _ peer: TLSSession, _ wire: inout [UInt8]) {
+        must {
+            if case .judging = engine.phase { try engine.admit() }
+            if peer.identity == nil { _ = try peer.advance() }
+            while let flight = try engine.nextHandshake() { try hand(flight, to: peer) }
+            wire += peer.pipe.takeFlight()
+            if case .handshaking = engine.phase {
+                wire.removeFirst(try engine.receiveHandshake(wire.span))
+            }
+        }
+    }
+
+    /// Reads a flight of the handshake record by record, and is never suspended for long.
+    private static func hand(_ flight: [UInt8], to peer: TLSSession) throws {
+        var rest = flight
+        while let length = try TLSRecords.length(rest.span), length <= rest.count {
+            let step = try unsafe rest.withUnsafeBufferPointer { buffer in
+                guard let base = buffer.baseAddress else { return TLSSession.Step.wantsMore }
+                return try unsafe peer.advance(with: base, count: length)
+            }
+            if step == .suspended { _ = try peer.advance() }
+            rest.removeFirst(length)
+        }
+    }
+
+    func play(_ script: inout Script) {
+        switch script.number(below: 7) {
+        case 0: say(script.piece())
+        case 1: peer.changesKey = true
+        case 2: forge(script.piece())
+        case 3: say(Array(repeating: script.byte(), count: 6_000))
+        case 4:
+            isHonest = false
+            wire = script.damage(wire)
+        case 5: deliver(Int(script.byte()) << 4)
+        default: _ = try? engine.rekeySending()
+        }
+        if script.flag() { deliver(wire.count) }
+    }
+
+    private func deliver(_ count: Int) {
+        inbound += wire.prefix(count)
+        wire.removeFirst(min(count, wire.count))
+        open()
+    }
+
+    private func forge(_ bytes: [UInt8]) {
+        isHonest = isHonest && bytes.isEmpty
+        wire += bytes
+    }
+
+    /// Puts bytes into a TLS record.
+    private func say(_ bytes: [UInt8]) {
+        guard !bytes.isEmpty else { return }
+        let room = bytes.count + 100
+        var output = [UInt8](repeating: 0, count: room)
+        output.replaceSubrange((room - bytes.count)..., with: bytes)
+        let count = must {
+            try unsafe output.withUnsafeMutableBufferPointer { buffer in
+                guard let base = buffer.baseAddress else { return 0 }
+                return try unsafe peer.write(count: bytes.count, to: base, room: room)
+            }
+        }
+        wire += output.prefix(count)
+        said += bytes
+    }
+
+    private func open() {
+        guard case .established = engine.phase else { return }
+        do {
+            while let record = try Self.open(&engine, &inbound) {
+                precondition(record.consumed > 0 && record.consumed <= inbound.count)
+                if let plaintext = record.plaintext {
+                    precondition(plaintext.upperBound <= record.consumed)
+                    expect(Array(inbound[plaintext]))
+                }
+                inbound.removeFirst(record.consumed)
+            }
+        } catch {
+            precondition(engine.phase == .failed, "an error that is no death")
+            // A length above the longest record is the only thing that can be wrong inside.
+            let length = said.count < 2 ? 0 : Int(said[0]) << 8 | Int(said[1])
+            precondition(
+                !isHonest || length > TLSRecords.longestRecord || error.code == .limitExceeded,
+                "an honest peer is blamed: \(error)")
+        }
+    }
+
+    private static func open(
+        _ engine: inout TLSEngine, _ bytes: inout [UInt8]
+    ) throws(ChannelError) -> OpenedRecord? {
+        var span = bytes.mutableSpan
+        return try engine.open(&span)
+    }
+
+    private func expect(_ record: [UInt8]) {
+        guard isHonest else { return }
+        precondition(said.count >= 2 + record.count, "more than was said")
+        precondition(Int(said[0]) << 8 | Int(said[1]) == record.count)
+        precondition(said.dropFirst(2).prefix(record.count).elementsEqual(record))
+        said.removeFirst(2 + record.count)
+    }
+}
