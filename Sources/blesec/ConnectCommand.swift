@@ -17,8 +17,8 @@ enum ConnectCommand {
                 + "writes what the peer sends to standard output. ENDPOINT is "
                 + "l2cap:AA:BB:CC:DD:EE:FF/0x80, unix:PATH or unix-seqpacket:PATH, as `blesec "
                 + "listen` prints it.",
-            "Once the channel is ready a line on standard error says so, with the protocol and the "
-                + "peer's fingerprint. The end of standard input is told to the peer, and what the "
+            "Once the channel is ready a line on standard error says so, with the protocol, the "
+                + "peer's fingerprint and, where an authority vouches for one, its URI. The end of standard input is told to the peer, and what the "
                 + "peer sends is still written. The exit status is 0 only when both sides have "
                 + "said that they have sent everything, and each has confirmed that it has all of "
                 + "it.",
@@ -32,6 +32,11 @@ enum ConnectCommand {
             (
                 "blesec connect l2cap:AA:BB:CC:DD:EE:FF/0x80 --peer KEY < file",
                 "Send a file over Bluetooth, to whoever has the private key of KEY."
+            ),
+            (
+                "blesec connect unix:/run/s --certificate b.pem --key b.key "
+                    + "--authority c.pem",
+                "Over TLS, to any device of an authority."
             ),
         ],
         statuses: ChannelOptions.statuses)

@@ -22,8 +22,9 @@ enum ListenCommand {
                 + "is l2cap:any or l2cap:any/0x85, unix:PATH or unix-seqpacket:PATH.",
             "As soon as it can be dialed a line on standard error says `listening on` and where, "
                 + "with the real address, ready to be given to `blesec connect`. Once a channel is "
-                + "ready another line says so, with the protocol and the peer's fingerprint. Peers "
-                + "that are refused are told on standard error too, and do not end the wait.",
+                + "ready another line says so, with the protocol, the peer's fingerprint and, where "
+                + "an authority vouches for one, its URI. Peers that are refused are told on "
+                + "standard error too, and do not end the wait.",
             "The end of standard input is told to the peer, and what the peer sends is still "
                 + "written. The exit status is 0 only when both sides have said that they have "
                 + "sent everything, and each has confirmed that it has all of it.",
@@ -37,6 +38,10 @@ enum ListenCommand {
             (
                 "blesec listen unix:/run/peer --identity key --anyone --keep > log",
                 "Collect what anyone sends, one peer after another."
+            ),
+            (
+                "blesec listen l2cap:any --certificate a.pem --key a.key --authority c.pem",
+                "Wait for any device of an authority, over TLS."
             ),
         ],
         statuses: ChannelOptions.statuses)
