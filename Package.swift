@@ -49,7 +49,9 @@ let package = Package(
             swiftSettings: strict + [.enableExperimentalFeature("Lifetimes")]),
         library("Noise", ["Primitives"]),
         // Vectors in the shape that Noise implementations share: read, run and made.
-        library("NoiseVectors", ["Noise", "Primitives"]),
+        library("NoiseVectors", ["Noise", "Primitives", "JSONText"]),
+        // JSON out of files, strictly.
+        library("JSONText", []),
         library("Locking", []),
         library("ChannelCore", ["Primitives", "Locking"]),
         library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
@@ -80,7 +82,7 @@ let package = Package(
             "blesec-bench",
             [
                 "ToolKit", "BLESec", "Links", "L2CAP", "NoiseEngine", "Noise", "ChannelCore",
-                "Primitives", "Locking", "CBench",
+                "Primitives", "Locking", "JSONText", "CBench",
             ]),
 
         // The example of README.md.
@@ -91,7 +93,9 @@ let package = Package(
         tests("PrimitivesTests", ["Primitives"]),
         // Replaces malloc by one that counts, in test bundles that ask for it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
-        tests("NoiseTests", ["Noise", "NoiseVectors", "Primitives", "CAllocationCounter"]),
+        tests(
+            "NoiseTests",
+            ["Noise", "NoiseVectors", "JSONText", "Primitives", "CAllocationCounter"]),
         tests("ChannelCoreTests", ["ChannelCore", "Primitives", "Locking"]),
         tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
         tests(
@@ -111,12 +115,12 @@ let package = Package(
                 "BLESec", "BLESecTesting", "ChannelCore", "Links", "Locking", "Noise",
                 "NoiseEngine", "TLSEngine", "Credentials", "Primitives", "TestSupport", "COpenSSL",
             ]),
-        tests(
-            "BenchTests",
-            [
+        .testTarget(
+            name: "BenchTests",
+            dependencies: [
                 "blesec-bench", "BLESec", "NoiseEngine", "Noise", "TestSupport",
                 "CAllocationCounter",
-            ]),
+            ], exclude: ["Checks"], swiftSettings: strict),
         tests("DocumentationTests", ["TestSupport", "Greeting", "blesec"]),
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],

@@ -1,3 +1,5 @@
+internal import JSONText
+
 /// The JSON shape that Noise implementations share, with what some of them write differently.
 ///
 /// `name` stands for `protocol_name`, and `init_psk` for an only `init_psks`. Members without a

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import JSONText
 
 /// A file of vectors, in the JSON shape that Noise implementations share.
 package struct VectorFile: Sendable {

@@ -1,3 +1,5 @@
+internal import JSONText
+
 /// Why a file's vectors cannot be read.
 package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertible {
     /// What kind of trouble it is.

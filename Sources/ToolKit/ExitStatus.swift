@@ -3,6 +3,8 @@ package import ChannelCore
 /// How the tool ends, with the numbers of `sysexits.h`.
 package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
+    /// As of `diff`: nothing failed, but what was compared differs.
+    case worse = 1
     case usage = 64
     case badData = 65
     case noInput = 66
@@ -23,6 +25,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     package init(_ error: ChannelError) {
         self =
             switch error.code {
+            case .worse: .worse
             case .usage, .configuration: .usage
             case .badKey, .badData: .badData
             case .noSuchFile: .noInput
@@ -46,6 +49,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     package var meaning: String {
         switch self {
         case .success: "Everything was done. For a channel: both ends said that they were complete."
+        case .worse: "What was compared has become worse."
         case .usage: "The command line is wrong."
         case .badData: "A key or another input is not what it should be."
         case .noInput: "A file does not exist or cannot be read."
@@ -67,6 +71,8 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
 
 /// What only the tool reports.
 extension ChannelError.Code {
+    /// What was compared has become worse; whoever throws it has said what.
+    package static let worse = Self(rawValue: "worse")
     /// The command line is wrong.
     package static let usage = Self(rawValue: "usage")
     /// An input is not what it should be.

@@ -15,6 +15,8 @@ package struct Program: Sendable {
     package var groups: [Program]
     /// What it does when no command is named; nil when one must be.
     package var defaultCommand: Command?
+    /// Words other than options that may begin its command line.
+    package var defaultWords: [String]
 
     /// The version that `--version` prints.
     package static let version = "0.1.0"
@@ -22,7 +24,7 @@ package struct Program: Sendable {
     /// Describes a tool.
     package init(
         name: String, summary: String, description: [String], commands: [Command],
-        groups: [Program] = [], defaultCommand: Command? = nil
+        groups: [Program] = [], defaultCommand: Command? = nil, defaultWords: [String] = []
     ) {
         self.name = name
         self.summary = summary
@@ -30,6 +32,7 @@ package struct Program: Sendable {
         self.commands = commands
         self.groups = groups
         self.defaultCommand = defaultCommand
+        self.defaultWords = defaultWords
     }
 
     /// Does what the words of the command line say, and ends the process.
@@ -65,7 +68,7 @@ package struct Program: Sendable {
         if let group = groups.first(where: { $0.word == words.first }) {
             return try await group.run(Array(words.dropFirst()))
         }
-        if let defaultCommand, words.first.map({ $0.hasPrefix("-") }) ?? true {
+        if let defaultCommand, words.first.map(beginsDefault) ?? true {
             return try await run(defaultCommand, words)
         }
         guard let word = words.first else {
@@ -77,10 +80,14 @@ package struct Program: Sendable {
         default: break
         }
         let what = word.hasPrefix("-") ? "option" : "command"
-        let names = commandWords + ["--help", "--version"]
+        let names = commandWords + defaultWords + ["--help", "--version"]
         throw .usage(
             "unknown \(what) `\(word)`\(Suggestion.text(for: word, among: names)); "
                 + "see `\(name) --help`")
+    }
+
+    private func beginsDefault(_ word: String) -> Bool {
+        word.hasPrefix("-") || defaultWords.contains(word)
     }
 
     private func run(_ command: Command, _ words: [String]) async throws(ChannelError) {

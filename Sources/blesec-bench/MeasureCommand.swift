@@ -1,7 +1,8 @@
 internal import BLESec
+internal import Glibc
 internal import ToolKit
 
-/// `blesec-bench [OPTION]...`
+/// `blesec-bench [SCENARIO]... [OPTION]...`
 enum MeasureCommand {
     static let command = Command(manual: manual) { arguments throws(ChannelError) in
         try await run(arguments)
@@ -9,8 +10,7 @@ enum MeasureCommand {
 
     static let scenario = Option(
         name: "--scenario", value: "NAME", isRepeatable: true,
-        help: "Measure only this: engine (sealing and opening records, layer by layer), handshake "
-            + "(in memory) or link (messages over links).")
+        help: "The same as NAME as an operand.")
     static let transport = Option(
         name: "--transport", value: "NAME", isRepeatable: true,
         help: "Measure only this kind of link: memory, unix, unix-seqpacket or l2cap. Without it, "
@@ -40,6 +40,14 @@ enum MeasureCommand {
         name: "--json", value: "FILE",
         help: "Write everything to FILE as well, as JSON; to standard output, in place of the "
             + "tables, when FILE is -.")
+    static let svg = Option(
+        name: "--svg", value: "FILE",
+        help: "Draw goodput, round trips and handshakes into FILE, as SVG; - is standard output, "
+            + "in place of the tables.")
+    static let compare = Option(
+        name: "--compare", value: "FILE",
+        help: "Compare with the report in FILE, which --json wrote: ratios alone, never times. "
+            + "Prints what changed, and exits with 1 when anything became worse.")
     static let connect = Option(
         name: "--connect", value: "ENDPOINT",
         help: "Measure the link to `blesec-bench serve` there: l2cap:AA:BB:CC:DD:EE:FF/0x80, "
@@ -53,16 +61,18 @@ enum MeasureCommand {
 
     private static let manual = Manual(
         name: "blesec-bench", summary: "measure what encrypted channels cost",
+        operands: ["[SCENARIO]..."],
         options: [
-            scenario, transport, `protocol`, size, rounds, sample, oneWay, quick, json, connect,
-            adapter,
-            peerAdapter,
+            scenario, transport, `protocol`, size, rounds, sample, oneWay, quick, json, svg,
+            compare,
+            connect, adapter, peerAdapter,
         ],
         description: [
             "Tells apart what sealing a record, sending a message and the link itself cost, in one "
                 + "run, each beside its limit. Prints tables to standard output, and while it "
                 + "works a line of progress to standard error if that is a terminal. Ends within "
                 + "60 seconds on two cores, unless --rounds or --sample ask for more.",
+            "Each SCENARIO that is named is measured, or all of them where none is.",
             "engine: processor time to seal and open one record, as a multiple of what the faster "
                 + "one of libsodium and OpenSSL takes from C over the same buffer (raw), for each "
                 + "layer above it.",
@@ -78,54 +88,108 @@ enum MeasureCommand {
             "l2cap needs two Bluetooth adapters that hear each other, or --connect and another "
                 + "machine. There the packets that the adapter sent are counted as well, beside "
                 + "the number computed from the sizes of the SDUs.",
+            "--compare takes a move for a change when it is larger than noise: than three standard "
+                + "errors of both medians together, which are the spreads over the roots of the "
+                + "numbers of samples; and than 8 % for processor time, 25 % for time that "
+                + "passes, 0.1 % for what is counted. What seems to have changed is measured "
+                + "once more, and reported if it is seen again.",
             "`blesec-bench serve ENDPOINT` is the other end for --connect. It serves whoever comes: "
                 + "run it while you measure.",
         ],
         examples: [
             ("blesec-bench", "Everything that this machine has."),
+            ("blesec-bench handshake", "Handshakes alone."),
             (
-                "blesec-bench --scenario link --transport unix --size 1024 --json -",
+                "blesec-bench link --transport unix --size 1024 --json -",
                 "One kind of link and one size, as JSON."
             ),
             (
                 "blesec-bench serve l2cap:any",
                 "On the one machine; it prints the endpoint for the other:"
             ),
+            (
+                "blesec-bench engine --compare before.json",
+                "Whether sealing became slower since --json wrote that file."
+            ),
             ("blesec-bench --connect l2cap:AA:BB:CC:DD:EE:FF/0x80", "On the other one."),
         ],
         statuses: [
-            .success, .usage, .noPeer, .refused, .software, .cannotCreate, .inputOutput, .timedOut,
+            .success, .worse, .usage, .badData, .noInput, .noPeer, .refused, .software,
+            .cannotCreate, .inputOutput, .timedOut,
             .protocolError, .untrusted,
         ])
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let settings = try settings(arguments)
         let place = try LinkPlace(arguments)
-        // A file that cannot be written is told before anything is measured.
+        if case .remote = place, !settings.scenarios.contains(.link) {
+            throw arguments.usage("--connect is for the scenario link, which is left out")
+        }
+        // A file that cannot be read or written is told before anything is measured.
+        let old = try arguments.value(compare).map { path throws(ChannelError) in
+            try OldReport(path)
+        }
         let file = try arguments.value(json).map { path throws(ChannelError) in
             try ReportFile(path)
         }
+        let plot = try arguments.value(svg).map { path throws(ChannelError) in
+            try ReportFile(path)
+        }
+        let onOutput = [file, plot].count { $0?.isStandardOutput == true }
+        guard onOutput < 2 else {
+            throw arguments.usage("--json and --svg cannot both go to standard output")
+        }
+        let report = try await measure(settings, place)
+        try file?.write(JSON.document(report.json))
+        try plot?.write(report.svg)
+        if onOutput == 0 { try StandardOutput.print(report.text) }
+        guard let old else { return }
+        let comparison = try await comparison(of: report, with: old, settings, place)
+        try StandardOutput.write(
+            Array(comparison.text(old.path).utf8),
+            to: onOutput == 0 ? STDOUT_FILENO : STDERR_FILENO)
+        if comparison.isWorse { throw ChannelError(.worse, "") }
+    }
+
+    private static func measure(
+        _ settings: Settings, _ place: LinkPlace
+    ) async throws(ChannelError) -> Report {
         var report = Report(settings)
         do {
             try await report.measure(settings, place)
         } catch {
             throw ChannelError(bench: error)
         }
-        try file?.write(JSON.document(report.json))
-        if file?.isStandardOutput != true { try StandardOutput.print(report.text) }
+        return report
+    }
+
+    /// What changed since an old report, and is seen in another run as well.
+    private static func comparison(
+        of report: Report, with old: OldReport, _ settings: Settings, _ place: LinkPlace
+    ) async throws(ChannelError) -> Comparison {
+        var comparison = Comparison(report.ratios, to: old.ratios)
+        guard comparison.common > 0 else {
+            throw ChannelError(.badData, "\(old.path) has no ratio in common with this run")
+        }
+        guard !comparison.changes.isEmpty else { return comparison }
+        var narrowed = settings
+        narrowed.scenarios = comparison.scenarios
+        let again = try await measure(narrowed, place)
+        comparison.confirm(by: Comparison(again.ratios, to: old.ratios))
+        return comparison
     }
 
     private static func settings(_ arguments: Arguments) throws(ChannelError) -> Settings {
         var settings = Settings()
         if arguments.has(quick) { settings.makeQuick() }
         settings.measuresRoundTrips = !arguments.has(oneWay)
-        let names = arguments.values(scenario)
+        let names = arguments.operands + arguments.values(scenario)
         if !names.isEmpty {
             settings.scenarios = []
             for name in names {
                 guard let scenario = Settings.Scenario(rawValue: name) else {
                     throw arguments.usage(
-                        "--scenario is engine, handshake or link, and not `\(name)`")
+                        "a scenario is \(Settings.Scenario.names), and not `\(name)`")
                 }
                 settings.scenarios.insert(scenario)
             }

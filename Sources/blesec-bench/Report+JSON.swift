@@ -1,10 +1,13 @@
 internal import ToolKit
 
 extension Report {
-    /// The report for programs; `docs/performance.md` describes its members.
+    /// The schema of ``json``, with its version: another one when a member changes its meaning.
+    static let schema = "blesec-bench/1"
+
+    /// The report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
     var json: JSON.Value {
         .object([
-            ("schema", .string("blesec-bench/1")),
+            ("schema", .string(Self.schema)),
             ("version", .string(Program.version)),
             ("machine", machine),
             (
@@ -19,6 +22,7 @@ extension Report {
             ("handshake", .array(handshake.map(\.json))),
             ("link", .array(link.map(\.json))),
             ("packets", .array(packets.map(\.json))),
+            ("ratios", .array(ratios.map(\.json))),
             ("omissions", .array(omissions.map { .string($0) })),
         ])
     }
@@ -37,10 +41,24 @@ extension Report {
 
 extension Summary {
     fileprivate var json: JSON.Value {
-        .object([
+        .object(members)
+    }
+
+    fileprivate var members: [(String, JSON.Value)] {
+        [
             ("median", .real(median)), ("least", .real(least)), ("most", .real(most)),
-            ("spread", .real(spread)),
-        ])
+            ("spread", .real(spread)), ("count", .number(count)),
+        ]
+    }
+}
+
+extension Ratio {
+    fileprivate var json: JSON.Value {
+        .object(
+            [
+                ("name", .string(name)), ("to", .string(limit)), ("basis", .string(basis.rawValue)),
+                ("less-is-better", .bool(lessIsBetter)),
+            ] + summary.members)
     }
 }
 

@@ -114,7 +114,7 @@ extension Report {
 
 extension String {
     /// A Noise protocol's name without what all have in common here.
-    fileprivate var shortProtocol: String {
+    var shortProtocol: String {
         hasPrefix("Noise_") ? String(dropFirst("Noise_".count)) : self
     }
 }

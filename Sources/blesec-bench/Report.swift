@@ -29,6 +29,9 @@ struct Report: Sendable {
         let handshakes =
             settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
         let links = settings.scenarios.contains(.link) ? place.count * settings.sizes.count : 0
+        let loops = LoopPair()
+        // A peer that is not there is told before anything is measured.
+        let remote = try await place.openRemote(settings, loops)
         var run = Run(
             progress: ProgressLine(steps: records + handshakes.count + links),
             budget: TimeBudget(
@@ -36,7 +39,12 @@ struct Report: Sendable {
         defer { run.progress.clear() }
         if records > 0 { try measureEngines(suites, sizes, &run) }
         try measureHandshakes(handshakes, &run)
-        if links > 0 { try await measureLinks(place, &run) }
+        if let remote {
+            try await measure(remote.name, remote.station, besideBlocking: false, &run)
+        } else if links > 0 {
+            try await measureLinks(place, loops, &run)
+        }
+        await loops.shutdown()
     }
 
     private struct Run {
@@ -68,26 +76,19 @@ struct Report: Sendable {
         }
     }
 
-    private mutating func measureLinks(_ place: LinkPlace, _ run: inout Run) async throws {
-        let loops = LoopPair()
-        let engines = [.plain] + settings.protocols
-        switch place {
-        case .remote(let endpoint):
-            let station = try await Station.open(endpoint, engines, loops)
-            try await measure("\(endpoint)", station, besideBlocking: false, &run)
-        case .local(let transports):
-            for transport in transports {
-                let station = try await Station.open(transport, engines, loops)
-                try await measure(
-                    transport.name, station, besideBlocking: transport == .unix(.seqpacket), &run)
-            }
-            if !transports.contains(where: { $0.name == "l2cap" }) {
-                omissions.append(
-                    "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
-                        + "--connect.")
-            }
+    private mutating func measureLinks(
+        _ place: LinkPlace, _ loops: LoopPair, _ run: inout Run
+    ) async throws {
+        for transport in place.transports {
+            let station = try await Station.open(transport, settings.engines, loops)
+            try await measure(
+                transport.name, station, besideBlocking: transport == .unix(.seqpacket), &run)
         }
-        await loops.shutdown()
+        if !place.transports.contains(where: { $0.name == "l2cap" }) {
+            omissions.append(
+                "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
+                    + "--connect.")
+        }
     }
 
     private mutating func measure(
@@ -134,11 +135,27 @@ struct Report: Sendable {
 }
 
 extension LinkPlace {
+    /// The kinds of link between two ends in this process.
+    fileprivate var transports: [Transport] {
+        switch self {
+        case .local(let transports): transports
+        case .remote: []
+        }
+    }
+
     /// How many kinds of link there are.
     fileprivate var count: Int {
         switch self {
         case .local(let transports): transports.count
         case .remote: 1
         }
+    }
+
+    /// Opens the channels to another process; nil where both ends are in this one.
+    fileprivate func openRemote(
+        _ settings: Settings, _ loops: LoopPair
+    ) async throws -> (name: String, station: Station)? {
+        guard case .remote(let endpoint) = self else { return nil }
+        return ("\(endpoint)", try await Station.open(endpoint, settings.engines, loops))
     }
 }

@@ -6,12 +6,20 @@ struct Settings: Sendable {
     /// One group of figures.
     enum Scenario: String, CaseIterable, Sendable {
         case engine, handshake, link
+
+        /// All of them, as a sentence has them.
+        static var names: String {
+            let names = allCases.map(\.rawValue)
+            return names.dropLast().joined(separator: ", ") + " or " + names[names.count - 1]
+        }
     }
 
     /// Which groups.
     var scenarios = Set(Scenario.allCases)
     /// The protocols beside the plain link.
     var protocols = [EngineChoice.noise]
+    /// Those and the plain link, which comes first.
+    var engines: [EngineChoice] { [.plain] + protocols }
     /// The protocols whose handshakes are measured; nil for all patterns and suites.
     var handshakes: [String]?
     /// Bytes of a message; 64 B to 64 KiB by default.

@@ -7,6 +7,8 @@ struct Summary: Sendable, Equatable {
     var most: Double
     /// The middle half's width over the median: how noisy the samples are.
     var spread: Double
+    /// How many samples there are.
+    var count: Int
 
     /// Sums up at least one sample.
     init(_ samples: [Double]) {
@@ -14,6 +16,7 @@ struct Summary: Sendable, Equatable {
         median = sorted.quantile(0.5)
         least = sorted[0]
         most = sorted[sorted.count - 1]
+        count = sorted.count
         let width = sorted.quantile(0.75) - sorted.quantile(0.25)
         spread = median == 0 ? 0 : width / median
     }

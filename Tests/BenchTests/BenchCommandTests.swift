@@ -4,15 +4,8 @@ import Testing
 
 /// `blesec-bench`, as it was built beside these tests.
 @Suite struct BenchCommandTests {
-    private static let path: String = {
-        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
-            return "./blesec-bench"
-        }
-        return own[...slash] + "blesec-bench"
-    }()
-
     private static func run(_ arguments: String...) throws -> Subprocess.Outcome {
-        try Subprocess.run(path, arguments)
+        try Subprocess.run(Bench.path, arguments)
     }
 
     /// What these tests look at of a report.
@@ -74,8 +67,8 @@ import Testing
     @Test("each layer is measured beside the raw primitive, each engine beside the plain link")
     func json() throws {
         let outcome = try Self.run(
-            "--quick", "--scenario", "engine", "--scenario", "link", "--transport", "memory",
-            "--size", "64", "--rounds", "1", "--json", "-")
+            "engine", "--quick", "--scenario", "link", "--transport", "memory", "--size", "64",
+            "--rounds", "1", "--json", "-")
         #expect(outcome.status == 0)
         #expect(outcome.errors == "")
         let report = try Self.report(outcome.output)
@@ -97,9 +90,9 @@ import Testing
         let names = ["XX_25519_ChaChaPoly_SHA256", "IKpsk2_448_AESGCM_BLAKE2b"]
             .map { "Noise_" + $0 }
         let arguments =
-            ["--quick", "--rounds", "1", "--scenario", "handshake"]
+            ["handshake", "--quick", "--rounds", "1"]
             + names.flatMap { ["--protocol", $0] }
-        let outcome = try Subprocess.run(Self.path, arguments + ["--json", "-"])
+        let outcome = try Subprocess.run(Bench.path, arguments + ["--json", "-"])
         #expect(outcome.status == 0, "\(outcome.errors)")
         let report = try Self.report(outcome.output)
         #expect(report.link.isEmpty && report.engine.isEmpty)
@@ -117,7 +110,7 @@ import Testing
             #expect(abs(primitives.ratio.median / quotient - 1) < 0.5)
             #expect(primitives.hkdfs > 0)
         }
-        let table = try Subprocess.run(Self.path, arguments)
+        let table = try Subprocess.run(Bench.path, arguments)
         #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))
     }
 
@@ -146,7 +139,7 @@ import Testing
     func serveAndConnect() throws {
         let folder = ScratchFolder()
         let endpoint = "unix-seqpacket:" + folder.file("bench")
-        let server = try Subprocess(Self.path, ["serve", endpoint])
+        let server = try Subprocess(Bench.path, ["serve", endpoint])
         _ = try server.line("listening on \(endpoint)")
         let outcome = try Self.run(
             "--connect", endpoint, "--quick", "--rounds", "1", "--size", "100", "--scenario",
@@ -161,18 +154,27 @@ import Testing
         arguments: [
             (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
             (["--rounds", "x"], 64, "--rounds is a number"),
-            (["--scenario", "radio"], 64, "--scenario is engine, handshake or link"),
+            (["--scenario", "speed"], 64, "a scenario is engine, handshake"),
+            (["engine", "speed"], 64, "not `speed`"),
+            (["engin"], 64, "unknown command `engin`: did you mean `engine`?"),
+            (["handshake", "--connect", "unix:/nonexistent/x"], 64, "the scenario link"),
+            (["--connect", "tcp:x"], 64, "is no endpoint"),
+            (["--connect", "l2cap:any"], 64, "can be listened on"),
             (["--transport", "tcp"], 64, "--transport is memory, unix, unix-seqpacket or l2cap"),
             (["--protocol", "Noise_IK_25519_ChaChaPoly_SHA256"], 64, "needs keys"),
             (["--protocol", "XX"], 64, "XX"),
             (["--connect", "unix:/nonexistent/x"], 68, "no such path"),
             (["--connect", "unix:/x", "--transport", "unix"], 64, "excludes"),
             (["--json", "/nonexistent/report"], 73, "cannot be written"),
+            (["--svg", "/nonexistent/plot"], 73, "cannot be written"),
+            (["--svg", "-", "--json", "-"], 64, "cannot both go to standard output"),
+            (["--compare", "/nonexistent/old"], 66, "cannot be read"),
+            (["--compare", "/dev/null"], 65, "is no report to compare with"),
             (["serve"], 64, "ENDPOINT is missing; see `blesec-bench serve --help`"),
             (["serv"], 64, "unknown command `serv`: did you mean `serve`?"),
         ])
     func refused(_ arguments: [String], _ status: Int32, _ reason: String) throws {
-        let outcome = try Subprocess.run(Self.path, arguments)
+        let outcome = try Subprocess.run(Bench.path, arguments)
         #expect(outcome.status == status)
         #expect(outcome.errors.hasPrefix("blesec-bench: "))
         #expect(outcome.errors.contains(reason), "\(outcome.errors)")
@@ -182,7 +184,7 @@ import Testing
 
     @Test("the pages are like a manual's", arguments: [["--help"], ["serve", "--help"]])
     func manual(_ arguments: [String]) throws {
-        let page = try Subprocess.run(Self.path, arguments)
+        let page = try Subprocess.run(Bench.path, arguments)
         #expect(page.status == 0)
         let headings = page.text.split(separator: "\n").filter { !$0.hasPrefix(" ") }
         #expect(

@@ -1,4 +1,5 @@
 import FoundationEssentials
+import JSONText
 import Noise
 import Primitives
 import Testing

@@ -21,6 +21,8 @@ struct EngineScenario {
     /// How long one sample computes, in nanoseconds.
     var sampleTime: UInt64 = 2_000_000
     var rounds: Int
+    /// Of our layers' time, how much they idle on top, for a test that a comparison sees it.
+    var slowdown = Slowdown.wanted
 
     /// What one layer takes for a record of one size.
     struct Result: Sendable {
@@ -38,10 +40,11 @@ struct EngineScenario {
     /// Measures all layers at one size, the samples of one after those of another.
     func measure(_ suite: Suite, size: Int) throws -> [Result] {
         let limit = try fastest(suite.algorithm, size: size)
-        let layers: [any EngineLayer] = [
-            limit, AEADLayer(suite.algorithm), try TransportLayer(suite.name),
+        let own: [any EngineLayer] = [
+            AEADLayer(suite.algorithm), try TransportLayer(suite.name),
             try NoiseEngineLayer(suite.name),
         ]
+        let layers = [limit] + (slowdown == 0 ? own : own.map { Slowdown($0, by: slowdown) })
         var repetitions: [Int] = []
         for layer in layers { repetitions.append(try calibrate(layer, size)) }
         var samples = [[Double]](repeating: [], count: layers.count)

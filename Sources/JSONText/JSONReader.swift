@@ -1,8 +1,8 @@
 /// Reads a JSON text (RFC 8259), strictly: nothing that the grammar does not have is taken.
 ///
 /// A member that stands twice is refused as well, since readers differ in which one they take, and
-/// so is what nests deeper than any file of vectors.
-struct JSONReader {
+/// so is what nests deeper than any file here.
+package struct JSONReader {
     /// The text, and where reading has come to in it.
     private let bytes: [UInt8]
     private var position = 0
@@ -11,14 +11,14 @@ struct JSONReader {
     private static let maximumDepth = 32
 
     /// Where a text stops being JSON.
-    struct Failure: Error {
+    package struct Failure: Error {
         /// The offset of the first byte that cannot be there; the text's length at its end.
-        let position: Int
-        let reason: String
+        package let position: Int
+        package let reason: String
     }
 
     /// The value that the whole of `bytes` is.
-    static func read(_ bytes: [UInt8]) throws(Failure) -> JSONValue {
+    package static func read(_ bytes: [UInt8]) throws(Failure) -> JSONValue {
         var reader = JSONReader(bytes: bytes)
         let value = try reader.value()
         reader.skipSpace()
@@ -190,7 +190,7 @@ struct JSONReader {
         case "true": return .bool(true)
         case "false": return .bool(false)
         case "null": return .null
-        case let word where Self.isNumber(word): return .number
+        case let word where Self.isNumber(word): return .number(Double(word) ?? .infinity)
         default:
             position = start
             throw failure()

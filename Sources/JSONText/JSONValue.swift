@@ -1,32 +1,32 @@
-/// A value out of a JSON text, as far as vectors have a use for it.
-enum JSONValue {
+/// A value out of a JSON text.
+package enum JSONValue {
     case object([String: JSONValue])
     case array([JSONValue])
     case string(String)
     case bool(Bool)
-    /// No member of a vector is a number.
-    case number
+    /// The nearest that there is; infinite when the text's number is beyond all of them.
+    case number(Double)
     case null
 }
 
 /// A value that is not what should stand in its place.
-struct JSONMisfit: Error {
+package struct JSONMisfit: Error {
     /// Where it stands: `vectors[12].messages[1].ciphertext`; empty for the whole text.
-    private(set) var place = ""
+    package private(set) var place = ""
     /// What is wrong there.
-    let reason: String
+    package let reason: String
 
-    init(_ reason: String) { self.reason = reason }
+    package init(_ reason: String) { self.reason = reason }
 
     /// The same as seen from around the object that has it as member `name`.
-    func within(member name: String) -> JSONMisfit {
+    package func within(member name: String) -> JSONMisfit {
         var outer = self
         outer.place = name + rest
         return outer
     }
 
     /// The same as seen from around the array that has it at `index`.
-    func within(item index: Int) -> JSONMisfit {
+    package func within(item index: Int) -> JSONMisfit {
         var outer = self
         outer.place = "[\(index)]" + rest
         return outer
@@ -38,7 +38,7 @@ struct JSONMisfit: Error {
 
 extension JSONValue {
     /// What `read` makes of the object's member `name`; nil where there is none, or `null`.
-    func optional<Result>(
+    package func optional<Result>(
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result? {
         guard case .object(let members) = self else { throw JSONMisfit("not an object") }
@@ -52,7 +52,7 @@ extension JSONValue {
     }
 
     /// What `read` makes of the object's member `name`.
-    func required<Result>(
+    package func required<Result>(
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result {
         if let result = try optional(name, read) { return result }
@@ -63,7 +63,7 @@ extension JSONValue {
     }
 
     /// What `read` makes of each of the array's items.
-    func items<Result>(
+    package func items<Result>(
         _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> [Result] {
         guard case .array(let items) = self else { throw JSONMisfit("not an array") }
@@ -80,26 +80,22 @@ extension JSONValue {
     }
 
     /// The text.
-    func text() throws(JSONMisfit) -> String {
+    package func text() throws(JSONMisfit) -> String {
         guard case .string(let text) = self else { throw JSONMisfit("not a text") }
         return text
     }
 
     /// The truth value.
-    func truth() throws(JSONMisfit) -> Bool {
+    package func truth() throws(JSONMisfit) -> Bool {
         guard case .bool(let truth) = self else { throw JSONMisfit("not true or false") }
         return truth
     }
 
-    /// The bytes of a text of hexadecimal digits.
-    func bytes() throws(JSONMisfit) -> [UInt8] {
-        let text = try text()
-        guard text.utf8.count.isMultiple(of: 2) else {
-            throw JSONMisfit("an odd number of hexadecimal digits")
+    /// The number, if it is a finite one.
+    package func real() throws(JSONMisfit) -> Double {
+        guard case .number(let number) = self, number.isFinite else {
+            throw JSONMisfit("not a number")
         }
-        guard let bytes = [UInt8](hex: text) else {
-            throw JSONMisfit("a character that is no hexadecimal digit")
-        }
-        return bytes
+        return number
     }
 }

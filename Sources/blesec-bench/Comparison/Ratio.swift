@@ -1,0 +1,83 @@
+/// One figure of a report as a multiple of its limit or of a peer, under a name that stays the same
+/// from run to run.
+///
+/// Such figures can be compared between machines and days; times by themselves cannot.
+struct Ratio: Sendable {
+    /// What a figure is measured with, which decides how much it wavers from run to run.
+    enum Basis: String, Sendable, CaseIterable {
+        /// Processor time of one thread.
+        case processor
+        /// Time as it passes, in which other threads and processes have their part.
+        case wall
+        /// Counted or computed: the same each time.
+        case counted
+    }
+
+    /// Where it belongs: `engine/PROTOCOL/SIZE/LAYER`, and likewise for other scenarios.
+    var name: String
+    /// What it is a multiple of.
+    var limit: String
+    var basis: Basis
+    /// Whether a smaller one is the better one.
+    var lessIsBetter: Bool
+    var summary: Summary
+}
+
+extension Report {
+    /// All figures that have a limit beside them.
+    var ratios: [Ratio] {
+        engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
+            + link.flatMap(\.toOthers) + packets.flatMap(\.toComputed)
+    }
+}
+
+extension EngineScenario.Result {
+    /// Nil for the limit itself.
+    fileprivate var toLimit: Ratio? {
+        guard library == nil else { return nil }
+        return Ratio(
+            name: "engine/\(suite)/\(size)/\(layer)", limit: "primitive", basis: .processor,
+            lessIsBetter: true, summary: ratio)
+    }
+}
+
+extension HandshakeScenario.Result {
+    fileprivate var toLimit: Ratio? {
+        limit.map {
+            Ratio(
+                name: "handshake/\(name)", limit: "primitives", basis: .processor,
+                lessIsBetter: true, summary: $0.ratio)
+        }
+    }
+}
+
+extension LinkScenario.Result {
+    fileprivate var toOthers: [Ratio] {
+        func ratio(_ what: String, _ limit: String, less: Bool, _ summary: Summary?) -> Ratio? {
+            summary.map {
+                Ratio(
+                    name: "link/\(transport)/\(engine)/\(size)/\(what)", limit: limit,
+                    basis: .wall, lessIsBetter: less, summary: $0)
+            }
+        }
+        return [
+            ratio("goodput", "plain link", less: false, goodputRatio),
+            ratio("round-trip", "plain link", less: true, roundTripRatio),
+            ratio("round-trip-to-c", "blocking C", less: true, blockingRatio),
+        ].compactMap(\.self)
+    }
+}
+
+extension PacketScenario.Result {
+    fileprivate var toComputed: [Ratio] {
+        let name = "packets/\(engine)/\(size)"
+        return [
+            Ratio(
+                name: "\(name)/message-share", limit: "bytes of SDUs", basis: .counted,
+                lessIsBetter: false, summary: Summary([messageShare])),
+            Ratio(
+                name: "\(name)/packets", limit: "computed", basis: .counted, lessIsBetter: true,
+                summary: Summary([Double(packets) / Double(max(1, computedPackets))])),
+        ]
+    }
+}

@@ -1,0 +1,30 @@
+internal import Glibc
+
+/// A layer made slower on purpose: it spins after each run for a share of what the run took.
+final class Slowdown: EngineLayer {
+    private let layer: any EngineLayer
+    private let share: Double
+
+    /// What `BLESEC_BENCH_SLOWDOWN` says in percent; 0 without it.
+    static var wanted: Double {
+        guard let text = unsafe getenv("BLESEC_BENCH_SLOWDOWN"),
+            let percent = Double(unsafe String(cString: text)), percent > 0, percent <= 1_000
+        else { return 0 }
+        return percent / 100
+    }
+
+    init(_ layer: any EngineLayer, by share: Double) {
+        self.layer = layer
+        self.share = share
+    }
+
+    var name: String { layer.name }
+
+    func sealAndOpen(_ count: Int, repetitions: Int) throws {
+        let start = Clock.threadTime
+        try layer.sealAndOpen(count, repetitions: repetitions)
+        let end = Clock.threadTime
+        let target = end + UInt64(Double(end - start) * share)
+        while Clock.threadTime < target {}
+    }
+}

@@ -1,0 +1,55 @@
+internal import Glibc
+
+/// Where values lie between two ends, by their logarithms.
+struct Axis {
+    private let least: Double
+    private let most: Double
+    private let start: Double
+    private let end: Double
+
+    /// An axis from `start` to `end` that has room for all the values above zero, up to the next of
+    /// 1, 2 and 5 on either side.
+    init(_ values: [Double], from start: Double, to end: Double) {
+        let positive = values.filter { $0 > 0 && $0.isFinite }
+        let low = Self.step(below: positive.min() ?? 1)
+        let high = Self.step(above: positive.max() ?? 1)
+        self.init(least: low, most: high > low ? high : 10 * low, from: start, to: end)
+    }
+
+    /// An axis between two values above zero.
+    init(least: Double, most: Double, from start: Double, to end: Double) {
+        self.least = least
+        self.most = most
+        self.start = start
+        self.end = end
+    }
+
+    /// Where a value lies; what is outside lies at an end.
+    func position(_ value: Double) -> Double {
+        guard most > least else { return (start + end) / 2 }
+        let share = log(min(max(value, least), most) / least) / log(most / least)
+        return start + share * (end - start)
+    }
+
+    /// The powers of ten in it; also 2 and 5 times those when there are few.
+    var ticks: [Double] {
+        let factors = most / least > 1_000 ? [1.0] : [1.0, 2, 5]
+        var ticks: [Double] = []
+        var power = pow(10, floor(log10(least)))
+        while power <= most {
+            ticks += factors.map { $0 * power }
+            power *= 10
+        }
+        return ticks.filter { $0 >= 0.999 * least && $0 <= 1.001 * most }
+    }
+
+    private static func step(below value: Double) -> Double {
+        let power = pow(10, floor(log10(value)))
+        return ([5.0, 2].first { $0 * power <= value } ?? 1) * power
+    }
+
+    private static func step(above value: Double) -> Double {
+        let power = pow(10, floor(log10(value)))
+        return ([1.0, 2, 5].first { $0 * power >= value } ?? 10) * power
+    }
+}

@@ -1,0 +1,131 @@
+/// An SVG document that is legible on light and on dark ground.
+///
+/// Who draws names what a thing is, and the style sheet its colour. Programs that do not know
+/// `prefers-color-scheme` draw on light ground.
+struct Drawing {
+    /// What a thing is.
+    enum Style: String {
+        case title, label, small, axis, grid, limit, mark
+    }
+
+    let width: Int
+    private(set) var height = 0
+    private var elements: [String] = []
+
+    /// How many series have colours of their own.
+    static let colours = 5
+
+    init(width: Int) { self.width = width }
+
+    /// Makes room for something so high below what there is, and returns where it begins.
+    mutating func addSpace(_ space: Int) -> Double {
+        defer { height += space }
+        return Double(height)
+    }
+
+    mutating func text(
+        _ text: String, _ style: Style, x: Double, y: Double, anchor: String = "start"
+    ) {
+        elements.append(
+            "<text class=\"\(style.rawValue)\" x=\"\(x.fixed(1))\" y=\"\(y.fixed(1))\" "
+                + "text-anchor=\"\(anchor)\">\(Self.escaped(text))</text>")
+    }
+
+    mutating func line(_ style: Style, _ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double) {
+        line(style.rawValue, x1, y1, x2, y2)
+    }
+
+    /// A line in the colour of a series.
+    mutating func line(series: Int, _ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double) {
+        line("series \(Self.colour(series))", x1, y1, x2, y2)
+    }
+
+    private mutating func line(
+        _ name: String, _ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double
+    ) {
+        elements.append(
+            "<line class=\"\(name)\" x1=\"\(x1.fixed(1))\" y1=\"\(y1.fixed(1))\" "
+                + "x2=\"\(x2.fixed(1))\" y2=\"\(y2.fixed(1))\"/>")
+    }
+
+    /// A curve through some points, in the colour of a series, or as a limit without one.
+    mutating func curve(_ points: [(x: Double, y: Double)], series: Int?) {
+        let name = series.map { "series \(Self.colour($0))" } ?? Style.limit.rawValue
+        let list = points.map { "\($0.x.fixed(1)),\($0.y.fixed(1))" }.joined(separator: " ")
+        elements.append("<polyline class=\"\(name)\" points=\"\(list)\"/>")
+    }
+
+    mutating func dot(_ x: Double, _ y: Double, series: Int) {
+        elements.append(
+            "<circle class=\"fill \(Self.colour(series))\" cx=\"\(x.fixed(1))\" "
+                + "cy=\"\(y.fixed(1))\" r=\"3\"/>")
+    }
+
+    mutating func bar(_ x: Double, _ y: Double, _ width: Double, _ height: Double, series: Int) {
+        elements.append(
+            "<rect class=\"fill \(Self.colour(series))\" x=\"\(x.fixed(1))\" y=\"\(y.fixed(1))\" "
+                + "width=\"\(max(0, width).fixed(1))\" height=\"\(height.fixed(1))\"/>")
+    }
+
+    private static func colour(_ series: Int) -> String { "c\(series % colours)" }
+
+    /// The whole document.
+    var document: String {
+        """
+        <?xml version="1.0" encoding="UTF-8"?>
+        <svg xmlns="http://www.w3.org/2000/svg" width="\(width)" height="\(height)" \
+        viewBox="0 0 \(width) \(height)">
+        <style>\(Self.styleSheet)</style>
+        <rect class="ground" width="100%" height="100%"/>
+        \(elements.joined(separator: "\n"))
+        </svg>
+
+        """
+    }
+
+    private static let styleSheet = """
+
+        text { font-family: sans-serif; font-size: 12px; fill: #222222; }
+        .title { font-size: 15px; font-weight: bold; }
+        .small { font-size: 11px; fill: #555555; }
+        .ground { fill: #ffffff; }
+        .axis { stroke: #555555; stroke-width: 1; }
+        .grid { stroke: #dddddd; stroke-width: 1; }
+        .limit { stroke: #555555; stroke-width: 2; stroke-dasharray: 6 4; fill: none; }
+        .mark { stroke: #111111; stroke-width: 3; }
+        .series { stroke-width: 2; fill: none; }
+        \(palette(["#0b63ad", "#b3480f", "#2e7d32", "#8e24aa", "#7a6400"]))
+        @media (prefers-color-scheme: dark) {
+        text { fill: #e6e6e6; }
+        .small { fill: #b3b3b3; }
+        .ground { fill: #161a1f; }
+        .axis, .limit { stroke: #b3b3b3; }
+        .mark { stroke: #ffffff; }
+        .grid { stroke: #363c44; }
+        \(palette(["#6db3f2", "#f2a065", "#7fcf84", "#d79be8", "#d9c45a"]))
+        }
+
+        """
+
+    private static func palette(_ colours: [String]) -> String {
+        colours.enumerated().map { index, colour in
+            ".series.c\(index) { stroke: \(colour); } .fill.c\(index) { fill: \(colour); }"
+        }.joined(separator: "\n")
+    }
+
+    /// Text as XML has it, without what XML cannot have.
+    private static func escaped(_ text: String) -> String {
+        var result = ""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "&": result += "&amp;"
+            case "<": result += "&lt;"
+            case ">": result += "&gt;"
+            case "\"": result += "&quot;"
+            case _ where scalar.value < 0x20 || scalar.value >= 0xFFFE: result += "?"
+            default: result.unicodeScalars.append(scalar)
+            }
+        }
+        return result
+    }
+}

@@ -1,0 +1,104 @@
+/// A plot of some series over the sizes of messages.
+struct Panel {
+    /// What is drawn of a size.
+    struct Point {
+        var size: Int
+        var value: Double
+        /// Further values above, for a bar that reaches up to the last of them.
+        var above: [Double] = []
+    }
+
+    struct Series {
+        var name: String
+        var points: [Point]
+        /// Whether it is what the others cannot be better than.
+        var isLimit = false
+    }
+
+    var title: String
+    /// What the values are, with their unit.
+    var unit: String
+    var series: [Series]
+
+    static let size = (width: 460.0, height: 320.0)
+    private static let margin = (left: 58.0, right: 16.0, top: 72.0, bottom: 40.0)
+
+    /// Draws it with its upper left corner there.
+    func draw(into drawing: inout Drawing, x: Double, y: Double) {
+        let (left, right) = (x + Self.margin.left, x + Self.size.width - Self.margin.right)
+        let (top, bottom) = (y + Self.margin.top, y + Self.size.height - Self.margin.bottom)
+        let points = series.flatMap(\.points)
+        let sizes = Set(points.map(\.size)).sorted()
+        guard let least = sizes.first, let most = sizes.last else { return }
+        let across = Axis(
+            least: Double(least), most: Double(most), from: left + 14, to: right - 14)
+        let up = Axis(points.flatMap { [$0.value] + $0.above }, from: bottom, to: top)
+        drawing.text(title, .title, x: x + 8, y: y + 24)
+        drawing.text(unit, .small, x: x + 8, y: top - 10)
+        for tick in up.ticks {
+            let height = up.position(tick)
+            drawing.line(.grid, left, height, right, height)
+            drawing.text(
+                tick.plain, .small, x: left - 6, y: height + 4, anchor: "end")
+        }
+        for size in sizes {
+            let place = across.position(Double(size))
+            drawing.line(.axis, place, bottom, place, bottom + 4)
+            drawing.text(size.bytes, .small, x: place, y: bottom + 18, anchor: "middle")
+        }
+        drawing.line(.axis, left, bottom, right, bottom)
+        drawing.line(.axis, left, top, left, bottom)
+        drawLegend(&drawing, x: x + 8, y: y + 44)
+        for (index, series) in series.enumerated() {
+            draw(series, colour(index), beside: Double(index), &drawing, across, up)
+        }
+    }
+
+    /// The colour of a series; nil for a limit.
+    private func colour(_ index: Int) -> Int? {
+        series[index].isLimit ? nil : series[..<index].count { !$0.isLimit }
+    }
+
+    private func drawLegend(_ drawing: inout Drawing, x: Double, y: Double) {
+        var x = x
+        for (index, series) in series.enumerated() {
+            let points = [(x: x, y: y - 4), (x: x + 22, y: y - 4)]
+            drawing.curve(points, series: colour(index))
+            drawing.text(series.name, .small, x: x + 27, y: y)
+            x += 27 + 6.2 * Double(series.name.count) + 16
+        }
+    }
+
+    private func draw(
+        _ series: Series, _ colour: Int?, beside index: Double, _ drawing: inout Drawing,
+        _ across: Axis, _ up: Axis
+    ) {
+        let hasBars = series.points.contains { !$0.above.isEmpty }
+        // Bars of several series would hide each other.
+        let shift = hasBars ? 7 * (index - Double(self.series.count - 1) / 2) : 0
+        let places = series.points.map { point in
+            (x: across.position(Double(point.size)) + shift, y: up.position(point.value))
+        }
+        drawing.curve(places, series: colour)
+        for (point, place) in zip(series.points, places) {
+            if let colour { drawing.dot(place.x, place.y, series: colour) }
+            guard let last = point.above.last else { continue }
+            func line(_ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double) {
+                if let colour {
+                    drawing.line(series: colour, x1, y1, x2, y2)
+                } else {
+                    drawing.line(.axis, x1, y1, x2, y2)
+                }
+            }
+            line(place.x, place.y, place.x, up.position(last))
+            for value in point.above {
+                line(place.x - 3, up.position(value), place.x + 3, up.position(value))
+            }
+        }
+    }
+}
+
+extension Double {
+    /// Without digits that say nothing: `0.5`, `20`, `1000`.
+    fileprivate var plain: String { self >= 1 ? fixed(0) : fixed(self >= 0.1 ? 1 : 2) }
+}

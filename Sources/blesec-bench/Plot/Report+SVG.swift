@@ -1,0 +1,133 @@
+extension Report {
+    /// The report as plots: goodput and round trips by the size of messages, and handshakes.
+    var svg: String {
+        var drawing = Drawing(width: 2 * Int(Panel.size.width) + 20)
+        let machine = Machine.this
+        let top = drawing.addSpace(48)
+        drawing.text("blesec-bench", .title, x: 18, y: top + 22)
+        drawing.text(
+            "\(machine.processor), \(machine.cores) cores, Linux \(machine.kernel)", .small, x: 18,
+            y: top + 40)
+        let panels = enginePanels + goodputPanels + roundTripPanels
+        for row in stride(from: 0, to: panels.count, by: 2) {
+            let top = drawing.addSpace(Int(Panel.size.height))
+            for column in 0..<min(2, panels.count - row) {
+                panels[row + column].draw(
+                    into: &drawing, x: 10 + Double(column) * Panel.size.width, y: top)
+            }
+        }
+        drawHandshakes(&drawing)
+        for omission in omissions {
+            let top = drawing.addSpace(24)
+            drawing.text(omission, .small, x: 18, y: top + 12)
+        }
+        return drawing.document
+    }
+
+    /// Bytes a second of records sealed and opened, below what the primitive allows.
+    private var enginePanels: [Panel] {
+        engine.map(\.suite).unique.map { suite in
+            let own = engine.filter { $0.suite == suite }
+            let layers = own.map(\.layer).unique
+            // The limit, and the layer that does the whole work.
+            let drawn = [layers.first, layers.last].compactMap(\.self).unique
+            return Panel(
+                title: "Records: \(suite.shortProtocol)", unit: "MB/s sealed and opened",
+                series: drawn.map { layer in
+                    let results = own.filter { $0.layer == layer }
+                    let isLimit = results.contains { $0.library != nil }
+                    return Panel.Series(
+                        name: isLimit ? "raw primitive (the limit)" : layer,
+                        points: results.map {
+                            Panel.Point(
+                                size: $0.size, value: 1e3 * Double($0.size) / $0.time.median)
+                        },
+                        isLimit: isLimit)
+                })
+        }
+    }
+
+    private var goodputPanels: [Panel] {
+        link.map(\.transport).unique.map { transport in
+            Panel(
+                title: "Goodput: \(transport)", unit: "MB/s one way",
+                series: series(transport) {
+                    Panel.Point(size: $0.size, value: $0.goodput.median / 1e6)
+                })
+        }
+    }
+
+    private var roundTripPanels: [Panel] {
+        link.filter { $0.roundTrip != nil }.map(\.transport).unique.map { transport in
+            Panel(
+                title: "Round trip: \(transport)", unit: "µs: p50, and up to p90 and p99",
+                series: series(transport) { result in
+                    result.roundTrip.map {
+                        Panel.Point(
+                            size: result.size, value: $0.p50 / 1e3,
+                            above: [$0.p90 / 1e3, $0.p99 / 1e3])
+                    }
+                })
+        }
+    }
+
+    private func series(
+        _ transport: String, _ point: (LinkScenario.Result) -> Panel.Point?
+    ) -> [Panel.Series] {
+        let own = link.filter { $0.transport == transport }
+        return own.map(\.engine).unique.map { engine in
+            let isLimit = engine == EngineChoice.plain.name
+            return Panel.Series(
+                name: isLimit ? "plain link (the limit)" : engine.shortProtocol,
+                points: own.filter { $0.engine == engine }.compactMap(point), isLimit: isLimit)
+        }
+    }
+
+    // MARK: Handshakes
+
+    /// A bar for each kind: the dialer's time, then the acceptor's; the primitives' sum as a mark.
+    private func drawHandshakes(_ drawing: inout Drawing) {
+        guard !handshake.isEmpty else { return }
+        let top = drawing.addSpace(70)
+        drawing.text("Handshakes: processor time", .title, x: 18, y: top + 24)
+        for (series, name) in ["dialer", "acceptor"].enumerated() {
+            let x = 18 + 90 * Double(series)
+            drawing.bar(x, top + 40, 14, 10, series: series)
+            drawing.text(name, .small, x: x + 20, y: top + 49)
+        }
+        drawing.line(.mark, 212, top + 36, 212, top + 53)
+        drawing.text("the sum of its primitives (the limit)", .small, x: 222, y: top + 49)
+        let (left, right) = (270.0, Double(drawing.width) - 110)
+        let most = handshake.map(\.wholeTime).max() ?? 1
+        for result in handshake {
+            let y = drawing.addSpace(20)
+            func width(_ time: Double) -> Double { time / most * (right - left) }
+            drawing.text(result.name.shortProtocol, .small, x: left - 8, y: y + 13, anchor: "end")
+            let dialer = width(result.time.dialer.median)
+            let acceptor = width(result.time.acceptor.median)
+            drawing.bar(left, y + 3, dialer, 13, series: 0)
+            drawing.bar(left + dialer, y + 3, acceptor, 13, series: 1)
+            if let limit = result.limit {
+                let x = left + width(limit.time.median)
+                drawing.line(.mark, x, y + 1, x, y + 18)
+            }
+            drawing.text(
+                "\((result.wholeTime / 1e3).short) µs", .small, x: left + dialer + acceptor + 8,
+                y: y + 13)
+        }
+        _ = drawing.addSpace(16)
+    }
+}
+
+extension HandshakeScenario.Result {
+    /// Nanoseconds of both sides.
+    fileprivate var wholeTime: Double { time.dialer.median + time.acceptor.median }
+}
+
+extension Sequence where Element: Hashable {
+    /// Each element once, in the order of their first appearance.
+    fileprivate var unique: [Element] {
+        var seen: Set<Element> = []
+        return filter { seen.insert($0).inserted }
+    }
+}

@@ -1,0 +1,133 @@
+import Foundation
+import TestSupport
+import Testing
+
+@testable import blesec_bench
+
+@Suite struct ComparisonTests {
+    /// Runs the engine scenario at one size, thoroughly enough for a machine that is busy.
+    private static func run(
+        _ arguments: String..., slowdown: Int = 0
+    ) throws -> Subprocess.Outcome {
+        try Subprocess.run(
+            Bench.path, ["engine", "--size", "16384", "--rounds", "25"] + arguments,
+            environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:], within: 60)
+    }
+
+    @Test("two runs of one build show no change, and one that is 20 % slower is found and named")
+    func sameAndSlower() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("before.json")
+        #expect(try Self.run("--json", file).status == 0)
+
+        let same = try Self.run("--compare", file)
+        #expect(same.status == 0)
+        #expect(same.text.contains("no change in 6 ratios"), "\(same.text)")
+
+        let slower = try Self.run("--compare", file, slowdown: 20)
+        #expect(slower.status == 1)
+        #expect(slower.errors == "")
+        let changes = slower.text.split(separator: "\n").filter { $0.contains(" worse ") }
+        #expect(changes.count == 6, "\(slower.text)")
+        for layer in ["AEAD", "TransportState", "NoiseEngine"] {
+            let name = "engine/Noise_XX_25519_ChaChaPoly_SHA256/16384/\(layer) "
+            #expect(changes.contains { $0.hasPrefix(name) }, "\(layer)")
+        }
+    }
+
+    private static func ratio(
+        _ samples: [Double], _ basis: Ratio.Basis = .processor, less: Bool = true
+    ) -> Ratio {
+        Ratio(
+            name: "engine/a", limit: "primitive", basis: basis, lessIsBetter: less,
+            summary: Summary(samples))
+    }
+
+    private static func changes(_ now: Ratio, _ old: [Double]) -> [Comparison.Change] {
+        let summary = Summary(old)
+        let before = OldReport.Ratio(
+            name: now.name, median: summary.median,
+            error: summary.spread / Double(summary.count).squareRoot())
+        return Comparison([now], to: [before]).changes
+    }
+
+    @Test("less of a ratio is better or worse as the ratio says")
+    func direction() {
+        let (low, high) = ([1.0, 1, 1], [1.2, 1.2, 1.2])
+        #expect(Self.changes(Self.ratio(high), low).map(\.isWorse) == [true])
+        #expect(Self.changes(Self.ratio(low), high).map(\.isWorse) == [false])
+        #expect(Self.changes(Self.ratio(high, less: false), low).map(\.isWorse) == [false])
+        #expect(Self.changes(Self.ratio(low, less: false), high).map(\.isWorse) == [true])
+    }
+
+    @Test("a move counts when it is larger than three errors of both, and than the least margin")
+    func noise() {
+        // The spread is 0.1; so three errors of both are 0.19 with five samples each.
+        let wide = [0.8, 0.95, 1.0, 1.05, 1.2]
+        #expect(Self.changes(Self.ratio(wide.map { 1.18 * $0 }), wide).isEmpty)
+        #expect(Self.changes(Self.ratio(wide.map { 1.20 * $0 }), wide).count == 1)
+        let narrow = [Double](repeating: 1, count: 5)
+        func moved(by factor: Double, _ basis: Ratio.Basis) -> Bool {
+            !Self.changes(Self.ratio(narrow.map { factor * $0 }, basis), narrow).isEmpty
+        }
+        #expect(!moved(by: 1.07, .processor) && moved(by: 1.09, .processor))
+        #expect(!moved(by: 1 / 1.07, .processor) && moved(by: 1 / 1.09, .processor))
+        #expect(!moved(by: 1.24, .wall) && moved(by: 1.26, .wall))
+        #expect(!moved(by: 1.0005, .counted) && moved(by: 1.002, .counted))
+    }
+
+    @Test("what another run does not show as well is no change")
+    func confirmation() {
+        let old = [OldReport.Ratio(name: "engine/a", median: 1, error: 0)]
+        let worse = Comparison([Self.ratio([1.2])], to: old)
+        var confirmed = worse
+        confirmed.confirm(by: worse)
+        #expect(confirmed.isWorse && confirmed.scenarios == [.engine])
+        for other in [[1.0], [0.8]] {
+            var comparison = worse
+            comparison.confirm(by: Comparison([Self.ratio(other)], to: old))
+            #expect(comparison.changes.isEmpty && !comparison.isWorse)
+        }
+    }
+
+    /// Files that are no report, and what is wrong with each.
+    static let badFiles = [
+        ("", "the text ends too early"),
+        ("[]", "not an object"),
+        (#"{"schema": "blesec-bench/2"}"#, "schema: blesec-bench/1 is wanted"),
+        (#"{"schema": "blesec-bench/1"}"#, "settings: missing"),
+        (report("{}"), "ratios[0].name: missing"),
+        (report(#"{"name": "a", "median": "1", "spread": 0, "count": 1}"#), "median: not a number"),
+        (report(#"{"name": "a", "median": 1e999, "spread": 0, "count": 1}"#), "not a number"),
+        (report(#"{"name": "a", "median": 1, "spread": 0, "count": 0}"#), "no summary"),
+    ]
+
+    private static func report(_ ratio: String) -> String {
+        #"{"schema": "blesec-bench/1", "settings": {"optimized": \#(Machine.isOptimized)}, "#
+            + #""ratios": [\#(ratio)]}"#
+    }
+
+    @Test("what is no report is refused before anything is measured", arguments: badFiles)
+    func malformed(_ text: String, _ reason: String) throws {
+        let folder = ScratchFolder()
+        let file = folder.file("old.json")
+        try text.write(toFile: file, atomically: false, encoding: .utf8)
+        let outcome = try Self.run("--compare", file)
+        #expect(outcome.status == 65)
+        #expect(outcome.errors.contains("is no report to compare with: "))
+        #expect(outcome.errors.contains(reason), "\(outcome.errors)")
+        #expect(outcome.output == [])
+    }
+
+    @Test("a report without any ratio of this run is refused")
+    func nothingInCommon() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("old.json")
+        try Self.report(#"{"name": "x/y", "median": 1, "spread": 0, "count": 3}"#)
+            .write(toFile: file, atomically: false, encoding: .utf8)
+        let outcome = try Subprocess.run(
+            Bench.path, ["engine", "--size", "64", "--quick", "--compare", file])
+        #expect(outcome.status == 65)
+        #expect(outcome.errors.contains("no ratio in common"))
+    }
+}

@@ -1,0 +1,86 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// What `blesec-bench` writes for programs and draws, judged by programs of others.
+@Suite struct ReportTests {
+    private static let root = URL(fileURLWithPath: #filePath)
+        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
+    /// Little of everything: each scenario, a layer, a handshake and a link.
+    private static let little = [
+        "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
+        "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
+        "Noise_XX_25519_ChaChaPoly_SHA256",
+    ]
+
+    private static func check(_ name: String, _ arguments: String...) throws -> Subprocess.Outcome {
+        try Subprocess.run(
+            "/usr/bin/python3", ["\(root)/Tests/BenchTests/Checks/\(name)"] + arguments)
+    }
+
+    @Test("a report in JSON fits its documented schema, and a report with a member less does not")
+    func schema() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("report.json")
+        let outcome = try Subprocess.run(Bench.path, Self.little + ["--json", file])
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let schema = "\(Self.root)/docs/bench.schema.json"
+        let fits = try Self.check("schema.py", schema, file)
+        #expect(fits.status == 0, "\(fits.text)")
+
+        let text = try String(contentsOfFile: file, encoding: .utf8)
+        for member in ["\"kernel\"", "\"ratios\"", "\"median\""] {
+            let changed = folder.file("changed.json")
+            try text.replacing(member, with: "\"other\"")
+                .write(toFile: changed, atomically: false, encoding: .utf8)
+            #expect(try Self.check("schema.py", schema, changed).status == 1, "\(member)")
+        }
+    }
+
+    private struct Picture: Decodable {
+        var width: Int
+        var height: Int
+        /// Red, green, blue, and how many pixels.
+        var colours: [[Int]]
+
+        func count(_ colour: [Int]) -> Int {
+            colours.first { $0.dropLast() == colour[...] }?.last ?? 0
+        }
+    }
+
+    @Test("plots are drawn as SVG, and show curves and bars in their colours when rendered")
+    func plots() throws {
+        let folder = ScratchFolder()
+        let (svg, png) = (folder.file("plots.svg"), folder.file("plots.png"))
+        let outcome = try Subprocess.run(Bench.path, Self.little + ["--svg", svg])
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let rendering = try Subprocess.run("rsvg-convert", ["--output", png, svg])
+        #expect(rendering.status == 0, "\(rendering.errors)")
+        let picture = try JSONDecoder().decode(
+            Picture.self, from: Data(try Self.check("png.py", png).output))
+        #expect(picture.width == 940)
+        #expect(picture.height > 960)
+        // The ground, the limit, and what is measured: curves, and a bar for each side.
+        let pixels = picture.width * picture.height
+        #expect(picture.count([255, 255, 255]) > pixels / 2)
+        #expect(picture.count([0x55, 0x55, 0x55]) > 200)
+        #expect(picture.count([0x0B, 0x63, 0xAD]) > 2_000)
+        #expect(picture.count([0xB3, 0x48, 0x0F]) > 1_000)
+
+        let text = try String(contentsOfFile: svg, encoding: .utf8)
+        #expect(text.contains("prefers-color-scheme: dark"))
+        for title in ["Records: ", "Goodput: memory", "Round trip: unix-seqpacket", "Handshakes"] {
+            #expect(text.contains(title), "\(title)")
+        }
+    }
+}
+
+/// `blesec-bench`, as it was built beside these tests.
+enum Bench {
+    static let path: String = {
+        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+            return "./blesec-bench"
+        }
+        return own[...slash] + "blesec-bench"
+    }()
+}
