@@ -34,7 +34,7 @@ enum ConnectCommand {
                 "Send a file over Bluetooth, to whoever has the private key of KEY."
             ),
             (
-                "blesec connect unix:peer --certificate b.pem --key b.key "
+                "blesec connect unix:p --certificate b.pem --key b.key "
                     + "--authority c.pem",
                 "Over TLS, to any device of an authority."
             ),

@@ -57,7 +57,7 @@ extension Integration {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)
             #expect(overview.errors == "")
-            for command in ["keygen", "pubkey", "vectors"] {
+            for command in ["keygen", "pubkey", "listen", "connect", "vectors"] {
                 let entries = overview.text.split(separator: "\n").filter {
                     $0.hasPrefix("       \(command)")
                 }
