@@ -79,7 +79,8 @@ enum Devices {
     static func content(_ role: ChannelRole) -> [UInt8] {
         CertificateProfile.device(
             uri: must { try SubjectURI("blesec://devices/\(role)") },
-            serial: [2, 1, 2 + role.rawValue], issuer: authorityName, validity: validity,
+            serial: [2, 1, 2 + role.rawValue], issuer: authorityName,
+            authorityKey: signingKey(authorityFirst).subjectPublicKeyInfo, validity: validity,
             key: signingKey(keyFirst(role)).subjectPublicKeyInfo)
     }
 
