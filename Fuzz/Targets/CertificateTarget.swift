@@ -28,6 +28,7 @@ extension FuzzTarget {
         }
     } seeds: {
         let device = Devices.content(.dialer)
+        precondition(judge(Devices.signed(device)) == 2, "no certificate is accepted")
         return [
             [0] + Devices.signed(device), [1] + Devices.signed(device), [2] + device,
             [2] + Devices.content(.acceptor), [0] + Devices.authority, [1] + Devices.authority,
@@ -65,10 +66,12 @@ extension FuzzTarget {
         _ = try? list.current(at: Devices.now)
     }
 
-    /// Judges a certificate as a handshake does, for either role.
-    private static func judge(_ der: [UInt8]) {
-        guard let certificate = try? Certificate(der: der) else { return }
+    /// Judges a certificate as a handshake does, and says for how many roles it is accepted.
+    @discardableResult
+    private static func judge(_ der: [UInt8]) -> Int {
+        guard let certificate = try? Certificate(der: der) else { return 0 }
         query(certificate)
+        var accepted = 0
         for role in [ChannelRole.dialer, .acceptor] {
             let store = unsafe X509_STORE_new()
             defer { unsafe X509_STORE_free(store) }
@@ -90,6 +93,8 @@ extension FuzzTarget {
             precondition(certificate.uris == [uri])
             precondition(key == certificate.subjectPublicKeyInfo)
             precondition(certificate.invalidity(at: Devices.now) == nil && !certificate.isAuthority)
+            accepted += 1
         }
+        return accepted
     }
 }

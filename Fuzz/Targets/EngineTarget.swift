@@ -8,7 +8,11 @@ extension FuzzTarget {
         let setting = script.choice(Setting.all.filter { $0.dialer == $0.acceptor })
         let role: ChannelRole = script.flag() ? .acceptor : .dialer
         var scene = EngineScene(setting, victim: role)
-        if script.flag() { for _ in 0..<4 { scene.turn() } }
+        if script.flag() {
+            for _ in 0..<4 { scene.turn() }
+            precondition(
+                scene.isEstablished != setting.isStale, "honest engines do not come together")
+        }
         while !script.isOver { scene.play(&script) }
     } seeds: {
         let courses: [[UInt8]] = [
@@ -35,8 +39,9 @@ private struct EngineScene: ~Copyable {
     var victim: Engine
     var peer: Engine
     let isNegotiated: Bool
-    /// What has come for the victim's records and is not used up.
+    /// What has come for the victim, and for the peer, and is not used up.
     var inbound: [UInt8] = []
+    var peerInbound: [UInt8] = []
 
     init(_ setting: Setting, victim role: ChannelRole) {
         isNegotiated = setting.mode == .negotiated
@@ -54,8 +59,8 @@ private struct EngineScene: ~Copyable {
         case 0: turn()
         case 1: turn { script.damage($0) }
         case 2:
-            let bytes = script.piece()
-            if isEstablished { inbound += bytes } else { Self.hand(bytes, to: &victim) }
+            inbound += script.piece()
+            Self.hand(&inbound, to: &victim)
             open()
         case 3:
             inbound += Self.sealed(&peer, script.byte(), script.piece(), isNegotiated)
@@ -78,7 +83,7 @@ private struct EngineScene: ~Copyable {
         }
     }
 
-    private var isEstablished: Bool {
+    var isEstablished: Bool {
         if case .established = victim.phase { true } else { false }
     }
 
@@ -86,22 +91,31 @@ private struct EngineScene: ~Copyable {
     mutating func turn(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
         Self.admit(&victim)
         Self.admit(&peer)
-        while let message = (try? victim.nextHandshake()) ?? nil { Self.hand(message, to: &peer) }
-        Self.admit(&peer)
-        while let message = (try? peer.nextHandshake()) ?? nil {
-            Self.hand(change(message), to: &victim)
+        while let message = (try? victim.nextHandshake()) ?? nil {
+            peerInbound += message
+            Self.hand(&peerInbound, to: &peer)
         }
+        Self.admit(&peer)
+        Self.hand(&peerInbound, to: &peer)
+        while let message = (try? peer.nextHandshake()) ?? nil {
+            inbound += change(message)
+            Self.hand(&inbound, to: &victim)
+        }
+        Self.admit(&victim)
+        // An engine that waited for a verdict has not read all that came before it.
+        Self.hand(&inbound, to: &victim)
     }
 
     private static func admit(_ engine: inout Engine) {
         if case .judging = engine.phase { try? engine.admit() }
     }
 
-    private static func hand(_ bytes: [UInt8], to engine: inout Engine) {
-        guard case .handshaking = engine.phase,
+    private static func hand(_ bytes: inout [UInt8], to engine: inout Engine) {
+        guard !bytes.isEmpty, case .handshaking = engine.phase,
             let used = try? engine.receiveHandshake(bytes.span)
         else { return }
         precondition(used <= bytes.count)
+        bytes.removeFirst(used)
     }
 
     private static func sealed(

@@ -41,8 +41,13 @@ extension FuzzTarget {
         let certificate = pem(Devices.authority, "CERTIFICATE")
         let list = pem(Devices.signedRevocations, "X509 CRL")
         let device = pem(Devices.keyInfo(.dialer), "PRIVATE KEY")
+        let protected = pem(encrypted(plain), "ENCRYPTED PRIVATE KEY")
+        for text in [identity, protected] {
+            Folder.write(text, to: Folder.path + "/file")
+            precondition(readIdentity(Folder.path + "/file"), "no identity is read")
+        }
         return [
-            [0] + identity, [0] + pem(encrypted(plain), "ENCRYPTED PRIVATE KEY"),
+            [0] + identity, [0] + protected,
             [1] + Array("# peers\na%20lamp \(peer) in the hall\nb\t\(peer)\r\n".utf8),
             [2] + Array("\(peer) lost\n".utf8), [3] + Array("# none\n\(peer)\n".utf8) + list,
             [3] + Devices.signedRevocations, [4] + certificate + certificate,
@@ -51,14 +56,17 @@ extension FuzzTarget {
         ]
     }
 
-    private static func readIdentity(_ path: String) {
+    /// Whether a file is an identity; what is read of one is what is written of it.
+    @discardableResult
+    private static func readIdentity(_ path: String) -> Bool {
         let phrase = PassphraseSource { _, _ in SecretBytes(copying: Array("phrase".utf8).span) }
-        guard let identity = try? IdentityFile.load(path, passphrase: phrase) else { return }
+        guard let identity = try? IdentityFile.load(path, passphrase: phrase) else { return false }
         let copy = Folder.path + "/copy"
         must { try IdentityFile.create(copy, holding: identity) }
         let again = must { try IdentityFile.load(copy) }
         precondition(again.publicKey == identity.publicKey && again.hash == identity.hash)
         Folder.remove(copy)
+        return true
     }
 
     private static func readPeers(_ path: String) {

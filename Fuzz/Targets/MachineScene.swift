@@ -39,6 +39,8 @@ final class MachineScene {
         }
     }
 
+    var isReady: Bool { victim.isReady }
+
     /// One thing that happens.
     func play(_ script: inout Script) {
         switch script.number(below: 15) {

@@ -9,7 +9,10 @@ extension FuzzTarget {
         let role: ChannelRole = script.flag() ? .acceptor : .dialer
         let begins = script.byte()
         let scene = MachineScene(setting, victim: role, asks: begins & 2 == 2)
-        if begins & 1 == 1 { scene.shakeHands() }
+        if begins & 1 == 1 {
+            scene.shakeHands()
+            precondition(scene.isReady == setting.agrees, "honest machines do not come together")
+        }
         while !script.isOver { scene.play(&script) }
         scene.end()
     } seeds: {

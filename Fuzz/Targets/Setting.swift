@@ -32,6 +32,9 @@ struct Setting: Sendable {
         Setting([xx], mode: .direct), Setting([tls], mode: .direct), Setting([ik], mode: .direct),
     ]
 
+    /// Whether the two have anything in common.
+    var agrees: Bool { dialer.contains(where: acceptor.contains) }
+
     /// A device with fixed keys. `asks` is about its policy: whether somebody has to be asked.
     func configuration(_ role: ChannelRole, asks: Bool = false) -> ChannelConfiguration {
         let offers = role == .dialer ? dialer : acceptor
