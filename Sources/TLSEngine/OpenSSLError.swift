@@ -3,6 +3,11 @@ internal import ChannelCore
 
 /// OpenSSL's error queue of this thread.
 enum OpenSSLError {
+    /// Empties the queue, which is empty as a rule: to look is much cheaper than to clear.
+    static func clear() {
+        if ERR_peek_error() != 0 { ERR_clear_error() }
+    }
+
     /// The first error since the queue was cleared, the one nearest to the cause; empties the queue.
     static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
         let code = ERR_get_error()

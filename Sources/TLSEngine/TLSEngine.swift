@@ -58,7 +58,13 @@ public struct TLSEngine: ~Copyable, SecureEngine {
         guard let session else { return .failed }
         guard isSuspended || isDone, let identity = session.identity else { return .handshaking }
         guard isAdmitted else { return .judging(identity) }
-        return isDone && session.pipe.flight.isEmpty ? .established(identity) : .handshaking
+        return established == nil ? .handshaking : .established(identity)
+    }
+
+    /// The session, once records can be sealed and opened.
+    private var established: TLSSession? {
+        guard isDone, isAdmitted, let session, session.pipe.flight.isEmpty else { return nil }
+        return session
     }
 
     /// See ``SecureEngine``: the channel binding of RFC 9266.
@@ -190,7 +196,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys nothing may be written: it would be the plaintext.
-        guard case .established = phase, let session else { throw die(.outOfPlace) }
+        guard let session = established else { throw die(.outOfPlace) }
         let count = payload.count + (type == nil ? 0 : 1)
         guard count <= TLSRecords.longestRecord else { throw die(.outOfPlace) }
         let room = sealedLength(count)
@@ -238,7 +244,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     public mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
-        guard case .established = phase, let session else { throw die(.outOfPlace) }
+        guard let session = established else { throw die(.outOfPlace) }
         do throws(ChannelError) {
             return isNegotiated
                 ? try records.next(in: &buffer, session)
@@ -250,8 +256,8 @@ public struct TLSEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) goes before the next record.
     public mutating func rekeySending() throws(ChannelError) {
-        guard case .established = phase else { throw die(.outOfPlace) }
-        session?.changesKey = true
+        guard let session = established else { throw die(.outOfPlace) }
+        session.changesKey = true
     }
 
     /// See ``SecureEngine``. The peer's `KeyUpdate` does it, and nobody else may.

@@ -40,7 +40,7 @@ internal import ChannelCore
     init(
         _ context: TLSContext, role: ChannelRole, isNegotiated: Bool
     ) throws(ChannelError) {
-        ERR_clear_error()
+        OpenSSLError.clear()
         guard let ssl = unsafe SSL_new(context.pointer) else { throw .tlsContext() }
         guard let bio = unsafe pipe.makeBIO() else {
             unsafe SSL_free(ssl)
@@ -79,7 +79,7 @@ internal import ChannelCore
 
     /// Goes on with the handshake as far as it goes.
     func advance() throws(ChannelError) -> Step {
-        ERR_clear_error()
+        OpenSSLError.clear()
         let result = unsafe SSL_do_handshake(ssl)
         guard result != 1 else {
             guard !isNegotiated || hasAgreed else { throw .otherApplication }
@@ -106,7 +106,7 @@ internal import ChannelCore
     /// Lets a dialer that has been admitted resume the session later.
     func giveTicket() throws(ChannelError) {
         guard role == .acceptor, context.sessions != nil else { return }
-        ERR_clear_error()
+        OpenSSLError.clear()
         guard unsafe SSL_new_session_ticket(ssl) == 1, unsafe SSL_do_handshake(ssl) == 1 else {
             throw ChannelError(tls: OpenSSLError.take(), role)
         }
@@ -144,7 +144,7 @@ internal import ChannelCore
             var total = 0
             reading: repeat {
                 var count = 0
-                ERR_clear_error()
+                OpenSSLError.clear()
                 let result = unsafe SSL_read_ex(
                     ssl, base + target + total, record.upperBound - target - total, &count)
                 total += count
@@ -182,7 +182,7 @@ internal import ChannelCore
         count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
-            ERR_clear_error()
+            OpenSSLError.clear()
             if changesKey {
                 changesKey = false
                 guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
@@ -199,7 +199,7 @@ internal import ChannelCore
     /// Says that this side sends no more (RFC 8446 §6.1).
     func sayEnd(to start: UnsafeMutablePointer<UInt8>, room: Int) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
-            ERR_clear_error()
+            OpenSSLError.clear()
             guard unsafe SSL_shutdown(ssl) >= 0 else {
                 throw ChannelError(tls: OpenSSLError.take(), role, hasData: true)
             }

@@ -18,8 +18,8 @@ enum MeasureCommand {
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
         help: "Measure this protocol beside the plain link, such as "
-            + "Noise_XX_25519_AESGCM_SHA256. Without it, \(ChannelConfiguration.defaultProtocol), "
-            + "and the handshakes of all patterns and all suites.")
+            + "Noise_XX_25519_AESGCM_SHA256 or \(TLSContext.protocolName). Without it, \(ChannelConfiguration.defaultProtocol), "
+            + "and the handshakes of all patterns and all suites and of TLS.")
     static let size = Option(
         name: "--size", value: "BYTES", isRepeatable: true,
         help: "Measure messages of this size, 1 to 1,048,576 bytes. Without it, 64 B to 64 KiB in "
@@ -75,11 +75,12 @@ enum MeasureCommand {
             "Each SCENARIO that is named is measured, or all of them where none is.",
             "engine: processor time to seal and open one record, as a multiple of what the faster "
                 + "one of libsodium and OpenSSL takes from C over the same buffer (raw), for each "
-                + "layer above it.",
+                + "layer above it; with TLS, of what OpenSSL's own two ends take for the same bytes.",
             "handshake: processor time of each side of a handshake in memory, from nothing to the "
                 + "keys for transport, with what travels; and as a multiple of what its primitives "
                 + "take by themselves from C, every key pair, product, hash, HKDF and AEAD call "
-                + "counted. Any Noise protocol can be measured so.",
+                + "counted. Any Noise protocol can be measured so. TLS is compared with OpenSSL's own "
+                + "two ends, driven from C with the same settings and certificates.",
             "link: bytes of messages a second one way, and the time of a message there and back, "
                 + "beside a plain link: the same messages in the same pieces with nothing sealed, "
                 + "acknowledged or proven. Over unix-seqpacket also beside two threads in C that "

@@ -83,23 +83,33 @@ extension HandshakeScenario.Result {
             ("acceptor-nanoseconds", time.acceptor.json),
             ("flights", flights.json),
             ("bytes", bytes.json),
-            ("primitives", limit?.json ?? .null),
+            ("primitives", limit?.primitives ?? .null),
+            ("openssl", limit?.openSSL ?? .null),
         ])
     }
 }
 
 extension HandshakeScenario.Limit {
-    fileprivate var json: JSON.Value {
-        .object([
-            ("nanoseconds", time.json),
-            ("ratio", ratio.json),
-            ("key-pairs", .number(calls.keyPairs)),
-            ("products", .number(calls.products)),
-            ("hashes", .number(calls.hashes)),
-            ("hkdfs", .number(calls.hkdfs)),
-            ("seals", .number(calls.seals)),
-            ("opens", .number(calls.opens)),
-        ])
+    /// What primitives take, where these are the limit.
+    fileprivate var primitives: JSON.Value? {
+        calls.map { calls in
+            .object(
+                figures + [
+                    ("key-pairs", .number(calls.keyPairs)),
+                    ("products", .number(calls.products)),
+                    ("hashes", .number(calls.hashes)),
+                    ("hkdfs", .number(calls.hkdfs)),
+                    ("seals", .number(calls.seals)),
+                    ("opens", .number(calls.opens)),
+                ])
+        }
+    }
+
+    /// What OpenSSL takes by itself, where that is the limit.
+    fileprivate var openSSL: JSON.Value? { calls == nil ? .object(figures) : nil }
+
+    private var figures: [(String, JSON.Value)] {
+        [("nanoseconds", time.json), ("ratio", ratio.json)]
     }
 }
 

@@ -47,7 +47,7 @@ extension Report {
     private var handshakeText: String {
         var table = Table([
             "", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B",
-            "primitives, µs", "× those",
+            "from C, µs", "× that",
         ])
         for result in handshake {
             table.append([
@@ -59,7 +59,7 @@ extension Report {
                 result.limit?.ratio.median.fixed(2) ?? "",
             ])
         }
-        return "Handshakes in memory: processor time, and times their primitives by themselves\n\n"
+        return "Handshakes in memory: processor time, and times the same work from C\n\n"
             + table.text
     }
 

@@ -113,13 +113,18 @@ struct Report: Sendable {
     /// The handshakes that were asked for; without a wish the default pattern in every suite, and
     /// then every other pattern in the default suite.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
-        try (settings.handshakes ?? NoiseHandshakes.names).map { try NoiseHandshakes($0) }
+        try (settings.handshakes ?? NoiseHandshakes.names + [EngineChoice.tls.name]).map { name in
+            guard name != EngineChoice.tls.name else {
+                return TLSHandshakes(try BenchCompany.shared())
+            }
+            return try NoiseHandshakes(name)
+        }
     }
 
     /// The protocols that were asked for; without a wish also the other cipher, which costs little.
     private static func suites(_ settings: Settings) throws -> [EngineScenario.Suite] {
         let isDefault = settings.protocols == [.noise]
-        let names = isDefault ? [EngineChoice.noise, .noiseAESGCM] : settings.protocols
+        let names = isDefault ? [EngineChoice.noise, .noiseAESGCM, .tls] : settings.protocols
         return try names.map { try EngineScenario.Suite($0.name) }
     }
 

@@ -36,20 +36,21 @@ import Testing
             }
         }
         struct Handshake: Decodable {
-            struct Primitives: Decodable {
+            struct Limit: Decodable {
                 var nanoseconds: Summary
                 var ratio: Summary
-                var hkdfs: Int
+                var hkdfs: Int?
             }
             var `protocol`: String
             var dialer: Summary
             var acceptor: Summary
             var flights: [String: Int]
             var bytes: [String: Int]
-            var primitives: Primitives?
+            var primitives: Limit?
+            var openssl: Limit?
 
             enum CodingKeys: String, CodingKey {
-                case `protocol`, flights, bytes, primitives
+                case `protocol`, flights, bytes, primitives, openssl
                 case dialer = "dialer-nanoseconds"
                 case acceptor = "acceptor-nanoseconds"
             }
@@ -74,7 +75,7 @@ import Testing
         let report = try Self.report(outcome.output)
         #expect(report.schema == "blesec-bench/1")
         let layers = ["raw", "AEAD", "TransportState", "NoiseEngine"]
-        #expect(report.engine.map(\.layer) == layers + layers)
+        #expect(report.engine.map(\.layer) == layers + layers + ["raw", "TLSEngine"])
         #expect(report.engine.allSatisfy { $0.size == 64 && $0.ratio.median > 0 })
         #expect(report.handshake.isEmpty)
         #expect(report.link.map(\.transport) == ["memory", "memory"])
@@ -103,15 +104,31 @@ import Testing
         #expect(ik.flights == ["dialer": 1, "acceptor": 1])
         #expect(ik.bytes == ["dialer": 56 + 72 + 16, "acceptor": 56 + 16])
         for handshake in report.handshake {
-            let primitives = try #require(handshake.primitives)
+            let limit = try #require(handshake.primitives)
             let both = handshake.dialer.median + handshake.acceptor.median
-            let quotient = both / primitives.nanoseconds.median
+            let quotient = both / limit.nanoseconds.median
             // A quotient of medians is not the median of quotients, but near it.
-            #expect(abs(primitives.ratio.median / quotient - 1) < 0.5)
-            #expect(primitives.hkdfs > 0)
+            #expect(abs(limit.ratio.median / quotient - 1) < 0.5)
+            #expect(limit.hkdfs ?? 0 > 0)
         }
         let table = try Subprocess.run(Bench.path, arguments)
         #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))
+    }
+
+    @Test("TLS is measured beside OpenSSL's own two ends, and takes at most 1,450 bytes")
+    func tls() throws {
+        let outcome = try Self.run(
+            "--quick", "--scenario", "engine", "--scenario", "handshake", "--scenario", "link",
+            "--transport", "unix", "--size", "65536", "--rounds", "1", "--protocol", "TLS1.3",
+            "--json", "-")
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let report = try Self.report(outcome.output)
+        #expect(report.engine.map(\.layer) == ["raw", "TLSEngine"])
+        #expect(report.link.map(\.engine) == ["plain", "TLS1.3"])
+        let handshake = try #require(report.handshake.first)
+        #expect(handshake.flights == ["dialer": 2, "acceptor": 1])
+        #expect(handshake.bytes.values.reduce(0, +) <= 1_450, "\(handshake.bytes)")
+        #expect(handshake.openssl?.ratio.median ?? 0 > 0 && handshake.primitives == nil)
     }
 
     @Test("the table has a line for each size and engine, and the file the same figures")

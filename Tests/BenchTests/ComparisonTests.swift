@@ -22,13 +22,13 @@ import Testing
 
         let same = try Self.run("--compare", file)
         #expect(same.status == 0)
-        #expect(same.text.contains("no change in 6 ratios"), "\(same.text)")
+        #expect(same.text.contains("no change in 7 ratios"), "\(same.text)")
 
         let slower = try Self.run("--compare", file, slowdown: 20)
         #expect(slower.status == 1)
         #expect(slower.errors == "")
         let changes = slower.text.split(separator: "\n").filter { $0.contains(" worse ") }
-        #expect(changes.count == 6, "\(slower.text)")
+        #expect(changes.count == 7, "\(slower.text)")
         for layer in ["AEAD", "TransportState", "NoiseEngine"] {
             let name = "engine/Noise_XX_25519_ChaChaPoly_SHA256/16384/\(layer) "
             #expect(changes.contains { $0.hasPrefix(name) }, "\(layer)")

@@ -70,6 +70,25 @@ void blesec_bench_primitives_free(blesec_bench_primitives *_Nullable primitives)
 bool blesec_bench_perform(blesec_bench_primitives *_Nonnull primitives,
                           const blesec_bench_call *_Nonnull calls, size_t count, int repetitions);
 
+// TLS 1.3 between two ends in memory, a client and a server, with the settings of a channel.
+typedef struct blesec_bench_tls blesec_bench_tls;
+
+// Reads an authority's certificate, and each end's certificate and key, from PEM files.
+blesec_bench_tls *_Nullable blesec_bench_tls_new(
+    const char *_Nonnull authority, const char *_Nonnull const certificates[_Nonnull 2],
+    const char *_Nonnull const keys[_Nonnull 2]);
+void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
+
+// Shakes hands from nothing to the keys on both ends, so many times.
+bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
+
+// Sends `count` bytes from one end to the other over and over, on one connection.
+bool blesec_bench_tls_seal_and_open(blesec_bench_tls *_Nonnull tls, uint8_t *_Nonnull message,
+                                    size_t count, int repetitions);
+
+// Removes a folder and all that is in it.
+void blesec_bench_remove(const char *_Nonnull folder);
+
 // The versions of the libraries at hand, of static storage.
 const char *_Nonnull blesec_bench_sodium_version(void);
 const char *_Nonnull blesec_bench_openssl_version(void);

@@ -45,7 +45,8 @@ extension HandshakeScenario.Result {
     fileprivate var toLimit: Ratio? {
         limit.map {
             Ratio(
-                name: "handshake/\(name)", limit: "primitives", basis: .processor,
+                name: "handshake/\(name)", limit: $0.calls == nil ? "openssl" : "primitives",
+                basis: .processor,
                 lessIsBetter: true, summary: $0.ratio)
         }
     }

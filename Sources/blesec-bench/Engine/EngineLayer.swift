@@ -138,9 +138,12 @@ final class NoiseEngineLayer: EngineLayer {
         let span = payload.span.extracting(first: count - 1)
         try Self.run(&sender, &receiver, &wire, span, repetitions)
     }
+}
 
-    private static func run(
-        _ sender: inout NoiseEngine, _ receiver: inout NoiseEngine, _ wire: inout RecordBuffer,
+extension EngineLayer {
+    /// Seals so many records with one engine of a channel, and opens them with the other.
+    static func run<Engine: SecureEngine & ~Copyable>(
+        _ sender: inout Engine, _ receiver: inout Engine, _ wire: inout RecordBuffer,
         _ payload: Span<UInt8>, _ repetitions: Int
     ) throws {
         let length = sender.sealedLength(payload.count + 1)
@@ -152,7 +155,7 @@ final class NoiseEngineLayer: EngineLayer {
                 try receiver.open(&bytes)
             }
             guard let record, record.plaintext?.count == payload.count + 1 else {
-                throw BenchError.wrongResult("NoiseEngine")
+                throw BenchError.wrongResult("\(Self.self)")
             }
             wire.consume(record.consumed)
         }

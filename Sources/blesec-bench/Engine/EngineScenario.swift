@@ -1,19 +1,21 @@
 internal import Noise
 internal import Primitives
+internal import TLSEngine
 
 /// Sealing and opening records, layer by layer, beside the libraries themselves.
 struct EngineScenario {
     /// What holds the longest record.
-    static let bufferSize = 65_536 + 64
+    static let bufferSize = 65_536 + 128
 
-    /// A cipher and its Noise protocol.
+    /// A protocol, and its cipher where that is ours to choose.
     struct Suite: Sendable, Equatable {
-        let algorithm: AEADAlgorithm
+        /// The cipher of a Noise protocol; nil for TLS.
+        let algorithm: AEADAlgorithm?
         let name: String
 
-        /// The cipher of a Noise protocol's name.
+        /// The suite of a protocol's name.
         init(_ name: String) throws {
-            algorithm = try ProtocolName(name).aead
+            algorithm = name == TLSContext.protocolName ? nil : try ProtocolName(name).aead
             self.name = name
         }
     }
@@ -39,11 +41,7 @@ struct EngineScenario {
 
     /// Measures all layers at one size, the samples of one after those of another.
     func measure(_ suite: Suite, size: Int) throws -> [Result] {
-        let limit = try fastest(suite.algorithm, size: size)
-        let own: [any EngineLayer] = [
-            AEADLayer(suite.algorithm), try TransportLayer(suite.name),
-            try NoiseEngineLayer(suite.name),
-        ]
+        let (limit, library, own) = try layers(suite, size)
         let layers = [limit] + (slowdown == 0 ? own : own.map { Slowdown($0, by: slowdown) })
         var repetitions: [Int] = []
         for layer in layers { repetitions.append(try calibrate(layer, size)) }
@@ -57,10 +55,28 @@ struct EngineScenario {
         return layers.indices.map { index in
             Result(
                 suite: suite.name, layer: layers[index].name,
-                library: index == 0 ? limit.library.rawValue : nil, size: size,
+                library: index == 0 ? library.rawValue : nil, size: size,
                 time: Summary(samples[index]),
                 ratio: Summary(zip(samples[index], samples[0]).map { $0 / $1 }))
         }
+    }
+
+    /// The limit, the library behind it, and our layers above.
+    private func layers(
+        _ suite: Suite, _ size: Int
+    ) throws -> (limit: any EngineLayer, library: RawKeys.Library, own: [any EngineLayer]) {
+        guard let algorithm = suite.algorithm else {
+            let company = try BenchCompany.shared()
+            return (company.raw, .openSSL, [try TLSEngineLayer(company)])
+        }
+        let limit = try fastest(algorithm, size: size)
+        return (
+            limit, limit.library,
+            [
+                AEADLayer(algorithm), try TransportLayer(suite.name),
+                try NoiseEngineLayer(suite.name),
+            ]
+        )
     }
 
     /// The library that is the faster one at that size.

@@ -1,4 +1,5 @@
-/// Handshakes in memory, beside the primitives that they call.
+/// Handshakes in memory, beside the same work from C: the primitives that Noise calls, or a
+/// handshake that OpenSSL does by itself.
 struct HandshakeScenario {
     /// How long one sample computes, in nanoseconds.
     var sampleTime = 3_000_000.0
@@ -11,14 +12,15 @@ struct HandshakeScenario {
         var time: BothSides<Summary>
         var flights: BothSides<Int>
         var bytes: BothSides<Int>
-        /// What the calls of primitives on both sides take by themselves, where they are counted.
+        /// What the same work of both sides takes from C, where that is known.
         var limit: Limit?
     }
 
-    /// What the primitives take.
+    /// What the same work takes from C.
     struct Limit: Sendable {
-        var calls: HandshakeCalls.Counts
-        /// Nanoseconds of processor time for the calls of both sides.
+        /// The calls of primitives, where these are the limit.
+        var calls: HandshakeCalls.Counts?
+        /// Nanoseconds of processor time for both sides.
         var time: Summary
         /// Both sides' time as a multiple of that, sample by sample.
         var ratio: Summary
@@ -54,7 +56,7 @@ struct HandshakeScenario {
             flights: samples[0].flights, bytes: samples[0].bytes,
             limit: limit.map { limit in
                 Limit(
-                    calls: limit.calls.counts, time: Summary(limits),
+                    calls: limit.counts, time: Summary(limits),
                     ratio: Summary(zip(samples, limits).map { $0.time.sum / number / $1 }))
             })
     }

@@ -6,11 +6,20 @@ protocol HandshakeSubject: AnyObject {
     /// What reports call it: a protocol's name.
     var name: String { get }
 
-    /// What the calls of primitives in it take by themselves; nil where nobody has counted them.
-    var limit: RawHandshake? { get }
+    /// What it is compared with, if there is something.
+    var limit: (any HandshakeLimit)? { get }
 
     /// Runs so many handshakes from their beginning to the keys for transport.
     func run(_ count: Int) throws -> HandshakeSample
+}
+
+/// The same work from C: the calls of primitives in a Noise handshake, or OpenSSL's own handshake.
+protocol HandshakeLimit: AnyObject {
+    /// The calls of primitives, where these are the limit.
+    var counts: HandshakeCalls.Counts? { get }
+
+    /// Does the work of both sides of so many handshakes; the nanoseconds of all of them.
+    func run(_ repetitions: Int) throws -> Double
 }
 
 /// Two figures, one for each side.

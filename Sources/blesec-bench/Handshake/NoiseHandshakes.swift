@@ -3,7 +3,7 @@ internal import Primitives
 
 /// Handshakes of one Noise protocol, with empty payloads.
 final class NoiseHandshakes: HandshakeSubject {
-    let limit: RawHandshake?
+    let limit: (any HandshakeLimit)?
     private let protocolName: ProtocolName
     private let dialer: Party
     private let acceptor: Party

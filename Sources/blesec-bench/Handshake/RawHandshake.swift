@@ -3,8 +3,9 @@ internal import Noise
 internal import Primitives
 
 /// The limit: the calls of a handshake, one after the other, in the libraries from C.
-@safe final class RawHandshake {
+@safe final class RawHandshake: HandshakeLimit {
     let calls: HandshakeCalls
+    var counts: HandshakeCalls.Counts? { calls.counts }
     private let primitives: OpaquePointer
 
     /// Nil when a library lacks something here.

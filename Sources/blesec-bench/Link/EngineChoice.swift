@@ -13,12 +13,19 @@ struct EngineChoice: Sendable, Hashable {
     /// The same with the other cipher.
     static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
 
+    /// Mutual TLS.
+    static let tls = EngineChoice(name: TLSContext.protocolName)
+
     private init(name: String) { self.name = name }
 
-    /// A Noise protocol in which nobody needs to know the other's key beforehand.
+    /// TLS, or a Noise protocol in which nobody needs to know the other's key beforehand.
     ///
     /// - Throws: `configuration`.
     init(protocol name: String) throws(ChannelError) {
+        guard name != Self.tls.name else {
+            self = .tls
+            return
+        }
         do {
             let pattern = try ProtocolName(name).pattern
             guard !pattern.isOneWay, !pattern.isFallback, pattern.pskCount == 0,
@@ -36,10 +43,14 @@ struct EngineChoice: Sendable, Hashable {
         self.name = name
     }
 
-    /// Any Noise protocol, for handshakes in memory alone.
+    /// TLS or any Noise protocol, for handshakes in memory alone.
     ///
     /// - Throws: `configuration`.
     init(handshake name: String) throws(ChannelError) {
+        guard name != Self.tls.name else {
+            self = .tls
+            return
+        }
         do {
             _ = try ProtocolName(name)
         } catch {
@@ -60,10 +71,16 @@ struct EngineChoice: Sendable, Hashable {
             await channel.start()
             return channel
         }
-        let known = try ProtocolName(name)
-        let identity = try IdentityKey.generate(curve: known.curve, hash: known.hash)
-        var configuration = ChannelConfiguration(identity: identity, trust: .anyone)
+        var configuration = ChannelConfiguration(identity: nil, trust: .anyone)
         configuration.protocols = [name]
+        if self == .tls {
+            // Who serves from another machine has an authority of its own.
+            configuration.tls = try TLSContext(
+                identity: BenchCompany.shared().context(role).identity)
+        } else {
+            let known = try ProtocolName(name)
+            configuration.identity = try .generate(curve: known.curve, hash: known.hash)
+        }
         configuration.allowsExposedIdentity = true
         return try await SecureChannel.open(over: link, role: role, configuration: configuration)
     }

@@ -96,7 +96,7 @@ extension Report {
             drawing.text(name, .small, x: x + 20, y: top + 49)
         }
         drawing.line(.mark, 212, top + 36, 212, top + 53)
-        drawing.text("the sum of its primitives (the limit)", .small, x: 222, y: top + 49)
+        drawing.text("the same work from C (the limit)", .small, x: 222, y: top + 49)
         let (left, right) = (270.0, Double(drawing.width) - 110)
         let most = handshake.map(\.wholeTime).max() ?? 1
         for result in handshake {

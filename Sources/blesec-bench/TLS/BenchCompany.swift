@@ -1,0 +1,47 @@
+internal import BLESec
+internal import CBench
+internal import Credentials
+internal import Glibc
+
+/// An authority and two devices, as `blesec ca` makes them, for one run of the bench.
+final class BenchCompany: Sendable {
+    /// Made when it is first asked for, and kept for the run.
+    private static let first = Result { try BenchCompany() }
+
+    static func shared() throws -> BenchCompany { try first.get() }
+
+    private let dialer: TLSContext
+    private let acceptor: TLSContext
+    /// The same two devices, spoken for by OpenSSL alone.
+    let raw: RawTLS
+
+    private init() throws {
+        var template = Array("/tmp/blesec-bench-XXXXXX".utf8CString)
+        guard let made = unsafe mkdtemp(&template) else {
+            throw ChannelError(
+                .cannotCreate, "no folder can be made in /tmp", underlying: .errno(errno))
+        }
+        let folder = unsafe String(cString: made)
+        // What is read stays in memory.
+        defer { unsafe blesec_bench_remove(folder) }
+        let now = Int64(time(nil))
+        let authority = try CertificateAuthority.create(
+            folder + "/ca", name: nil, days: 2, passphrase: nil, now: now)
+        let authorities = try CertificateFile.authorities(authority.certificatePath)
+        func device(_ name: String) throws -> TLSContext {
+            _ = try authority.issue(
+                SubjectURI("blesec://devices/\(name)"), days: 1, key: nil,
+                to: "\(folder)/\(name)", passphrase: nil, now: now)
+            return try TLSContext(
+                identity: CertificateFile.identity(
+                    certificate: "\(folder)/\(name).pem", key: "\(folder)/\(name).key", now: now),
+                authorities: authorities)
+        }
+        dialer = try device("dialer")
+        acceptor = try device("acceptor")
+        raw = try RawTLS(
+            authority: authority.certificatePath, "\(folder)/dialer", "\(folder)/acceptor")
+    }
+
+    func context(_ role: ChannelRole) -> TLSContext { role == .dialer ? dialer : acceptor }
+}
