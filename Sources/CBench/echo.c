@@ -15,6 +15,7 @@ struct end {
     int repetitions;
     blesec_bench_key *sealing, *opening;  // NULL when nothing is sealed
     uint8_t *payload, *record;            // `largest` bytes each
+    bool isOneWay;  // nothing is sent back but a record at the end
     bool failed;
 };
 
@@ -45,7 +46,8 @@ static bool hear(struct end *end, uint64_t nonce) {
 static void *echo(void *argument) {
     struct end *end = argument;
     for (int i = 0; i < end->repetitions && !end->failed; i++) {
-        end->failed = !hear(end, (uint64_t)i) || !say(end, (uint64_t)i);
+        bool answers = !end->isOneWay || i + 1 == end->repetitions;
+        end->failed = !hear(end, (uint64_t)i) || (answers && !say(end, (uint64_t)i));
     }
     if (end->failed) shutdown(end->socket, SHUT_RDWR);
     return NULL;
@@ -80,7 +82,8 @@ static int64_t run(struct end ends[2]) {
     if (pthread_create(&thread, NULL, echo, &ends[1]) != 0) return -1;
     int64_t start = now();
     for (int i = 0; i < ends[0].repetitions && !ends[0].failed; i++) {
-        ends[0].failed = !say(&ends[0], (uint64_t)i) || !hear(&ends[0], (uint64_t)i);
+        bool waits = !ends[0].isOneWay || i + 1 == ends[0].repetitions;
+        ends[0].failed = !say(&ends[0], (uint64_t)i) || (waits && !hear(&ends[0], (uint64_t)i));
     }
     int64_t elapsed = now() - start;
     if (ends[0].failed) shutdown(ends[0].socket, SHUT_RDWR);
@@ -88,15 +91,15 @@ static int64_t run(struct end ends[2]) {
     return ends[0].failed || ends[1].failed ? -1 : elapsed;
 }
 
-int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
-                                   enum blesec_bench_library library) {
+static int64_t measure(size_t count, int repetitions, bool isOneWay, bool isSealed,
+                       enum blesec_bench_library library) {
     static const uint8_t there[32] = {1}, back[32] = {2};
     if (count + header + tag > largest) return -1;
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return -1;
     struct end ends[2] = {
-        {.socket = sockets[0], .count = count, .repetitions = repetitions},
-        {.socket = sockets[1], .count = count, .repetitions = repetitions},
+        {.socket = sockets[0], .count = count, .repetitions = repetitions, .isOneWay = isOneWay},
+        {.socket = sockets[1], .count = count, .repetitions = repetitions, .isOneWay = isOneWay},
     };
     bool isReady = prepare(&ends[0], isSealed, library, there, back)
                    && prepare(&ends[1], isSealed, library, back, there);
@@ -106,4 +109,14 @@ int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
     close(sockets[0]);
     close(sockets[1]);
     return elapsed;
+}
+
+int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
+                                   enum blesec_bench_library library) {
+    return measure(count, repetitions, false, isSealed, library);
+}
+
+int64_t blesec_bench_blocking_stream(size_t count, int repetitions, bool isSealed,
+                                     enum blesec_bench_library library) {
+    return measure(count, repetitions, true, isSealed, library);
 }

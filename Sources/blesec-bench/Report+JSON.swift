@@ -128,6 +128,7 @@ extension LinkScenario.Result {
             ("rounds", .number(rounds)),
             ("goodput-bytes-per-second", goodput.json),
             ("goodput-ratio-to-plain", goodputRatio?.json ?? .null),
+            ("goodput-ratio-to-blocking-c", goodputToBlocking?.json ?? .null),
             ("round-trip-nanoseconds", roundTrip?.json ?? .null),
             ("round-trip-ratio-to-plain", roundTripRatio?.json ?? .null),
             ("round-trip-ratio-to-blocking-c", blockingRatio?.json ?? .null),

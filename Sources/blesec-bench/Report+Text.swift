@@ -71,22 +71,25 @@ extension Report {
         }
         for transport in transports {
             let results = link.filter { $0.transport == transport }
-            let hasBlocking = results.contains { $0.blockingRatio != nil }
-            var table = Table(
-                [
-                    transport, "", "MB/s", "× plain", "p50, µs", "p90", "p99", "max", "× plain",
-                ] + (hasBlocking ? ["× C"] : []), words: [0, 1])
+            let hasBlocking = results.contains { $0.goodputToBlocking != nil }
+            let besideC = hasBlocking ? ["× C"] : []
+            var heading = [transport, "", "MB/s", "× plain"] + besideC
+            heading += ["p50, µs", "p90", "p99", "max", "× plain"] + besideC
+            var table = Table(heading, words: [0, 1])
             for result in results {
-                table.append(
-                    [
-                        result.size.bytes, result.engine.shortProtocol,
-                        (result.goodput.median / 1e6).short,
-                        result.goodputRatio?.median.fixed(2) ?? "",
-                        microseconds(result.roundTrip?.p50), microseconds(result.roundTrip?.p90),
-                        microseconds(result.roundTrip?.p99),
-                        microseconds(result.roundTrip?.longest),
-                        result.roundTripRatio?.median.fixed(2) ?? "",
-                    ] + (hasBlocking ? [result.blockingRatio?.median.fixed(2) ?? ""] : []))
+                var row = [
+                    result.size.bytes, result.engine.shortProtocol,
+                    (result.goodput.median / 1e6).short,
+                    result.goodputRatio?.median.fixed(2) ?? "",
+                ]
+                if hasBlocking { row.append(result.goodputToBlocking?.median.fixed(2) ?? "") }
+                row += [
+                    microseconds(result.roundTrip?.p50), microseconds(result.roundTrip?.p90),
+                    microseconds(result.roundTrip?.p99), microseconds(result.roundTrip?.longest),
+                    result.roundTripRatio?.median.fixed(2) ?? "",
+                ]
+                if hasBlocking { row.append(result.blockingRatio?.median.fixed(2) ?? "") }
+                table.append(row)
             }
             text += "\n\(table.text)"
         }

@@ -123,7 +123,7 @@ struct Report: Sendable {
 
     /// The protocols that were asked for; without a wish also the other cipher, which costs little.
     private static func suites(_ settings: Settings) throws -> [EngineScenario.Suite] {
-        let isDefault = settings.protocols == [.noise]
+        let isDefault = settings.handshakes == nil
         let names = isDefault ? [EngineChoice.noise, .noiseAESGCM, .tls] : settings.protocols
         return try names.map { try EngineScenario.Suite($0.name) }
     }

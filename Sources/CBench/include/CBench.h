@@ -33,6 +33,10 @@ bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
 int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
                                    enum blesec_bench_library library);
 
+// The same, but one way; the last message alone is answered, with one like it.
+int64_t blesec_bench_blocking_stream(size_t count, int repetitions, bool isSealed,
+                                     enum blesec_bench_library library);
+
 enum blesec_bench_curve { BLESEC_BENCH_X25519, BLESEC_BENCH_X448 };
 enum blesec_bench_hash {
     BLESEC_BENCH_SHA256,

@@ -63,6 +63,7 @@ extension LinkScenario.Result {
         }
         return [
             ratio("goodput", "plain link", less: false, goodputRatio),
+            ratio("goodput-to-c", "blocking C", less: false, goodputToBlocking),
             ratio("round-trip", "plain link", less: true, roundTripRatio),
             ratio("round-trip-to-c", "blocking C", less: true, blockingRatio),
         ].compactMap(\.self)

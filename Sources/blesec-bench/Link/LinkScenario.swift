@@ -1,5 +1,4 @@
 internal import BLESec
-internal import CBench
 
 /// Messages over a link: how many bytes a second go one way, and how long they take there and back.
 struct LinkScenario: Sendable {
@@ -20,6 +19,8 @@ struct LinkScenario: Sendable {
         var goodput: Summary
         /// Goodput over the plain link's, sample by sample.
         var goodputRatio: Summary?
+        /// Goodput over that of two blocking threads in C that do the same.
+        var goodputToBlocking: Summary?
         /// Nanoseconds there and back: the shares below which half, 90 and 99 in a hundred lie, and
         /// the longest.
         var roundTrip: Percentiles?
@@ -63,8 +64,9 @@ struct LinkScenario: Sendable {
         for (index, session) in sessions.enumerated() {
             samples[index] = try await calibrate(session, size)
         }
-        var blocking = BlockingEcho(
-            size: size, sampleTime: besideBlocking && measuresRoundTrips ? sampleTime : 0)
+        var blocking = BlockingPeers(
+            size: size, sampleTime: besideBlocking ? sampleTime : 0,
+            measuresRoundTrips: measuresRoundTrips)
         for round in 0..<rounds where round == 0 || Clock.time < deadline {
             for turn in sessions.indices {
                 let index = (round + turn) % sessions.count
@@ -82,17 +84,20 @@ struct LinkScenario: Sendable {
         var results: [Result] = []
         for (session, own) in zip(sessions, samples) {
             let isPlain = session.engine == .plain
-            let limit = isPlain ? blocking.plain : blocking.sealed
+            let peer = isPlain ? blocking.plain : blocking.sealed
             results.append(
                 Result(
                     transport: transport, engine: session.engine.name, size: size,
                     rounds: own.goodput.count, goodput: Summary(own.goodput),
                     goodputRatio: isPlain ? nil : ratio(own.goodput, samples[0].goodput),
+                    goodputToBlocking: peer.goodput.isEmpty
+                        ? nil : ratio(own.goodput, peer.goodput),
                     roundTrip: measuresRoundTrips
                         ? Percentiles(own.roundTrips.flatMap { $0 }) : nil,
                     roundTripRatio: isPlain || !measuresRoundTrips
                         ? nil : ratio(own.roundTripMedians, samples[0].roundTripMedians),
-                    blockingRatio: limit.isEmpty ? nil : ratio(own.roundTripMedians, limit)))
+                    blockingRatio: peer.roundTrips.isEmpty
+                        ? nil : ratio(own.roundTripMedians, peer.roundTrips)))
         }
         return results
     }
@@ -118,37 +123,5 @@ struct LinkScenario: Sendable {
         if times[0] < sampleTime / 8 { times = try await session.roundTrips(count: 8, size: size) }
         samples.roundTripCount = max(1, min(1 << 16, Int(sampleTime / times.median)))
         return samples
-    }
-}
-
-/// Round trips between two blocking threads in C over a SEQPACKET pair.
-struct BlockingEcho {
-    let size: Int
-    let sampleTime: Double
-    /// Nanoseconds of one, with nothing sealed and with ChaCha20-Poly1305.
-    private(set) var plain: [Double] = []
-    private(set) var sealed: [Double] = []
-
-    init(size: Int, sampleTime: Double) {
-        self.size = size
-        // A packet takes the whole record here.
-        self.sampleTime = size <= 32 << 10 ? sampleTime : 0
-    }
-
-    /// Takes one sample of each.
-    mutating func sample() {
-        guard sampleTime > 0 else { return }
-        if let time = run(isSealed: false) { plain.append(time) }
-        if let time = run(isSealed: true) { sealed.append(time) }
-    }
-
-    private func run(isSealed: Bool) -> Double? {
-        let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
-        func echo(_ repetitions: Int) -> Double? {
-            let time = blesec_bench_blocking_echo(size, Int32(repetitions), isSealed, library)
-            return time < 0 ? nil : Double(time) / Double(repetitions)
-        }
-        guard let first = echo(16) else { return nil }
-        return echo(max(16, Int(sampleTime / first)))
     }
 }

@@ -1,0 +1,89 @@
+"""What this project sets itself, with limits, and how a run compares: for tools/report."""
+
+from fnmatch import fnmatch
+
+import profiles
+
+NOISE = "Noise_XX_25519_ChaChaPoly_SHA256"
+CIPHERS = {"ChaCha20-Poly1305": NOISE, "AES-GCM": "Noise_XX_25519_AESGCM_SHA256"}
+SIZES = {"64 B": (64, 1.25), "1 KiB": (1024, 1.05), "4 KiB": (4096, 1.05), "16 KiB": (16384, 1.05),
+         "65,519 B": (65519, 1.05)}
+RADIO = "nothing in this run models the radio"
+MANY = "nothing in this run holds many channels"
+TLS = "nothing in this run measures TLS"
+LAB = "the laboratory was left out of this run"
+
+
+def table():
+    """Figures: what they say, the ratio's name, the limit, and what it means when there is none."""
+    for cipher, protocol in CIPHERS.items():
+        for size, (count, limit) in SIZES.items():
+            yield (f"a record of {size}, {cipher}: times the raw primitive",
+                   f"engine/{protocol}/{count}/NoiseEngine", limit, "not measured")
+    for name in ("flynn/noise", "noiseprotocol"):
+        yield (f"ChaChaPoly at 16 KiB: {name}'s time over ours", f"peer/{name}/16384", 1.2, "not measured")
+        yield (f"ChaChaPoly at 65,519 B: {name}'s time over ours", f"peer/{name}/65519", 1.05, "not measured")
+    yield "a TLS record of 16 KiB: times OpenSSL's own BIO pair", "engine/TLS1.3/16384/TLSEngine", 1.10, TLS
+    yield "a Noise XX handshake: times the sum of its primitives", f"handshake/{NOISE}", 1.10, "not measured"
+    yield "a mutual TLS handshake: times OpenSSL's own two ends", "handshake/TLS1.3", 1.10, TLS
+    yield ("1 KiB there and back over a SEQPACKET pair: times two blocking threads in C",
+           f"link/unix-seqpacket/{NOISE}/1024/round-trip-to-c", 1.5, "not measured")
+    yield ("16 KiB messages one way over a SEQPACKET pair: goodput over that of two blocking threads in C",
+           f"link/unix-seqpacket/{NOISE}/16384/goodput-to-c", round(1 / 1.15, 2), "not measured")
+    yield ("L2CAP, bulk: bytes of messages over bytes of SDUs", "lab/share/65536", 0.998, LAB)
+    yield "L2CAP: packets over those computed", "lab/packets", 1.0, LAB
+    yield "L2CAP: goodput with Noise over the plain link's (emulated)", "lab/Noise to plain", 0.90, LAB
+    yield "L2CAP: the plain link's goodput over l2test's (emulated)", "lab/plain to l2test", 0.90, LAB
+    yield "L2CAP: goodput with TLS over the plain link's (emulated)", "lab/TLS to plain", 0.90, TLS
+    yield "an idle Noise channel of 1,000: KiB beyond the sockets, of 16", "many/noise-idle", 1.0, MANY
+    yield "an idle TLS channel of 1,000: KiB beyond the sockets, of 64", "many/tls-idle", 1.0, MANY
+    yield "radio model, 2M PHY: bulk goodput with Noise over the bare channel's", "radio/noise-goodput", 0.985, RADIO
+    yield "radio model: packets of a message of 100 bytes", "radio/short-message", 1.0, RADIO
+
+
+# Of which ratios the instructions are counted, by what follows the protocol in their names.
+PROFILED = {"": "handshake", "/64/NoiseEngine": "64 B", "/1024/NoiseEngine": "1 KiB",
+            "/16384/NoiseEngine": "16 KiB"}
+
+
+def judge(ratio, limit):
+    less = ratio["less-is-better"]
+    good = ratio["median"] <= limit if less else ratio["median"] >= limit
+    return good, "at most" if less else "at least"
+
+
+def why(name, ratio, profile):
+    """What was measured beside a figure that falls short."""
+    words = f"between {ratio['least']:.3f} and {ratio['most']:.3f} in {ratio['count']} samples"
+    subject = next((subject for end, subject in PROFILED.items() if name.endswith(NOISE + end)), None)
+    if subject:
+        own = 1 - sum(share for whose, share in profiles.shares(profile[subject]).items()
+                      if whose in ("libsodium", "OpenSSL"))
+        words += (f"; {100 * own:.1f} % of the instructions are outside of libsodium and OpenSSL"
+                  " (below, by function)")
+    elif name.startswith(("link/", "lab/")):
+        words += "; time that passes, in which other programs and the scheduler have their part"
+    return words
+
+
+def text(found, profile):
+    """The table, then what falls short or is missing."""
+    rows = ["| figure | ratio | limit | |", "|---|---:|---:|---|"]
+    short, missing = [], []
+    for words, pattern, limit, absent in table():
+        names = [name for name in found if fnmatch(name, pattern)]
+        if not names:
+            rows.append(f"| {words} | | {limit} | not measured |")
+            missing.append(f"- {words}: {absent}.")
+        for name in names:
+            good, bound = judge(found[name], limit)
+            label = words if len(names) == 1 else f"{words} (`{name}`)"
+            rows.append(f"| {label} | {found[name]['median']:.3f} | {bound} {limit} "
+                        f"| {'holds' if good else '**falls short**'} |")
+            if not good:
+                short.append(f"- {label}: {why(name, found[name], profile)}.")
+    parts = ["## Figures and their limits\n", "\n".join(rows) + "\n"]
+    for title, lines in (("### What falls short", short), ("### What this run did not measure", missing)):
+        parts.append(f"{title}\n")
+        parts.append(("\n".join(lines) if lines else "Nothing.") + "\n")
+    return "\n".join(parts)

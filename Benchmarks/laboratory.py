@@ -1,0 +1,35 @@
+"""The bench over kernel L2CAP sockets, in the laboratory: for tools/report.
+
+Tests/Lab/bench.py measures there and judges; what it prints is read here.
+"""
+
+import re
+import subprocess
+
+import samples
+
+SHARE = re.compile(r"\s*(\d+) bytes: ([\d.]+)")
+RATIO = re.compile(r"(\w+ to \w+) ([\d.]+)")
+COUNTS = re.compile(r"\d+ tests, (\d+) passed, (\d+) failed, (\d+) skipped")
+
+
+def measure():
+    """What was found, as ratios like those of a report."""
+    done = subprocess.run(
+        ["Tests/Lab/run", "bench"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=900)
+    lines = done.stdout.splitlines()
+    found = []
+    for line in lines:
+        if match := SHARE.fullmatch(line):
+            found.append(samples.ratio(f"lab/share/{match[1]}", [float(match[2])], less=False))
+        elif line.startswith(" "):
+            for name, value in RATIO.findall(line):
+                found.append(samples.ratio(f"lab/{name}", [float(value)], less=False))
+    if not found:
+        raise RuntimeError("the laboratory's bench printed no figure:\n" + done.stdout + done.stderr)
+    counts = COUNTS.fullmatch(lines[-1]) if lines else None
+    if counts and counts[2] == "0":
+        # One of its tests fails when a single packet differs.
+        found.append(samples.ratio("lab/packets", [1.0], less=True))
+    return found

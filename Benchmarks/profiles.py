@@ -1,0 +1,93 @@
+"""Where the instructions of a record and of a handshake are spent, by callgrind: for tools/report."""
+
+import re
+import subprocess
+
+PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
+RECORD = "$s12blesec_bench16NoiseEngineLayerC11sealAndOpen_11repetitionsySi_SitKF"
+HANDSHAKE = "$s12blesec_bench15NoiseHandshakesC3runyAA15HandshakeSampleVSiKF"
+SUBJECTS = {
+    "64 B": (RECORD, ["engine", "--size", "64", "--quick", "--protocol", PROTOCOL]),
+    "1 KiB": (RECORD, ["engine", "--size", "1024", "--quick", "--protocol", PROTOCOL]),
+    "16 KiB": (RECORD, ["engine", "--size", "16384", "--quick", "--protocol", PROTOCOL]),
+    "handshake": (HANDSHAKE, ["handshake", "--quick", "--rounds", "1", "--protocol", PROTOCOL]),
+}
+LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S*):(.*?) \[(.*)\]")
+FUNCTIONS = 12
+UNNAMED = "functions that the library does not name"
+KINDS = {"libsodium": "libsodium", "libcrypto": "OpenSSL", "libc.so": "the C library"}
+
+
+def kind(image):
+    return next((name for part, name in KINDS.items() if part in image), "blesec")
+
+
+def run(program, folder, name, function, arguments):
+    """Instructions by function while `function` runs: [(count, function, whose)]."""
+    out = folder / f"callgrind.{name.replace(' ', '')}"
+    done = subprocess.run(
+        ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
+         f"--toggle-collect={function}", program, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError(f"callgrind: {done.stderr[-2000:]}")
+    annotated = subprocess.run(
+        ["callgrind_annotate", "--threshold=100", "--auto=no", out], capture_output=True, text=True,
+        timeout=60).stdout
+    found = {}
+    for match in map(LINE.match, annotated.splitlines()):
+        if match:
+            key = (UNNAMED if match[3].startswith("0x") else match[3], kind(match[4]))
+            found[key] = found.get(key, 0) + int(match[1].replace(",", ""))
+    if not found:
+        raise RuntimeError(f"callgrind saw nothing of {function}")
+    return sorted(((count, name, whose) for (name, whose), count in found.items()), reverse=True)
+
+
+def measure(bench, folder):
+    """For each subject, its functions with the most instructions first."""
+    # Valgrind does not read the toolchain's debugging information; the names suffice.
+    program = folder / "blesec-bench"
+    subprocess.run(["objcopy", "--strip-debug", bench, program], check=True, timeout=60)
+    return {name: run(program, folder, name, function, arguments)
+            for name, (function, arguments) in SUBJECTS.items()}
+
+
+def shares(found):
+    """Of all instructions, whose how many are."""
+    total = sum(count for count, _, _ in found)
+    by_kind = {}
+    for count, _, whose in found:
+        by_kind[whose] = by_kind.get(whose, 0) + count / total
+    return by_kind
+
+
+def readable(name):
+    """A function's name without its parameters, in a table."""
+    if name.startswith("$s"):
+        name = subprocess.run(
+            ["swift", "demangle", "-compact", "-simplified", name], capture_output=True, text=True,
+            timeout=30).stdout.strip() or name
+        name = re.sub(r"^.* of ", "", name)
+    return name if name == UNNAMED else f"`{name.split('(')[0]}`"
+
+
+def text(profile):
+    parts = [
+        "## Where the time goes\n",
+        "Instructions that callgrind counts while `NoiseEngine` seals and opens records of"
+        f"\n`{PROTOCOL}`, framing included, and while both sides shake hands. "
+        "Valgrind's\nprocessor lacks the newest instructions, so that the ciphers run more of them "
+        "there than on the\nmachine itself; what is around them is the same.\n",
+    ]
+    for name, found in profile.items():
+        total = sum(count for count, _, _ in found)
+        whose = ", ".join(f"{who} {100 * share:.1f} %" for who, share in
+                          sorted(shares(found).items(), key=lambda item: -item[1]))
+        parts.append(f"### {'A handshake' if name == 'handshake' else 'Records of ' + name}\n")
+        parts.append(f"{whose}.\n")
+        rows = ["| instructions, % | function | of |", "|---:|---|---|"]
+        for count, function, whose in found[:FUNCTIONS]:
+            rows.append(f"| {100 * count / total:.1f} | {readable(function)} | {whose} |")
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)

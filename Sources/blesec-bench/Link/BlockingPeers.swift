@@ -1,0 +1,55 @@
+internal import CBench
+
+/// Two threads in C that block in send and recv of a SEQPACKET pair.
+struct BlockingPeers {
+    /// What they do with messages of one size, sample by sample.
+    struct Samples {
+        /// Bytes of messages a second, one way.
+        fileprivate(set) var goodput: [Double] = []
+        /// Nanoseconds there and back.
+        fileprivate(set) var roundTrips: [Double] = []
+    }
+
+    /// With nothing sealed.
+    private(set) var plain = Samples()
+    /// With ChaCha20-Poly1305.
+    private(set) var sealed = Samples()
+    private let size: Int
+    private let sampleTime: Double
+    private let measuresRoundTrips: Bool
+
+    /// Samples that take so many nanoseconds each; none when that is 0.
+    init(size: Int, sampleTime: Double, measuresRoundTrips: Bool) {
+        self.size = size
+        // A packet takes the whole record here.
+        self.sampleTime = size <= 32 << 10 ? sampleTime : 0
+        self.measuresRoundTrips = measuresRoundTrips
+    }
+
+    /// Takes one sample of each.
+    mutating func sample() {
+        guard sampleTime > 0 else { return }
+        sample(isSealed: false, &plain)
+        sample(isSealed: true, &sealed)
+    }
+
+    private func sample(isSealed: Bool, _ samples: inout Samples) {
+        let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
+        let stream = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
+        if let stream { samples.goodput.append(Double(size) / stream * 1e9) }
+        guard measuresRoundTrips else { return }
+        let echo = time { blesec_bench_blocking_echo(size, $0, isSealed, library) }
+        if let echo { samples.roundTrips.append(echo) }
+    }
+
+    /// Nanoseconds of one repetition, of as many as fill a sample; nil when a call failed.
+    private func time(_ run: (Int32) -> Int64) -> Double? {
+        let few: Int32 = 64
+        let first = run(few)
+        guard first >= 0 else { return nil }
+        let wanted = sampleTime * Double(few) / Double(max(1, first))
+        let count = Int32(min(1e6, max(Double(few), wanted)))
+        let time = run(count)
+        return time < 0 ? nil : Double(time) / Double(count)
+    }
+}

@@ -1,0 +1,66 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// `tools/floors`, with the bench built beside these tests.
+@Suite struct FloorTests {
+    private static let root = URL(fileURLWithPath: #filePath)
+        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
+    private static let ratio = "engine/Noise_XX_25519_ChaChaPoly_SHA256/64/NoiseEngine"
+
+    private static func run(_ name: String, limit: Double) throws -> Subprocess.Outcome {
+        let folder = ScratchFolder()
+        let file = folder.file("floors.json")
+        let text = """
+            {"runs": [["engine", "--size", "64", "--quick"]],
+             "floors": [{"ratio": "\(name)", "limit": \(limit), "reason": "Because."}]}
+            """
+        try text.write(toFile: file, atomically: false, encoding: .utf8)
+        return try Subprocess.run(
+            root + "/tools/floors", ["--bench", Bench.path, "--floors", file], within: 70)
+    }
+
+    @Test("a floor that is met passes at the first attempt")
+    func met() throws {
+        let outcome = try Self.run(Self.ratio, limit: 1_000)
+        #expect(outcome.status == 0, "\(outcome.text)\(outcome.errors)")
+        #expect(outcome.text.contains("best of 1: 1 met, 0 not"))
+    }
+
+    @Test("a floor that no attempt meets fails, with its reason")
+    func missed() throws {
+        let outcome = try Self.run(Self.ratio, limit: 0.1)
+        #expect(outcome.status == 1)
+        #expect(outcome.text.contains("FAILED  \(Self.ratio)"))
+        #expect(outcome.text.contains("Because."))
+        #expect(outcome.text.contains("best of 3: 0 met, 1 not"))
+    }
+
+    @Test("a floor of something that is not measured fails")
+    func unknown() throws {
+        let outcome = try Self.run("engine/none", limit: 1)
+        #expect(outcome.status == 1)
+        #expect(outcome.text.contains("FAILED  engine/none: not measured"))
+    }
+
+    @Test("the floors are ratios with a limit and a sentence of reason each, and nothing else")
+    func file() throws {
+        struct Floor: Decodable {
+            var ratio: String
+            var limit: Double
+            var reason: String
+        }
+        struct Floors: Decodable {
+            var runs: [[String]]
+            var floors: [Floor]
+        }
+        let data = try Data(contentsOf: URL(fileURLWithPath: Self.root + "/Benchmarks/floors.json"))
+        let floors = try JSONDecoder().decode(Floors.self, from: data).floors
+        #expect(!floors.isEmpty)
+        #expect(Set(floors.map(\.ratio)).count == floors.count)
+        for floor in floors {
+            #expect(floor.limit > 0 && floor.limit < 10)
+            #expect(floor.reason.hasSuffix(".") && floor.reason.count > 20)
+        }
+    }
+}
