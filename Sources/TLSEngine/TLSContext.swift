@@ -79,7 +79,6 @@ public import ChannelCore
             unsafe SSL_CTX_set_session_id_context(pointer, name, UInt32(name.count)) == 1
         else { throw .tlsContext() }
         unsafe SSL_CTX_set_security_level(pointer, 2)
-        unsafe SSL_CTX_set_quiet_shutdown(pointer, 0)
     }
 
     private func use(_ groups: [String]) throws(ChannelError) {
