@@ -19,6 +19,11 @@ static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES 
     return name->type == GEN_URI ? name->d.uniformResourceIdentifier : NULL;
 }
 
+// Whether an error says that a text holds no further PEM block.
+static inline int blesec_error_is_end_of_pem(unsigned long code) {
+    return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+}
+
 // The entries of a revocation list, which is a stack: macros again.
 static inline int blesec_revoked_count(X509_CRL *list) { return sk_X509_REVOKED_num(X509_CRL_get_REVOKED(list)); }
 static inline X509_REVOKED *blesec_revoked_entry(X509_CRL *list, int index) {

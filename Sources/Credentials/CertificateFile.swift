@@ -57,7 +57,9 @@ public enum CertificateFile {
                 .badKey, "\(path) is not a file of at most \(maximumLength) bytes with certificates"
             )
         }
-        let found = blocks(text)
+        guard let found = blocks(text) else {
+            throw ChannelError(.badKey, "\(path) holds a damaged PEM block")
+        }
         guard !found.isEmpty else {
             throw ChannelError(
                 .badKey,
@@ -74,12 +76,13 @@ public enum CertificateFile {
         return certificates
     }
 
-    /// The PEM blocks of a text without secrets.
-    static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])] {
+    /// The PEM blocks of a text without secrets, or `nil` when one of them is damaged.
+    static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])]? {
         unsafe text.withUnsafeBytes { buffer in
             guard let source = unsafe BIO_new_mem_buf(buffer.baseAddress, Int32(buffer.count))
-            else { return [] }
+            else { return nil }
             defer { unsafe BIO_free(source) }
+            OpenSSLFailure.clear()
             var blocks: [(String, [UInt8])] = []
             var name: UnsafeMutablePointer<CChar>?
             var header: UnsafeMutablePointer<CChar>?
@@ -94,9 +97,10 @@ public enum CertificateFile {
                 unsafe CRYPTO_free(header, #file, #line)
                 unsafe CRYPTO_free(data, #file, #line)
             }
-            // The end of the text is an error to OpenSSL.
+            // To OpenSSL the end of the text is an error, too.
+            let isEnd = blesec_error_is_end_of_pem(ERR_peek_last_error()) != 0
             OpenSSLFailure.clear()
-            return blocks
+            return isEnd ? blocks : nil
         }
     }
 }

@@ -111,7 +111,14 @@ enum PrivateKeyInfo {
         OpenSSLFailure.clear()
         let signature = unsafe encrypted.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var position = buffer.baseAddress
-            return unsafe d2i_X509_SIG(nil, &position, buffer.count)
+            guard let read = unsafe d2i_X509_SIG(nil, &position, buffer.count) else { return nil }
+            guard let start = buffer.baseAddress, let end = unsafe position,
+                unsafe end - start == buffer.count
+            else {
+                unsafe X509_SIG_free(read)
+                return nil
+            }
+            return unsafe read
         }
         guard let signature = unsafe signature else {
             throw ChannelError(

@@ -119,8 +119,9 @@ private struct Parts {
     private static func list(
         _ text: [UInt8], _ path: String, _ line: Int
     ) throws(ChannelError) -> [UInt8] {
-        let blocks = CertificateFile.blocks(text)
-        guard blocks.count == 1, blocks[0].label == "X509 CRL" else {
+        guard let blocks = CertificateFile.blocks(text), blocks.count == 1,
+            blocks[0].label == "X509 CRL"
+        else {
             throw KeyListing.malformed(path, line, "the revocation list is damaged")
         }
         return blocks[0].content

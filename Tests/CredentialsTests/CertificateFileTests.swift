@@ -127,6 +127,25 @@ struct CertificateFileTests {
         expectRefused("no passphrase was given") { _ = try load("one", key: "locked") }
     }
 
+    @Test("bytes behind an encrypted key are refused before it is opened")
+    func longer() throws {
+        try authority.issueDevice("one")
+        try authority.run([
+            "pkcs8", "-topk8", "-v2", "aes-256-cbc", "-in", folder.file("one.key"), "-out",
+            folder.file("locked.der"), "-outform", "DER", "-passout", "pass:open sesame",
+        ])
+        let content = Base64.encode(try #require(folder.read("locked.der")) + [0], padded: true)
+        let label = "ENCRYPTED PRIVATE KEY-----"
+        folder.write("longer.key", "-----BEGIN \(label)\n\(content)\n-----END \(label)\n")
+        _ = unsafe chmod(folder.file("longer.key"), 0o600)
+        let source = PassphraseSource { _, _ throws(ChannelError) in
+            SecretBytes(copying: Array("open sesame".utf8).span)
+        }
+        expectRefused("is not an encrypted PKCS#8 private key") {
+            _ = try load("one", key: "longer", passphrase: source)
+        }
+    }
+
     @Test("a key file that others can open is refused")
     func sharedKey() throws {
         try authority.issueDevice("one")
@@ -142,6 +161,10 @@ struct CertificateFileTests {
         folder.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         let damaged = #expect(throws: ChannelError.self) { _ = try load("bad", key: "one") }
         #expect(damaged?.code == .badKey)
+        // What follows a damaged block would be ignored with it.
+        folder.write(
+            "cut.pem", try #require(folder.read("one.pem")) + "-----BEGIN CERTIFICATE-----\nA".utf8)
+        expectRefused("holds a damaged PEM block") { _ = try load("cut", key: "one") }
         let both = try #require(folder.read("one.pem")) + #require(folder.read("one.key"))
         folder.write("both.pem", both)
         expectRefused("holds PRIVATE KEY") { _ = try load("both", key: "one") }

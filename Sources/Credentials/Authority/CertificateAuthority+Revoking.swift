@@ -61,9 +61,10 @@ extension CertificateAuthority {
                 "\(path): no such file: put the newest copy of the list there, so that nothing "
                     + "revoked is forgotten")
         }
-        let blocks = CertificateFile.blocks(listing.text)
         do throws(ChannelError) {
-            guard blocks.count == 1, blocks[0].label == "X509 CRL" else {
+            guard let blocks = CertificateFile.blocks(listing.text), blocks.count == 1,
+                blocks[0].label == "X509 CRL"
+            else {
                 throw ChannelError(.badKey, "is not one revocation list in PEM form")
             }
             return try RevokedSerials(der: blocks[0].content, issuers: [certificate])
