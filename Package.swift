@@ -81,8 +81,9 @@ let package = Package(
         tool(
             "blesec-bench",
             [
-                "ToolKit", "BLESec", "Links", "L2CAP", "NoiseEngine", "TLSEngine", "Credentials",
-                "Noise", "ChannelCore", "Primitives", "Locking", "JSONText", "CBench",
+                "ToolKit", "BLESec", "BLESecTesting", "Credentials", "Links", "L2CAP",
+                "NoiseEngine", "Noise", "TLSEngine", "ChannelCore", "Primitives", "Locking",
+                "JSONText", "CBench",
             ]),
 
         // The example of README.md.

@@ -32,6 +32,9 @@ enum MeasureCommand {
         name: "--sample", value: "MILLISECONDS",
         help: "Let one sample of a link take so long, 1 to 60,000; 30 without it. A message that "
             + "takes longer is a sample of its own.")
+    static let channels = Option(
+        name: "--channels", value: "COUNT", isRepeatable: true,
+        help: "Measure so many channels at once, 1 to 20,000. Without it, 1, 10, 100 and 1,000.")
     static let oneWay = Option(
         name: "--one-way", help: "Leave out messages that go there and back.")
     static let quick = Option(
@@ -63,15 +66,15 @@ enum MeasureCommand {
         name: "blesec-bench", summary: "measure what encrypted channels cost",
         operands: ["[SCENARIO]..."],
         options: [
-            scenario, transport, `protocol`, size, rounds, sample, oneWay, quick, json, svg,
-            compare,
+            scenario, transport, `protocol`, size, channels, rounds, sample, oneWay, quick, json,
+            svg, compare,
             connect, adapter, peerAdapter,
         ],
         description: [
             "Tells apart what sealing a record, sending a message and the link itself cost, in one "
                 + "run, each beside its limit. Prints tables to standard output, and while it "
                 + "works a line of progress to standard error if that is a terminal. Ends within "
-                + "60 seconds on two cores, unless --rounds or --sample ask for more.",
+                + "90 seconds on two cores, unless --rounds, --sample or --channels ask for more.",
             "Each SCENARIO that is named is measured, or all of them where none is.",
             "engine: processor time to seal and open one record, as a multiple of what the faster "
                 + "one of libsodium and OpenSSL takes from C over the same buffer (raw), for each "
@@ -86,6 +89,14 @@ enum MeasureCommand {
                 + "acknowledged or proven. Over unix-seqpacket also beside two threads in C that "
                 + "block in send and recv and do the same work. Over memory both ends run on one "
                 + "thread, elsewhere each on its own.",
+            "many: channels that all send at once on one event loop, with both ends of each: bytes "
+                + "of messages a second together, the slowest channel's share over the mean one, "
+                + "and the memory and descriptors of one end, idle and busy. And how many "
+                + "handshakes a second a listener completes, alone and while strangers flood it.",
+            "radio: what a channel makes of an LE connection, by a model of the link layer and a "
+                + "clock of its own, so that no figure depends on the machine: bulk data a second "
+                + "beside the bare L2CAP channel and the limit of the connection, and how long the "
+                + "first message takes. docs/radio-model.md says what is modelled and what is not.",
             "l2cap needs two Bluetooth adapters that hear each other, or --connect and another "
                 + "machine. There the packets that the adapter sent are counted as well, beside "
                 + "the number computed from the sizes of the SDUs.",
@@ -207,6 +218,11 @@ enum MeasureCommand {
         if arguments.has(size) {
             settings.sizes = try arguments.values(size).map { text throws(ChannelError) in
                 try number(text, 1...1 << 20, of: size, arguments)
+            }
+        }
+        if arguments.has(channels) {
+            settings.channels = try arguments.values(channels).map { text throws(ChannelError) in
+                try number(text, 1...20_000, of: channels, arguments)
             }
         }
         if let text = arguments.value(rounds) {

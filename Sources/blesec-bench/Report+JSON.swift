@@ -22,6 +22,9 @@ extension Report {
             ("handshake", .array(handshake.map(\.json))),
             ("link", .array(link.map(\.json))),
             ("packets", .array(packets.map(\.json))),
+            ("many", manyJSON),
+            ("flood", floodJSON),
+            ("radio", radioJSON),
             ("ratios", .array(ratios.map(\.json))),
             ("omissions", .array(omissions.map { .string($0) })),
         ])

@@ -8,6 +8,9 @@ extension Report {
         if !handshake.isEmpty { parts.append(handshakeText) }
         if !link.isEmpty { parts.append(linkText) }
         if !packets.isEmpty { parts.append(packetText) }
+        if !radio.isEmpty { parts.append(radioText) }
+        if !many.isEmpty { parts.append(manyText) }
+        if !flood.isEmpty { parts.append(floodText) }
         parts += omissions.map { $0 + "\n" }
         return parts.joined(separator: "\n")
     }

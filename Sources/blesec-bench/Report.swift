@@ -13,6 +13,11 @@ struct Report: Sendable {
     var link: [LinkScenario.Result] = []
     /// Packets of adapters.
     var packets: [PacketScenario.Result] = []
+    /// Many channels at once, and a listener under strangers.
+    var many: [ManyScenario.Result] = []
+    var flood: [FloodScenario.Result] = []
+    /// Channels over modelled radio.
+    var radio: [RadioScenario.Result] = []
     /// What was left out, and why.
     var omissions: [String] = []
 
@@ -32,8 +37,10 @@ struct Report: Sendable {
         let loops = LoopPair()
         // A peer that is not there is told before anything is measured.
         let remote = try await place.openRemote(settings, loops)
+        // Many channels and radio have times of their own.
+        let others = manySteps + radioSteps
         var run = Run(
-            progress: ProgressLine(steps: records + handshakes.count + links),
+            progress: ProgressLine(steps: records + handshakes.count + links + others),
             budget: TimeBudget(
                 seconds: settings.seconds, steps: records + handshakes.count + links))
         defer { run.progress.clear() }
@@ -45,6 +52,8 @@ struct Report: Sendable {
             try await measureLinks(place, loops, &run)
         }
         await loops.shutdown()
+        if radioSteps > 0 { try await measureRadio { run.progress.show($0) } }
+        if manySteps > 0 { try await measureMany { run.progress.show($0) } }
     }
 
     private struct Run {

@@ -5,7 +5,7 @@ internal import ToolKit
 struct Settings: Sendable {
     /// One group of figures.
     enum Scenario: String, CaseIterable, Sendable {
-        case engine, handshake, link
+        case engine, handshake, link, many, radio
 
         /// All of them, as a sentence has them.
         static var names: String {
@@ -24,6 +24,8 @@ struct Settings: Sendable {
     var handshakes: [String]?
     /// Bytes of a message; 64 B to 64 KiB by default.
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536]
+    /// How many channels are open at once, one number after another.
+    var channels = [1, 10, 100, 1_000]
     /// Samples of each kind, one kind after the other, over and over.
     var rounds = 5
     /// Whether messages also go there and back.
@@ -33,8 +35,13 @@ struct Settings: Sendable {
     /// What all of it may take, in seconds; rounds are left out when time runs short.
     var seconds = 55
 
+    /// Whether some of what is measured is left out.
+    private(set) var isQuick = false
+
     /// Half as many samples, and shorter ones.
     mutating func makeQuick() {
+        isQuick = true
+        channels = [1, 100]
         rounds = 3
         sampleTime = 10_000_000
         seconds = 14

@@ -96,3 +96,6 @@ void blesec_bench_remove(const char *_Nonnull folder);
 // The versions of the libraries at hand, of static storage.
 const char *_Nonnull blesec_bench_sodium_version(void);
 const char *_Nonnull blesec_bench_openssl_version(void);
+
+// Bytes in use on the heap, after what is free has been given back to the kernel.
+size_t blesec_bench_trimmed_heap(void);

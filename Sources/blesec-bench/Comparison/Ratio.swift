@@ -28,6 +28,7 @@ extension Report {
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
             + link.flatMap(\.toOthers) + packets.flatMap(\.toComputed)
+            + many.flatMap(\.toLimits) + radio.flatMap(\.toBare)
     }
 }
 

@@ -1,0 +1,177 @@
+internal import BLESec
+internal import Links
+
+/// Many channels at once, both ends of all of them on one loop.
+struct ManyScenario: Sendable {
+    /// How long the channels are busy, in nanoseconds: more of them need longer to have had their
+    /// turns.
+    var window: @Sendable (_ channels: Int) -> UInt64 = { channels in
+        min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(channels))
+    }
+    static let messageSize = 1_024
+
+    /// Over what the channels run.
+    enum LinkKind: String, Sendable {
+        /// Byte streams, as L2CAP's sockets are.
+        case unix
+        /// Where there are too few descriptors for sockets.
+        case memory
+
+        /// What fits the limit, with room for all else.
+        init(channels: Int, descriptorLimit: Int) {
+            self = 2 * channels + 64 <= descriptorLimit ? .unix : .memory
+        }
+    }
+
+    struct Result: Sendable {
+        var engine: String
+        var link: LinkKind
+        var channels: Int
+        /// Channels opened in a second of processor time, one after another, both ends of each.
+        var handshakes: Double
+        var idle: Cost
+        var busy: Cost
+        /// Bytes of messages in a second of processor time, of all channels together, both ends.
+        var goodput: Double
+        /// The slowest channel's share over the mean one.
+        var fairness: Double
+    }
+
+    /// What the channels add to the process.
+    struct Cost: Sendable {
+        private let before: ProcessState
+        private let after: ProcessState
+        private let ends: Int
+
+        fileprivate init(_ after: ProcessState, since before: ProcessState, channels: Int) {
+            (self.before, self.after) = (before, after)
+            ends = 2 * channels
+        }
+
+        /// Bytes of one end: resident, and of those what the heap says is in use.
+        var memory: Double { Double(after.resident - before.resident) / Double(ends) }
+        var heap: Double { Double(after.heap - before.heap) / Double(ends) }
+        var descriptors: Double { Double(after.descriptors - before.descriptors) / Double(ends) }
+        /// Of all ends together.
+        var threads: Int { max(0, after.threads - before.threads) }
+        var maps: Int { after.maps - before.maps }
+        var locked: Int { after.locked - before.locked }
+    }
+
+    /// Opens so many channels, looks at them while they are idle and while they are busy, and closes
+    /// them.
+    func measure(
+        _ engine: String, _ peers: Acquaintances, channels count: Int, descriptorLimit: Int
+    ) async throws -> Result {
+        let kind = LinkKind(channels: count, descriptorLimit: descriptorLimit)
+        let loop = EventLoop(name: "bench-many")
+        let window = window(count)
+        let result = try await Task(executorPreference: loop) {
+            // What the first channel of a process leaves behind is nobody's share.
+            try await Pair(kind, peers, loop).close()
+            let before = ProcessState.now
+            let start = Clock.threadTime
+            var pairs: [Pair] = []
+            for _ in 0..<count { pairs.append(try await Pair(kind, peers, loop)) }
+            let opened = Double(Clock.threadTime - start)
+            try await loop.sleep(for: .milliseconds(100))
+            let idle = Cost(ProcessState.now, since: before, channels: count)
+            let crowd = Crowd(pairs, loop)
+            let load = try await crowd.work(for: window)
+            let busy = Cost(load.state, since: before, channels: count)
+            try await crowd.close()
+            return Result(
+                engine: engine, link: kind, channels: count,
+                handshakes: Double(count) / opened * 1e9, idle: idle, busy: busy,
+                goodput: Double(load.messages.reduce(0, +) * Self.messageSize)
+                    / Double(load.time) * 1e9,
+                fairness: Double(load.messages.min() ?? 0) * Double(count)
+                    / Double(max(1, load.messages.reduce(0, +))))
+        }.value
+        await loop.shutdown()
+        return result
+    }
+}
+
+/// Both ends of a channel.
+private struct Pair: Sendable {
+    let dialer: SecureChannel
+    let acceptor: SecureChannel
+
+    init(
+        _ kind: ManyScenario.LinkKind, _ peers: Acquaintances, _ loop: EventLoop
+    ) async throws {
+        let links: (any Link, any Link) =
+            switch kind {
+            case .unix: try await UnixLink.pair(.stream, loop: loop)
+            case .memory: MemoryLink.pair(loop: loop, capacity: 16 << 10)
+            }
+        async let dialed = SecureChannel.open(
+            over: links.0, role: .dialer, configuration: peers.dialer)
+        async let accepted = SecureChannel.open(
+            over: links.1, role: .acceptor, configuration: peers.acceptor)
+        dialer = try await dialed
+        acceptor = try await accepted
+    }
+
+    func close() async throws {
+        async let other: Void = acceptor.close()
+        try await dialer.close()
+        try await other
+    }
+}
+
+/// Channels that all send at once. On the loop's thread.
+private final class Crowd: @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only.
+
+    private let pairs: [Pair]
+    private let loop: EventLoop
+    private var received: [Int]
+    private var isOver = false
+    private var tasks: [Task<Void, any Error>] = []
+
+    init(_ pairs: [Pair], _ loop: EventLoop) {
+        self.pairs = pairs
+        self.loop = loop
+        received = Array(repeating: 0, count: pairs.count)
+    }
+
+    /// Has every channel send until the time is over, and says how many messages each one moved, and
+    /// how the process stood in the middle of it.
+    func work(
+        for window: UInt64
+    ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {
+        let message = [UInt8](repeating: 0x5A, count: ManyScenario.messageSize)
+        for index in pairs.indices {
+            let pair = pairs[index]
+            tasks.append(
+                Task(executorPreference: loop) { [self] in
+                    while !isOver { try await pair.dialer.send(message) }
+                    try await pair.dialer.close()
+                })
+            tasks.append(
+                Task(executorPreference: loop) { [self] in
+                    while try await pair.acceptor.receive() != nil { received[index] += 1 }
+                    try await pair.acceptor.close()
+                })
+        }
+        // Until every channel is at work.
+        try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
+        let (first, start) = (received, Clock.threadTime)
+        try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
+        let (half, middle) = (received, Clock.threadTime)
+        let state = ProcessState.now
+        let (rest, second) = (received, Clock.threadTime)
+        try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
+        let (last, end) = (received, Clock.threadTime)
+        let messages = first.indices.map { half[$0] - first[$0] + last[$0] - rest[$0] }
+        return (messages, middle - start + end - second, state)
+    }
+
+    /// Ends all channels; throws what went wrong in any.
+    func close() async throws {
+        isOver = true
+        for task in tasks { try await task.value }
+    }
+}

@@ -1,0 +1,71 @@
+internal import CBench
+internal import Glibc
+
+/// What this process holds at one moment.
+struct ProcessState: Sendable {
+    /// Bytes of memory that are resident, and those that are locked.
+    var resident = 0
+    var locked = 0
+    /// Bytes that are allocated on the heap.
+    var heap = 0
+    var descriptors = 0
+    var threads = 0
+    /// Ranges of memory, of which Linux allows 65,530 by default.
+    var maps = 0
+
+    /// Now, after what is free has been given back.
+    static var now: ProcessState {
+        var state = ProcessState()
+        state.heap = Int(blesec_bench_trimmed_heap())
+        state.descriptors = entries(of: "/proc/self/fd")
+        state.threads = entries(of: "/proc/self/task")
+        state.maps = read("/proc/self/maps").count { $0 == UInt8(ascii: "\n") }
+        for line in String(decoding: read("/proc/self/status"), as: UTF8.self).split(
+            separator: "\n")
+        {
+            let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" })
+            guard words.count >= 2, let kibibytes = Int(words[1]) else { continue }
+            if words[0] == "VmRSS:" { state.resident = kibibytes << 10 }
+            if words[0] == "VmLck:" { state.locked = kibibytes << 10 }
+        }
+        return state
+    }
+
+    /// Lets this process have as many descriptors as it may, and says how many that is.
+    static func raiseDescriptorLimit() -> Int {
+        var limit = rlimit()
+        guard unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
+            return 1_024
+        }
+        if limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max
+            _ = unsafe setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+            _ = unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        }
+        return Int(clamping: limit.rlim_cur)
+    }
+
+    private static func entries(of path: String) -> Int {
+        guard let folder = unsafe opendir(path) else { return 0 }
+        defer { unsafe closedir(folder) }
+        var count = 0
+        while unsafe readdir(folder) != nil { count += 1 }
+        // Not this folder, the one above, and what it is read with.
+        return count - (path.hasSuffix("fd") ? 3 : 2)
+    }
+
+    private static func read(_ path: String) -> [UInt8] {
+        let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return [] }
+        defer { close(descriptor) }
+        var all: [UInt8] = []
+        var part = [UInt8](repeating: 0, count: 64 << 10)
+        while true {
+            let count = unsafe part.withUnsafeMutableBytes {
+                unsafe Glibc.read(descriptor, $0.baseAddress, $0.count)
+            }
+            guard count > 0 else { return all }
+            all += part[..<count]
+        }
+    }
+}

@@ -1,0 +1,130 @@
+internal import BLESec
+internal import ToolKit
+
+// The scenario of many channels in a report.
+extension Report {
+    private static let engines = [ChannelConfiguration.defaultProtocol, TLSContext.protocolName]
+
+    /// The steps of its progress.
+    var manySteps: Int {
+        guard settings.scenarios.contains(.many) else { return 0 }
+        return settings.channels.count + (settings.channels.isEmpty ? 0 : 1) + 1
+    }
+
+    mutating func measureMany(_ show: (String) -> Void) async throws {
+        let limit = ProcessState.raiseDescriptorLimit()
+        let scenario = ManyScenario()
+        for engine in Self.engines {
+            let peers = try Acquaintances(engine)
+            // The second engine with the most channels alone, where their memory shows best.
+            let counts =
+                engine == Self.engines[0]
+                ? settings.channels : settings.channels.max().map { [$0] } ?? []
+            for count in counts {
+                show("many, \(engine.shortProtocol), \(count)")
+                let result = try await scenario.measure(
+                    engine, peers, channels: count, descriptorLimit: limit)
+                many.append(result)
+                let note =
+                    "\(count) channels ran over memory and not over sockets: this process may "
+                    + "have \(limit) descriptors (`ulimit -Hn`)."
+                if result.link == .memory, !omissions.contains(note) { omissions.append(note) }
+            }
+        }
+        show("many, a listener under strangers")
+        let engine = Self.engines[0]
+        flood.append(try await FloodScenario().measure(engine, Acquaintances(engine)))
+    }
+
+    var manyText: String {
+        var table = Table(
+            [
+                "channels", "", "MB/s", "slowest/mean", "opened/s", "idle, KiB", "heap",
+                "busy, KiB", "descriptors", "threads", "maps",
+            ], words: [1])
+        for result in many {
+            table.append([
+                "\(result.channels)", result.engine.shortProtocol, (result.goodput / 1e6).short,
+                result.fairness.fixed(2), result.handshakes.fixed(0), kibibytes(result.idle.memory),
+                kibibytes(result.idle.heap), kibibytes(result.busy.memory),
+                result.busy.descriptors.fixed(1), "\(result.busy.threads)", "\(result.busy.maps)",
+            ])
+        }
+        return "Many channels on one loop: all together, and what one end of one takes; threads "
+            + "and maps of all\n\n\(table.text)"
+    }
+
+    var floodText: String {
+        var table = Table(["", "alone/s", "among strangers/s", "failed, %", "strangers/s"])
+        for result in flood {
+            table.append([
+                result.engine.shortProtocol, result.alone.fixed(0), result.flooded.fixed(0),
+                (100 * result.failures).fixed(1), result.strangers.fixed(0),
+            ])
+        }
+        return "Handshakes of a listener, alone and among \(FloodScenario.strangers) strangers who "
+            + "stay until they are turned away\n\n\(table.text)"
+    }
+
+    private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
+
+    var manyJSON: JSON.Value { .array(many.map(\.json)) }
+    var floodJSON: JSON.Value { .array(flood.map(\.json)) }
+}
+
+extension ManyScenario.Result {
+    /// What an idle end may take, in bytes.
+    private var idleLimit: Int { engine == TLSContext.protocolName ? 64 << 10 : 16 << 10 }
+
+    var toLimits: [Ratio] {
+        // The first channels carry what they make the process load.
+        guard channels >= 100 else { return [] }
+        let name = "many/\(engine)/\(channels)"
+        return [
+            Ratio(
+                name: "\(name)/idle-memory", limit: "\(idleLimit.bytes)", basis: .wall,
+                lessIsBetter: true, summary: Summary([idle.memory / Double(idleLimit)])),
+            Ratio(
+                name: "\(name)/slowest", limit: "mean", basis: .wall, lessIsBetter: false,
+                summary: Summary([fairness])),
+        ]
+    }
+
+    fileprivate var json: JSON.Value {
+        .object([
+            ("engine", .string(engine)),
+            ("transport", .string(link.rawValue)),
+            ("channels", .number(channels)),
+            ("opened-per-second", .real(handshakes)),
+            ("goodput-bytes-per-second", .real(goodput)),
+            ("slowest-over-mean", .real(fairness)),
+            ("idle", idle.json),
+            ("busy", busy.json),
+        ])
+    }
+}
+
+extension ManyScenario.Cost {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("resident-bytes-per-end", .real(memory)),
+            ("heap-bytes-per-end", .real(heap)),
+            ("descriptors-per-end", .real(descriptors)),
+            ("threads", .number(threads)),
+            ("maps", .number(maps)),
+            ("locked-bytes", .number(locked)),
+        ])
+    }
+}
+
+extension FloodScenario.Result {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("engine", .string(engine)),
+            ("handshakes-per-second-alone", .real(alone)),
+            ("handshakes-per-second-flooded", .real(flooded)),
+            ("failed-share", .real(failures)),
+            ("strangers-per-second", .real(strangers)),
+        ])
+    }
+}

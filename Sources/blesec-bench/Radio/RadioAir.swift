@@ -1,0 +1,145 @@
+internal import BLESec
+internal import BLESecTesting
+internal import Links
+
+/// The link layer between two ends: connection events, in which packet and answer take turns (Core
+/// Specification, Vol 6, Part B, §4.5).
+///
+/// Both controllers plan perfectly: no event is cut short by anything else, and no packet is begun
+/// for which there is no time.
+final class RadioAir: TimerHandler, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only.
+
+    /// What the next fire of the timer means.
+    private enum Phase {
+        /// Nothing waits to be sent.
+        case idle
+        /// A connection event begins.
+        case anchor
+        /// The central's packet has been sent.
+        case question(RadioPacket, isHeard: Bool)
+        /// So has the peripheral's.
+        case answer(RadioPacket, isHeard: Bool)
+    }
+
+    let loop: EventLoop
+    private let parameters: RadioParameters
+    private let origin: UInt64
+    private var losses: SeededGenerator
+    private weak var central: RadioLink?
+    private weak var peripheral: RadioLink?
+    private var timer: LoopTimer?
+    private var phase = Phase.idle
+    private var eventEnd: UInt64 = 0
+    /// Either end has said in this exchange that it has more (the MD bit).
+    private var hasMore = false
+    private var wrongInARow = 0
+
+    init(_ parameters: RadioParameters, loop: EventLoop) {
+        self.parameters = parameters
+        self.loop = loop
+        origin = loop.now.nanoseconds
+        losses = SeededGenerator(seed: parameters.seed)
+    }
+
+    func connect(_ central: RadioLink, _ peripheral: RadioLink) {
+        self.central = central
+        self.peripheral = peripheral
+        timer = LoopTimer(loop: loop, handler: self)
+    }
+
+    /// Something may be there to be sent.
+    func wake() {
+        switch phase {
+        case .idle, .anchor: sleepUntilNeeded()
+        case .question, .answer: break
+        }
+    }
+
+    func timerFired(_ timer: LoopTimer) {
+        guard let central, let peripheral else { return }
+        let now = loop.now.nanoseconds
+        switch phase {
+        case .idle: break
+        case .anchor:
+            eventEnd = now + parameters.interval
+            wrongInARow = 0
+            ask(central, peripheral, at: now)
+        case .question(let packet, let isHeard):
+            if isHeard { peripheral.hear(packet, central.bits, now: now) }
+            answer(peripheral, at: now + RadioParameters.spacing)
+        case .answer(let packet, let isHeard):
+            if isHeard { central.hear(packet, peripheral.bits, now: now) }
+            let next = now + RadioParameters.spacing
+            if hasMore, wrongInARow < 2 {
+                ask(central, peripheral, at: next)
+            } else {
+                sleepUntilNeeded()
+            }
+        }
+    }
+
+    /// Sends the central's next packet, or closes the event if there is no time for it.
+    private func ask(_ central: RadioLink, _ peripheral: RadioLink, at start: UInt64) {
+        let owed = peripheral.unacknowledged?.length ?? 0
+        let left = eventEnd > start ? eventEnd - start : 0
+        guard left >= parameters.exchangeTime(central.unacknowledged?.length ?? 0, answer: owed)
+        else { return sleepUntilNeeded() }
+        let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: owed))
+        // Where its next packet does not fit and the other end has none, an empty one is of no use.
+        let isFirst = start + parameters.interval == eventEnd
+        guard
+            isFirst || central.canSend(now: start, atMost: limit)
+                || peripheral.readyAt ?? .max <= start
+        else { return sleepUntilNeeded() }
+        let packet = central.transmit(now: start, atMost: limit)
+        hasMore = central.hasMore(now: start)
+        phase = .question(packet, isHeard: isHeard())
+        timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
+    }
+
+    private func answer(_ peripheral: RadioLink, at start: UInt64) {
+        let left = eventEnd > start ? eventEnd - start : 0
+        let empty = parameters.airTime(0) + RadioParameters.spacing
+        let packet = peripheral.transmit(now: start, atMost: longest(within: left, beside: empty))
+        if peripheral.hasMore(now: start) { hasMore = true }
+        phase = .answer(packet, isHeard: isHeard())
+        timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
+    }
+
+    /// The longest payload that still fits, when `rest` is what takes time with an empty packet.
+    private func longest(within left: UInt64, beside rest: UInt64) -> Int {
+        guard left > rest else { return 0 }
+        let mic = parameters.isLinkEncrypted ? 4 : 0
+        return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
+    }
+
+    private func isHeard() -> Bool {
+        guard parameters.loss > 0 else { return true }
+        let isLost = Double.random(in: 0..<1, using: &losses) < parameters.loss
+        wrongInARow = isLost ? wrongInARow + 1 : 0
+        return !isLost
+    }
+
+    /// Waits for the first connection event in which there is something to send: those without
+    /// change nothing.
+    private func sleepUntilNeeded() {
+        let ready = [central?.readyAt, peripheral?.readyAt].compactMap { $0 }.min()
+        guard let ready else {
+            phase = .idle
+            timer?.disarm()
+            return
+        }
+        phase = .anchor
+        let now = loop.now.nanoseconds
+        timer?.arm(at: MonotonicTime(nanoseconds: nextAnchor(after: now, notBefore: ready)))
+    }
+
+    /// The first anchor point after `now` at which it is at least `earliest`.
+    private func nextAnchor(after now: UInt64, notBefore earliest: UInt64) -> UInt64 {
+        let interval = parameters.interval
+        let next = (now - origin) / interval + 1
+        let needed = earliest > origin ? (earliest - origin + interval - 1) / interval : 0
+        return origin + max(next, needed) * interval
+    }
+}

@@ -1,0 +1,131 @@
+/// One packet's payload on the air.
+struct RadioPacket: Sendable {
+    /// Octets of payload; none in a packet that only acknowledges.
+    var length = 0
+    /// What it carries of an SDU.
+    var bytes: ArraySlice<UInt8> = []
+    /// It ends a K-frame, for which the sender has spent a credit.
+    var endsFrame = false
+    var endsSDU = false
+    /// Credits that it gives.
+    var credits = 0
+}
+
+/// What one host has handed to its controller: SDUs cut into K-frames, those into packets, and
+/// credits for the peer (Core Specification, Vol 3, Part A, §3.4 and §4.24).
+struct RadioFrames: Sendable {
+    private struct Waiting {
+        var bytes: [UInt8]
+        var readyAt: UInt64
+    }
+
+    private let parameters: RadioParameters
+    private var sdus: [Waiting] = []
+    private var head = 0
+    /// Bytes of the first SDU that are in frames already.
+    private var offset = 0
+    /// Octets of the current K-frame that are still to be sent, its headers included.
+    private var frameLeft = 0
+    private var frameHeaders = 0
+    /// Credits that wait for a packet to the peer.
+    private var granted = (count: 0, readyAt: UInt64(0))
+
+    /// What the peer still takes, in K-frames.
+    private(set) var credits: Int
+    /// Bytes of SDUs that have not been sent.
+    private(set) var byteCount = 0
+
+    init(_ parameters: RadioParameters) {
+        self.parameters = parameters
+        credits = parameters.firstCredits
+    }
+
+    mutating func append(_ sdu: [UInt8], now: UInt64) {
+        sdus.append(Waiting(bytes: sdu, readyAt: now + parameters.hostDelay))
+        byteCount += sdu.count
+    }
+
+    /// Gives the peer credits.
+    mutating func grant(_ count: Int, now: UInt64) {
+        if granted.count == 0 { granted.readyAt = now + parameters.hostDelay }
+        granted.count += count
+    }
+
+    /// Takes credits from the peer, which the host has to hear of before it can spend them.
+    mutating func take(credits count: Int, now: UInt64) {
+        let wasEmpty = credits == 0
+        credits += count
+        guard wasEmpty, head < sdus.count else { return }
+        sdus[head].readyAt = max(sdus[head].readyAt, now + parameters.hostDelay)
+    }
+
+    /// When the next packet can be sent; nil while there is none.
+    var readyAt: UInt64? {
+        if frameLeft > 0 { return 0 }
+        let sdu = head < sdus.count && credits > 0 ? sdus[head].readyAt : nil
+        guard granted.count > 0 else { return sdu }
+        return min(granted.readyAt, sdu ?? .max)
+    }
+
+    /// Whether a packet can be sent at that time.
+    func isReady(now: UInt64) -> Bool { readyAt.map { $0 <= now } ?? false }
+
+    /// The length of the packet that ``next(now:)`` gives; nil for none.
+    func nextLength(now: UInt64) -> Int? {
+        guard isReady(now: now) else { return nil }
+        if frameLeft > 0 { return min(frameLeft, parameters.dataLength) }
+        if hasGrant(now: now) { return RadioParameters.creditPacket }
+        return min(nextFrame.headers + nextFrame.part, parameters.dataLength)
+    }
+
+    /// Takes the next packet; nil where none is ready.
+    mutating func next(now: UInt64) -> RadioPacket? {
+        guard isReady(now: now) else { return nil }
+        if frameLeft == 0 {
+            if hasGrant(now: now) {
+                defer { granted.count = 0 }
+                return RadioPacket(length: RadioParameters.creditPacket, credits: granted.count)
+            }
+            beginFrame()
+        }
+        let length = min(frameLeft, parameters.dataLength)
+        let part = length - frameHeaders
+        let bytes = sdus[head].bytes[offset..<offset + part]
+        frameLeft -= length
+        frameHeaders = 0
+        offset += part
+        byteCount -= part
+        let endsSDU = frameLeft == 0 && offset == sdus[head].bytes.count
+        if endsSDU { dropFirst() }
+        return RadioPacket(
+            length: length, bytes: bytes, endsFrame: frameLeft == 0, endsSDU: endsSDU)
+    }
+
+    private func hasGrant(now: UInt64) -> Bool { granted.count > 0 && granted.readyAt <= now }
+
+    /// Octets of headers, and bytes of the first SDU, in its next K-frame.
+    private var nextFrame: (headers: Int, part: Int) {
+        let field = offset == 0 ? RadioParameters.lengthField : 0
+        return (
+            RadioParameters.headerLength + field,
+            min(parameters.mps - field, sdus[head].bytes.count - offset)
+        )
+    }
+
+    private mutating func beginFrame() {
+        let next = nextFrame
+        credits -= 1
+        frameHeaders = next.headers
+        frameLeft = next.headers + next.part
+    }
+
+    private mutating func dropFirst() {
+        sdus[head].bytes = []
+        head += 1
+        offset = 0
+        if head >= 64 || head == sdus.count {
+            sdus.removeFirst(head)
+            head = 0
+        }
+    }
+}

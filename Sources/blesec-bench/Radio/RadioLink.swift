@@ -1,0 +1,221 @@
+internal import BLESec
+internal import Links
+internal import Primitives
+
+/// One end of a connection-oriented channel over modelled radio.
+///
+/// A real link in every respect that a channel sees, but its time is that of a clock moved by hand.
+final class RadioLink: Link, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only.
+
+    /// What an end has sent.
+    struct Count: Sendable, Equatable {
+        var sdus = 0
+        var bytes = 0
+        /// Packets that carried bytes of SDUs, without those that were sent again.
+        var packets = 0
+        var repeated = 0
+    }
+
+    /// What the sender's socket and controller hold, and the receiver's socket, in bytes.
+    private static let sendBuffer = 32 << 10
+    private static let receiveBuffer = 64 << 10
+
+    let loop: EventLoop
+    private let air: RadioAir
+    private let parameters: RadioParameters
+    private weak var handler: (any LinkHandler)?
+    private weak var peer: RadioLink?
+
+    /// What waits to be sent; the air takes it.
+    private(set) var frames: RadioFrames
+    /// The packet that the peer has not acknowledged, and both sequence bits (Vol 6, Part B, §4.5.9).
+    private(set) var unacknowledged: RadioPacket?
+    private var sequence = false
+    private var expected = false
+
+    private var incoming: [UInt8] = []
+    private var arrived: [UInt8] = []
+    private var arrivedOffset = 0
+    /// K-frames that came and for which no credit was given back, and whether it should be.
+    private var framesTaken = 0
+    private var owesCredits = false
+    private(set) var count = Count()
+    private var isClosed = false
+    private var isScheduled = false
+    private var hasToldHangUp = false
+
+    /// Two ends of a channel, the first of them the central's, who decides when there is a packet.
+    static func pair(
+        _ parameters: RadioParameters, loop: EventLoop
+    ) -> (central: RadioLink, peripheral: RadioLink) {
+        let air = RadioAir(parameters, loop: loop)
+        let central = RadioLink(parameters, air)
+        let peripheral = RadioLink(parameters, air)
+        central.peer = peripheral
+        peripheral.peer = central
+        air.connect(central, peripheral)
+        return (central, peripheral)
+    }
+
+    private init(_ parameters: RadioParameters, _ air: RadioAir) {
+        self.parameters = parameters
+        self.air = air
+        loop = air.loop
+        frames = RadioFrames(parameters)
+    }
+
+    let peerDescription = "modelled radio"
+    var peerAddress: LinkAddress? { nil }
+    var maximumSDU: Int { parameters.sdu }
+    var isDrained: Bool { frames.byteCount == 0 && (unacknowledged?.length ?? 0) == 0 }
+
+    var wantsRead = false {
+        didSet { if wantsRead && !oldValue { schedule() } }
+    }
+    var wantsWrite = false {
+        didSet { if wantsWrite && !oldValue { schedule() } }
+    }
+
+    func setHandler(_ handler: (any LinkHandler)?) {
+        loop.assertCurrent()
+        self.handler = handler
+        schedule()
+    }
+
+    func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        loop.assertCurrent()
+        guard !isClosed else { throw LinkError(.closed, "the link is closed on this side") }
+        guard !isPeerGone else { throw LinkError(.reset, "the peer has closed the link") }
+        guard bytes.count <= maximumSDU else {
+            throw LinkError(.tooLarge, "\(bytes.count) bytes in one SDU")
+        }
+        guard hasRoom else { return 0 }
+        count.sdus += 1
+        count.bytes += bytes.count
+        frames.append(
+            [UInt8](capacity: bytes.count) { $0.append(copying: bytes) },
+            now: loop.now.nanoseconds)
+        air.wake()
+        return bytes.count
+    }
+
+    func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        loop.assertCurrent()
+        guard !isClosed else { throw LinkError(.closed, "the link is closed on this side") }
+        let waiting = arrived.count - arrivedOffset
+        guard waiting > 0 else {
+            guard isPeerGone else { return .wouldBlock }
+            wantsRead = false
+            return .end
+        }
+        let taken = min(waiting, buffer.freeCapacity)
+        buffer.append(copying: arrived.span.extracting(arrivedOffset..<arrivedOffset + taken))
+        arrivedOffset += taken
+        if arrivedOffset == arrived.count {
+            arrived.removeAll(keepingCapacity: true)
+            arrivedOffset = 0
+        }
+        giveCredits()
+        return .bytes
+    }
+
+    /// An L2CAP channel has no half-close.
+    func halfClose() -> Bool { false }
+
+    func close() {
+        loop.assertCurrent()
+        isClosed = true
+        handler = nil
+        peer?.schedule()
+    }
+
+    private var isPeerGone: Bool { peer?.isClosed ?? true }
+    private var hasRoom: Bool { frames.byteCount + maximumSDU <= Self.sendBuffer }
+    private var isReadable: Bool { arrived.count > arrivedOffset || isPeerGone }
+    private var isWritable: Bool { hasRoom || isPeerGone }
+}
+
+// What the air does with an end. Each packet is acknowledged by the next one that comes back.
+extension RadioLink {
+    /// The packet to send now: the last one again unless it was acknowledged, else the next if it is
+    /// no longer than `limit`, else an empty one.
+    func transmit(now: UInt64, atMost limit: Int) -> RadioPacket {
+        if let unacknowledged {
+            if unacknowledged.length > 0 { count.repeated += 1 }
+            return unacknowledged
+        }
+        var packet = RadioPacket()
+        if let length = frames.nextLength(now: now), length <= limit {
+            packet = frames.next(now: now) ?? packet
+            if !packet.bytes.isEmpty { count.packets += 1 }
+            if hasRoom { schedule() }
+        }
+        unacknowledged = packet
+        return packet
+    }
+
+    /// The sequence bits of the packet that is sent.
+    var bits: (sequence: Bool, expected: Bool) { (sequence, expected) }
+
+    /// Whether there is more to send than the packet that is on its way.
+    func hasMore(now: UInt64) -> Bool { frames.isReady(now: now) }
+
+    /// Whether there is a packet to send that is no longer than `limit`, or one to send again.
+    func canSend(now: UInt64, atMost limit: Int) -> Bool {
+        if let unacknowledged { return unacknowledged.length > 0 }
+        return frames.nextLength(now: now).map { $0 <= limit } ?? false
+    }
+
+    /// When there is something to send; nil when there is nothing.
+    var readyAt: UInt64? {
+        (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt
+    }
+
+    /// Takes a packet that arrived whole.
+    func hear(_ packet: RadioPacket, _ bits: (sequence: Bool, expected: Bool), now: UInt64) {
+        if bits.expected != sequence {
+            sequence.toggle()
+            unacknowledged = nil
+        }
+        guard bits.sequence == expected else { return }
+        expected.toggle()
+        if packet.credits > 0 { frames.take(credits: packet.credits, now: now) }
+        incoming += packet.bytes
+        if packet.endsFrame { framesTaken += 1 }
+        guard packet.endsSDU else { return }
+        arrived += incoming
+        incoming.removeAll(keepingCapacity: true)
+        owesCredits = parameters.credits == .linux
+        giveCredits()
+        schedule()
+    }
+
+    /// Tops the peer's credits up, unless nobody reads.
+    private func giveCredits() {
+        guard owesCredits, arrived.count - arrivedOffset < Self.receiveBuffer else { return }
+        owesCredits = false
+        frames.grant(framesTaken, now: loop.now.nanoseconds)
+        framesTaken = 0
+        air.wake()
+    }
+}
+
+extension RadioLink: DeferredWork {
+    private func schedule() {
+        guard !isScheduled, handler != nil else { return }
+        isScheduled = true
+        loop.runSoon(self)
+    }
+
+    func runDeferred() {
+        isScheduled = false
+        if isPeerGone, !hasToldHangUp {
+            hasToldHangUp = true
+            handler?.linkDidHangUp()
+        }
+        if wantsRead && isReadable { handler?.linkIsReadable() }
+        if wantsWrite && isWritable { handler?.linkIsWritable() }
+        if wantsRead && isReadable || wantsWrite && isWritable { schedule() }
+    }
+}

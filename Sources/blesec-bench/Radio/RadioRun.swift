@@ -1,0 +1,179 @@
+internal import BLESec
+internal import BLESecTesting
+internal import Links
+
+/// One connection and what happens on it, from its beginning to its end, on a loop whose clock it
+/// moves.
+struct RadioRun: Sendable {
+    private let clock: ManualClock
+    private let loop: EventLoop
+    private let parameters: RadioParameters
+    private let central: RadioLink
+    private let peripheral: RadioLink
+    private let origin: UInt64
+
+    /// So long nothing in a run takes, in virtual time: an hour.
+    private static let patience = Duration.seconds(3_600)
+    private static let step = Duration.milliseconds(100)
+    /// Longer than acknowledgements wait.
+    private static let quiet = Duration.seconds(1)
+
+    init(_ parameters: RadioParameters) async throws {
+        let clock = ManualClock()
+        let loop = EventLoop(name: "bench-radio", clock: clock.loopClock)
+        self.clock = clock
+        self.loop = loop
+        self.parameters = parameters
+        origin = clock.now.nanoseconds
+        let ends = await loop.run { RadioLink.pair(parameters, loop: loop) }
+        central = ends.central
+        peripheral = ends.peripheral
+    }
+
+    func end() async {
+        await loop.run { [central, peripheral] in
+            central.close()
+            peripheral.close()
+        }
+        await loop.shutdown()
+    }
+
+    /// Bytes a second that the L2CAP channel moves by itself, in SDUs as long as may be.
+    func rawGoodput(volume: Int) async throws -> Double {
+        try await onLoop {
+            let source = RawSource(central, volume: volume)
+            let sink = RawSink(peripheral)
+            let start = await waitForAnchor()
+            source.start()
+            sink.start()
+            let end = try await pass { sink.count >= volume ? sink.lastArrival : nil }
+            return Double(volume) / Double(end - start) * 1e9
+        }
+    }
+
+    /// Opens a channel, and measures its first messages, a short one and many long ones.
+    func measure(
+        _ peers: Acquaintances, volume: Int, messageSize: Int, shortMessage: Int
+    ) async throws -> (RadioScenario.Opening, goodput: Double) {
+        try await onLoop {
+            let dialer = RadioEnd(central, .dialer, peers.dialer)
+            let acceptor = RadioEnd(peripheral, .acceptor, peers.acceptor)
+            defer {
+                dialer.cancel()
+                acceptor.cancel()
+            }
+            let message = [UInt8](repeating: 0x5A, count: shortMessage)
+            let opened = clock.now.nanoseconds
+            dialer.open(andSend: message)
+            acceptor.open(andSend: message)
+            let there = try await pass { try acceptor.arrival(of: 1) }
+            let back = try await pass { try dialer.arrival(of: 1) }
+            await clock.advance(by: Self.quiet)
+
+            let before = central.count
+            dialer.send(message, count: 1)
+            _ = try await pass { try acceptor.arrival(of: 2) }
+            await clock.advance(by: Self.quiet)
+            let short = central.count - before
+
+            let count = max(1, volume / messageSize)
+            let start = await waitForAnchor()
+            dialer.send([UInt8](repeating: 0xA5, count: messageSize), count: count)
+            let end = try await pass { try acceptor.arrival(of: 2 + count) }
+            let opening = RadioScenario.Opening(
+                firstMessage: BothSides(
+                    dialer: Double(there - opened), acceptor: Double(back - opened)),
+                shortMessage: short)
+            return (opening, Double(count * messageSize) / Double(end - start) * 1e9)
+        }
+    }
+
+    /// Moves the time until what is sent now leaves with the next connection event, and says when
+    /// that is: so that no run begins with a longer wait than another.
+    private func waitForAnchor() async -> UInt64 {
+        let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
+        let next = (earliest / parameters.interval + 1) * parameters.interval + origin
+        let wait = next - parameters.hostDelay - clock.now.nanoseconds
+        await clock.advance(by: .nanoseconds(Int64(wait)))
+        return next
+    }
+
+    /// Moves the time until `time` knows when it was.
+    private func pass(until time: () throws -> UInt64?) async throws -> UInt64 {
+        var left = Self.patience
+        while left > .zero {
+            if let time = try time() { return time }
+            await clock.advance(by: Self.step)
+            left -= Self.step
+        }
+        throw BenchError.wrongResult("modelled radio")
+    }
+
+    private func onLoop<Value: Sendable>(
+        _ body: @escaping @Sendable () async throws -> Value
+    ) async throws -> Value {
+        try await Task(executorPreference: loop, operation: body).value
+    }
+}
+
+extension RadioLink.Count {
+    fileprivate static func - (after: Self, before: Self) -> Self {
+        Self(
+            sdus: after.sdus - before.sdus, bytes: after.bytes - before.bytes,
+            packets: after.packets - before.packets, repeated: after.repeated - before.repeated)
+    }
+}
+
+/// Fills a link with SDUs.
+private final class RawSource: LinkHandler {
+    private let link: RadioLink
+    private let sdu: [UInt8]
+    private var left: Int
+
+    init(_ link: RadioLink, volume: Int) {
+        self.link = link
+        sdu = [UInt8](repeating: 0x5A, count: link.maximumSDU)
+        left = volume
+    }
+
+    func start() {
+        link.setHandler(self)
+        linkIsWritable()
+    }
+
+    func linkIsWritable() {
+        let sdu = sdu
+        while left > 0, let sent = try? link.send(sdu.span.extracting(first: left)), sent > 0 {
+            left -= sent
+        }
+        link.wantsWrite = left > 0
+    }
+
+    func linkIsReadable() {}
+    func linkDidHangUp() {}
+}
+
+/// Reads a link and counts.
+private final class RawSink: LinkHandler {
+    private let link: RadioLink
+    private(set) var count = 0
+    private(set) var lastArrival: UInt64 = 0
+
+    init(_ link: RadioLink) { self.link = link }
+
+    func start() {
+        link.setHandler(self)
+        link.wantsRead = true
+    }
+
+    func linkIsReadable() {
+        let bytes = [UInt8](capacity: 64 << 10) { buffer in
+            while (try? link.receive(into: &buffer)) == .bytes, !buffer.isFull {}
+        }
+        count += bytes.count
+        lastArrival = link.loop.now.nanoseconds
+    }
+
+    func linkIsWritable() {}
+    func linkDidHangUp() {}
+}

@@ -1,0 +1,78 @@
+import BLESec
+import Foundation
+import TestSupport
+import Testing
+
+@testable import blesec_bench
+
+/// Many channels at once, in a process of their own, so that nothing else is in its memory.
+@Suite struct ManyTests {
+    private struct Report: Decodable {
+        struct Cost: Decodable {
+            var memory: Double
+            var descriptors: Double
+            var threads: Int
+            var maps: Int
+            var locked: Int
+
+            enum CodingKeys: String, CodingKey {
+                case memory = "resident-bytes-per-end"
+                case descriptors = "descriptors-per-end"
+                case threads, maps
+                case locked = "locked-bytes"
+            }
+        }
+        struct Many: Decodable {
+            var engine: String
+            var transport: String
+            var channels: Int
+            var goodput: Double
+            var fairness: Double
+            var idle: Cost
+            var busy: Cost
+
+            enum CodingKeys: String, CodingKey {
+                case engine, transport, channels, idle, busy
+                case goodput = "goodput-bytes-per-second"
+                case fairness = "slowest-over-mean"
+            }
+        }
+        struct Flood: Decodable {
+            var alone: Double
+            var flooded: Double
+            var strangers: Double
+
+            enum CodingKeys: String, CodingKey {
+                case alone = "handshakes-per-second-alone"
+                case flooded = "handshakes-per-second-flooded"
+                case strangers = "strangers-per-second"
+            }
+        }
+        var many: [Many]
+        var flood: [Flood]
+    }
+
+    @Test(
+        "an idle channel is small, none has a thread, and ten thousand would fit the kernel's limits"
+    )
+    func idle() throws {
+        let outcome = try Subprocess.run(
+            Bench.path, ["--scenario", "many", "--channels", "300", "--json", "-"])
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let report = try JSONDecoder().decode(Report.self, from: Data(outcome.output))
+        #expect(report.many.map(\.engine) == [ChannelConfiguration.defaultProtocol, "TLS1.3"])
+        for (result, limit) in zip(report.many, [16.0, 64.0]) {
+            #expect(result.transport == "unix" && result.channels == 300)
+            #expect(result.idle.memory < limit * 1_024, "\(result.idle.memory)")
+            #expect(result.idle.descriptors == 1)
+            #expect(result.idle.threads == 0 && result.busy.threads == 0)
+            // Linux allows 65,530 maps by default; 20,000 ends may have a third of them.
+            #expect(result.idle.maps * 20_000 / 600 < 65_530 / 3, "\(result.idle.maps)")
+            // And a process 8 MiB of locked memory.
+            #expect(result.idle.locked * 20_000 / 600 < 8 << 20, "\(result.idle.locked)")
+            #expect(result.goodput > 0 && result.fairness > 0 && result.fairness <= 1)
+        }
+        let flood = try #require(report.flood.first)
+        #expect(flood.alone > 0 && flood.flooded > 0 && flood.strangers > 0)
+    }
+}

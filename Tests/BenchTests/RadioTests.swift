@@ -1,0 +1,113 @@
+import BLESec
+import Testing
+
+@testable import blesec_bench
+
+/// The model of LE radio: what is published, and what channels make of it.
+@Suite struct RadioTests {
+    private static func parameters(
+        _ phy: RadioParameters.PHY, milliseconds: Double
+    ) -> RadioParameters {
+        var parameters = RadioParameters()
+        parameters.phy = phy
+        parameters.interval = UInt64(milliseconds * 1e6)
+        return parameters
+    }
+
+    private static func kilobits(_ goodput: Double) -> Double { goodput * 8 / 1e3 }
+
+    @Test("packets take the time that the specification gives them")
+    func airTimes() {
+        let (slow, fast) = (
+            Self.parameters(.oneMegabit, milliseconds: 30),
+            Self.parameters(.twoMegabit, milliseconds: 30)
+        )
+        #expect(slow.airTime(0) == 80_000 && slow.airTime(251) == 2_088_000)
+        #expect(fast.airTime(0) == 44_000 && fast.airTime(251) == 1_048_000)
+        #expect(slow.exchangeTime(251) == 2_468_000)
+        #expect(fast.exchangeTime(251) == 1_392_000)
+        var encrypted = fast
+        encrypted.isLinkEncrypted = true
+        #expect(encrypted.airTime(0) == 44_000 && encrypted.airTime(251) == 1_064_000)
+    }
+
+    /// Limits by the formula of `docs/radio-model.md`; Nordic's is a measurement (S140 SoftDevice
+    /// Specification, notifications of 244 bytes), here in the 247 bytes that a channel has.
+    @Test(
+        "the bare channel reaches the published limits within two percent",
+        arguments: [
+            (RadioParameters.PHY.oneMegabit, 4_000.0, 801.0), (.twoMegabit, 4_000, 1_420),
+            (.twoMegabit, 7.5, 1_317), (.twoMegabit, 30, 1_383), (.twoMegabit, 400, 1_418),
+            (.twoMegabit, 400, 1_376 * 247 / 244),
+        ])
+    func limits(_ phy: RadioParameters.PHY, _ interval: Double, _ published: Double) async throws {
+        var parameters = Self.parameters(phy, milliseconds: interval)
+        // So that each packet is full, as the formula has it.
+        parameters.sdu = 33 * 247 - 2
+        #expect(abs(Self.kilobits(parameters.limit) / published - 1) < 0.02)
+        let run = try await RadioRun(parameters)
+        let goodput = Self.kilobits(try await run.rawGoodput(volume: 2 << 20))
+        await run.end()
+        #expect(abs(goodput / published - 1) < 0.02, "\(goodput)")
+    }
+
+    @Test(
+        "Noise moves bulk data nearly as fast as the bare channel, and a short message is one packet",
+        arguments: RadioScenario.engines)
+    func channels(_ engine: String) async throws {
+        let peers = [engine: try Acquaintances(engine)]
+        var scenario = RadioScenario()
+        scenario.leastVolume = 256 << 10
+        scenario.leastIntervals = 16
+        for interval in [7.5, 30, 100] {
+            let parameters = Self.parameters(.twoMegabit, milliseconds: interval)
+            let results = try await scenario.measure(parameters, peers, engines: [engine])
+            #expect(results.map(\.engine) == [nil, engine])
+            let ratio = try #require(results[1].ratio)
+            let least = engine.hasPrefix("Noise") ? 0.985 : 0.98
+            #expect((least...1).contains(ratio), "\(ratio)")
+            let opening = try #require(results[1].opening)
+            #expect(opening.shortMessage.sdus == 1 && opening.shortMessage.packets == 1)
+            // No answer leaves in the event of its question.
+            let flights = engine.hasPrefix("Noise_XX") || engine == "TLS1.3" ? 4.0 : 3.0
+            #expect(opening.firstMessage.dialer > flights * interval * 1e6)
+            #expect(opening.firstMessage.dialer < (flights + 2) * interval * 1e6)
+        }
+    }
+
+    @Test("what is lost is sent again, everything arrives, and every run gives the same figures")
+    func losses() async throws {
+        let engine = ChannelConfiguration.defaultProtocol
+        let peers = [engine: try Acquaintances(engine)]
+        var scenario = RadioScenario()
+        scenario.leastVolume = 64 << 10
+        scenario.leastIntervals = 16
+        var parameters = RadioParameters()
+        let whole = try await scenario.measure(parameters, peers, engines: [engine])
+        parameters.loss = 0.2
+        let results = try await scenario.measure(parameters, peers, engines: [engine])
+        #expect(results[0].goodput < 0.8 * whole[0].goodput)
+        #expect(results[1].goodput < 0.8 * whole[1].goodput)
+        let again = try await scenario.measure(parameters, peers, engines: [engine])
+        #expect(again.map(\.goodput) == results.map(\.goodput))
+    }
+
+    @Test(
+        "frames longer than a packet, few credits and short SDUs lose nothing",
+        arguments: [(27, 247, 8_192), (27, 23, 8_192), (251, 247, 2_048), (100, 64, 500)])
+    func frames(_ dataLength: Int, _ mps: Int, _ sdu: Int) async throws {
+        let engine = ChannelConfiguration.defaultProtocol
+        var parameters = RadioParameters()
+        parameters.dataLength = dataLength
+        parameters.mps = mps
+        parameters.sdu = sdu
+        parameters.credits = .linux
+        parameters.loss = 0.05
+        var scenario = RadioScenario()
+        scenario.leastVolume = 64 << 10
+        scenario.leastIntervals = 16
+        let results = try await scenario.measure(
+            parameters, [engine: Acquaintances(engine)], engines: [engine])
+        #expect(results.allSatisfy { $0.goodput > 0 && $0.goodput < parameters.endlessLimit })
+    }
+}
