@@ -32,7 +32,8 @@ struct Settings: Sendable {
     var measuresRoundTrips = true
     /// How long one sample of a link takes, in nanoseconds.
     var sampleTime = 30_000_000.0
-    /// What all of it may take, in seconds; rounds are left out when time runs short.
+    /// What all but many channels and radio may take, in seconds; rounds are left out when time runs
+    /// short.
     var seconds = 55
 
     /// Whether some of what is measured is left out.
@@ -44,7 +45,7 @@ struct Settings: Sendable {
         channels = [1, 100]
         rounds = 3
         sampleTime = 10_000_000
-        seconds = 14
+        seconds = 9
     }
 }
 

@@ -6,7 +6,7 @@ internal import Links
 /// busy.
 struct FloodScenario: Sendable {
     /// How long each of the two is watched, in nanoseconds.
-    var window: UInt64 = 1_000_000_000
+    var window: UInt64
     /// Who dials at once; a listener has 32 handshakes under way at the most.
     static let friends = 4
     static let strangers = 64
