@@ -31,9 +31,10 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private var timer: LoopTimer?
     private var phase = Phase.idle
     private var eventEnd: UInt64 = 0
-    /// Either end has said in this exchange that it has more (the MD bit).
+    /// The central has more to send, or has heard that the peripheral has (the MD bit).
     private var hasMore = false
-    private var wrongInARow = 0
+    /// Packets in a row that each end has heard wrong in this event.
+    private var wrongInARow = (central: 0, peripheral: 0)
 
     init(_ parameters: RadioParameters, loop: EventLoop) {
         self.parameters = parameters
@@ -63,7 +64,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         case .idle: break
         case .anchor:
             eventEnd = now + parameters.interval
-            wrongInARow = 0
+            wrongInARow = (0, 0)
             ask(central, peripheral, at: now)
         case .question(let packet, let isHeard):
             if isHeard { peripheral.hear(packet, central.bits, now: now) }
@@ -71,7 +72,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         case .answer(let packet, let isHeard):
             if isHeard { central.hear(packet, peripheral.bits, now: now) }
             let next = now + RadioParameters.spacing
-            if hasMore, wrongInARow < 2 {
+            if hasMore, max(wrongInARow.central, wrongInARow.peripheral) < 2 {
                 ask(central, peripheral, at: next)
             } else {
                 sleepUntilNeeded()
@@ -94,7 +95,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         else { return sleepUntilNeeded() }
         let packet = central.transmit(now: start, atMost: limit)
         hasMore = central.hasMore(now: start)
-        phase = .question(packet, isHeard: isHeard())
+        phase = .question(packet, isHeard: isHeard(&wrongInARow.peripheral))
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
@@ -102,8 +103,9 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         let left = eventEnd > start ? eventEnd - start : 0
         let empty = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(now: start, atMost: longest(within: left, beside: empty))
-        if peripheral.hasMore(now: start) { hasMore = true }
-        phase = .answer(packet, isHeard: isHeard())
+        let isHeard = isHeard(&wrongInARow.central)
+        if isHeard, peripheral.hasMore(now: start) { hasMore = true }
+        phase = .answer(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
@@ -114,10 +116,11 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
     }
 
-    private func isHeard() -> Bool {
+    /// Whether the next packet arrives whole; `wrong` counts those that did not.
+    private func isHeard(_ wrong: inout Int) -> Bool {
         guard parameters.loss > 0 else { return true }
         let isLost = Double.random(in: 0..<1, using: &losses) < parameters.loss
-        wrongInARow = isLost ? wrongInARow + 1 : 0
+        wrong = isLost ? wrong + 1 : 0
         return !isLost
     }
 
