@@ -24,8 +24,8 @@ KERNEL_ARGUMENTS = (
 PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
 PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
-# About one boot in a hundred hangs early, on a busy machine: the kernel says nothing any
-# more, and nothing of the job has been done, so the machine is started again.
+# About one boot in a hundred fails on a busy machine: the kernel says nothing any more, or the
+# guest has no controllers. Nothing of the job has been done, so the machine is started again.
 SILENCE = 30  # seconds; a busy machine makes a kernel silent for a few
 BOOTS = 3
 
@@ -79,8 +79,8 @@ def job_file(mark, options, command):
     return descriptor
 
 
-class Hung(Exception):
-    """The kernel fell silent before the guest began with the job."""
+class NotReady(Exception):
+    """The guest hung or gave up before it began with the job."""
 
 
 class Stream(threading.Thread):
@@ -160,13 +160,15 @@ def wait(out, err, changed, console):
     """Waits for both streams' end and returns the command's exit status."""
     while True:
         if out.trailer is not None and err.trailer is not None:
+            if out.trailer == b"again\n":
+                raise NotReady("gave up while it started")
             return int(out.trailer)
         if out.reader_gone or err.reader_gone:
             raise Ended(128 + signal.SIGPIPE)
         if out.ended and err.ended:
             raise Ended(GUEST_FAILED, "the guest died before the command ended", 40)
         if not out.begun and time.monotonic() - console.spoke > SILENCE:
-            raise Hung
+            raise NotReady("hung while it started")
         changed.wait(None if out.begun else 1)
         changed.clear()
 
@@ -231,8 +233,8 @@ def main():
             try:
                 ended = run_once(options, command)
                 break
-            except Hung:
-                sys.stderr.write("lab: the guest hung while it started\n")
+            except NotReady as reason:
+                sys.stderr.write(f"lab: the guest {reason}\n")
         else:
             ended = Ended(GUEST_FAILED, f"tried {BOOTS} times")
     except Ended as reason:
