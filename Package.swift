@@ -39,6 +39,8 @@ let package = Package(
         .systemLibrary(
             name: "CBlueZ", pkgConfig: "bluez", providers: [.apt(["libbluetooth-dev"])]),
         .systemLibrary(
+            name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+        .systemLibrary(
             name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
         .systemLibrary(
             name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
@@ -60,11 +62,12 @@ let package = Package(
             "Credentials", ["ChannelCore", "TLSEngine", "Primitives", "Locking", "COpenSSL"]),
         library("Links", ["CLinux", "Locking"]),
         library("L2CAP", ["Links", "CBlueZ", "CLinux"]),
+        library("Discovery", ["L2CAP", "Links", "CSystemd"]),
         library(
             "BLESec",
             [
                 "ChannelCore", "NoiseEngine", "Noise", "TLSEngine", "Credentials", "Links",
-                "L2CAP", "Primitives", "Locking",
+                "L2CAP", "Discovery", "Primitives", "Locking",
             ]),
         library("BLESecTesting", ["BLESec", "Links", "CLinux", "Locking"]),
 
@@ -73,7 +76,8 @@ let package = Package(
         tool(
             "blesec",
             [
-                "ToolKit", "BLESec", "Credentials", "TLSEngine", "ChannelCore", "Noise",
+                "ToolKit", "BLESec", "Credentials", "TLSEngine", "ChannelCore", "Discovery",
+                "Links", "Noise",
                 "NoiseVectors", "Primitives", "Locking",
             ]),
         // The limits that the bench compares with: the same work in C.
@@ -109,6 +113,7 @@ let package = Package(
             "CredentialsTests",
             ["Credentials", "TLSEngine", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),
+        tests("DiscoveryTests", ["Discovery", "L2CAP", "Links", "BLESecTesting"]),
         tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
         tests(
             "BLESecTests",

@@ -79,6 +79,12 @@ public actor SecureChannel {
     /// See ``ChannelMachine/progress``.
     var progress: Int { machine.progress }
 
+    /// When the link was handed over.
+    var began: MonotonicTime { MonotonicTime(nanoseconds: machine.clocks.start) }
+
+    /// Whether the channel has ended, one way or the other.
+    var isOver: Bool { machine.outcome != nil }
+
     /// Where the link leads, for logs; proves nothing.
     public nonisolated var linkDescription: String { link.peerDescription }
 

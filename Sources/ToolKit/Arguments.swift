@@ -68,7 +68,8 @@ package struct Arguments: Sendable {
     /// Throws unless there are as many operands as the command takes.
     package func requireOperands() throws(ChannelError) {
         let isRepeatable = manual.operands.first?.hasSuffix("...") ?? false
-        if !isRepeatable, operands.count < manual.operands.count {
+        let needed = manual.operands.count { !$0.hasPrefix("[") }
+        if !isRepeatable, operands.count < needed {
             throw usage("\(manual.operands[operands.count]) is missing")
         }
         if !isRepeatable, operands.count > manual.operands.count {

@@ -26,8 +26,8 @@ package struct Manual: Sendable {
     package var name: String
     /// What it does, in a few words without a full stop.
     package var summary: String
-    /// What stands behind the options, by name, all of it needed; but an only `[NAME]...` is any
-    /// number of them, none included.
+    /// What stands behind the options, by name, all of it needed but a last `[NAME]`; an only
+    /// `[NAME]...` is any number of them, none included.
     package var operands: [String]
     package var options: [Option]
     /// Paragraphs.

@@ -49,12 +49,17 @@ struct ChannelOptions: Sendable {
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
+    /// Whether the peers to accept are known by their keys.
+    let isPinned: Bool
 
     /// Reads the options, and the files of keys and certificates.
-    init(_ arguments: Arguments) throws(ChannelError) {
+    ///
+    /// - Parameter peer: whom to accept, when something else than an option says so.
+    init(_ arguments: Arguments, expecting peer: PeerKey? = nil) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
-        let trust = try Self.trust(arguments, engines)
+        let trust = try Self.trust(arguments, engines, expecting: peer)
+        isPinned = !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
         if engines.hasTLS {
@@ -91,8 +96,14 @@ struct ChannelOptions: Sendable {
 
     /// Whom to accept: for whatever protocol, and for TLS where that is another question.
     private static func trust(
-        _ arguments: Arguments, _ engines: Engines
+        _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
+        if let expected {
+            for option in [peer, anyone, CertificateOptions.authority] where arguments.has(option) {
+                throw arguments.usage("\(option.name) does not go with peer:KEY")
+            }
+            return (.pinned([expected]), nil)
+        }
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)
         if arguments.has(anyone) { return (.anyone, nil) }

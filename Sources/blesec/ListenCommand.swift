@@ -14,12 +14,17 @@ enum ListenCommand {
 
     private static let manual = Manual(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
-        operands: ["ENDPOINT"],
-        options: ChannelOptions.all + [keep],
+        operands: ["[ENDPOINT]"],
+        options: ChannelOptions.all + NearbyArguments.accepting + [keep],
         description: [
             "Listens on ENDPOINT, proves both sides of whoever dials, and then sends standard "
                 + "input to the peer and writes what the peer sends to standard output. ENDPOINT "
                 + "is l2cap:any or l2cap:any/0x85, unix:PATH or unix-seqpacket:PATH.",
+            "Without ENDPOINT, and with --service, it is found over Bluetooth instead: bluetoothd "
+                + "advertises the service, and a GATT characteristic of it tells where to dial. "
+                + "Anyone nearby sees that, under a random tag that changes every 15 minutes, and "
+                + "the adapter's address, which is not changed here. It goes on when bluetoothd "
+                + "restarts, or the adapter is switched off and on.",
             "As soon as it can be dialed a line on standard error says `listening on` and where, "
                 + "with the real address, ready to be given to `blesec connect`. Once a channel is "
                 + "ready another line says so, with the protocol, the peer's fingerprint and, where "
@@ -36,6 +41,10 @@ enum ListenCommand {
                 "Wait for one peer on the first Bluetooth adapter."
             ),
             (
+                "blesec listen --service 5d339621-a61d-45fc-989a-c49e87472dc2 --identity key --anyone",
+                "Wait for one peer that looks for the service."
+            ),
+            (
                 "blesec listen unix:/run/peer --identity key --anyone --keep > log",
                 "Collect what anyone sends, one peer after another."
             ),
@@ -48,35 +57,76 @@ enum ListenCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let options = try ChannelOptions(arguments)
-        let endpoint = try ChannelOptions.endpoint(arguments)
         let interruption = Interruption()
         let failures = FailureLog()
+        let door: Door
+        if arguments.operands.isEmpty {
+            guard arguments.has(NearbyArguments.service) else {
+                throw arguments.usage("ENDPOINT is missing, or --service UUID instead of it")
+            }
+            door = try await nearby(arguments, options, failures)
+        } else {
+            for option in NearbyArguments.accepting where arguments.has(option) {
+                throw arguments.usage("\(option.name) goes without an ENDPOINT")
+            }
+            let endpoint = try ChannelOptions.endpoint(arguments)
+            door = try await listen(on: endpoint, options, failures)
+        }
+        do throws(ChannelError) {
+            try await serve(door, options, interruption, keeps: arguments.has(keep))
+        } catch {
+            await door.close()
+            throw error
+        }
+        await door.close()
+    }
+
+    /// Where peers come in, whichever way they find it.
+    private struct Door: Sendable {
+        let accept: @Sendable () async throws(ChannelError) -> SecureChannel
+        let close: @Sendable () async -> Void
+    }
+
+    private static func listen(
+        on endpoint: Endpoint, _ options: ChannelOptions, _ failures: FailureLog
+    ) async throws(ChannelError) -> Door {
         let listener = try await SecureListener.listen(
             on: endpoint, configuration: options.configuration
         ) { peer, error in failures.note(peer, error) }
         let local = listener.localEndpoint.description
         Diagnostics.note("listening on \(local)", "listening", [("endpoint", .string(local))])
-        do throws(ChannelError) {
-            try await serve(listener, options, interruption, keeps: arguments.has(keep))
-        } catch {
-            await listener.close()
-            throw error
-        }
+        return Door(
+            accept: { () throws(ChannelError) in try await listener.accept() },
+            close: { await listener.close() })
+    }
+
+    private static func nearby(
+        _ arguments: Arguments, _ options: ChannelOptions, _ failures: FailureLog
+    ) async throws(ChannelError) -> Door {
+        var settings = try NearbyArguments(arguments, isPinned: options.isPinned)
+        settings.options.dials = false
+        let service = try await NearbyService.start(
+            settings.service, configuration: options.configuration, options: settings.options,
+            onEvent: NearbyNotes(failures).take)
+        await NearbyNotes.advertising(service)
+        return Door(
+            accept: { () throws(ChannelError) in try await service.next() },
+            close: { await service.close() })
     }
 
     private static func serve(
-        _ listener: SecureListener, _ options: ChannelOptions, _ interruption: Interruption,
+        _ door: Door, _ options: ChannelOptions, _ interruption: Interruption,
         keeps: Bool
     ) async throws(ChannelError) {
         let limit = options.timeLimit
         repeat {
             let channel = try await interruption.cancelling { () async throws(ChannelError) in
-                guard let limit else { return try await listener.accept() }
+                guard let limit else { return try await door.accept() }
                 return try await limit.run("channel") { () async throws(ChannelError) in
-                    try await listener.accept()
+                    try await door.accept()
                 }
             }
-            if !keeps { await listener.close() }
+            if !keeps { await door.close() }
             await ChannelNotes.ready(channel)
             let session = Session(
                 channel: channel, isDirect: options.configuration.mode == .direct,

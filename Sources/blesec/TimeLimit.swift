@@ -9,24 +9,14 @@ struct TimeLimit: Sendable {
             + "counts from when it begins to wait for a peer. Without it a listener waits for ever, "
             + "and each phase of a dial has a limit of its own.")
 
-    /// The longest that can be asked for: a year.
-    private static let most = 365.0 * 24 * 60 * 60
-
     let duration: Duration
     private let text: String
 
     /// Reads the option; nil when it was not given.
     init?(_ arguments: Arguments) throws(ChannelError) {
-        guard let text = arguments.value(Self.option) else { return nil }
-        // `Double` also reads hexadecimal, infinity and exponents, which nobody means here.
-        let isPlain = text.utf8.allSatisfy {
-            ("0"..."9").contains(Character(.init($0))) || $0 == 46
-        }
-        guard isPlain, let seconds = Double(text), seconds > 0, seconds <= Self.most else {
-            throw arguments.usage("--timeout is a number of seconds above 0, and not `\(text)`")
-        }
-        duration = .milliseconds(Int64((seconds * 1000).rounded(.up)))
-        self.text = text
+        guard let duration = try Seconds.read(arguments, Self.option) else { return nil }
+        self.duration = duration
+        text = arguments.value(Self.option) ?? ""
     }
 
     /// Runs `body`, and cancels it when the time is over.

@@ -1,0 +1,22 @@
+internal import ChannelCore
+internal import Discovery
+
+extension ChannelError {
+    /// A discovery's error in the channel's terms.
+    package init(discovery error: DiscoveryError) {
+        let code: Code
+        switch error.code {
+        case .noService, .noAdapter, .adapterOff: code = .noSuchAdapter
+        case .permission: code = .permission
+        case .exhausted: code = .limitExceeded
+        case .notFound, .unreachable: code = .noSuchPeer
+        case .timedOut: code = .timedOut
+        case .cancelled: code = .cancelled
+        case .malformed: code = .protocolViolation
+        case .closed: code = .closed
+        default: code = .link
+        }
+        self.init(
+            code, error.reason, underlying: error.busError.isEmpty ? nil : .dbus(error.busError))
+    }
+}

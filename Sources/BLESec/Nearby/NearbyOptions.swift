@@ -1,0 +1,39 @@
+public import ChannelCore
+public import Discovery
+
+/// How a service is found, and lets itself be found.
+public struct NearbyOptions: Sendable {
+    /// The adapter, as in `hci1`; nil takes the first that is on.
+    public var adapter: String?
+    /// Whether this side advertises and accepts.
+    public var accepts = true
+    /// Whether this side scans and dials.
+    public var dials = true
+    /// How the payload is advertised; by name, which phones can do too.
+    public var carrier = ServiceAdvertisement.Carrier.name
+    /// Whether the advertisement tells the PSM; without it a peer asks over GATT.
+    public var advertisesPSM = true
+    /// Whom to dial, and when.
+    public var rules = DialPolicy.Rules()
+    /// Begin to scan anew so often, for an adapter that reports who advertises only then.
+    public var scansAnewEvery: Duration?
+    /// How long a tag and a PSM are used; 15 minutes.
+    public var renewal = Duration.seconds(15 * 60)
+
+    /// The defaults above.
+    public init() {}
+}
+
+/// What happens around a service, for logs.
+public enum NearbyEvent: Sendable {
+    /// What became of the adapter, or of bluetoothd.
+    case adapter(AdapterState)
+    /// Somebody who advertises the service is dialed.
+    case dialing(Candidate)
+    /// Dialing made no channel.
+    case dialFailed(Candidate, ChannelError)
+    /// Somebody who dialed was not let in; where the link led.
+    case acceptFailed(String, ChannelError)
+    /// A channel ended in favour of another one to the same peer.
+    case duplicate(PeerIdentity)
+}

@@ -1,0 +1,159 @@
+internal import ChannelCore
+internal import Discovery
+internal import L2CAP
+internal import Links
+
+/// Finding others: a scan, and dials as the policy says.
+extension NearbyService {
+    func beginScanning() async throws(ChannelError) {
+        let scan: ServiceScan
+        do throws(DiscoveryError) {
+            scan = try await bluetoothd.scan(
+                for: service, on: adapter, anewEvery: options.scansAnewEvery)
+        } catch {
+            throw ChannelError(discovery: error)
+        }
+        self.scan = scan
+        tasks.append(
+            Task(executorPreference: loop) { [weak self] in
+                for await sighting in scan.sightings { await self?.heard(sighting) }
+            })
+    }
+
+    private func heard(_ sighting: Sighting) {
+        guard !isClosed else { return }
+        policy.heard(sighting, at: loop.now)
+        lookAround()
+    }
+
+    /// Does what the policy says, and has itself called when it may say something else.
+    func lookAround() {
+        guard !isClosed, options.dials else { return }
+        let (candidates, next) = policy.step(at: loop.now, using: &generator)
+        for candidate in candidates { begin(candidate) }
+        if dials.isEmpty, policy.hasPlaces, let scan {
+            Task(executorPreference: loop) { await self.resume(scan) }
+        }
+        timer?.arm(at: next ?? .distantFuture)
+    }
+
+    private func begin(_ candidate: Candidate) {
+        onEvent(.dialing(candidate))
+        dials[candidate] = Task(executorPreference: loop) {
+            let result: Result<DialedChannel, ChannelError>
+            do throws(ChannelError) {
+                result = .success(try await self.dial(candidate))
+            } catch {
+                result = .failure(error)
+            }
+            await self.finish(candidate, result)
+        }
+    }
+
+    /// Goes on scanning, unless a dial has begun meanwhile.
+    private func resume(_ scan: ServiceScan) async {
+        if dials.isEmpty { await bluetoothd.resume(scan) }
+    }
+
+    private struct DialedChannel {
+        let channel: SecureChannel
+        let isConnectedByUs: Bool
+    }
+
+    private func finish(
+        _ candidate: Candidate, _ result: Result<DialedChannel, ChannelError>
+    ) async {
+        dials[candidate] = nil
+        switch result {
+        case .success(let dialed):
+            let identity = await dialed.channel.peer
+            let hash = await dialed.channel.handshakeHash
+            let began = await dialed.channel.began
+            policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
+            await admit(
+                LiveChannel(
+                    channel: dialed.channel, address: candidate.address, identity: identity,
+                    side: .init(began: began, ready: loop.now, hash: hash),
+                    isConnectedByUs: dialed.isConnectedByUs))
+        case .failure(let error) where error.code == .cancelled:
+            policy.dialCancelled(candidate)
+        case .failure(let error):
+            onEvent(.dialFailed(candidate, error))
+            policy.dialFailed(candidate, at: loop.now, using: &generator)
+        }
+        lookAround()
+    }
+
+    /// Makes a link, finds out where the channel is, and opens it.
+    ///
+    /// bluetoothd makes the link, and the channel waits until it has looked at the peer: it opens
+    /// channels of its own then, and two sides that do so at the same time confuse the kernel.
+    private func dial(_ candidate: Candidate) async throws(ChannelError) -> DialedChannel {
+        let address = candidate.address
+        if let scan { await bluetoothd.pause(scan) }
+        var isConnectedByUs = false
+        do throws(ChannelError) {
+            isConnectedByUs = try await connect(address)
+            let psm = try await psm(of: candidate)
+            let link = try await open(address, psm)
+            let channel = try await SecureChannel.open(
+                over: link, role: .dialer, configuration: configuration)
+            return DialedChannel(channel: channel, isConnectedByUs: isConnectedByUs)
+        } catch {
+            if isConnectedByUs { await bluetoothd.forget(address, on: adapter) }
+            throw error
+        }
+    }
+
+    private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
+        do throws(DiscoveryError) {
+            return try await bluetoothd.connect(
+                to: address, on: adapter, until: loop.now.advanced(by: Self.askTimeout))
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
+    }
+
+    /// Where the candidate's channel is: as it was read before, as it advertises, or as it says when
+    /// it is asked.
+    private func psm(of candidate: Candidate) async throws(ChannelError) -> PSM {
+        let address = candidate.address
+        if let psm = psms[address] { return psm }
+        if let psm = policy.table[candidate]?.payload?.psm, psm != refusedPSMs[address] {
+            return psm
+        }
+        let found: PSM?
+        do throws(DiscoveryError) {
+            found = try await bluetoothd.readPSM(
+                of: service, at: address, on: adapter,
+                until: loop.now.advanced(by: Self.askTimeout))
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
+        guard let found else {
+            throw ChannelError(
+                .noSuchPeer, "\(address) offers the service without an L2CAP channel",
+                phase: .connecting)
+        }
+        psms[address] = found
+        return found
+    }
+
+    private func open(
+        _ address: DeviceAddress, _ psm: PSM
+    ) async throws(ChannelError) -> any Link {
+        let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
+        do throws(LinkError) {
+            return try await L2CAPLink.dial(
+                target, from: try Adapter.named(adapter),
+                deadline: loop.now.advanced(by: Self.connectTimeout), loop: loop)
+        } catch {
+            if error.code == .refused {
+                // It may have moved: it is asked the next time.
+                psms[address] = nil
+                refusedPSMs[address] = psm
+            }
+            throw ChannelError(link: error).during(.connecting)
+        }
+    }
+}

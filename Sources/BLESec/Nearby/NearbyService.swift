@@ -1,0 +1,228 @@
+public import ChannelCore
+public import Discovery
+internal import L2CAP
+public import Links
+
+/// One service, with whoever offers or seeks it nearby: advertises and accepts, scans and dials.
+///
+/// What comes out are channels that are ready, each with its peer's proven identity; nothing that was
+/// advertised counts beyond where to dial. Two that both advertise and scan end up with one channel.
+/// It goes on by itself when bluetoothd restarts or the adapter is switched off and on. A channel is
+/// kept alive by the service until it is over: close it, or the service.
+public actor NearbyService {
+    /// How long opening a link to a candidate may take.
+    static let connectTimeout = Duration.seconds(4)
+    /// How long asking a candidate over GATT may take.
+    static let askTimeout = Duration.seconds(10)
+
+    /// The loop on which everything lives.
+    public nonisolated let loop: EventLoop
+    /// What it is about.
+    public nonisolated let service: BluetoothUUID
+    /// The adapter that is used, as in `hci0`.
+    public nonisolated let adapter: String
+    let bluetoothd: Bluetoothd
+    let configuration: ChannelConfiguration
+    let options: NearbyOptions
+    let onEvent: @Sendable (NearbyEvent) -> Void
+
+    var policy: DialPolicy
+    var generator = SystemRandomNumberGenerator()
+    /// PSMs that were read over GATT, and those that nobody listened on.
+    var psms = PSMCache()
+    var refusedPSMs = PSMCache()
+    var dials: [Candidate: Task<Void, Never>] = [:]
+    var live: [ObjectIdentifier: LiveChannel] = [:]
+    var listener: RenewableListener?
+    var secure: SecureListener?
+    var application: UInt64?
+    var advertisement: UInt64?
+    var tasks: [Task<Void, Never>] = []
+    var scan: ServiceScan?
+    var timer: LoopTimer?
+    let alarm = NearbyAlarm()
+
+    private var ready: [SecureChannel] = []
+    private enum Event: Hashable { case ready }
+    private let waiting: WaitingRoom<Event>
+    private(set) var failure: ChannelError?
+    private(set) var isClosed = false
+
+    /// A channel that is not over.
+    struct LiveChannel {
+        let channel: SecureChannel
+        let address: DeviceAddress
+        let identity: PeerIdentity
+        let side: DuplicateRule.Side
+        /// bluetoothd was asked to connect for it, and is asked to disconnect after it.
+        let isConnectedByUs: Bool
+    }
+
+    /// The loop: everything happens on its thread.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    /// Begins to advertise, to scan, or both, as the options say.
+    ///
+    /// `onEvent` is called on the loop and must not block.
+    ///
+    /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` where bluetoothd does not run or
+    ///   the adapter is not on, `permission`.
+    public static func start(
+        _ service: BluetoothUUID, configuration: ChannelConfiguration,
+        options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared,
+        onEvent: @escaping @Sendable (NearbyEvent) -> Void = { _ in }
+    ) async throws(ChannelError) -> NearbyService {
+        if options.accepts { try configuration.validate(for: .acceptor) }
+        if options.dials { try configuration.validate(for: .dialer) }
+        let bluetoothd = await Bluetoothd.connect(loop: loop)
+        let adapter: String
+        do throws(DiscoveryError) {
+            adapter = try await bluetoothd.adapter(options.adapter)
+        } catch {
+            await bluetoothd.close()
+            throw ChannelError(discovery: error)
+        }
+        let nearby = NearbyService(
+            service, adapter, bluetoothd, configuration, options, loop, onEvent)
+        try await nearby.begin()
+        return nearby
+    }
+
+    private init(
+        _ service: BluetoothUUID, _ adapter: String, _ bluetoothd: Bluetoothd,
+        _ configuration: ChannelConfiguration, _ options: NearbyOptions, _ loop: EventLoop,
+        _ onEvent: @escaping @Sendable (NearbyEvent) -> Void
+    ) {
+        self.service = service
+        self.adapter = adapter
+        self.bluetoothd = bluetoothd
+        self.configuration = configuration
+        self.options = options
+        self.loop = loop
+        self.onEvent = onEvent
+        policy = DialPolicy(rules: options.rules)
+        waiting = WaitingRoom(loop: loop)
+    }
+
+    private func begin() async throws(ChannelError) {
+        alarm.nearby = self
+        timer = LoopTimer(loop: loop, handler: alarm)
+        do throws(ChannelError) {
+            if options.accepts { try await beginAccepting() }
+            if options.dials { try await beginScanning() }
+        } catch {
+            await close()
+            throw error
+        }
+        tasks.append(
+            Task(executorPreference: loop) { [weak self, bluetoothd, adapter, onEvent] in
+                for await state in await bluetoothd.adapterStates(adapter).dropFirst() {
+                    onEvent(.adapter(state))
+                    await self?.adapterChanged(state)
+                }
+            })
+    }
+
+    private func adapterChanged(_ state: AdapterState) {
+        if state == .on { lookAround() }
+    }
+
+    /// Where it can be dialed; nil where it does not accept.
+    public var localAddress: L2CAPAddress? {
+        get async { await listener?.localAddress }
+    }
+
+    /// Who was heard.
+    public var peers: [PeerTable.Entry] { policy.table.entries }
+
+    /// The next channel that is ready, accepted or dialed.
+    ///
+    /// - Throws: `closed` once the service is closed, `cancelled` when the task is.
+    public func next() async throws(ChannelError) -> SecureChannel {
+        while ready.isEmpty {
+            guard !isClosed else { throw ChannelError(.closed, "the service is closed") }
+            let isCancelled = await waiting.wait(for: .ready, isolation: self) {
+                !ready.isEmpty || isClosed
+            }
+            if isCancelled {
+                throw ChannelError(.cancelled, "the task that waited was cancelled")
+            }
+        }
+        return ready.removeFirst()
+    }
+
+    /// Ends advertising, scanning and dialing, and the links of channels that are over. Channels that
+    /// were given out and are not over live on.
+    public func close() async {
+        guard !isClosed else { return }
+        isClosed = true
+        timer?.disarm()
+        for task in tasks { task.cancel() }
+        for task in dials.values { task.cancel() }
+        for channel in ready { await channel.abort() }
+        ready = []
+        waiting.wake(.ready)
+        await secure?.close()
+        await listener?.close()
+        if let advertisement { await bluetoothd.withdraw(advertisement) }
+        if let application { await bluetoothd.withdraw(application) }
+        for (key, channel) in live where await channel.channel.isOver { await ended(key) }
+        if live.isEmpty { await bluetoothd.close() }
+    }
+
+    // MARK: - Channels
+
+    /// A channel became ready: keeps it, or ends it or an older one to the same peer.
+    func admit(_ fresh: LiveChannel) async {
+        let isKnown = fresh.identity.fingerprint != nil
+        if isKnown, let older = live.values.first(where: { $0.identity == fresh.identity }) {
+            let keepsFresh = DuplicateRule.keeps(fresh.side, insteadOf: older.side)
+            onEvent(.duplicate(fresh.identity))
+            endDuplicate(keepsFresh ? older.channel : fresh.channel)
+            if !keepsFresh {
+                return watch(fresh)
+            }
+        }
+        watch(fresh)
+        guard !isClosed else { return await fresh.channel.abort() }
+        ready.append(fresh.channel)
+        waiting.wake(.ready)
+    }
+
+    private func endDuplicate(_ channel: SecureChannel) {
+        Task(executorPreference: loop) {
+            try? await channel.finish(.duplicate)
+            try? await channel.close()
+        }
+    }
+
+    private func watch(_ fresh: LiveChannel) {
+        let key = ObjectIdentifier(fresh.channel)
+        live[key] = fresh
+        Task(executorPreference: loop) {
+            try? await fresh.channel.waitUntilOver()
+            await self.ended(key)
+        }
+    }
+
+    private func ended(_ key: ObjectIdentifier) async {
+        guard let channel = live.removeValue(forKey: key) else { return }
+        if channel.isConnectedByUs {
+            // Whoever dials the address before the link is down would lose the channel with it.
+            await bluetoothd.forget(channel.address, on: adapter)
+        }
+        policy.linkEnded(with: channel.address)
+        if isClosed, live.isEmpty { return await bluetoothd.close() }
+        lookAround()
+    }
+}
+
+/// Where a timer calls a service, on the loop's thread.
+final class NearbyAlarm: TimerHandler, @unchecked Sendable {
+    // Sendable because it is touched on the loop's thread only.
+    weak var nearby: NearbyService?
+
+    func timerFired(_ timer: LoopTimer) { nearby?.assumeIsolated { $0.lookAround() } }
+}

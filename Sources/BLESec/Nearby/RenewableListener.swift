@@ -1,0 +1,127 @@
+internal import L2CAP
+internal import Links
+
+/// A listener on L2CAP whose PSM can be changed: for a while both are served.
+actor RenewableListener: LinkListener {
+    /// How long the old PSM is served, for peers that have just read it.
+    private static let grace = Duration.seconds(60)
+    /// How many links wait here; the kernel keeps the others.
+    private static let backlog = 4
+
+    private nonisolated let loop: EventLoop
+    private let adapter: Adapter
+    /// Told of each link that is accepted, before anyone else sees it.
+    private let onAccept: @Sendable (any Link) -> Void
+    private var current: L2CAPListener
+    private var listeners: [ObjectIdentifier: Task<Void, Never>] = [:]
+    private var arrived: [any Link] = []
+    private enum Event: Hashable { case link, room }
+    private let waiting: WaitingRoom<Event>
+    private var isClosed = false
+    nonisolated let localDescription: String
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    /// Where it can be dialed now.
+    var localAddress: L2CAPAddress { current.localAddress }
+
+    static func listen(
+        on adapter: Adapter, loop: EventLoop, onAccept: @escaping @Sendable (any Link) -> Void
+    ) async throws(LinkError) -> RenewableListener {
+        let first = try await L2CAPListener.listen(on: adapter, loop: loop)
+        let listener = RenewableListener(first, adapter, loop, onAccept)
+        await listener.serve(first)
+        return listener
+    }
+
+    private init(
+        _ first: L2CAPListener, _ adapter: Adapter, _ loop: EventLoop,
+        _ onAccept: @escaping @Sendable (any Link) -> Void
+    ) {
+        current = first
+        self.adapter = adapter
+        self.loop = loop
+        self.onAccept = onAccept
+        waiting = WaitingRoom(loop: loop)
+        localDescription = first.localDescription
+    }
+
+    isolated deinit {
+        for task in listeners.values { task.cancel() }
+    }
+
+    /// Listens on a fresh PSM; the one before ends after a while.
+    func renew() async throws(LinkError) {
+        let fresh = try await L2CAPListener.listen(on: adapter, loop: loop)
+        guard !isClosed else { return await fresh.close() }
+        let old = current
+        current = fresh
+        serve(fresh)
+        Task(executorPreference: loop) { [loop, weak self] in
+            try? await loop.sleep(for: Self.grace)
+            await self?.end(old)
+        }
+    }
+
+    func accept() async throws(LinkError) -> any Link {
+        while arrived.isEmpty {
+            guard !isClosed else { throw LinkError(.closed, "the listener is closed") }
+            let isCancelled = await waiting.wait(for: .link, isolation: self) {
+                !arrived.isEmpty || isClosed
+            }
+            if isCancelled { throw LinkError(.cancelled, "the task that waited was cancelled") }
+        }
+        let link = arrived.removeFirst()
+        waiting.wake(.room)
+        return link
+    }
+
+    func close() async {
+        guard !isClosed else { return }
+        isClosed = true
+        for task in listeners.values { task.cancel() }
+        listeners = [:]
+        for link in arrived { link.close() }
+        arrived = []
+        waiting.wake(.link)
+        waiting.wake(.room)
+        await current.close()
+    }
+
+    private func serve(_ listener: L2CAPListener) {
+        listeners[ObjectIdentifier(listener)] = Task(executorPreference: loop) {
+            [loop, weak self] in
+            while !Task.isCancelled {
+                do throws(LinkError) {
+                    let link = try await listener.accept()
+                    guard let self else { return await loop.run { link.close() } }
+                    await self.take(link)
+                } catch {
+                    if error.code == .cancelled || error.code == .closed { return }
+                    // Descriptors or memory ran out: those in use may come free.
+                    try? await loop.sleep(for: .milliseconds(100))
+                }
+            }
+        }
+    }
+
+    private func take(_ link: any Link) async {
+        while arrived.count >= Self.backlog, !isClosed {
+            let isCancelled = await waiting.wait(for: .room, isolation: self) {
+                arrived.count < Self.backlog || isClosed
+            }
+            if isCancelled { break }
+        }
+        guard !isClosed, !Task.isCancelled else { return link.close() }
+        onAccept(link)
+        arrived.append(link)
+        waiting.wake(.link)
+    }
+
+    private func end(_ listener: L2CAPListener) async {
+        listeners.removeValue(forKey: ObjectIdentifier(listener))?.cancel()
+        await listener.close()
+    }
+}

@@ -1,0 +1,25 @@
+/// How long to wait before trying again: twice as long after each failure, up to a bound, less a
+/// random part, so that two that failed together do not meet again and again.
+public struct Backoff: Sendable, Hashable {
+    /// The longest wait after the first failure.
+    public var first: Duration
+    /// The longest wait after any.
+    public var most: Duration
+
+    /// One second at first, a minute at most.
+    public init(first: Duration = .seconds(1), most: Duration = .seconds(60)) {
+        self.first = first
+        self.most = most
+    }
+
+    /// How long to wait after so many failures in a row: between a half and the whole of the bound.
+    public func delay(
+        afterFailures count: Int, using generator: inout some RandomNumberGenerator
+    ) -> Duration {
+        guard count > 0 else { return .zero }
+        var bound = first
+        for _ in 1..<min(count, 32) where bound < most { bound = bound * 2 }
+        bound = min(bound, most)
+        return bound / 2 + bound / 2 * Double.random(in: 0...1, using: &generator)
+    }
+}

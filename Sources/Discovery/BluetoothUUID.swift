@@ -1,0 +1,59 @@
+/// The 128 bits that name a GATT service or characteristic (Core specification, Vol 3, Part B, §2.5.1).
+public struct BluetoothUUID: Sendable, Hashable, CustomStringConvertible {
+    /// The half that is written first, and the other one.
+    private let high, low: UInt64
+
+    /// The second half of `00000000-0000-1000-8000-00805F9B34FB`, which short ones begin, and what is
+    /// theirs of the first.
+    private static let base: (high: UInt64, low: UInt64) = (0x1000, 0x8000_0080_5F9B_34FB)
+    /// Behind how many digits of the full form a hyphen stands.
+    private static let hyphens: Set<Int> = [8, 12, 16, 20]
+
+    /// Takes the two halves of the number.
+    public init(high: UInt64, low: UInt64) {
+        (self.high, self.low) = (high, low)
+    }
+
+    /// Parses the full form, or the 4 or 8 digits of one that the SIG has assigned; in either case.
+    ///
+    /// - Returns: nil for anything else.
+    public init?(_ text: some StringProtocol) {
+        var digits = 0
+        var value: (high: UInt64, low: UInt64) = (0, 0)
+        for character in text.utf8 {
+            if character == UInt8(ascii: "-") {
+                guard text.utf8.count == 36, Self.hyphens.contains(digits) else { return nil }
+                continue
+            }
+            guard digits < 32, let digit = Self.digit(character) else { return nil }
+            digits += 1
+            value = (value.high << 4 | value.low >> 60, value.low << 4 | UInt64(digit))
+        }
+        switch (digits, text.utf8.count) {
+        case (32, 36): self.init(high: value.high, low: value.low)
+        case (8, 8), (4, 4):
+            self.init(high: value.low << 32 | Self.base.high, low: Self.base.low)
+        default: return nil
+        }
+    }
+
+    /// The full form in lower case, as BlueZ writes it.
+    public var description: String {
+        var text = ""
+        for index in 0..<32 {
+            if Self.hyphens.contains(index) { text += "-" }
+            let half = index < 16 ? high : low
+            text += String(half >> (60 - index % 16 * 4) & 0xF, radix: 16)
+        }
+        return text
+    }
+
+    private static func digit(_ character: UInt8) -> UInt8? {
+        switch character {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): character - UInt8(ascii: "0")
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): character - UInt8(ascii: "A") + 10
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): character - UInt8(ascii: "a") + 10
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,187 @@
+public import Links
+public import L2CAP
+
+/// A characteristic of a device that is connected.
+public struct RemoteCharacteristic: Sendable, Hashable {
+    /// Its UUID.
+    public let uuid: BluetoothUUID
+    /// What it can do, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
+    public let flags: Set<String>
+    let path: String
+}
+
+/// GATT as a client: other devices' services.
+extension Bluetoothd {
+    /// Connects to a device that was heard on the adapter, and waits until its services are known.
+    ///
+    /// - Returns: whether it was this call that made the link, so that who made it may end it.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when it was not heard,
+    ///   ``DiscoveryError/Code/unreachable``, ``DiscoveryError/Code/timedOut`` at the deadline.
+    @discardableResult
+    public func connect(
+        to address: DeviceAddress, on adapter: String, until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> Bool {
+        let doing = "connect to \(address)"
+        guard let path = device(address, on: adapter) else {
+            throw DiscoveryError(.notFound, "cannot \(doing): it was not heard on \(adapter)")
+        }
+        let isMine = !flag("Connected", of: path)
+        if isMine {
+            let left = deadline.duration(since: loop.now)
+            do throws(DiscoveryError) {
+                _ = try await call(
+                    doing, path, ObjectTree.Interface.device, "Connect",
+                    timeout: max(left, .milliseconds(1)))
+            } catch {
+                // bluetoothd goes on trying unless it is told not to.
+                disconnectSoon(path)
+                if error.code == .failed {
+                    throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
+                }
+                throw error
+            }
+        }
+        do throws(DiscoveryError) {
+            // bluetoothd answers before it says that the device is connected.
+            var wasConnected = false
+            try await wait(until: deadline, doing) { () throws(DiscoveryError) in
+                let isConnected = flag("Connected", of: path)
+                wasConnected = wasConnected || isConnected
+                guard isConnected || !wasConnected else {
+                    throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+                }
+                return isConnected && flag("ServicesResolved", of: path) ? () : nil
+            }
+        } catch {
+            if isMine { disconnectSoon(path) }
+            throw error
+        }
+        return isMine
+    }
+
+    /// The characteristics of a service of a connected device.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notFound`` when it does not have the service.
+    public func characteristics(
+        of service: BluetoothUUID, at address: DeviceAddress, on adapter: String
+    ) throws(DiscoveryError) -> [RemoteCharacteristic] {
+        guard let device = device(address, on: adapter),
+            let path = tree.paths(of: ObjectTree.Interface.service, below: device).first(where: {
+                uuid(of: $0, ObjectTree.Interface.service) == service
+            })
+        else {
+            throw DiscoveryError(.notFound, "\(address) does not offer the service \(service)")
+        }
+        let interface = ObjectTree.Interface.characteristic
+        return tree.paths(of: interface, below: path).compactMap { path in
+            guard let uuid = uuid(of: path, interface) else { return nil }
+            let flags = tree[path, interface]?["Flags"]?.texts ?? []
+            return RemoteCharacteristic(uuid: uuid, flags: Set(flags), path: path)
+        }
+    }
+
+    /// Reads a characteristic's value.
+    public func read(
+        _ characteristic: RemoteCharacteristic, until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> [UInt8] {
+        let doing = "read the characteristic \(characteristic.uuid)"
+        let reply = try await call(
+            doing, characteristic.path, ObjectTree.Interface.characteristic, "ReadValue",
+            [.properties([:])],
+            timeout: max(deadline.duration(since: loop.now), .milliseconds(1)))
+        guard let bytes = reply.first?.bytes else {
+            throw DiscoveryError(.malformed, "cannot \(doing): it has no value")
+        }
+        return bytes
+    }
+
+    /// Writes a value without response: returns when bluetoothd has it, and whether it arrives is not
+    /// told.
+    public func write(
+        _ bytes: [UInt8], to characteristic: RemoteCharacteristic
+    ) async throws(DiscoveryError) {
+        _ = try await call(
+            "write the characteristic \(characteristic.uuid)", characteristic.path,
+            ObjectTree.Interface.characteristic, "WriteValue",
+            [.bytes(bytes), .properties(["type": .string("command")])])
+    }
+
+    /// Subscribes to a characteristic's notifications, which `handler` gets on the loop's thread.
+    public func subscribe(
+        to characteristic: RemoteCharacteristic,
+        _ handler: @escaping @Sendable ([UInt8]) -> Void
+    ) async throws(DiscoveryError) {
+        notified[characteristic.path] = handler
+        do throws(DiscoveryError) {
+            _ = try await call(
+                "subscribe to the characteristic \(characteristic.uuid)", characteristic.path,
+                ObjectTree.Interface.characteristic, "StartNotify")
+        } catch {
+            notified[characteristic.path] = nil
+            throw error
+        }
+    }
+
+    /// Ends a subscription.
+    public func unsubscribe(from characteristic: RemoteCharacteristic) async {
+        guard notified.removeValue(forKey: characteristic.path) != nil else { return }
+        _ = try? await call(
+            "unsubscribe from \(characteristic.uuid)", characteristic.path,
+            ObjectTree.Interface.characteristic, "StopNotify")
+    }
+
+    /// Ends the link to a device, with all channels over it, and has bluetoothd forget what it knew
+    /// of it, unless it is paired; returns when both are done.
+    ///
+    /// What bluetoothd has once read of a device it believes for ever: the services that it offers,
+    /// whatever it advertises later, and where its characteristics are.
+    public func forget(_ address: DeviceAddress, on adapter: String) async {
+        guard let path = device(address, on: adapter) else { return }
+        let doing = "disconnect from \(address)"
+        if flag("Paired", of: path) {
+            _ = try? await call(doing, path, ObjectTree.Interface.device, "Disconnect")
+        } else {
+            _ = try? await call(
+                doing, Self.path(of: adapter), ObjectTree.Interface.adapter, "RemoveDevice",
+                [.path(path)])
+        }
+    }
+
+    /// Reads where the L2CAP channel of a connected device is, in the characteristic that Apple has
+    /// named for it.
+    ///
+    /// - Returns: nil when the service has no such characteristic, so no channel either.
+    /// - Throws: ``DiscoveryError/Code/malformed`` when its value is no PSM, and what
+    ///   ``read(_:until:)`` throws.
+    public func readPSM(
+        of service: BluetoothUUID, at address: DeviceAddress, on adapter: String,
+        until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> PSM? {
+        let found = try characteristics(of: service, at: address, on: adapter)
+        guard let characteristic = found.first(where: { $0.uuid == PSMValue.characteristic })
+        else { return nil }
+        let value = try await read(characteristic, until: deadline)
+        guard let psm = PSMValue.parse(value) else {
+            throw DiscoveryError(
+                .malformed,
+                "the PSM characteristic of \(address) holds \(value.count) bytes that are no PSM")
+        }
+        return psm
+    }
+
+    private func flag(_ name: String, of path: String) -> Bool {
+        tree[path, ObjectTree.Interface.device]?[name]?.bool ?? false
+    }
+
+    private func uuid(of path: String, _ interface: String) -> BluetoothUUID? {
+        tree[path, interface]?["UUID"]?.text.flatMap { BluetoothUUID($0) }
+    }
+
+    private func disconnectSoon(_ path: String) {
+        guard let owner, let bus else { return }
+        let call = Bus.Call(
+            destination: owner, path: path, interface: ObjectTree.Interface.device,
+            member: "Disconnect")
+        bus.call(call, timeout: Self.callTimeout) { _ in }
+    }
+}

@@ -1,0 +1,117 @@
+/// A value as D-Bus carries it (D-Bus specification, "Type System").
+indirect enum BusValue: Sendable, Hashable {
+    case byte(UInt8)
+    case bool(Bool)
+    case int16(Int16)
+    case uint16(UInt16)
+    case int32(Int32)
+    case uint32(UInt32)
+    case int64(Int64)
+    case uint64(UInt64)
+    case double(Double)
+    case string(String)
+    case path(String)
+    case signature(String)
+    /// `ay`
+    case bytes([UInt8])
+    /// Any other array, with the signature of its elements.
+    case array([BusValue], of: String)
+    case entry(BusValue, BusValue)
+    case structure([BusValue])
+    case variant(BusValue)
+
+    /// How D-Bus writes its type.
+    var signature: String {
+        switch self {
+        case .byte: "y"
+        case .bool: "b"
+        case .int16: "n"
+        case .uint16: "q"
+        case .int32: "i"
+        case .uint32: "u"
+        case .int64: "x"
+        case .uint64: "t"
+        case .double: "d"
+        case .string: "s"
+        case .path: "o"
+        case .signature: "g"
+        case .bytes: "ay"
+        case .array(_, let element): "a" + element
+        case .entry(let key, let value): "{\(key.signature)\(value.signature)}"
+        case .structure(let members): "(" + members.map(\.signature).joined() + ")"
+        case .variant: "v"
+        }
+    }
+
+    /// `a{sv}`: what interfaces call properties, and methods options.
+    static func properties(_ properties: [String: BusValue]) -> BusValue {
+        .array(properties.map { .entry(.string($0), .variant($1)) }, of: "{sv}")
+    }
+
+    static func strings(_ strings: [String]) -> BusValue {
+        .array(strings.map { .string($0) }, of: "s")
+    }
+}
+
+/// Reading: each is nil for a value of another type, and looks into variants.
+extension BusValue {
+    var unwrapped: BusValue {
+        if case .variant(let value) = self { value.unwrapped } else { self }
+    }
+
+    var bool: Bool? {
+        if case .bool(let value) = unwrapped { value } else { nil }
+    }
+
+    /// Any integer.
+    var integer: Int? {
+        switch unwrapped {
+        case .byte(let value): Int(value)
+        case .int16(let value): Int(value)
+        case .uint16(let value): Int(value)
+        case .int32(let value): Int(value)
+        case .uint32(let value): Int(value)
+        case .int64(let value): Int(value)
+        case .uint64(let value): Int(exactly: value)
+        case .bool, .double, .string, .path, .signature, .bytes, .array, .entry, .structure,
+            .variant:
+            nil
+        }
+    }
+
+    /// A string or an object path.
+    var text: String? {
+        switch unwrapped {
+        case .string(let text), .path(let text): text
+        default: nil
+        }
+    }
+
+    var bytes: [UInt8]? {
+        if case .bytes(let bytes) = unwrapped { bytes } else { nil }
+    }
+
+    var elements: [BusValue]? {
+        if case .array(let elements, of: _) = unwrapped { elements } else { nil }
+    }
+
+    var texts: [String]? { elements?.compactMap(\.text) }
+
+    /// The entries of a dictionary; a key that comes twice counts once.
+    var entries: [(key: BusValue, value: BusValue)]? {
+        elements?.compactMap {
+            if case .entry(let key, let value) = $0 { (key, value) } else { nil }
+        }
+    }
+
+    /// The entries of a dictionary whose keys are strings or paths.
+    var properties: [String: BusValue]? {
+        entries.map { entries in
+            var result: [String: BusValue] = [:]
+            for (key, value) in entries {
+                if let name = key.text { result[name] = value.unwrapped }
+            }
+            return result
+        }
+    }
+}

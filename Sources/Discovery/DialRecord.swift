@@ -1,0 +1,13 @@
+internal import Links
+
+/// How dialing a candidate went, for the policy.
+struct DialRecord: Sendable {
+    /// A dial is under way.
+    var isUnderWay = false
+    /// Failures since the last link that became ready.
+    var failures = 0
+    /// No dial before this time.
+    var notBefore: MonotonicTime?
+    /// When it became this side's turn, for a candidate that ought to dial us.
+    var turn: MonotonicTime?
+}

@@ -1,0 +1,31 @@
+internal import Glibc
+
+/// Whether the kernel's rfkill blocks an adapter, which bluetoothd does not tell before 5.69.
+enum RFKill {
+    /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` says so; false where nothing is told.
+    static func blocks(_ adapter: String) -> Bool {
+        let folder = "/sys/class/bluetooth/\(adapter)"
+        guard adapter.utf8.allSatisfy({ $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: ".") }),
+            let directory = unsafe opendir(folder)
+        else { return false }
+        defer { unsafe closedir(directory) }
+        while let entry = unsafe readdir(directory) {
+            let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) {
+                unsafe String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            guard name.hasPrefix("rfkill") else { continue }
+            if ["soft", "hard"].contains(where: { isSet("\(folder)/\(name)/\($0)") }) {
+                return true
+            }
+        }
+        return false
+    }
+
+    private static func isSet(_ path: String) -> Bool {
+        let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        var digit: UInt8 = 0
+        return unsafe read(descriptor, &digit, 1) == 1 && digit == UInt8(ascii: "1")
+    }
+}

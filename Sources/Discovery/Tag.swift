@@ -1,0 +1,27 @@
+/// Four random bytes by which a peer's advertisements are told from another's.
+///
+/// It is renewed with the advertisement and derived from nothing, so it follows nobody about. Anyone
+/// can copy it: it proves nothing.
+public struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
+    /// The four bytes as a number, the first the highest.
+    public let rawValue: UInt32
+
+    /// Takes the number.
+    public init(rawValue: UInt32) {
+        self.rawValue = rawValue
+    }
+
+    /// A fresh one.
+    public static func random(using generator: inout some RandomNumberGenerator) -> Tag {
+        Tag(rawValue: .random(in: .min ... .max, using: &generator))
+    }
+
+    /// Orders by number: the lower one of two dials first.
+    public static func < (left: Tag, right: Tag) -> Bool { left.rawValue < right.rawValue }
+
+    /// Eight hexadecimal digits.
+    public var description: String {
+        let digits = String(rawValue, radix: 16)
+        return String(repeating: "0", count: 8 - digits.count) + digits
+    }
+}

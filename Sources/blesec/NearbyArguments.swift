@@ -1,0 +1,104 @@
+internal import BLESec
+internal import ToolKit
+
+/// The options of commands that find peers, or let themselves be found.
+struct NearbyArguments: Sendable {
+    static let service = Option(
+        name: "--service", value: "UUID",
+        help: "The GATT service that peers advertise to find each other, such as one made by "
+            + "`uuidgen`. Without it, blesec's own: \(BluetoothUUID.blesec).")
+    static let advertise = Option(
+        name: "--advertise", value: "WAY",
+        help: "Advertise where to dial as the device's name beside the service (name, the default, "
+            + "which phones can do too), as service-data, or as manufacturer-data.")
+    static let hidePSM = Option(
+        name: "--hide-psm",
+        help: "Leave the PSM out of the advertisement; who wants to dial has to ask over GATT.")
+    static let heard = Option(
+        name: "--heard", value: "N",
+        help: "Dial a peer when it was heard so often, 1 to 8; 1 when its key is named, else 2.")
+    static let within = Option(
+        name: "--within", value: "SECONDS", help: "Within which time; 30 seconds.")
+    static let signal = Option(
+        name: "--signal", value: "DBM",
+        help: "Dial nobody whose signal is weaker, in dBm; -90.")
+    static let rescan = Option(
+        name: "--rescan", value: "SECONDS",
+        help: "Begin to scan anew so often, for an adapter that reports who advertises only then.")
+
+    /// What says how to be found.
+    static let accepting = [service, advertise, hidePSM]
+    /// What says whom to dial.
+    static let dialing = [heard, within, signal, rescan]
+
+    let service: BluetoothUUID
+    var options = NearbyOptions()
+
+    /// Reads the options.
+    ///
+    /// - Parameters:
+    ///   - service: the one that the operand names.
+    ///   - isPinned: whether the peers to accept are known by their keys.
+    init(
+        _ arguments: Arguments, service: BluetoothUUID? = nil, isPinned: Bool
+    ) throws(ChannelError) {
+        if let service {
+            self.service = service
+        } else {
+            self.service = try Self.service(arguments)
+        }
+        options.adapter = arguments.value(ChannelOptions.adapter)
+        if let way = arguments.value(Self.advertise) {
+            guard let carrier = ServiceAdvertisement.Carrier(rawValue: way) else {
+                throw arguments.usage(
+                    "--advertise is name, service-data or manufacturer-data, and not `\(way)`")
+            }
+            options.carrier = carrier
+        }
+        options.advertisesPSM = !arguments.has(Self.hidePSM)
+        if isPinned { options.rules.timesHeard = 1 }
+        if let number = try Self.number(arguments, Self.heard, 1...8) {
+            options.rules.timesHeard = number
+        }
+        if let number = try Self.number(arguments, Self.signal, -128...20) {
+            options.rules.weakestSignal = number
+        }
+        if let time = try Seconds.read(arguments, Self.within) { options.rules.within = time }
+        options.scansAnewEvery = try Seconds.read(arguments, Self.rescan)
+    }
+
+    /// The service that `--service` names, or blesec's own.
+    static func service(_ arguments: Arguments) throws(ChannelError) -> BluetoothUUID {
+        guard let text = arguments.value(service) else { return .blesec }
+        return try uuid(text, arguments)
+    }
+
+    /// Reads a UUID.
+    static func uuid(
+        _ text: some StringProtocol, _ arguments: Arguments
+    ) throws(ChannelError) -> BluetoothUUID {
+        guard let uuid = BluetoothUUID(text) else {
+            throw arguments.usage(
+                "`\(text)` is no UUID: write \(BluetoothUUID.blesec), or the 4 digits of one that "
+                    + "the Bluetooth SIG has assigned")
+        }
+        return uuid
+    }
+
+    private static func number(
+        _ arguments: Arguments, _ option: Option, _ range: ClosedRange<Int>
+    ) throws(ChannelError) -> Int? {
+        guard let text = arguments.value(option) else { return nil }
+        guard let number = Int(text), range.contains(number) else {
+            throw arguments.usage(
+                "\(option.name) is a number from \(range.lowerBound) to \(range.upperBound), and "
+                    + "not `\(text)`")
+        }
+        return number
+    }
+}
+
+extension BluetoothUUID {
+    /// The service that blesec uses where nobody names one.
+    static let blesec = BluetoothUUID(high: 0x5D33_9621_A61D_45FC, low: 0x989A_C49E_8747_2DC2)
+}

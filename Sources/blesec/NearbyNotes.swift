@@ -1,0 +1,50 @@
+internal import BLESec
+internal import ToolKit
+
+/// What the tool says on standard error about finding and being found.
+struct NearbyNotes: Sendable {
+    private let failures: FailureLog
+
+    init(_ failures: FailureLog) { self.failures = failures }
+
+    /// Says what is worth saying of an event.
+    var take: @Sendable (NearbyEvent) -> Void {
+        { [failures] event in
+            switch event {
+            case .adapter(let state): Self.adapter(state)
+            case .dialFailed(let candidate, let error):
+                failures.note(candidate.address.description, error)
+            case .acceptFailed(let peer, let error): failures.note(peer, error)
+            case .duplicate(let peer):
+                Diagnostics.note(
+                    "one of two channels to \(peer) is enough", "duplicate",
+                    [("peer", .string(peer.description))])
+            case .dialing: break
+            }
+        }
+    }
+
+    /// `bluetoothd does not run: …`, and what became of it.
+    static func adapter(_ state: AdapterState) {
+        let text =
+            switch state {
+            case .noService: "bluetoothd has gone; waiting for it to come back"
+            case .absent: "the adapter has gone; waiting for it to come back"
+            case .off: "the adapter was switched off; waiting for it to be on again"
+            case .blocked: "the adapter was blocked; waiting for `rfkill unblock bluetooth`"
+            case .on: "the adapter is on again"
+            }
+        Diagnostics.note(text, "adapter", [("state", .string(state.rawValue))])
+    }
+
+    /// `advertising UUID on hci0: l2cap:…`
+    static func advertising(_ service: NearbyService) async {
+        let address = await service.localAddress?.description ?? ""
+        Diagnostics.note(
+            "advertising \(service.service) on \(service.adapter): \(address)", "advertising",
+            [
+                ("service", .string(service.service.description)),
+                ("adapter", .string(service.adapter)), ("endpoint", .string(address)),
+            ])
+    }
+}

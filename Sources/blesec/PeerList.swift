@@ -1,0 +1,100 @@
+internal import BLESec
+internal import ToolKit
+
+/// Who was heard, on standard output: a table that is drawn anew, or a line for what is new.
+struct PeerList {
+    private var table = PeerTable()
+    private let isTable: Bool
+    private var drawnLines = 0
+    private var lastDrawn: MonotonicTime?
+    /// What was last printed of a candidate.
+    private var printed: [Candidate: Payload?] = [:]
+
+    /// Between two drawings of the table.
+    private static let pause = Duration.milliseconds(250)
+    /// How many peers the table shows.
+    private static let mostRows = 20
+    private static let header =
+        "ADDRESS                     TAG       PSM   CAN              SIGNAL   HEARD  LAST"
+
+    init(isTable: Bool) { self.isTable = isTable }
+
+    /// Shows that nobody was heard yet.
+    mutating func begin() {
+        if isTable { try? draw(at: EventLoop.shared.now) }
+    }
+
+    /// Takes note of an advertisement, and shows what has changed.
+    mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
+        table.hear(sighting, at: now)
+        guard isTable else { return try print(sighting) }
+        if let lastDrawn, lastDrawn.advanced(by: Self.pause) > now { return }
+        try draw(at: now)
+    }
+
+    private mutating func print(_ sighting: Sighting) throws(ChannelError) {
+        let candidate = sighting.candidate
+        let payload = sighting.advertisement.payload
+        if let known = printed[candidate], known == payload { return }
+        // Strangers can make up as many as they like.
+        if printed.count >= table.capacity { printed = [:] }
+        printed[candidate] = .some(payload)
+        guard Diagnostics.isJSON else {
+            return try StandardOutput.print(Self.row(sighting) + "\n")
+        }
+        let object = JSON.object([
+            ("event", .string("peer")), ("address", .string(candidate.address.address.description)),
+            ("address-type", .string(candidate.address.type.rawValue)),
+            ("tag", candidate.tag.map { .string($0.description) } ?? .null),
+            ("psm", payload?.psm.map { .number(Int($0.rawValue)) } ?? .null),
+            ("capabilities", .array((payload?.words ?? []).map { .string($0) })),
+            ("signal", sighting.signal.map { .number($0) } ?? .null),
+        ])
+        try StandardOutput.print(object + "\n")
+    }
+
+    private static func row(_ sighting: Sighting) -> String {
+        let signal = sighting.signal.map { "\($0) dBm" } ?? "?"
+        return columns(sighting.candidate, sighting.advertisement.payload) + " " + signal
+    }
+
+    private static func columns(_ candidate: Candidate, _ payload: Payload?) -> String {
+        let can = payload?.words.joined(separator: ",") ?? "?"
+        return pad(candidate.address.description, 27) + " "
+            + pad(candidate.tag?.description ?? "?", 9) + " "
+            + pad(payload?.psm?.description ?? "?", 5) + " " + pad(can, 16)
+    }
+
+    private mutating func draw(at now: MonotonicTime) throws(ChannelError) {
+        lastDrawn = now
+        var lines = [Self.header]
+        for entry in table.entries.prefix(Self.mostRows) {
+            let signal = entry.signal.map { "\($0) dBm" } ?? "?"
+            let age = now.duration(since: entry.lastHeard).components.seconds
+            lines.append(
+                Self.columns(entry.candidate, entry.payload) + " " + Self.pad(signal, 8) + " "
+                    + Self.pad("\(entry.timesHeard)", 6) + " \(age) s")
+        }
+        if table.count == 0 { lines.append("nobody yet") }
+        // Back to the first line, and each line anew.
+        let back = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
+        let text = lines.map { $0 + "\u{1B}[K\n" }.joined()
+        drawnLines = max(drawnLines, lines.count)
+        let rest = String(repeating: "\u{1B}[K\n", count: drawnLines - lines.count)
+        try StandardOutput.print(back + text + rest)
+    }
+
+    private static func pad(_ text: String, _ width: Int) -> String {
+        text + String(repeating: " ", count: max(0, width - text.count))
+    }
+}
+
+extension Payload {
+    /// What the peer can do, in words.
+    fileprivate var words: [String] {
+        let all: [(Capabilities, String)] = [
+            (.l2cap, "l2cap"), (.gattStream, "gatt"), (.noise, "noise"), (.tls, "tls"),
+        ]
+        return all.filter { capabilities.contains($0.0) }.map(\.1)
+    }
+}

@@ -1,0 +1,92 @@
+internal import BLESec
+internal import Glibc
+internal import ToolKit
+
+/// `blesec scan`
+enum ScanCommand {
+    private static let time = Option(
+        name: "--for", value: "SECONDS",
+        help:
+            "Stop after this time, with exit status 0. Without it the scan goes on until a signal "
+            + "ends it.")
+
+    static let command = Command(manual: manual) { arguments throws(ChannelError) in
+        try await run(arguments)
+    }
+
+    private static let manual = Manual(
+        name: "blesec scan", summary: "show who advertises a service nearby",
+        options: [
+            NearbyArguments.service, ChannelOptions.adapter, time, NearbyArguments.rescan, .json,
+        ],
+        description: [
+            "Scans through bluetoothd and shows who advertises the service: the address, the "
+                + "random tag of the advertisement, where to dial, what the peer can do, how "
+                + "strong it is and how often it was heard. On a terminal that is a table that "
+                + "changes as one looks; elsewhere it is a line for each peer that is new or has "
+                + "changed what it says.",
+            "Nothing of it is proven: anyone can advertise anything, and `blesec connect` finds "
+                + "out who is there.",
+        ],
+        examples: [
+            ("blesec scan", "Watch who offers blesec's own service."),
+            ("blesec scan --for 20 --json", "List them for a script."),
+        ],
+        statuses: [
+            .success, .usage, .noPeer, .inputOutput, .untrusted, .hungUp, .interrupted,
+            .terminated,
+        ])
+
+    private static func run(_ arguments: Arguments) async throws(ChannelError) {
+        let service = try NearbyArguments.service(arguments)
+        let rescan = try Seconds.read(arguments, NearbyArguments.rescan)
+        let time = try Seconds.read(arguments, Self.time)
+        let wanted = arguments.value(ChannelOptions.adapter)
+        let isTable = !arguments.has(.json) && isatty(STDOUT_FILENO) == 1
+        try await Interruption().cancelling { () async throws(ChannelError) in
+            try await scan(service, wanted, rescan, time, PeerList(isTable: isTable))
+        }
+    }
+
+    private static func scan(
+        _ service: BluetoothUUID, _ wanted: String?, _ rescan: Duration?, _ time: Duration?,
+        _ list: PeerList
+    ) async throws(ChannelError) {
+        let bluetoothd = await Bluetoothd.connect()
+        let adapter: String
+        let scan: ServiceScan
+        do throws(DiscoveryError) {
+            adapter = try await bluetoothd.adapter(wanted)
+            scan = try await bluetoothd.scan(
+                for: service, on: adapter, anewEvery: rescan)
+        } catch {
+            throw ChannelError(discovery: error)
+        }
+        let states = Task(executorPreference: EventLoop.shared) {
+            for await state in await bluetoothd.adapterStates(adapter).dropFirst() {
+                NearbyNotes.adapter(state)
+            }
+        }
+        let stop = Task(executorPreference: EventLoop.shared) {
+            guard let time else { return }
+            try? await EventLoop.shared.sleep(for: time)
+            await bluetoothd.close()
+        }
+        var list = list
+        list.begin()
+        var failure: ChannelError?
+        for await sighting in scan.sightings {
+            do throws(ChannelError) {
+                try list.show(sighting, at: EventLoop.shared.now)
+            } catch {
+                failure = error
+                break
+            }
+        }
+        states.cancel()
+        stop.cancel()
+        await bluetoothd.close()
+        if let failure { throw failure }
+        if Task.isCancelled { throw ChannelError(.cancelled, "the scan was ended") }
+    }
+}

@@ -1,0 +1,24 @@
+internal import BLESec
+internal import ToolKit
+
+/// A number of seconds on the command line.
+enum Seconds {
+    /// The longest that can be asked for: a year.
+    private static let most = 365.0 * 24 * 60 * 60
+
+    /// The value of an option; nil when it was not given.
+    static func read(
+        _ arguments: Arguments, _ option: Option
+    ) throws(ChannelError) -> Duration? {
+        guard let text = arguments.value(option) else { return nil }
+        // `Double` also reads hexadecimal, infinity and exponents, which nobody means here.
+        let isPlain = text.utf8.allSatisfy {
+            ("0"..."9").contains(Character(.init($0))) || $0 == 46
+        }
+        guard isPlain, let seconds = Double(text), seconds > 0, seconds <= most else {
+            throw arguments.usage(
+                "\(option.name) is a number of seconds above 0, and not `\(text)`")
+        }
+        return .milliseconds(Int64((seconds * 1000).rounded(.up)))
+    }
+}

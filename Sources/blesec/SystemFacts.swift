@@ -1,0 +1,48 @@
+internal import Glibc
+
+/// What this machine tells of itself.
+enum SystemFacts {
+    /// As `uname -sr` prints it.
+    static var kernelVersion: String {
+        let release = firstLine(of: "/proc/sys/kernel/osrelease") ?? "of unknown version"
+        return "Linux " + release
+    }
+
+    static var hostName: String? { firstLine(of: "/proc/sys/kernel/hostname") }
+
+    /// What bluetoothd prints when it is asked for its version; nil where it is not found.
+    static var bluetoothdVersion: String? {
+        for path in ["/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd"]
+        where unsafe access(path, X_OK) == 0 {
+            guard let pipe = unsafe popen("\(path) --version 2>/dev/null", "re") else { continue }
+            defer { unsafe pclose(pipe) }
+            var bytes = [UInt8](repeating: 0, count: 64)
+            let count = unsafe fread(&bytes, 1, bytes.count, pipe)
+            let line = bytes.prefix(count).prefix { $0 != UInt8(ascii: "\n") }
+            if !line.isEmpty { return String(decoding: line, as: UTF8.self) }
+        }
+        return nil
+    }
+
+    /// The words with which a process was started; none where that is not told.
+    static func commandLine(of process: Int) -> [String] {
+        (read("/proc/\(process)/cmdline") ?? []).split(separator: 0).map {
+            String(decoding: $0, as: UTF8.self)
+        }
+    }
+
+    /// The first line of a small file; nil where there is none.
+    static func firstLine(of path: String) -> String? {
+        guard let bytes = read(path) else { return nil }
+        return String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    }
+
+    private static func read(_ path: String) -> [UInt8]? {
+        let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        var bytes = [UInt8](repeating: 0, count: 4_096)
+        let count = unsafe Glibc.read(descriptor, &bytes, bytes.count)
+        return count >= 0 ? Array(bytes.prefix(count)) : nil
+    }
+}

@@ -1,0 +1,335 @@
+import BLESecTesting
+import Discovery
+import L2CAP
+import Links
+import Testing
+
+/// A policy with a clock that the test moves.
+struct Street {
+    var policy: DialPolicy
+    var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
+    var generator = SeededGenerator(seed: 5)
+
+    init(_ rules: DialPolicy.Rules = .atOnce, ownTag: UInt32? = nil) {
+        policy = DialPolicy(rules: rules, ownTag: ownTag.map { Tag(rawValue: $0) })
+    }
+
+    static func address(_ number: Int) -> DeviceAddress {
+        let bytes = [0xC0, 0, 0, 0, UInt8(number >> 8 & 0xFF), UInt8(number & 0xFF)]
+        return DeviceAddress(BluetoothAddress(bytes: bytes) ?? .any, .random)
+    }
+
+    static func candidate(_ number: Int, tag: UInt32? = 100) -> Candidate {
+        Candidate(address: address(number), tag: tag.map { Tag(rawValue: $0) })
+    }
+
+    mutating func hear(_ number: Int, tag: UInt32? = 100, signal: Int? = -50) {
+        let advertisement: ServiceAdvertisement =
+            tag.map {
+                .payload(Payload(capabilities: [], psm: nil, tag: Tag(rawValue: $0)))
+            } ?? .serviceOnly
+        policy.heard(
+            Sighting(
+                address: Self.address(number), advertisement: advertisement, signal: signal),
+            at: now)
+    }
+
+    mutating func step() -> [Candidate] { policy.step(at: now, using: &generator).dials }
+
+    mutating func next() -> Duration? {
+        policy.step(at: now, using: &generator).next?.duration(since: now)
+    }
+
+    mutating func wait(_ duration: Duration) { now = now.advanced(by: duration) }
+
+    mutating func fail(_ candidate: Candidate) {
+        policy.dialFailed(candidate, at: now, using: &generator)
+    }
+}
+
+extension DialPolicy.Rules {
+    /// Whoever was heard once is dialed.
+    static var atOnce: DialPolicy.Rules {
+        var rules = DialPolicy.Rules()
+        rules.timesHeard = 1
+        return rules
+    }
+}
+
+@Suite("whom to dial, and when")
+struct DialPolicyTests {
+    let one = Street.candidate(1)
+
+    @Test("a candidate is dialed once it was heard twice within 30 seconds")
+    func heardTwice() {
+        var street = Street(DialPolicy.Rules())
+        street.hear(1)
+        #expect(street.step() == [])
+        street.wait(.seconds(31))
+        street.hear(1)
+        #expect(street.step() == [])
+        street.wait(.seconds(29))
+        street.hear(1)
+        #expect(street.step() == [one])
+        #expect(street.step() == [], "it is under way")
+    }
+
+    @Test("one that has proven itself is dialed when it is heard once")
+    func provenIsKnown() {
+        var street = Street(DialPolicy.Rules())
+        street.hear(1)
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.policy.linkEnded(with: one.address)
+        street.wait(.seconds(40))
+        #expect(street.step() == [])
+        street.hear(1)
+        #expect(street.step() == [one])
+    }
+
+    @Test("a weak signal is not dialed, one that is not known is")
+    func signals() {
+        var street = Street()
+        street.hear(1, signal: -91)
+        street.hear(2, signal: -90)
+        street.hear(3, signal: nil)
+        #expect(Set(street.step()) == [Street.candidate(2), Street.candidate(3)])
+    }
+
+    @Test("the lower tag dials at once, the higher one after 5 to 10 seconds")
+    func whoDials() throws {
+        var lower = Street(ownTag: 99)
+        lower.hear(1)
+        #expect(lower.step() == [one])
+        var higher = Street(ownTag: 101)
+        higher.hear(1)
+        #expect(higher.step() == [])
+        let next = higher.next()
+        let wait = try #require(next)
+        #expect((.seconds(5) ... .seconds(10)).contains(wait))
+        higher.hear(1)
+        #expect(higher.next() == wait, "being heard again does not put it off")
+        higher.wait(wait - .milliseconds(1))
+        #expect(higher.step() == [])
+        higher.wait(.milliseconds(1))
+        #expect(higher.step() == [one])
+    }
+
+    @Test("the higher tag does not dial when a link came meanwhile")
+    func linkCame() {
+        var street = Street(ownTag: 101)
+        street.hear(1)
+        #expect(street.step() == [])
+        #expect(street.policy.accepted(from: one.address) == [])
+        street.wait(.seconds(11))
+        street.hear(1)
+        #expect(street.step() == [])
+    }
+
+    @Test("one's own tag is not dialed, wherever it comes from")
+    func self_() {
+        var street = Street(ownTag: 100)
+        street.hear(1)
+        street.hear(2)
+        street.wait(.seconds(20))
+        #expect(street.step() == [])
+        #expect(street.policy.table.count == 0)
+    }
+
+    @Test("accepting a link calls off the dial to that address, and to no other")
+    func acceptCancels() {
+        var street = Street()
+        street.hear(1)
+        street.hear(2)
+        #expect(street.step().count == 2)
+        #expect(street.policy.accepted(from: one.address) == [one])
+        street.policy.dialCancelled(one)
+        #expect(street.step() == [])
+        street.policy.acceptFailed(from: one.address)
+        #expect(street.step() == [one])
+    }
+
+    @Test("two tags of one address are never dialed at the same time")
+    func oneDialAnAddress() {
+        var street = Street()
+        street.hear(1, tag: 1)
+        street.hear(1, tag: 2)
+        let dialed = street.step()
+        #expect(dialed.count == 1)
+        street.fail(dialed[0])
+        let second = street.step()
+        #expect(second.count == 1 && second != dialed)
+    }
+
+    @Test("who is linked under one address is not dialed under another")
+    func sameIdentity() {
+        var street = Street()
+        for number in [1, 2] {
+            street.hear(number)
+            #expect(street.step() == [Street.candidate(number)])
+            street.policy.dialSucceeded(Street.candidate(number), identity: "alice")
+        }
+        street.policy.linkEnded(with: Street.address(2))
+        street.hear(2)
+        #expect(street.step() == [])
+        street.policy.linkEnded(with: Street.address(1))
+        #expect(street.step().count == 1)
+    }
+
+    @Test("each failure makes the wait longer, up to a minute, and a good link forgets them")
+    func backoff() {
+        var street = Street()
+        var waits: [Duration] = []
+        for _ in 0..<9 {
+            street.hear(1)
+            #expect(street.step() == [one])
+            street.fail(one)
+            street.hear(1)
+            let wait = street.next() ?? .zero
+            waits.append(wait)
+            // Nothing hurries it, and it is heard all the time.
+            for _ in 0..<10 {
+                street.wait(wait / 10 - .microseconds(1))
+                street.hear(1)
+                #expect(street.step() == [])
+            }
+            street.wait(.milliseconds(1))
+        }
+        for (index, wait) in waits.enumerated() {
+            let bound = min(Duration.seconds(1 << index), .seconds(60))
+            #expect((bound / 2...bound).contains(wait))
+        }
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.policy.linkEnded(with: one.address)
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.fail(one)
+        street.hear(1)
+        #expect((street.next() ?? .zero) <= .seconds(1))
+    }
+
+    @Test("there are no more links than the ceiling, those under way included")
+    func ceiling() {
+        var rules = DialPolicy.Rules.atOnce
+        rules.links = 3
+        rules.strangersAtOnce = 5
+        var street = Street(rules)
+        for number in 50...60 { _ = street.policy.accepted(from: Street.address(number)) }
+        street.policy.acceptSucceeded(from: Street.address(50), identity: "a")
+        for number in 1...9 { street.hear(number) }
+        let dials = street.step()
+        #expect(dials.count == 2)
+        street.policy.dialSucceeded(dials[0], identity: "b")
+        #expect(street.policy.readyLinks == 2)
+        #expect(street.step() == [])
+        street.policy.linkEnded(with: Street.address(50))
+        #expect(street.step().count == 1)
+    }
+
+    @Test("an identity that is linked is not dialed, whoever opened the link")
+    func acceptedIdentity() {
+        var street = Street()
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.policy.linkEnded(with: one.address)
+        let other = Street.address(2)
+        _ = street.policy.accepted(from: other)
+        street.policy.acceptSucceeded(from: other, identity: "alice")
+        #expect(street.step() == [])
+        street.policy.linkEnded(with: other)
+        #expect(street.step() == [one])
+    }
+
+    @Test("a thousand strangers are dialed two at a time and twelve in a minute")
+    func strangers() {
+        var street = Street()
+        var dialed = 0
+        for second in 0..<60 {
+            for number in 0..<17 { street.hear(second * 17 + number) }
+            let dials = street.step()
+            #expect(dials.count <= 2)
+            dialed += dials.count
+            for dial in dials { street.fail(dial) }
+            #expect(street.policy.table.count <= street.policy.table.capacity)
+            street.wait(.seconds(1))
+        }
+        #expect(dialed == 12)
+    }
+
+    @Test("who has proven itself is dialed before strangers, and outside their budget")
+    func provenFirst() {
+        var street = Street()
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.policy.linkEnded(with: one.address)
+        street.wait(.seconds(31))
+        for number in 100..<140 {
+            street.hear(number, signal: -30)
+            for dial in street.step() { street.fail(dial) }
+        }
+        street.hear(200, signal: -20)
+        street.hear(1, signal: -80)
+        #expect(street.step() == [one])
+    }
+
+    @Test("a flood of forged tags does not push out who is heard again and again")
+    func flood() {
+        var street = Street()
+        for number in 0..<1_000 {
+            street.hear(7)
+            for offset in 0..<10 {
+                street.hear(1_000 + number * 10 + offset, tag: UInt32(number))
+            }
+            // Forged in its own name, too.
+            street.hear(7, tag: UInt32(1_000 + number))
+        }
+        let table = street.policy.table
+        #expect(table.count <= table.capacity)
+        #expect(table.entries.count { $0.candidate.address == Street.address(7) } <= 4)
+        #expect(table[Street.candidate(7)]?.timesHeard == 1_000)
+    }
+
+    @Test("an advertisement without its payload counts for the payload of its address")
+    func parts() {
+        var street = Street()
+        street.hear(1, tag: nil)
+        street.hear(1)
+        street.hear(1, tag: nil)
+        #expect(street.policy.table.count == 1)
+        #expect(street.policy.table[one]?.timesHeard == 2)
+    }
+
+    @Test("who was not heard for a minute is forgotten, but for who has proven itself")
+    func forgetting() {
+        var street = Street()
+        street.hear(1)
+        street.hear(2)
+        #expect(street.step().count == 2)
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.fail(Street.candidate(2))
+        street.wait(.seconds(61))
+        _ = street.step()
+        #expect(street.policy.table.entries.map(\.candidate) == [one])
+    }
+}
+
+@Suite("PSMs that were read")
+struct PSMCacheTests {
+    @Test("are kept until they are forgotten, and no more than there is room for")
+    func bounded() throws {
+        var cache = PSMCache(capacity: 4)
+        let psm = try PSM(0x80)
+        for number in 0..<100 { cache[Street.address(number)] = psm }
+        #expect((0..<100).count { cache[Street.address($0)] != nil } == 4)
+        #expect(cache[Street.address(99)] == psm)
+        cache[Street.address(99)] = nil
+        #expect(cache[Street.address(99)] == nil)
+        for number in 0..<100 { cache[Street.address(number % 2)] = psm }
+        #expect((0..<100).count { cache[Street.address($0)] != nil } == 4)
+    }
+}

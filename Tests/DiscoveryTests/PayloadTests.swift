@@ -1,0 +1,174 @@
+import BLESecTesting
+import Discovery
+import L2CAP
+import Testing
+
+@Suite("payload")
+struct PayloadTests {
+    static func psm(_ number: Int) throws -> PSM { try PSM(number) }
+
+    @Test("the six bytes and the eight characters are what the wire format says")
+    func worked() throws {
+        let payload = Payload(
+            capabilities: [.l2cap, .noise], psm: try Self.psm(0x83), tag: Tag(rawValue: 0xC0FF_EE01)
+        )
+        #expect(payload.bytes == [0x1A, 0x83, 0xC0, 0xFF, 0xEE, 0x01])
+        #expect(payload.text == "GoPA_-4B")
+        #expect(Payload(payload.bytes) == payload)
+        #expect(Payload(text: payload.text) == payload)
+    }
+
+    @Test("every payload is read as it was written, in both forms")
+    func roundTrips() throws {
+        var generator = SeededGenerator(seed: 1)
+        for _ in 0..<2_000 {
+            let capabilities = Payload.Capabilities(rawValue: generator.next() as UInt8)
+            let number = Int(generator.next() as UInt8) | 0x80
+            let payload = Payload(
+                capabilities: capabilities,
+                psm: capabilities.contains(.l2cap) && number != 0x80 ? try Self.psm(number) : nil,
+                tag: .random(using: &generator))
+            #expect(Payload(payload.bytes) == payload)
+            #expect(Payload(text: payload.text) == payload)
+        }
+    }
+
+    @Test("of all first two bytes, those of version 1 with a dynamic PSM or none are read")
+    func firstBytes() {
+        for first in UInt8.min ... .max {
+            for second in UInt8.min ... .max {
+                let payload = Payload([first, second, 1, 2, 3, 4])
+                let isValid =
+                    first >> 4 == 1 && (second == 0 || second >= 0x80 && first & 8 != 0)
+                #expect((payload != nil) == isValid)
+                if let payload { #expect(payload.bytes == [first, second, 1, 2, 3, 4]) }
+            }
+        }
+    }
+
+    @Test("no other length is read", arguments: 0..<300)
+    func lengths(length: Int) {
+        let bytes = [UInt8](repeating: 0x1A, count: length)
+        #expect((Payload(bytes) != nil) == false || length == 6)
+        let text = String(repeating: "G", count: length)
+        #expect(Payload(text: text) == nil || length == 8)
+    }
+
+    @Test(
+        "a name that is no payload is none",
+        arguments: [
+            "", "GoPA_-4", "GoPA_-4B=", "GoPA/-4B", "GoPA+-4B", "GoPA -4B", "GoPÄ_-4", "Notebook",
+            "\0\0\0\0\0\0\0\0", "🎈🎈", "AAAAAAAA", "________",
+        ])
+    func names(name: String) {
+        #expect(Payload(text: name) == nil)
+    }
+
+    @Test("whatever bytes come, reading neither fails nor makes something up")
+    func random() {
+        var generator = SeededGenerator(seed: 2)
+        for _ in 0..<20_000 {
+            let bytes = generator.bytes(Int.random(in: 0...12, using: &generator))
+            if let payload = Payload(bytes) { #expect(payload.bytes == bytes) }
+            let text = String(decoding: bytes, as: UTF8.self)
+            if let payload = Payload(text: text) { #expect(payload.text == text) }
+        }
+    }
+}
+
+@Suite("the PSM's characteristic")
+struct PSMValueTests {
+    @Test("every dynamic PSM is read in both orders, in two bytes and in four")
+    func orders() throws {
+        for number in 0x80...0xFF {
+            let psm = try PSM(number)
+            let byte = UInt8(number)
+            #expect(PSMValue.format(psm) == [byte, 0])
+            for value in [[byte, 0], [0, byte], [byte, 0, 0, 0], [0, 0, 0, byte]] {
+                #expect(PSMValue.parse(value) == psm)
+            }
+        }
+    }
+
+    @Test("nothing else is a PSM")
+    func others() {
+        for high in UInt8.min ... .max {
+            for low in UInt8.min ... .max where (high == 0) == (low == 0) || max(high, low) < 0x80 {
+                #expect(PSMValue.parse([high, low]) == nil)
+                #expect(PSMValue.parse([high, low, 0, 1]) == nil)
+            }
+        }
+        for length in 0..<64 where length != 2 && length != 4 {
+            #expect(PSMValue.parse([UInt8](repeating: 0x80, count: length)) == nil)
+        }
+    }
+}
+
+@Suite("a UUID")
+struct BluetoothUUIDTests {
+    @Test("the forms that are written are read")
+    func forms() throws {
+        let text = "abdd3056-28fa-441d-a470-55a75a52553a"
+        #expect(PSMValue.characteristic.description == text)
+        #expect(BluetoothUUID(text.uppercased()) == PSMValue.characteristic)
+        let short = "0000180f-0000-1000-8000-00805f9b34fb"
+        #expect(BluetoothUUID("180F")?.description == short)
+        #expect(BluetoothUUID("0000180f")?.description == short)
+        #expect(BluetoothUUID(short)?.description == short)
+    }
+
+    @Test(
+        "nothing else is",
+        arguments: [
+            "", "-", "18", "180", "180FF", "18-0F", "abdd305628fa441da47055a75a52553a",
+            "abdd3056-28fa-441d-a470-55a75a52553", "abdd3056-28fa-441d-a470-55a75a52553aa",
+            "abdd3056-28fa-441d-a47055-a75a52553a", "gbdd3056-28fa-441d-a470-55a75a52553a",
+            "abdd305-628fa-441d-a470-55a75a52553a", "------------------------------------",
+            "{abdd3056-28fa-441d-a470-55a75a5255}", "１８０F",
+        ])
+    func refused(text: String) {
+        #expect(BluetoothUUID(text) == nil)
+    }
+}
+
+@Suite("an advertisement of a service")
+struct ServiceAdvertisementTests {
+    let service = PSMValue.characteristic
+    let other = BluetoothUUID(high: 0x180F_0000_1000, low: 0x8000_0080_5F9B_34FB)
+    let payload = Payload(capabilities: .noise, psm: nil, tag: Tag(rawValue: 7))
+
+    func read(
+        uuids: [BluetoothUUID] = [], name: String? = nil, data: [BluetoothUUID: [UInt8]] = [:],
+        manufacturer: [UInt16: [UInt8]] = [:]
+    ) -> ServiceAdvertisement? {
+        ServiceAdvertisement(
+            of: service, uuids: uuids, name: name, serviceData: data,
+            manufacturerData: manufacturer)
+    }
+
+    @Test("each of the three ways is understood")
+    func carriers() {
+        let expected = ServiceAdvertisement.payload(payload)
+        #expect(read(uuids: [other, service], name: payload.text) == expected)
+        #expect(read(data: [service: payload.bytes]) == expected)
+        #expect(read(uuids: [service], manufacturer: [0xFFFF: payload.bytes]) == expected)
+    }
+
+    @Test("a name or a manufacturer's data without the service are somebody else's")
+    func strangers() {
+        #expect(read(name: payload.text) == nil)
+        #expect(read(uuids: [other], name: payload.text) == nil)
+        #expect(read(manufacturer: [0xFFFF: payload.bytes]) == nil)
+        #expect(read(data: [other: payload.bytes]) == nil)
+    }
+
+    @Test("a service without a payload, or with a broken one, has to be asked")
+    func serviceOnly() {
+        #expect(read(uuids: [service]) == .serviceOnly)
+        #expect(read(uuids: [service], name: "Alice's phone") == .serviceOnly)
+        #expect(read(data: [service: []]) == .serviceOnly)
+        #expect(read(data: [service: payload.bytes + [0]]) == .serviceOnly)
+        #expect(read(uuids: [service], manufacturer: [76: payload.bytes]) == .serviceOnly)
+        #expect(read(uuids: [service], manufacturer: [0xFFFF: [1]]) == .serviceOnly)
+    }
+}
