@@ -139,6 +139,7 @@ enum ConnectCommand {
         let service = try await NearbyService.start(
             settings.service, configuration: configuration, options: options,
             onEvent: NearbyNotes(FailureLog()).take)
+        NearbyNotes.looking(service)
         return Way(
             dial: { () throws(ChannelError) in try await service.next() },
             end: { await service.close() })

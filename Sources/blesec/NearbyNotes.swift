@@ -37,6 +37,16 @@ struct NearbyNotes: Sendable {
         Diagnostics.note(text, "adapter", [("state", .string(state.rawValue))])
     }
 
+    /// `looking for UUID on hci0`
+    static func looking(_ service: NearbyService) {
+        Diagnostics.note(
+            "looking for \(service.service) on \(service.adapter)", "looking",
+            [
+                ("service", .string(service.service.description)),
+                ("adapter", .string(service.adapter)),
+            ])
+    }
+
     /// `advertising UUID on hci0: l2cap:…`
     static func advertising(_ service: NearbyService) async {
         let address = await service.localAddress?.description ?? ""

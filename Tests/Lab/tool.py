@@ -24,7 +24,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-BLESEC = ROOT / ".build/release/blesec"
+BLESEC = Path(os.environ.get("BLESEC_TOOL", ROOT / ".build/release/blesec"))
 XX = "Noise_XX_25519_ChaChaPoly_SHA256"
 # Nobody has it: the laboratory's controllers begin with 00:AA.
 ABSENT = "AA:BB:CC:DD:EE:01"
@@ -88,12 +88,13 @@ class Tool:
         self.process.stderr.close()
 
 
-class ToolTests(unittest.TestCase):
+class LabTests(unittest.TestCase):
+    """Keys, files, and what is expected of a tool: for every test that runs one."""
+
     @classmethod
     def setUpClass(cls):
         listing = mgmt("list").splitlines()
         cls.address = dict(line.split()[:2] for line in listing)
-        cls.bytes = {name: random.Random(name).randbytes(8 * MEBIBYTE) for name in ("there", "back")}
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="blesec-lab-")
@@ -105,6 +106,36 @@ class ToolTests(unittest.TestCase):
             made = subprocess.run(
                 [BLESEC, "keygen", self.folder / name], capture_output=True, text=True, check=True)
             self.keys[name] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+
+    def pin(self, who):
+        return ("--peer", self.keys[who]["fingerprint"])
+
+    def given(self, name, content):
+        path = self.folder / f"{name}.given"
+        path.write_bytes(content)
+        path.chmod(0o644)
+        return path
+
+    # Expecting
+
+    def expect(self, tool, status, message, within):
+        """Ends in time, with the status, and with one last line that says so."""
+        begun = time.monotonic()
+        self.assertEqual(tool.status(within), status, tool.lines)
+        self.assertTrue(tool.lines, "no line says why")
+        self.assertRegex(tool.lines[-1], f"^blesec: .*{message}")
+        print(f"   {time.monotonic() - begun:5.1f} s, {status}, {tool.lines[-1]}", flush=True)
+
+    def same(self, path, content):
+        self.assertEqual(path.stat().st_size, len(content))
+        self.assertEqual(digest(path.read_bytes()), digest(content))
+
+
+class ToolTests(LabTests):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.bytes = {name: random.Random(name).randbytes(8 * MEBIBYTE) for name in ("there", "back")}
 
     # Starting
 
@@ -138,15 +169,6 @@ class ToolTests(unittest.TestCase):
                 self.folder / "ca/ca.pem", "--revoked", self.folder / "ca/ca.crl")
         return proofs
 
-    def pin(self, who):
-        return ("--peer", self.keys[who]["fingerprint"])
-
-    def given(self, name, content):
-        path = self.folder / f"{name}.given"
-        path.write_bytes(content)
-        path.chmod(0o644)
-        return path
-
     def ready(self, peer, certified=False):
         """What a tool says when its channel is ready."""
         if certified:
@@ -169,20 +191,6 @@ class ToolTests(unittest.TestCase):
         for tool, peer in ((dialer, "listener"), (listener, "dialer")):
             self.assertEqual(tool.line("channel ready: "), self.ready(peer, certified))
         return listener, dialer, *written
-
-    # Expecting
-
-    def expect(self, tool, status, message, within):
-        """Ends in time, with the status, and with one last line that says so."""
-        begun = time.monotonic()
-        self.assertEqual(tool.status(within), status, tool.lines)
-        self.assertTrue(tool.lines, "no line says why")
-        self.assertRegex(tool.lines[-1], f"^blesec: .*{message}")
-        print(f"   {time.monotonic() - begun:5.1f} s, {status}, {tool.lines[-1]}", flush=True)
-
-    def same(self, path, content):
-        self.assertEqual(path.stat().st_size, len(content))
-        self.assertEqual(digest(path.read_bytes()), digest(content))
 
     # Transfers
 

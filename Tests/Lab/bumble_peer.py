@@ -1,0 +1,212 @@
+"""Devices of Bumble's, a Bluetooth stack that nobody here wrote, beside an adapter of the kernel's.
+
+    bumble_peer.py peer SERVICE PROTOCOL    advertises the service with the characteristic that Apple
+                                            has named, and answers on the channel that it tells of
+                                            with noiseprotocol: what comes, reversed
+    bumble_peer.py central SERVICE          finds who advertises the service, and reads where to dial
+    bumble_peer.py flood SERVICE COUNT      lets the adapter hear so many advertisements, none honest
+
+A controller of Bumble's is the kernel's through /dev/vhci; `adapter hciN` says which. What happens is
+told on standard output, a line each, and a line of standard input ends it.
+"""
+
+import asyncio
+import base64
+import os
+import random
+import struct
+import sys
+
+from bumble import hci
+from bumble.controller import Controller
+from bumble.core import UUID, AdvertisingData
+from bumble.device import Device, Peer
+from bumble.gatt import Characteristic, CharacteristicValue, Service
+from bumble.hci import Address
+from bumble.host import Host
+from bumble.l2cap import LeCreditBasedChannelSpec
+from bumble.link import LocalLink
+from bumble.transport import open_transport
+from noise.connection import Keypair, NoiseConnection
+
+PSM_CHARACTERISTIC = UUID("ABDD3056-28FA-441D-A470-55A75A52553A")
+KERNELS = Address("00:BB:00:00:00:01", Address.PUBLIC_DEVICE_ADDRESS)
+OURS = Address("00:BB:00:00:00:02", Address.PUBLIC_DEVICE_ADDRESS)
+# As the platforms here have it; an SDU stays small, since the controller's packets are.
+CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def adapters():
+    return set(os.listdir("/sys/class/bluetooth"))
+
+
+async def kernel_adapter(link):
+    """Gives the kernel a controller on the link, and waits for it."""
+    before = adapters()
+    transport = await open_transport("vhci")
+    controller = Controller(
+        "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
+        public_address=KERNELS)
+    while not (fresh := adapters() - before):
+        await asyncio.sleep(0.05)
+    say("adapter", *fresh)
+    return controller
+
+
+async def own_device(link):
+    controller = Controller("own", link=link, public_address=OURS)
+    host = Host()
+    host.controller = controller
+    device = Device(name="bumble", address=OURS, host=host)
+    await device.power_on()
+    return device
+
+
+class NoisePeer:
+    """The responder of a direct channel: each message behind two bytes of length."""
+
+    def __init__(self, protocol, channel):
+        self.noise = NoiseConnection.from_name(protocol.encode())
+        self.noise.set_as_responder()
+        self.noise.set_keypair_from_private_bytes(Keypair.STATIC, bytes(range(1, 33)))
+        self.noise.start_handshake()
+        self.channel = channel
+        self.buffer = b""
+        self.count = 0
+        channel.sink = self.take
+
+    def take(self, data):
+        self.buffer += bytes(data)
+        while len(self.buffer) >= 2:
+            (length,) = struct.unpack_from(">H", self.buffer)
+            if len(self.buffer) < 2 + length:
+                return
+            message, self.buffer = self.buffer[2 : 2 + length], self.buffer[2 + length :]
+            self.handle(message)
+
+    def handle(self, message):
+        if not self.noise.handshake_finished:
+            self.noise.read_message(message)
+            if not self.noise.handshake_finished:
+                self.send(self.noise.write_message())
+            return
+        plaintext = bytes(self.noise.decrypt(message))
+        self.count += len(plaintext)
+        self.send(self.noise.encrypt(plaintext[::-1]))
+        if not plaintext:
+            say("exchanged", self.count)
+
+    def send(self, message):
+        self.channel.write(struct.pack(">H", len(message)) + bytes(message))
+
+
+async def peer(link, service, protocol):
+    device = await own_device(link)
+    channels = []
+    server = device.create_l2cap_server(
+        spec=LeCreditBasedChannelSpec(psm=0x95, **CHANNEL),
+        handler=lambda channel: channels.append(NoisePeer(protocol, channel)))
+    value = struct.pack("<H", server.psm)
+    device.add_service(Service(service, [
+        Characteristic(
+            PSM_CHARACTERISTIC, Characteristic.Properties.READ, Characteristic.READABLE,
+            CharacteristicValue(read=lambda _: value))]))
+    device.advertising_data = bytes(AdvertisingData([
+        (AdvertisingData.FLAGS, bytes([0x06])),
+        (AdvertisingData.COMPLETE_LIST_OF_128_BIT_SERVICE_CLASS_UUIDS, service.to_bytes())]))
+    await device.start_advertising(
+        auto_restart=True, own_address_type=hci.OwnAddressType.PUBLIC,
+        advertising_interval_min=100, advertising_interval_max=100)
+    say("advertising", hex(server.psm))
+
+
+async def central(link, service):
+    device = await own_device(link)
+    found = asyncio.get_running_loop().create_future()
+
+    def heard(advertisement):
+        named = advertisement.data.get_all(
+            AdvertisingData.COMPLETE_LIST_OF_128_BIT_SERVICE_CLASS_UUIDS)
+        if any(service in uuids for uuids in named) and not found.done():
+            found.set_result(advertisement.address)
+
+    device.on("advertisement", heard)
+    await device.start_scanning(
+        own_address_type=hci.OwnAddressType.PUBLIC, filter_duplicates=False)
+    say("scanning")
+    address = await found
+    await device.stop_scanning()
+    connection = await device.connect(address, own_address_type=hci.OwnAddressType.PUBLIC)
+    remote = Peer(connection)
+    await remote.discover_services([service])
+    (offered,) = remote.get_services_by_uuid(service)
+    await offered.discover_characteristics()
+    (characteristic,) = offered.get_characteristics_by_uuid(PSM_CHARACTERISTIC)
+    say("read", bytes(await characteristic.read_value()).hex())
+    await connection.disconnect()
+
+
+def section(kind, content):
+    return bytes([len(content) + 1, kind]) + content
+
+
+def forged(service, count):
+    """Advertisements of the service that someone could make up, each with an address to dial."""
+    source = random.Random(7)
+    uuid = section(0x07, service.to_bytes())
+    for index in range(count):
+        address = source.randbytes(4) + bytes([index >> 8 & 0xFF, 0xC0 | index & 0x3F])
+        if index % 8 == 7:
+            address = bytes([1, 2, 3, 4, 5, 0xC0])  # one that changes its tag all the time
+        tag = [b"\0" * 4, b"\xff" * 4, b"copy", source.randbytes(4)][index % 4]
+        payload = bytes([0x1A, 0x80 | index & 0x7F]) + tag
+        kind = index % 5
+        if kind == 0:
+            data = uuid + section(0x09, base64.urlsafe_b64encode(payload))
+        elif kind == 1:
+            data = section(0x21, service.to_bytes() + payload)
+        elif kind == 2:
+            data = uuid + section(0xFF, b"\xff\xff" + payload)
+        elif kind == 3:  # every length that fits
+            data = section(0x21, service.to_bytes() + source.randbytes(index % 13))
+        else:
+            data = uuid + section(0x09, source.randbytes(index % 11))
+        yield address, data[:31]
+
+
+async def flood(link, service, count, controller):
+    # Directly from the controller: nobody else can be so many.
+    for index, (address, data) in enumerate(forged(service, int(count))):
+        controller.send_hci_packet(hci.HCI_LE_Advertising_Report_Event([
+            hci.HCI_LE_Advertising_Report_Event.Report(
+                event_type=0, address_type=Address.RANDOM_DEVICE_ADDRESS,
+                address=Address(address, Address.RANDOM_DEVICE_ADDRESS), data=data,
+                rssi=-40 - index % 30)]))
+        await asyncio.sleep(0.004)
+    say("flooded", count)
+
+
+async def main():
+    command, service, *rest = sys.argv[1:]
+    service = UUID(service)
+    link = LocalLink()
+    controller = await kernel_adapter(link)
+    line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    if command == "peer":
+        await peer(link, service, *rest)
+    elif command == "central":
+        await central(link, service)
+    else:
+        # Begun when the test says so: until then someone has to begin to scan.
+        await line
+        line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        await flood(link, service, *rest, controller)
+    await line
+    os._exit(0)
+
+
+asyncio.run(main())

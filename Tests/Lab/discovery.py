@@ -1,0 +1,316 @@
+#!/usr/bin/python3
+"""Tests/Lab/discovery.py: finding each other through bluetoothd, from an advertisement to a channel.
+Runs in the laboratory: Tests/Lab/run discovery.
+
+    Tests/Lab/discovery.py [NAME ...]      all tests, or those whose names contain a NAME
+"""
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tool import BLESEC, ROOT, TIMED_OUT, XX, LabTests, Tool, main, mgmt
+
+SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
+OTHER = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
+PYTHON = ROOT / ".build/venv/bin/python"
+CONFIGURATION = Path("/run/lab/discovery.conf")
+# A virtual controller reports who advertises only when scanning starts, and sometimes too early.
+OFTEN = ("--rescan", "1", "--heard", "1")
+
+
+class Process:
+    """A helper that runs, with its standard output read as it comes."""
+
+    def __init__(self, test, *arguments):
+        self.lines = []
+        self.fresh = queue.SimpleQueue()
+        self.process = subprocess.Popen(
+            list(map(str, arguments)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True)
+        threading.Thread(target=self.read, daemon=True).start()
+        test.addCleanup(self.end)
+
+    def read(self):
+        for line in self.process.stdout:
+            self.fresh.put(line.rstrip("\n"))
+        self.fresh.put(None)
+
+    def line(self, beginning, within=40):
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = self.fresh.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no '{beginning}' in {within} s, but {self.lines}") from None
+            if line is None:
+                raise AssertionError(f"it ended without '{beginning}': {self.lines}")
+            self.lines.append(line)
+            if line.startswith(beginning):
+                return line
+
+    def go_on(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class DiscoveryTests(LabTests):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # As docs/discovery.md advises: else bluetoothd at the accepting side opens channels for ATT
+        # while the dialer opens one, and two that do so at the same time confuse the kernel.
+        CONFIGURATION.write_text("[GATT]\nChannels = 1\n\n[Policy]\nAutoEnable = true\n")
+        restart_bluetoothd()
+        deadline = time.monotonic() + 40
+        while subprocess.run([BLESEC, "doctor"], capture_output=True).returncode != 0:
+            assert time.monotonic() < deadline, "bluetoothd does not come up"
+
+    def listen(self, *options, service=SERVICE, adapter="hci1", who="listener", **streams):
+        tool = Tool(
+            self, "listen", "--service", service, "--adapter", adapter, "--identity",
+            self.folder / who, *options, **streams)
+        line = tool.line(f"advertising {service} on {adapter}: ")
+        self.assertRegex(line, rf"l2cap:{self.address[adapter]}/0x[89A-F][0-9A-F]$")
+        return tool
+
+    def connect(self, target, *options, adapter="hci0", who="dialer", **streams):
+        return Tool(
+            self, "connect", target, "--adapter", adapter, "--identity", self.folder / who,
+            *OFTEN, *options, **streams)
+
+    def exchange(self, *options, target=f"service:{SERVICE}", service=SERVICE):
+        """A listener and who finds it; returns the seconds from the dialer's start to the first
+        byte that it gets."""
+        written = [self.folder / "listener.written", self.folder / "dialer.written"]
+        listener = self.listen(
+            *self.pin("dialer"), *options, service=service, given=self.given("back", b"back"),
+            written=written[0])
+        begun = time.monotonic()
+        trust = () if target.startswith("peer:") else self.pin("listener")
+        dialer = self.connect(
+            target, *trust, "--timeout", "50", given=self.given("there", b"there"),
+            written=written[1])
+        while written[1].stat().st_size == 0 and dialer.process.poll() is None:
+            time.sleep(0.02)
+        seconds = time.monotonic() - begun
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        self.assertEqual(listener.status(30), 0, listener.lines)
+        self.same(written[0], b"there")
+        self.same(written[1], b"back")
+        return seconds
+
+    # Finding
+
+    def test_found_by_name(self):
+        """a PSM in the device's name leads to a channel"""
+        print(f"   {self.exchange():.1f} s to the first byte", flush=True)
+
+    def test_found_by_data(self):
+        """a PSM in service data, or in a manufacturer's data, leads to a channel"""
+        for way in ("service-data", "manufacturer-data"):
+            with self.subTest(way=way):
+                print(f"   {self.exchange('--advertise', way):.1f} s, {way}", flush=True)
+
+    def test_found_by_characteristic(self):
+        """a PSM that only the GATT characteristic tells leads to a channel"""
+        print(f"   {self.exchange('--hide-psm'):.1f} s to the first byte", flush=True)
+
+    def test_found_by_key(self):
+        """peer:KEY finds who has the key, by blesec's own service"""
+        key = self.keys["listener"]["fingerprint"]
+        own = re.search(
+            r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+            subprocess.run([BLESEC, "scan", "--help"], capture_output=True, text=True).stdout)[0]
+        self.exchange(target=f"peer:{key}", service=own)
+
+    def test_scan(self):
+        """scan shows who advertises the service, and nobody else"""
+        self.listen("--anyone")
+        for service, expected in ((SERVICE, 1), (OTHER, 0)):
+            shown = subprocess.run(
+                [BLESEC, "scan", "--service", service, "--adapter", "hci0", "--rescan", "1",
+                 "--for", "6", "--json"], capture_output=True, text=True, timeout=30)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertEqual(len(shown.stdout.splitlines()), expected, shown.stdout)
+            if expected:
+                self.assertRegex(
+                    shown.stdout,
+                    rf'"address": "{self.address["hci1"]}".*"tag": "[0-9a-f]{{8}}", "psm": 1[2-9]')
+
+    def test_stranger(self):
+        """a peer with another key is not taken, is dialed ever less often, and the search goes on"""
+        listener = self.listen(*self.pin("dialer"), "--keep")
+        dialer = self.connect(f"service:{SERVICE}", *self.pin("stranger"), "--timeout", "25")
+        self.expect(dialer, TIMED_OUT, "within 25 s", within=40)
+        refused = [line for line in dialer.lines if "is not among the expected ones" in line]
+        self.assertTrue(1 <= len(refused) <= 6, dialer.lines)
+        self.assertIsNone(listener.process.poll())
+
+    def test_doctor(self):
+        """doctor finds this machine in order, and says so when bluetoothd is not there"""
+        def doctor():
+            return subprocess.run([BLESEC, "doctor"], capture_output=True, text=True, timeout=30)
+
+        report = doctor()
+        self.assertEqual(report.returncode, 0, report.stdout + report.stderr)
+        for beginning in ("ok    kernel: Linux ", "ok    bluetoothd: 5.", "ok    hci0: ", "ok    hci1: "):
+            self.assertIn(beginning, report.stdout)
+        power("hci1", False)
+        self.addCleanup(power, "hci1", True)
+        report = doctor()
+        self.assertEqual(report.returncode, 68)
+        self.assertRegex(report.stdout, "bad   hci1: .*bluetoothctl power on")
+
+    # Coming back
+
+    def test_bluetoothd_restarts(self):
+        """bluetoothd is killed and started again: both tools say so, and find each other"""
+        listener = self.listen(*self.pin("dialer"))
+        dialer = self.connect(f"service:{OTHER}", *self.pin("listener"))
+        dialer.line("looking for ")
+        restart_bluetoothd(lambda: [
+            tool.line("bluetoothd has gone", within=10) for tool in (listener, dialer)])
+        for tool in (listener, dialer):
+            tool.line("the adapter is on again", within=30)
+        # Nothing was published for the dialer before: it finds what comes now.
+        other = self.listen(*self.pin("dialer"), service=OTHER)
+        dialer.line("channel ready: ", within=60)
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        self.assertEqual(other.status(30), 0, other.lines)
+        # And the listener was published again.
+        late = self.connect(f"service:{SERVICE}", *self.pin("listener"), "--timeout", "50")
+        self.assertEqual(late.status(60), 0, late.lines)
+        self.assertEqual(listener.status(30), 0, listener.lines)
+
+    def test_adapter_off_and_on(self):
+        """an adapter is switched off and on: both tools say so, and find each other"""
+        listener = self.listen(*self.pin("dialer"))
+        dialer = self.connect(f"service:{OTHER}", *self.pin("listener"))
+        dialer.line("looking for ")
+        # With nobody to dial: kernel 6.1 crashes when an adapter goes in the middle of a connect.
+        for adapter, tool in (("hci1", listener), ("hci0", dialer)):
+            power(adapter, False)
+            self.addCleanup(power, adapter, True)
+            tool.line("the adapter was switched off", within=10)
+            power(adapter, True)
+            tool.line("the adapter is on again", within=10)
+        other = self.listen(*self.pin("dialer"), service=OTHER)
+        dialer.line("channel ready: ", within=60)
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        self.assertEqual(other.status(30), 0, other.lines)
+        late = self.connect(f"service:{SERVICE}", *self.pin("listener"), "--timeout", "50")
+        self.assertEqual(late.status(60), 0, late.lines)
+        self.assertEqual(listener.status(30), 0, listener.lines)
+
+    # Others
+
+    def bumble(self, *arguments):
+        """A device of Bumble's, and the adapter that hears it."""
+        peer = Process(self, PYTHON, ROOT / "Tests/Lab/bumble_peer.py", *arguments)
+        adapter = peer.line("adapter ").split()[1]
+        deadline = time.monotonic() + 40
+        while adapter not in (state := powered()):
+            self.assertLess(time.monotonic(), deadline, f"{adapter} is not up: {state}")
+            time.sleep(0.2)
+        self.address[adapter] = state[adapter]
+        return peer, adapter
+
+    def test_bumble_peer(self):
+        """data is exchanged with a Bumble device that runs noiseprotocol behind Apple's
+        characteristic"""
+        peer, adapter = self.bumble("peer", SERVICE, XX)
+        peer.line("advertising ")
+        sent = bytes(range(256)) * 40
+        dialer = self.connect(
+            f"service:{SERVICE}", "--anyone", "--direct", "--protocol", XX, "--timeout", "60",
+            adapter=adapter, given=self.given("there", sent), written=self.folder / "written")
+        dialer.line("channel ready: ", within=70)
+        peer.line(f"exchanged {len(sent)}")
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        received = (self.folder / "written").read_bytes()
+        self.assertEqual(sorted(received), sorted(sent))
+
+    def test_bumble_central(self):
+        """a Bumble central finds the service and reads the PSM; bluetoothctl shows the service"""
+        peer, adapter = self.bumble("central", SERVICE)
+        listener = self.listen("--anyone", adapter=adapter)
+        shown = subprocess.run(
+            ["/usr/bin/bluetoothctl", "show", self.address[adapter]], capture_output=True,
+            text=True, timeout=20, stdin=subprocess.DEVNULL).stdout
+        self.assertIn(SERVICE, shown)
+        psm = int(listener.lines[-1][-2:], 16)
+        self.assertEqual(peer.line("read ", within=60), f"read {psm:02x}00")
+
+    def test_flood(self):
+        """a thousand forged advertisements cost little memory, few dials and few lines"""
+        peer, adapter = self.bumble("flood", SERVICE, 1000)
+        dialer = Tool(
+            self, "connect", f"service:{SERVICE}", "--adapter", adapter, "--anyone")
+        dialer.line("looking for ")
+        time.sleep(2)
+        before = memory(dialer.process.pid)
+        peer.go_on()
+        peer.line("flooded ", within=90)
+        time.sleep(5)
+        grown = memory(dialer.process.pid) - before
+        self.assertIsNone(dialer.process.poll(), dialer.lines)
+        dialer.process.send_signal(signal.SIGINT)
+        self.assertEqual(dialer.status(30), 130, dialer.lines)
+        print(f"   {grown} KiB more memory, {len(dialer.lines)} lines", flush=True)
+        self.assertLess(grown, 8192)
+        self.assertLessEqual(len(dialer.lines), 6, dialer.lines)
+
+
+def power(adapter, value):
+    """Switches an adapter as its user would: behind bluetoothd's back the kernel may crash."""
+    subprocess.run(
+        ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
+         f"/org/bluez/{adapter}", "org.freedesktop.DBus.Properties.Set",
+         "string:org.bluez.Adapter1", "string:Powered", f"variant:boolean:{str(value).lower()}"],
+        stdout=subprocess.DEVNULL, check=True, timeout=20)
+
+
+def powered():
+    """The adapters that are on, with their addresses."""
+    lines = [line.split() for line in mgmt("list").splitlines()]
+    return {name: address for name, address, *settings in lines if "powered" in settings}
+
+
+def memory(process):
+    """What it holds in memory, in KiB."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1])
+
+
+def restart_bluetoothd(meanwhile=lambda: None):
+    (process,) = [
+        int(entry.name) for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and name_of(entry) == "bluetoothd"]
+    os.kill(process, signal.SIGKILL)
+    meanwhile()
+    subprocess.Popen(
+        ["/usr/libexec/bluetooth/bluetoothd", "-n", "-f", CONFIGURATION], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def name_of(entry):
+    try:
+        return (entry / "comm").read_text().strip()
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], tests=DiscoveryTests))
