@@ -12,7 +12,7 @@ public struct RemoteCharacteristic: Sendable, Hashable {
 
 /// GATT as a client: other devices' services.
 extension Bluetoothd {
-    /// Connects to a device that was heard on the adapter, and waits until its services are known.
+    /// Connects to a device that was heard on the adapter.
     ///
     /// - Returns: whether it was this call that made the link, so that who made it may end it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when it was not heard,
@@ -43,20 +43,31 @@ extension Bluetoothd {
         }
         do throws(DiscoveryError) {
             // bluetoothd answers before it says that the device is connected.
-            var wasConnected = false
-            try await wait(until: deadline, doing) { () throws(DiscoveryError) in
-                let isConnected = flag("Connected", of: path)
-                wasConnected = wasConnected || isConnected
-                guard isConnected || !wasConnected else {
-                    throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
-                }
-                return isConnected && flag("ServicesResolved", of: path) ? () : nil
-            }
+            try await wait(until: deadline, doing) { flag("Connected", of: path) ? () : nil }
         } catch {
             if isMine { disconnectSoon(path) }
             throw error
         }
         return isMine
+    }
+
+    /// Waits until bluetoothd knows the services of a connected device.
+    ///
+    /// - Throws: ``DiscoveryError/Code/unreachable`` when it went away,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline.
+    public func waitForServices(
+        of address: DeviceAddress, on adapter: String, until deadline: MonotonicTime
+    ) async throws(DiscoveryError) {
+        let doing = "learn the services of \(address)"
+        guard let path = device(address, on: adapter) else {
+            throw DiscoveryError(.notFound, "cannot \(doing): it was not heard on \(adapter)")
+        }
+        try await wait(until: deadline, doing) { () throws(DiscoveryError) in
+            guard flag("Connected", of: path) else {
+                throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+            }
+            return flag("ServicesResolved", of: path) ? () : nil
+        }
     }
 
     /// The characteristics of a service of a connected device.

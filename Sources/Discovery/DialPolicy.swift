@@ -92,6 +92,7 @@ public struct DialPolicy: Sendable {
         guard var record = table[candidate]?.dialing else { return }
         record.isUnderWay = false
         record.failures += 1
+        record.mustBeHeard = true
         record.turn = nil
         record.notBefore = now.advanced(
             by: rules.backoff.delay(afterFailures: record.failures, using: &generator))
@@ -128,8 +129,11 @@ public struct DialPolicy: Sendable {
         }
     }
 
-    /// A ready link ended.
+    /// A ready link ended. Who was there has to be heard again before it is dialed.
     public mutating func linkEnded(with address: DeviceAddress) {
+        for entry in table.all where entry.candidate.address == address {
+            table[entry.candidate]?.dialing.mustBeHeard = true
+        }
         change(address) { $0.ready -= 1 }
     }
 
@@ -182,7 +186,7 @@ public struct DialPolicy: Sendable {
         let since = now.advanced(by: rules.within * -1)
         // Who has proven an identity needs to be heard again, but not twice.
         let needed = entry.identity == nil ? rules.timesHeard : 1
-        return !entry.dialing.isUnderWay
+        return !entry.dialing.isUnderWay && !entry.dialing.mustBeHeard
             && entry.timesHeard(since: since) >= needed
             && entry.signal.map { $0 >= rules.weakestSignal } ?? true
             && !isLinked(entry)

@@ -6,6 +6,8 @@ struct DialRecord: Sendable {
     var isUnderWay = false
     /// Failures since the last link that became ready.
     var failures = 0
+    /// It has to be heard again first: it may have gone, and bluetoothd has forgotten it.
+    var mustBeHeard = false
     /// No dial before this time.
     var notBefore: MonotonicTime?
     /// When it became this side's turn, for a candidate that ought to dial us.

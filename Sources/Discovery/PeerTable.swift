@@ -73,6 +73,7 @@ public struct PeerTable: Sendable {
         entry.signal = sighting.signal ?? entry.signal
         entry.timesHeard += 1
         entry.lastHeard = now
+        entry.dialing.mustBeHeard = false
         if entry.recent.count == Self.recentTimes { entry.recent.removeFirst() }
         entry.recent.append(now)
         byCandidate[candidate] = entry

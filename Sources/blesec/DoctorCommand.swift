@@ -92,16 +92,21 @@ enum DoctorCommand {
         }
         let version = SystemFacts.bluetoothdVersion ?? "of a version that it does not tell"
         var findings = [Finding(.good, "bluetoothd", version)]
-        if let process = await bluetoothd.processNumber {
-            let words = SystemFacts.commandLine(of: process)
-            let plugins = words.contains { $0.hasPrefix("-P") || $0.hasPrefix("--noplugin") }
-            if !plugins, !words.isEmpty {
-                findings.append(
-                    Finding(
-                        .note, "bluetoothd",
-                        "it runs all of its plugins, of which some ask to pair with who connects "
-                            + "(`--noplugin=battery,hog,midi,input` leaves them out)"))
-            }
+        let words = await bluetoothd.processNumber.map(SystemFacts.commandLine) ?? []
+        let namesPlugins = words.contains { $0.hasPrefix("-P") || $0.hasPrefix("--noplugin") }
+        if !namesPlugins, !words.isEmpty {
+            findings.append(
+                Finding(
+                    .note, "bluetoothd",
+                    "it runs all of its plugins, of which some ask to pair with who connects "
+                        + "(`--noplugin=battery,hog,midi,input` leaves them out)"))
+        }
+        if let channels = SystemFacts.attChannels(of: words), channels != 1 {
+            findings.append(
+                Finding(
+                    .note, "bluetoothd",
+                    "it opens channels of its own to who connects, which may confuse the kernel; "
+                        + "`Channels = 1` below `[GATT]` in /etc/bluetooth/main.conf ends that"))
         }
         return findings
     }

@@ -41,7 +41,7 @@ enum ListenCommand {
                 "Wait for one peer on the first Bluetooth adapter."
             ),
             (
-                "blesec listen --service 5d339621-a61d-45fc-989a-c49e87472dc2 --identity key --anyone",
+                "blesec listen --service UUID --identity key --peer SHA256:...",
                 "Wait for one peer that looks for the service."
             ),
             (

@@ -31,6 +31,25 @@ enum SystemFacts {
         }
     }
 
+    /// How many channels of ATT's own bluetoothd opens to a peer, by the file that it was configured
+    /// with; nil where that is not told.
+    static func attChannels(of words: [String]) -> Int? {
+        var path = "/etc/bluetooth/main.conf"
+        for (word, next) in zip(words, words.dropFirst() + [""]) {
+            if word == "-f" || word == "--configfile" { path = next }
+            if word.hasPrefix("--configfile=") { path = String(word.dropFirst(13)) }
+        }
+        guard let bytes = read(path) else { return nil }
+        var section = ""
+        for line in bytes.split(separator: UInt8(ascii: "\n")) {
+            let text = String(decoding: line.filter { $0 != UInt8(ascii: " ") }, as: UTF8.self)
+            if text.hasPrefix("[") { section = text }
+            guard section == "[GATT]", text.hasPrefix("Channels=") else { continue }
+            return Int(text.dropFirst(9))
+        }
+        return 3
+    }
+
     /// The first line of a small file; nil where there is none.
     static func firstLine(of path: String) -> String? {
         guard let bytes = read(path) else { return nil }
@@ -41,7 +60,7 @@ enum SystemFacts {
         let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: 4_096)
+        var bytes = [UInt8](repeating: 0, count: 65_536)
         let count = unsafe Glibc.read(descriptor, &bytes, bytes.count)
         return count >= 0 ? Array(bytes.prefix(count)) : nil
     }

@@ -241,6 +241,8 @@ struct DialPolicyTests {
         street.policy.acceptSucceeded(from: other, identity: "alice")
         #expect(street.step() == [])
         street.policy.linkEnded(with: other)
+        #expect(street.step() == [], "it has to be heard again")
+        street.hear(1)
         #expect(street.step() == [one])
     }
 

@@ -6,7 +6,7 @@ import Testing
 @Suite struct PageTests {
     static let pages = [
         "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
-        "docs/authority.md", "docs/choosing.md",
+        "docs/authority.md", "docs/choosing.md", "docs/discovery.md",
     ]
 
     @Test("a page's links to files lead to files", arguments: pages)
@@ -35,7 +35,10 @@ import Testing
 
     @Test(
         "a page calls the tool as the tool wants to be called",
-        arguments: [("README.md", 6), ("docs/authority.md", 6), ("docs/choosing.md", 2)])
+        arguments: [
+            ("README.md", 8), ("docs/authority.md", 6), ("docs/choosing.md", 2),
+            ("docs/discovery.md", 5),
+        ])
     func tool(_ path: String, _ count: Int) throws {
         let text = try Page(path).blocks("sh").joined().replacing("\\\n", with: "")
         let lines = text.split(separator: "\n")

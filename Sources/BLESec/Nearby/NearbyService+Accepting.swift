@@ -67,13 +67,21 @@ extension NearbyService {
             GATTApplication(service: service, characteristics: [psmCharacteristic]), on: adapter)
         if let oldApplication { await bluetoothd.withdraw(oldApplication) }
         let payload = Payload(
-            capabilities: [.l2cap, .noise], psm: options.advertisesPSM ? psm : nil, tag: tag)
+            capabilities: capabilities, psm: options.advertisesPSM ? psm : nil, tag: tag)
         let oldAdvertisement = advertisement
         // An adapter holds few of them, so the old one goes first.
         if let oldAdvertisement { await bluetoothd.withdraw(oldAdvertisement) }
         advertisement = try await bluetoothd.advertise(
             Advertisement(service: service, payload: payload, carrier: options.carrier),
             on: adapter)
+    }
+
+    private var capabilities: Payload.Capabilities {
+        var capabilities = Payload.Capabilities.l2cap
+        for name in configuration.protocols {
+            capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
+        }
+        return capabilities
     }
 
     private func accepted(_ link: any Link) {

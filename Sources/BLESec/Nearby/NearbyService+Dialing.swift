@@ -108,7 +108,7 @@ extension NearbyService {
     private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
         do throws(DiscoveryError) {
             return try await bluetoothd.connect(
-                to: address, on: adapter, until: loop.now.advanced(by: Self.askTimeout))
+                to: address, on: adapter, until: loop.now.advanced(by: Self.connectTimeout))
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
         }
@@ -118,15 +118,18 @@ extension NearbyService {
     /// it is asked.
     private func psm(of candidate: Candidate) async throws(ChannelError) -> PSM {
         let address = candidate.address
-        if let psm = psms[address] { return psm }
-        if let psm = policy.table[candidate]?.payload?.psm, psm != refusedPSMs[address] {
+        if let psm = knownPSM(of: candidate) {
+            // What bluetoothd does with the peer does not matter then, as long as it is over soon.
+            try? await bluetoothd.waitForServices(
+                of: address, on: adapter, until: loop.now.advanced(by: Self.quietTimeout))
             return psm
         }
+        let deadline = loop.now.advanced(by: Self.askTimeout)
         let found: PSM?
         do throws(DiscoveryError) {
+            try await bluetoothd.waitForServices(of: address, on: adapter, until: deadline)
             found = try await bluetoothd.readPSM(
-                of: service, at: address, on: adapter,
-                until: loop.now.advanced(by: Self.askTimeout))
+                of: service, at: address, on: adapter, until: deadline)
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
         }
@@ -137,6 +140,12 @@ extension NearbyService {
         }
         psms[address] = found
         return found
+    }
+
+    private func knownPSM(of candidate: Candidate) -> PSM? {
+        if let psm = psms[candidate.address] { return psm }
+        let psm = policy.table[candidate]?.payload?.psm
+        return psm == refusedPSMs[candidate.address] ? nil : psm
     }
 
     private func open(

@@ -12,6 +12,8 @@ public import Links
 public actor NearbyService {
     /// How long opening a link to a candidate may take.
     static let connectTimeout = Duration.seconds(4)
+    /// How long bluetoothd may look at a candidate before the channel is opened all the same.
+    static let quietTimeout = Duration.seconds(2)
     /// How long asking a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
 
