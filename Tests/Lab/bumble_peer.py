@@ -36,6 +36,19 @@ OURS = Address("C3:BB:00:00:00:02")  # a random one that stays
 CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
 
 
+class Link(LocalLink):
+    """Bumble's own takes it that everybody uses a random address; the kernel uses its public one."""
+
+    kernel = None
+
+    def send_acl_data(self, sender_controller, destination_address, transport, data):
+        source = KERNELS if sender_controller is self.kernel else sender_controller.random_address
+        for controller in self.controllers:
+            if controller is not sender_controller:
+                asyncio.get_running_loop().call_soon(
+                    controller.on_link_acl_data, source, transport, data)
+
+
 def say(*words):
     print(*words, flush=True)
 
@@ -51,6 +64,7 @@ async def kernel_adapter(link):
     controller = Controller(
         "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
         public_address=KERNELS)
+    link.kernel = controller
     while not (fresh := adapters() - before):
         await asyncio.sleep(0.05)
     say("adapter", *fresh)
@@ -191,7 +205,7 @@ async def flood(link, service, count, controller):
 async def main():
     command, service, *rest = sys.argv[1:]
     service = UUID(service)
-    link = LocalLink()
+    link = Link()
     controller = await kernel_adapter(link)
     line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     if command == "peer":

@@ -228,12 +228,41 @@ class DiscoveryTests(LabTests):
         self.address[adapter] = state[adapter]
         return peer, adapter
 
+    def test_bumble_peer(self):
+        """data is exchanged with a Bumble device that runs noiseprotocol behind Apple's
+        characteristic"""
+        peer, adapter = self.bumble("peer", SERVICE, XX)
+        peer.line("advertising ")
+        sent = bytes(range(256)) * 40
+        dialer = self.connect(
+            f"service:{SERVICE}", "--anyone", "--direct", "--protocol", XX, "--timeout", "60",
+            adapter=adapter, given=self.given("there", sent), written=self.folder / "written")
+        dialer.line("channel ready: ", within=70)
+        peer.line(f"exchanged {len(sent)}")
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        received = (self.folder / "written").read_bytes()
+        self.assertEqual(sorted(received), sorted(sent))
+
+    def test_bumble_central(self):
+        """a Bumble central finds the service and reads the PSM; bluetoothctl shows the service"""
+        peer, adapter = self.bumble("central", SERVICE)
+        listener = self.listen("--anyone", adapter=adapter)
+        shown = subprocess.run(
+            ["/usr/bin/bluetoothctl", "show", self.address[adapter]], capture_output=True,
+            text=True, timeout=20, stdin=subprocess.DEVNULL).stdout
+        self.assertIn(SERVICE, shown)
+        psm = int(listener.lines[-1][-2:], 16)
+        self.assertEqual(peer.line("read ", within=60), f"read {psm:02x}00")
+
     def test_flood(self):
-        """a thousand forged advertisements cost little memory, few dials and few lines"""
+        """a thousand forged advertisements cost little memory, no dial and no line"""
         peer, adapter = self.bumble("flood", SERVICE, 1000)
         dialer = Tool(
-            self, "connect", f"service:{SERVICE}", "--adapter", adapter, "--anyone")
+            self, "connect", f"service:{SERVICE}", "--adapter", adapter, "--anyone", "--heard", "8")
         dialer.line("looking for ")
+        heard = self.folder / "heard"
+        scan = Tool(
+            self, "scan", "--service", SERVICE, "--adapter", adapter, "--json", written=heard)
         time.sleep(2)
         before = memory(dialer.process.pid)
         peer.go_on()
@@ -243,9 +272,15 @@ class DiscoveryTests(LabTests):
         self.assertIsNone(dialer.process.poll(), dialer.lines)
         dialer.process.send_signal(signal.SIGINT)
         self.assertEqual(dialer.status(30), 130, dialer.lines)
-        print(f"   {grown} KiB more memory, {len(dialer.lines)} lines", flush=True)
+        scan.process.send_signal(signal.SIGINT)
+        self.assertEqual(scan.status(30), 130, scan.lines)
+        count = len(heard.read_text().splitlines())
+        print(
+            f"   {count} candidates, {grown} KiB more memory, {len(dialer.lines)} lines", flush=True)
+        self.assertGreater(count, 200)
         self.assertLess(grown, 8192)
-        self.assertLessEqual(len(dialer.lines), 6, dialer.lines)
+        # Nobody was heard eight times by one tag, so nobody was dialed.
+        self.assertEqual(len(dialer.lines), 2, dialer.lines)
 
 
 def power(adapter, value):

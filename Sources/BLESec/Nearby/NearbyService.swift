@@ -168,8 +168,10 @@ public actor NearbyService {
         waiting.wake(.ready)
         await secure?.close()
         await listener?.close()
-        if let advertisement { await bluetoothd.withdraw(advertisement) }
-        if let application { await bluetoothd.withdraw(application) }
+        // bluetoothd may take its time, and nobody has to wait for it.
+        for token in [advertisement, application].compactMap({ $0 }) {
+            Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }
+        }
         for (key, channel) in live where await channel.channel.isOver { await ended(key) }
         if live.isEmpty { await bluetoothd.close() }
     }
