@@ -6,7 +6,12 @@ public import Links
 /// signalling when the accepting side opens one back at once.
 public enum L2CAPLink {
     /// The largest SDU that is sent, in bytes, whatever the peer's MTU.
-    public static let maximumSDU = 8_192
+    ///
+    /// Half of what Linux takes: its first credits are enough for one SDU as long as its MTU and one
+    /// packet more, and it gives no others before that SDU is complete (Core Specification, Volume 3,
+    /// Part A, §10.1). With half of it under way the credits for the other half come in time. With the
+    /// SDU's length these are 17 full packets of 247 bytes, and a message of 4 KiB fits.
+    public static let maximumSDU = 4_197
 
     /// The largest SDU that is received by default, and the largest that may be asked for, in bytes:
     /// kernels stop in the middle of larger ones for ever when the receive buffer is small.

@@ -45,9 +45,7 @@ import Testing
         // So that each packet is full, as the formula has it.
         parameters.sdu = 33 * 247 - 2
         #expect(abs(Self.kilobits(parameters.limit) / published - 1) < 0.02)
-        let run = try await RadioRun(parameters)
-        let goodput = Self.kilobits(try await run.rawGoodput(volume: 2 << 20))
-        await run.end()
+        let goodput = Self.kilobits(try await RadioRun(parameters).measureRaw())
         #expect(abs(goodput / published - 1) < 0.02, "\(goodput)")
     }
 
@@ -73,6 +71,17 @@ import Testing
             #expect(opening.firstMessage.dialer > flights * interval * 1e6)
             #expect(opening.firstMessage.dialer < (flights + 2) * interval * 1e6)
         }
+    }
+
+    @Test("the SDUs that the channel makes do not run out of the credits that Linux gives")
+    func credits() async throws {
+        var parameters = RadioParameters()
+        let ample = try await RadioRun(parameters).measureRaw()
+        parameters.credits = .linux
+        let linux = try await RadioRun(parameters).measureRaw()
+        #expect(linux > 0.97 * ample, "\(linux / ample)")
+        parameters.sdu = parameters.mtu
+        #expect(try await RadioRun(parameters).measureRaw() < 0.7 * ample)
     }
 
     @Test("what is lost is sent again, everything arrives, and every run gives the same figures")
@@ -109,5 +118,14 @@ import Testing
         let results = try await scenario.measure(
             parameters, [engine: Acquaintances(engine)], engines: [engine])
         #expect(results.allSatisfy { $0.goodput > 0 && $0.goodput < parameters.endlessLimit })
+    }
+}
+
+extension RadioRun {
+    /// What 2 MiB over the bare channel come to, in bytes a second; the run is over then.
+    fileprivate func measureRaw() async throws -> Double {
+        let goodput = try await rawGoodput(volume: 2 << 20)
+        await end()
+        return goodput
     }
 }

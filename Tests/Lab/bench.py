@@ -23,7 +23,7 @@ import tool
 BENCH = tool.ROOT / ".build/release/blesec-bench"
 LEAST_PAIRS, MOST_PAIRS = 9, 27
 LEAST_RATIO = 0.85
-SDU = 8192
+SDU = 4197  # as L2CAPLink.maximumSDU
 
 
 def bench(*arguments):

@@ -18,8 +18,8 @@ extension Laboratory {
         func opens() async throws {
             try await withChannel { channel in
                 let (a, b) = (channel.dialed, channel.accepted)
-                #expect(a.maximumSDU == 8_192)
-                #expect(b.maximumSDU == 8_192)
+                #expect(a.maximumSDU == L2CAPLink.maximumSDU)
+                #expect(b.maximumSDU == L2CAPLink.maximumSDU)
                 #expect(channel.listener.localAddress.psm.isDynamic)
                 let (hci0, hci1) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
                 #expect(channel.listener.localAddress.device == hci1.address)
@@ -50,7 +50,9 @@ extension Laboratory {
             }
         }
 
-        @Test("bytes pass each way at once and arrive as they were", arguments: [23, 672, 8_192])
+        @Test(
+            "bytes pass each way at once and arrive as they were",
+            arguments: [23, 672, L2CAPLink.maximumSDU])
         func bulk(_ sdu: Int) async throws {
             try await withChannel { channel in
                 var random = SeededGenerator(seed: UInt64(sdu))
@@ -69,7 +71,7 @@ extension Laboratory {
         func tinySendBuffer() async throws {
             try await withChannel { channel in
                 try Socket.setOption(
-                    channel.dialed.fileDescriptor, SOL_SOCKET, SO_SNDBUF, to: 8_192)
+                    channel.dialed.fileDescriptor, SOL_SOCKET, SO_SNDBUF, to: 4_096)
                 var random = SeededGenerator(seed: 7)
                 let bytes = random.bytes(32_768)
                 async let arrived = channel.accepted.exchange(receiving: bytes.count)
@@ -82,7 +84,7 @@ extension Laboratory {
         func backpressure() async throws {
             try await withChannel { channel in
                 // Not a divisor of the credits, so that the last SDU waits half sent.
-                let sdu = [UInt8](repeating: 5, count: 5_000)
+                let sdu = [UInt8](repeating: 5, count: 2_500)
                 var sent = 0
                 var refusals = 0
                 while refusals < 5 {
@@ -106,7 +108,7 @@ extension Laboratory {
         @Test("the end comes after the data when the peer closes with an empty queue")
         func end() async throws {
             try await withChannel { channel in
-                let bytes = [UInt8](repeating: 1, count: 5_000)
+                let bytes = [UInt8](repeating: 1, count: 2_500)
                 try await channel.dialed.exchange(sending: bytes)
                 while !channel.dialed.isDrained {
                     try await channel.loop.sleep(for: .milliseconds(10))

@@ -11,18 +11,27 @@ extension Laboratory {
         /// What one packet of a virtual controller carries of an SDU and the SDU's own length.
         private static let mps = 188
 
+        /// How long the SDUs of a message's record are.
+        private static func sdus(_ size: Int) -> [Int] {
+            let record = size + overhead
+            return stride(from: 0, to: record, by: L2CAPLink.maximumSDU).map {
+                min(L2CAPLink.maximumSDU, record - $0)
+            }
+        }
+
         @Test("a message goes in as many packets as its record needs, and none more")
         func packets() async throws {
             try await withChannels { dialer, acceptor, loop in
                 let (here, there) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
                 #expect(try here.packets().size == 192)
-                for size in [0, 1, 167, 168, 355, 356, 1_000, 4_096, 8_173] {
+                for size in [0, 1, 167, 168, 355, 356, 1_000, 4_096, 4_178, 4_179, 8_173] {
                     let before = (try here.packets().sent, try there.packets().sent)
                     try await dialer.deliver([UInt8](repeating: 7, count: size))
                     #expect(try await acceptor.receive()?.count == size)
-                    let record = (size + Self.overhead + 2 + Self.mps - 1) / Self.mps
+                    let sdus = Self.sdus(size)
+                    let record = sdus.reduce(0) { $0 + ($1 + 2 + Self.mps - 1) / Self.mps }
                     // Each side answers the other's SDU with credits; the acknowledgement is one.
-                    let expected = (UInt32(record) + 1, UInt32(2))
+                    let expected = (UInt32(record) + 1, UInt32(sdus.count) + 1)
                     var sent: (UInt32, UInt32) = (0, 0)
                     var looks = 0
                     repeat {

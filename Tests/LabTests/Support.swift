@@ -72,7 +72,7 @@ extension SocketLink {
     /// Returns early at the end of the link, or when it fails.
     @discardableResult
     func exchange(
-        sending bytes: [UInt8] = [], sdu: Int = 8_192, receiving count: Int = 0
+        sending bytes: [UInt8] = [], sdu: Int = L2CAPLink.maximumSDU, receiving count: Int = 0
     ) async throws -> [UInt8] {
         let mover = Mover(self, bytes, sdu, count)
         return try await mover.run()

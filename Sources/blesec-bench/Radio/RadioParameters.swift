@@ -1,3 +1,5 @@
+internal import L2CAP
+
 /// An LE connection and a connection-oriented channel on it, as far as they decide how fast bytes
 /// move. `docs/radio-model.md` says where each figure is from.
 struct RadioParameters: Sendable, Equatable {
@@ -27,7 +29,7 @@ struct RadioParameters: Sendable, Equatable {
     /// The largest SDU that the receiver takes, in bytes.
     var mtu = 8_192
     /// The largest SDU that the sender makes, in bytes; at most the MTU.
-    var sdu = 8_192
+    var sdu = L2CAPLink.maximumSDU
     /// The most bytes of an SDU and its length that one K-frame carries.
     var mps = 247
     var credits = Credits.ample

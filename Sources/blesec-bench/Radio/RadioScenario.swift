@@ -104,10 +104,10 @@ extension RadioScenario {
             vary("encrypted link") { $0.isLinkEncrypted = true },
             vary("1 % loss") { $0.loss = 0.01 },
             vary("10 % loss") { $0.loss = 0.1 },
-            vary("Linux's credits, SDU 8192") { $0.credits = .linux },
-            vary("Linux's credits, SDU 4096") {
+            vary("Linux's credits") { $0.credits = .linux },
+            vary("Linux's credits, SDU 8192") {
                 $0.credits = .linux
-                $0.sdu = 4_096
+                $0.sdu = 8_192
             },
             vary("Linux's credits, SDU 2048") {
                 $0.credits = .linux
