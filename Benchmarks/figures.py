@@ -55,11 +55,6 @@ def of_many(rows):
             for name, (member, limit) in limits.items()]
 
 
-# Of which ratios the instructions are counted, by what follows the protocol in their names.
-PROFILED = {"": "handshake", "/64/NoiseEngine": "64 B", "/1024/NoiseEngine": "1 KiB",
-            "/16384/NoiseEngine": "16 KiB"}
-
-
 def judge(ratio, limit):
     less = ratio["less-is-better"]
     good = ratio["median"] <= limit if less else ratio["median"] >= limit
@@ -71,9 +66,8 @@ def why(name, ratio, profile):
     words = f"measured once, {ratio['median']:.3f}"
     if ratio["count"] > 1:
         words = f"between {ratio['least']:.3f} and {ratio['most']:.3f} in {ratio['count']} samples"
-    subject = next((subject for end, subject in PROFILED.items() if name.endswith(NOISE + end)), None)
-    if subject:
-        own = 1 - sum(share for whose, share in profiles.shares(profile[subject]).items()
+    if name in profile:
+        own = 1 - sum(share for whose, share in profiles.shares(profile[name]).items()
                       if whose in ("libsodium", "OpenSSL"))
         words += (f"; {100 * own:.1f} % of the instructions are outside of libsodium and OpenSSL"
                   " (below, by function)")

@@ -5,12 +5,25 @@ import subprocess
 
 PROTOCOL = "Noise_XX_25519_ChaChaPoly_SHA256"
 RECORD = "$s12blesec_bench16NoiseEngineLayerC11sealAndOpen_11repetitionsySi_SitKF"
+TLS_RECORD = "$s12blesec_bench14TLSEngineLayerC11sealAndOpen_11repetitionsySi_SitKF"
 HANDSHAKE = "$s12blesec_bench15NoiseHandshakesC3runyAA15HandshakeSampleVSiKF"
+AESGCM = "Noise_XX_25519_AESGCM_SHA256"
+
+
+def records(size, protocol):
+    return ["engine", "--size", str(size), "--quick", "--protocol", protocol]
+
+
+# Functions, and arguments of the bench to run them with, by the ratio's name.
 SUBJECTS = {
-    "64 B": (RECORD, ["engine", "--size", "64", "--quick", "--protocol", PROTOCOL]),
-    "1 KiB": (RECORD, ["engine", "--size", "1024", "--quick", "--protocol", PROTOCOL]),
-    "16 KiB": (RECORD, ["engine", "--size", "16384", "--quick", "--protocol", PROTOCOL]),
-    "handshake": (HANDSHAKE, ["handshake", "--quick", "--rounds", "1", "--protocol", PROTOCOL]),
+    f"engine/{PROTOCOL}/64/NoiseEngine": ("Records of 64 B", RECORD, records(64, PROTOCOL)),
+    f"engine/{PROTOCOL}/1024/NoiseEngine": ("Records of 1 KiB", RECORD, records(1024, PROTOCOL)),
+    f"engine/{AESGCM}/1024/NoiseEngine": (
+        "Records of 1 KiB with AES-GCM", RECORD, records(1024, AESGCM)),
+    f"engine/{PROTOCOL}/16384/NoiseEngine": ("Records of 16 KiB", RECORD, records(16384, PROTOCOL)),
+    "engine/TLS1.3/64/TLSEngine": ("Records of 64 B over TLS", TLS_RECORD, records(64, "TLS1.3")),
+    f"handshake/{PROTOCOL}": (
+        "A handshake", HANDSHAKE, ["handshake", "--quick", "--rounds", "1", "--protocol", PROTOCOL]),
 }
 LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S*):(.*?) \[(.*)\]")
 FUNCTIONS = 12
@@ -24,7 +37,7 @@ def kind(image):
 
 def run(program, folder, name, function, arguments):
     """Instructions by function while `function` runs: [(count, function, whose)]."""
-    out = folder / f"callgrind.{name.replace(' ', '')}"
+    out = folder / f"callgrind.{name.replace('/', '-')}"
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}",
          f"--toggle-collect={function}", program, *arguments],
@@ -50,7 +63,7 @@ def measure(bench, folder):
     program = folder / "blesec-bench"
     subprocess.run(["objcopy", "--strip-debug", bench, program], check=True, timeout=60)
     return {name: run(program, folder, name, function, arguments)
-            for name, (function, arguments) in SUBJECTS.items()}
+            for name, (_, function, arguments) in SUBJECTS.items()}
 
 
 def shares(found):
@@ -75,8 +88,8 @@ def readable(name):
 def text(profile):
     parts = [
         "## Where the time goes\n",
-        "Instructions that callgrind counts while `NoiseEngine` seals and opens records of\n"
-        f"`{PROTOCOL}`, framing included, and while both sides shake\nhands. Valgrind's processor "
+        "Instructions that callgrind counts while an engine seals and opens records, framing included, and\n"
+        f"while both sides shake hands, with `{PROTOCOL}` where nothing\nelse is said. Valgrind's processor "
         "lacks the newest instructions, so that the ciphers run more of them there\nthan on the machine "
         "itself; what is around them is the same. A copy by `rep movsb` counts as one\ninstruction a "
         "byte there.\n",
@@ -85,7 +98,7 @@ def text(profile):
         total = sum(count for count, _, _ in found)
         whose = ", ".join(f"{who} {100 * share:.1f} %" for who, share in
                           sorted(shares(found).items(), key=lambda item: -item[1]))
-        parts.append(f"### {'A handshake' if name == 'handshake' else 'Records of ' + name}\n")
+        parts.append(f"### {SUBJECTS[name][0]}\n")
         parts.append(f"{whose}.\n")
         rows = ["| instructions, % | function | of |", "|---:|---|---|"]
         for count, function, whose in found[:FUNCTIONS]:
