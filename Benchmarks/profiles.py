@@ -28,11 +28,12 @@ SUBJECTS = {
 LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S*):(.*?) \[(.*)\]")
 FUNCTIONS = 12
 UNNAMED = "functions that the library does not name"
-KINDS = {"libsodium": "libsodium", "libcrypto": "OpenSSL", "libc.so": "the C library"}
+KINDS = {"libsodium": "libsodium", "libcrypto": "OpenSSL", "libssl": "OpenSSL",
+         "libc.so": "the C library", "blesec-bench": "blesec"}
 
 
 def kind(image):
-    return next((name for part, name in KINDS.items() if part in image), "blesec")
+    return next((name for part, name in KINDS.items() if part in image), "other libraries")
 
 
 def run(program, folder, name, function, arguments):
