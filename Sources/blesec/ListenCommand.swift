@@ -23,8 +23,8 @@ enum ListenCommand {
             "Without ENDPOINT, and with --service, it is found over Bluetooth instead: bluetoothd "
                 + "advertises the service, and a GATT characteristic of it tells where to dial. "
                 + "Anyone nearby sees that, under a random tag that changes every 15 minutes, and "
-                + "the adapter's address, which is not changed here. It goes on when bluetoothd "
-                + "restarts, or the adapter is switched off and on.",
+                + "the adapter's address, which is not changed here. It is published again when "
+                + "bluetoothd restarts, or the adapter is switched off and on.",
             "As soon as it can be dialed a line on standard error says `listening on` and where, "
                 + "with the real address, ready to be given to `blesec connect`. Once a channel is "
                 + "ready another line says so, with the protocol, the peer's fingerprint and, where "

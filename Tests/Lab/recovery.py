@@ -3,7 +3,7 @@
 Runs in the laboratory: Tests/Lab/run recovery.
 
 Apart from the other suites, and not among those that `make lab` runs: the tools say what happened and
-publish again each time, but of the dials that follow some fail here. docs/laboratory.md has more.
+publish again, but a dial that follows often fails here. docs/laboratory.md has more.
 """
 
 import sys

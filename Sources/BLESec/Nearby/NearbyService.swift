@@ -7,7 +7,7 @@ public import Links
 ///
 /// What comes out are channels that are ready, each with its peer's proven identity; nothing that was
 /// advertised counts beyond where to dial. Two that both advertise and scan end up with one channel.
-/// It goes on by itself when bluetoothd restarts or the adapter is switched off and on. A channel is
+/// It publishes again by itself when bluetoothd restarts or the adapter is switched off and on. A channel is
 /// kept alive by the service until it is over: close it, or the service.
 public actor NearbyService {
     /// How long opening a link to a candidate may take.
