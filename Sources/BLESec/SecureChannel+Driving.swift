@@ -237,6 +237,6 @@ extension SecureChannel {
             lastAcknowledged = machine.ledger.acknowledged
             waiting.wake(.acknowledgement)
         }
-        if isOver { waiting.wake(.end) }
+        if isOver || machine.hasPeerEnded { waiting.wake(.end) }
     }
 }

@@ -114,12 +114,7 @@ public actor SecureChannel {
     /// If it throws, whether the message arrived is unknown. In direct mode there are no
     /// acknowledgements, and it throws `configuration`.
     public func deliver(_ message: [UInt8]) async throws(ChannelError) {
-        guard configuration.mode == .negotiated else {
-            throw ChannelError(.configuration, "direct mode has no acknowledgements; use send")
-        }
-        try await waitForRoom()
-        let number = try machine.queue(message)
-        pump()
+        let number = try await enqueue(message)
         while machine.ledger.acknowledged < number {
             if let outcome = machine.outcome { throw outcome.error }
             try await wait(for: .acknowledgement) {
@@ -138,7 +133,7 @@ public actor SecureChannel {
         pump()
     }
 
-    private func waitForRoom() async throws(ChannelError) {
+    func waitForRoom() async throws(ChannelError) {
         while machine.outcome == nil, !machine.hasRoom {
             try await wait(for: .room) { machine.outcome != nil || machine.hasRoom }
         }

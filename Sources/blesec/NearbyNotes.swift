@@ -19,7 +19,7 @@ struct NearbyNotes: Sendable {
                 Diagnostics.note(
                     "one of two channels to \(peer) is enough", "duplicate",
                     [("peer", .string(peer.description))])
-            case .dialing: break
+            case .dialing, .opening, .handshaking: break
             }
         }
     }

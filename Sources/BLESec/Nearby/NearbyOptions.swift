@@ -30,6 +30,10 @@ public enum NearbyEvent: Sendable {
     case adapter(AdapterState)
     /// Somebody who advertises the service is dialed.
     case dialing(Candidate)
+    /// The link to it is there, and the way to its channel is asked for and opened.
+    case opening(Candidate)
+    /// The link to its channel is there, where that can be dialed without asking again.
+    case handshaking(Candidate, Endpoint?)
     /// Dialing made no channel.
     case dialFailed(Candidate, ChannelError)
     /// Somebody who dialed was not let in; where the link led.

@@ -38,7 +38,7 @@ extension NearbyService {
     }
 
     private func begin(_ candidate: Candidate) {
-        onEvent(.dialing(candidate))
+        report(.dialing(candidate))
         dials[candidate] = Task(executorPreference: loop) {
             let result: Result<DialedChannel, ChannelError>
             do throws(ChannelError) {
@@ -48,6 +48,13 @@ extension NearbyService {
             }
             await self.finish(candidate, result)
         }
+    }
+
+    /// Begins to scan anew, for who has waited in vain.
+    func searchAnew() async {
+        guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
+        await bluetoothd.pause(scan)
+        lookAround()
     }
 
     /// Goes on scanning, unless a dial has begun meanwhile.
@@ -78,7 +85,7 @@ extension NearbyService {
         case .failure(let error) where error.code == .cancelled:
             policy.dialCancelled(candidate)
         case .failure(let error):
-            onEvent(.dialFailed(candidate, error))
+            report(.dialFailed(candidate, error))
             policy.dialFailed(candidate, at: loop.now, using: &generator)
         }
         lookAround()
@@ -94,8 +101,11 @@ extension NearbyService {
         var isConnectedByUs = false
         do throws(ChannelError) {
             isConnectedByUs = try await connect(address)
+            report(.opening(candidate))
             let psm = try await psm(of: candidate)
             let link = try await open(address, psm)
+            let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
+            report(.handshaking(candidate, Endpoint(target)))
             let channel = try await SecureChannel.open(
                 over: link, role: .dialer, configuration: configuration)
             return DialedChannel(channel: channel, isConnectedByUs: isConnectedByUs)

@@ -27,6 +27,7 @@ public actor NearbyService {
     let configuration: ChannelConfiguration
     let options: NearbyOptions
     let onEvent: @Sendable (NearbyEvent) -> Void
+    private var observer: (@Sendable (NearbyEvent) -> Void)?
 
     var policy: DialPolicy
     var generator = SystemRandomNumberGenerator()
@@ -129,6 +130,15 @@ public actor NearbyService {
 
     private func adapterChanged(_ state: AdapterState) {
         if state == .on { lookAround() }
+    }
+
+    /// Tells what happens to dials to `observer` as well, on the loop.
+    func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) { self.observer = observer }
+
+    /// A dial has come so far.
+    func report(_ event: NearbyEvent) {
+        onEvent(event)
+        observer?(event)
     }
 
     /// Where it can be dialed; nil where it does not accept.

@@ -1,0 +1,128 @@
+internal import ChannelCore
+internal import Discovery
+internal import Links
+
+/// What decides about a connection, and does nothing itself.
+///
+/// What became of attempts and channels, and the time, go in; the status and what is to be done come
+/// out. It has no clock, no randomness and no link of its own.
+struct ConnectionMachine {
+    /// What is to be done.
+    enum Step: Hashable {
+        case nothing
+        /// Look for the peer, or dial it, once more.
+        case attempt
+        /// The attempt under way has taken too long.
+        case abandon
+    }
+
+    let rules: ConnectionRules
+    private(set) var status: ConnectionStatus
+    /// Since when the peer was not reached.
+    private var unreachedSince: MonotonicTime
+
+    /// Begins with an attempt, which is to be made at once.
+    init(rules: ConnectionRules, now: MonotonicTime) {
+        self.rules = rules
+        unreachedSince = now
+        status = ConnectionStatus(state: .searching, since: now)
+        enter(.searching, now)
+    }
+
+    var isConnected: Bool { status.state == .connected }
+    var isClosed: Bool { status.state == .closed }
+
+    /// The attempt has come so far.
+    mutating func reached(_ state: ConnectionState, at now: MonotonicTime) {
+        guard !isConnected, !isClosed, status.state != state else { return }
+        // Who looks on is out of range still.
+        if state == .searching, status.state == .outOfRange || status.state == .backingOff {
+            return
+        }
+        enter(state, now)
+    }
+
+    /// There is a channel, in place of another one or not.
+    mutating func connected(_ peer: PeerIdentity, at now: MonotonicTime) {
+        guard !isClosed else { return }
+        enter(.connected, now)
+        status.peer = peer
+        status.failure = nil
+    }
+
+    /// The channel is over, and no other has taken its place.
+    ///
+    /// After a good link, one that `hasCarried` a message or has lasted, the next attempt begins at
+    /// once; after any other as after a failure.
+    mutating func lost(
+        _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
+        using generator: inout some RandomNumberGenerator
+    ) -> Step {
+        guard isConnected else { return .nothing }
+        let wasGood = hasCarried || now >= status.since.advanced(by: rules.goodAfter)
+        unreachedSince = now
+        guard wasGood else {
+            fail(error, now, &generator)
+            return .nothing
+        }
+        status.failures = 0
+        status.failure = error
+        enter(.searching, now)
+        return .attempt
+    }
+
+    /// The attempt has failed.
+    mutating func failed(
+        _ error: ChannelError, at now: MonotonicTime,
+        using generator: inout some RandomNumberGenerator
+    ) {
+        guard !isConnected, !isClosed else { return }
+        fail(error, now, &generator)
+    }
+
+    /// The status' deadline has come, or something else has; call it at will.
+    mutating func timeout(
+        at now: MonotonicTime, using generator: inout some RandomNumberGenerator
+    ) -> Step {
+        guard let deadline = status.deadline, now >= deadline else { return .nothing }
+        switch status.state {
+        case .searching:
+            enter(.outOfRange, now)
+            return .nothing
+        case .outOfRange, .backingOff:
+            enter(.searching, now)
+            return .attempt
+        case .dialing, .opening, .handshaking:
+            let error = ChannelError(
+                .timedOut, "\(status.state.rawValue) took longer than it may")
+            fail(error, now, &generator)
+            return .abandon
+        case .connected, .closed: return .nothing
+        }
+    }
+
+    /// Ends it for good; the first reason stands.
+    mutating func close(_ error: ChannelError?, at now: MonotonicTime) {
+        guard !isClosed else { return }
+        enter(.closed, now)
+        status.failure = error
+    }
+
+    private mutating func fail(
+        _ error: ChannelError?, _ now: MonotonicTime,
+        _ generator: inout some RandomNumberGenerator
+    ) {
+        status.failures += 1
+        let isFar = now >= unreachedSince.advanced(by: rules.searching)
+        enter(isFar ? .outOfRange : .backingOff, now)
+        status.failure = error
+        status.deadline = now.advanced(
+            by: rules.backoff.delay(afterFailures: status.failures, using: &generator))
+    }
+
+    private mutating func enter(_ state: ConnectionState, _ now: MonotonicTime) {
+        status.state = state
+        status.since = now
+        status.deadline = rules.limit(of: state).map { now.advanced(by: $0) }
+    }
+}

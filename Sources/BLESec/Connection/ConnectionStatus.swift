@@ -1,0 +1,76 @@
+public import ChannelCore
+public import Discovery
+public import Links
+
+/// How far a connection is from a channel.
+public enum ConnectionState: String, Sendable, Hashable {
+    /// The peer is looked for, or waited for.
+    case searching
+    /// A link to it is being made.
+    case dialing
+    /// The link is there, and the way to the channel is asked for and opened.
+    case opening
+    /// Both sides prove themselves.
+    case handshaking
+    /// There is a channel.
+    case connected
+    /// Nobody has been reached for a while; it goes on looking, and dialing at long intervals.
+    case outOfRange = "out-of-range"
+    /// An attempt has failed, and the next one waits.
+    case backingOff = "backing-off"
+    /// Closed, for good.
+    case closed
+}
+
+/// How a connection stands, and for how long at most.
+public struct ConnectionStatus: Sendable {
+    /// The state.
+    public internal(set) var state: ConnectionState
+    /// Since when.
+    public internal(set) var since: MonotonicTime
+    /// When the state ends by itself. Nil once closed; what is connected has the deadlines of its
+    /// channel.
+    public internal(set) var deadline: MonotonicTime?
+    /// Who is at the other end, or was last.
+    public internal(set) var peer: PeerIdentity?
+    /// Why there is no channel, as far as something went wrong.
+    public internal(set) var failure: ChannelError?
+    /// Attempts that failed since the last good link.
+    public internal(set) var failures = 0
+}
+
+/// The bounds of a ``PeerConnection``.
+public struct ConnectionRules: Sendable {
+    /// Looking for the peer before it counts as out of range, and failing to reach it; 30 seconds.
+    public var searching = Duration.seconds(30)
+    /// Out of range before the search begins anew; 60 seconds.
+    public var outOfRange = Duration.seconds(60)
+    /// Making a link; 15 seconds.
+    public var dialing = Duration.seconds(15)
+    /// Finding the way to the channel, and opening it; 20 seconds.
+    public var opening = Duration.seconds(20)
+    /// The handshake, a trust policy that asks somebody included; 90 seconds.
+    public var handshaking = Duration.seconds(90)
+    /// How long to wait after failures; from one second to a minute, less a random half.
+    public var backoff = Backoff()
+    /// A link that lasts so long was a good one, as is one that has carried a message; 10 seconds.
+    /// Failures before it are forgotten. Any other counts as a failure when it ends.
+    public var goodAfter = Duration.seconds(10)
+    /// Whether the connection closes when the peer says that it has sent everything; no.
+    public var endsWithPeer = false
+
+    /// The defaults above.
+    public init() {}
+
+    /// How long a state may take; nil where that is not for these rules to say.
+    func limit(of state: ConnectionState) -> Duration? {
+        switch state {
+        case .searching: searching
+        case .dialing: dialing
+        case .opening: opening
+        case .handshaking: handshaking
+        case .outOfRange: outOfRange
+        case .connected, .backingOff, .closed: nil
+        }
+    }
+}

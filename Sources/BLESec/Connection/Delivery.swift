@@ -1,0 +1,28 @@
+internal import ChannelCore
+
+/// What became of a message (blesec/1, "Records").
+public enum Delivery: String, Sendable, Hashable {
+    /// The peer's channel layer has acknowledged it.
+    case delivered
+    /// The link went first: it may have arrived or not. It is not sent again.
+    case unknown
+}
+
+/// What to do with a message while there is no link.
+public enum WhenApart: Sendable, Hashable {
+    /// Wait for the next link.
+    case wait
+    /// Throw `no-such-peer`; nothing was sent then.
+    case fail
+}
+
+/// A message that is under way.
+public struct Outgoing: Sendable {
+    let channel: SecureChannel
+    let number: UInt64
+
+    /// What has become of it, as soon as that is certain. Who is cancelled does not know.
+    public func delivery() async -> Delivery {
+        await channel.isAcknowledged(number) ? .delivered : .unknown
+    }
+}

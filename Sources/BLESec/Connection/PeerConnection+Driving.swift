@@ -1,0 +1,276 @@
+internal import ChannelCore
+internal import Discovery
+internal import Links
+
+// What the machine says is done here.
+extension PeerConnection {
+    func begin() {
+        alarm.connection = self
+        timer = LoopTimer(loop: loop, handler: alarm)
+        if case .nearby(let service) = route.kind {
+            Task(executorPreference: loop) { [weak self] in
+                await service.observe { event in
+                    guard let state = event.connectionState else { return }
+                    self?.loop.execute { self?.assumeIsolated { $0.heard(state) } }
+                }
+            }
+        }
+        if let next = route.next {
+            arrivals = Task(executorPreference: loop) { [weak self] in
+                var failure: ChannelError?
+                while failure == nil {
+                    do throws(ChannelError) {
+                        let channel = try await next()
+                        guard let self else { return await channel.abort() }
+                        await self.arrived(channel)
+                    } catch {
+                        failure = error
+                    }
+                }
+                if failure?.code != .cancelled { await self?.shut(failure) }
+            }
+        }
+        tell(since: machine.status)
+        perform(.attempt)
+    }
+
+    func deadlineCame() {
+        let before = machine.status
+        if loop.isShutDown {
+            return shut(ChannelError(.closed, "the connection's event loop was shut down"))
+        }
+        let step = machine.timeout(at: loop.now, using: &generator)
+        tell(since: before)
+        if before.state == .outOfRange, step == .attempt, case .nearby(let service) = route.kind {
+            Task(executorPreference: loop) { await service.searchAnew() }
+        }
+        perform(step)
+    }
+
+    private func perform(_ step: ConnectionMachine.Step) {
+        switch (step, route.kind) {
+        case (.attempt, .dial(let dial)): begin(dial)
+        case (.abandon, .dial): attempt?.cancel()
+        // The others look and wait all the time.
+        default: break
+        }
+    }
+
+    // MARK: - Attempts
+
+    private func begin(_ dial: @escaping PeerRoute.Dial) {
+        // The one before has failed, though it may not know yet.
+        attempt?.cancel()
+        attempts += 1
+        let number = attempts
+        attempt = Task(executorPreference: loop) { [weak self, loop] in
+            let result: Result<SecureChannel, ChannelError>
+            do throws(ChannelError) {
+                result = .success(
+                    try await dial { state in
+                        loop.execute { self?.assumeIsolated { $0.reached(state, number) } }
+                    })
+            } catch {
+                result = .failure(error)
+            }
+            await self?.finish(number, result)
+        }
+    }
+
+    private func reached(_ state: ConnectionState, _ number: Int) {
+        guard number == attempts, attempt != nil, state.isUnderWay else { return }
+        let before = machine.status
+        machine.reached(state, at: loop.now)
+        tell(since: before)
+    }
+
+    private func finish(_ number: Int, _ result: Result<SecureChannel, ChannelError>) async {
+        if number == attempts { attempt = nil }
+        switch result {
+        case .success(let channel): await arrived(channel)
+        case .failure(let error) where number == attempts: failed(error)
+        case .failure: break
+        }
+    }
+
+    private func failed(_ error: ChannelError) {
+        // What no waiting mends.
+        if error.code == .configuration || loop.isShutDown { return shut(error) }
+        let before = machine.status
+        machine.failed(error, at: loop.now, using: &generator)
+        tell(since: before)
+    }
+
+    /// What a service reports about candidates: whether one of them is the peer comes out later.
+    private func heard(_ report: NearbyEvent.ConnectionReport) {
+        switch report {
+        case .reached(let state):
+            let before = machine.status
+            machine.reached(state, at: loop.now)
+            tell(since: before)
+        case .failed(let error): failed(error)
+        }
+    }
+
+    // MARK: - Channels
+
+    /// Gives the connection a channel that somebody else has made or accepted. Ends the channel, and
+    /// returns false, when it leads to another peer or when the one there is stays instead.
+    @discardableResult
+    public func offer(_ channel: SecureChannel) async -> Bool { await arrived(channel) }
+
+    @discardableResult
+    func arrived(_ channel: SecureChannel) async -> Bool {
+        let peer = await channel.peer
+        let side = DuplicateRule.Side(
+            began: await channel.began, ready: loop.now, hash: await channel.handshakeHash)
+        let isCurrentOver = await current?.channel.isOver ?? true
+        if let refusal = refusal(of: peer) {
+            await channel.abort(refusal)
+            if !machine.isConnected { failed(refusal) }
+            return false
+        }
+        if !isCurrentOver, !route.settlesDuplicates, let current,
+            !DuplicateRule.keeps(side, insteadOf: current.side)
+        {
+            await end(channel)
+            return false
+        }
+        expected = expected ?? peer.fingerprint
+        let older = current?.channel
+        current = Current(channel: channel, side: side)
+        unread.append(channel)
+        attempt?.cancel()
+        let before = machine.status
+        machine.connected(peer, at: loop.now)
+        tell(since: before)
+        waiting.wake(.link)
+        waiting.wake(.message)
+        watch(channel)
+        if let older { await end(older) }
+        return true
+    }
+
+    private func refusal(of peer: PeerIdentity) -> ChannelError? {
+        if machine.isClosed { return closedError }
+        if let expected, peer.fingerprint != expected {
+            return ChannelError(.untrusted, "the channel leads to \(peer), and not to \(expected)")
+        }
+        guard unread.count < Self.mostUnread else {
+            return ChannelError(
+                .limitExceeded, "the messages of \(Self.mostUnread) links wait to be read")
+        }
+        return nil
+    }
+
+    /// Ends one of two channels to the peer. What it has brought stays to be read.
+    private func end(_ channel: SecureChannel) async {
+        try? await channel.finish(.duplicate)
+        await channel.abort()
+    }
+
+    private func watch(_ channel: SecureChannel) {
+        Task(executorPreference: loop) { [weak self] in
+            let reason = await channel.waitUntilEnding()
+            await self?.ending(channel, reason)
+        }
+    }
+
+    /// The channel is over, or the peer has said that it sends no more.
+    private func ending(_ channel: SecureChannel, _ reason: EndReason?) async {
+        guard reason != nil else { return await ended(channel) }
+        let isLast =
+            reason == .done && machine.rules.endsWithPeer && current?.channel === channel
+        if isLast {
+            current = nil
+            shut(nil)
+        } else {
+            forget(
+                channel, because: reason?.explanation, hasCarried: await channel.hasCarried)
+        }
+        // Each side learns that the other has everything.
+        try? await channel.close()
+        await ended(channel)
+    }
+
+    private func ended(_ channel: SecureChannel) async {
+        let failure = await channel.endError
+        forget(channel, because: failure, hasCarried: await channel.hasCarried)
+        // Only those with messages are kept for who reads.
+        if await !channel.hasUnread { wasRead(channel) }
+    }
+
+    /// The channel is not used any more.
+    func forget(
+        _ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool
+    ) {
+        guard current?.channel === channel else { return }
+        current = nil
+        let before = machine.status
+        let step = machine.lost(
+            error, hasCarried: hasCarried, at: loop.now, using: &generator)
+        tell(since: before)
+        perform(step)
+    }
+
+    /// Everything that the channel has brought was read, and nothing more comes.
+    func wasRead(_ channel: SecureChannel) {
+        unread.removeAll { $0 === channel }
+        waiting.wake(.message)
+    }
+
+    /// Closes it for good, and ends the channel in use; what has arrived can still be read.
+    func shut(_ error: ChannelError?) {
+        let before = machine.status
+        machine.close(error, at: loop.now)
+        if let channel = current.take()?.channel {
+            Task(executorPreference: loop) { await channel.abort() }
+        }
+        attempt?.cancel()
+        arrivals?.cancel()
+        tell(since: before)
+        waiting.wake(.link)
+        waiting.wake(.message)
+    }
+}
+
+extension ConnectionState {
+    /// Whether an attempt can be there.
+    fileprivate var isUnderWay: Bool {
+        switch self {
+        case .searching, .dialing, .opening, .handshaking: true
+        case .connected, .outOfRange, .backingOff, .closed: false
+        }
+    }
+}
+
+extension NearbyEvent {
+    /// What a connection has to know of an event.
+    fileprivate enum ConnectionReport: Sendable {
+        case reached(ConnectionState)
+        case failed(ChannelError)
+    }
+
+    fileprivate var connectionState: ConnectionReport? {
+        switch self {
+        case .dialing: .reached(.dialing)
+        case .opening: .reached(.opening)
+        case .handshaking: .reached(.handshaking)
+        case .dialFailed(_, let error): .failed(error)
+        case .adapter, .acceptFailed, .duplicate: nil
+        }
+    }
+}
+
+extension EndReason {
+    /// Why a channel has ended, in the terms of who lost it.
+    fileprivate var explanation: ChannelError {
+        switch self {
+        case .duplicate: ChannelError(.closed, "the peer kept another channel instead")
+        case .interrupted: ChannelError(.truncated, "the peer was interrupted")
+        case .untrusted: ChannelError(.refused, "the peer does not trust this side any more")
+        case .expired: ChannelError(.closed, "the session has come of age")
+        default: ChannelError(.closed, "the peer has left")
+        }
+    }
+}

@@ -1,0 +1,75 @@
+public import ChannelCore
+
+extension PeerConnection {
+    /// Sends a message, and says what became of it.
+    ///
+    /// - Throws: `noSuchPeer` without a link, where that is not waited for; `closed`, or what has
+    ///   closed the connection; `limitExceeded` for a message above the limit; `configuration` in
+    ///   direct mode, which has no acknowledgements; `cancelled`. Nothing was sent then.
+    public func send(
+        _ message: [UInt8], whenApart: WhenApart = .wait
+    ) async throws(ChannelError) -> Delivery {
+        let outgoing = try await post(message, whenApart: whenApart)
+        return await outgoing.delivery()
+    }
+
+    /// Gives a message to the link, after those that were given before, and returns when the link
+    /// has it, which says nothing about the peer. Throws as ``send(_:whenApart:)`` does.
+    public func post(
+        _ message: [UInt8], whenApart: WhenApart = .wait
+    ) async throws(ChannelError) -> Outgoing {
+        let ticket = turns.take()
+        defer {
+            turns.give(back: ticket)
+            waiting.wake(.turn)
+        }
+        while !turns.isNext(ticket) {
+            if whenApart == .fail { try refuseWhenApart() }
+            try await wait(for: .turn) { turns.isNext(ticket) }
+        }
+        while true {
+            if machine.isClosed { throw closedError }
+            guard let channel = current?.channel else {
+                if whenApart == .fail { try refuseWhenApart() }
+                try await wait(for: .link) { current != nil || machine.isClosed }
+                continue
+            }
+            do throws(ChannelError) {
+                let number = try await channel.enqueue(message)
+                return Outgoing(channel: channel, number: number)
+            } catch {
+                // On a channel that is over nothing was sent; all else is the message's own fault.
+                guard await channel.isEnding else { throw error }
+                forget(channel, because: error, hasCarried: await channel.hasCarried)
+            }
+        }
+    }
+
+    private func refuseWhenApart() throws(ChannelError) {
+        guard current == nil else { return }
+        if machine.isClosed { throw closedError }
+        throw ChannelError(.noSuchPeer, "there is no link to the peer now")
+    }
+
+    var closedError: ChannelError {
+        machine.status.failure ?? ChannelError(.closed, "the connection is closed")
+    }
+}
+
+/// Tasks in a row: each has a ticket, and is next when all before it have given theirs back.
+struct Turns {
+    private var last: UInt64 = 0
+    private var waiting: [UInt64] = []
+
+    mutating func take() -> UInt64 {
+        last += 1
+        waiting.append(last)
+        return last
+    }
+
+    func isNext(_ ticket: UInt64) -> Bool { waiting.first == ticket }
+
+    mutating func give(back ticket: UInt64) {
+        if let index = waiting.firstIndex(of: ticket) { waiting.remove(at: index) }
+    }
+}

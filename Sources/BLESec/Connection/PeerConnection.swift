@@ -1,0 +1,187 @@
+public import ChannelCore
+internal import Discovery
+public import Links
+
+/// A channel to one identity that comes back.
+///
+/// Links come and go; the connection dials, looks or waits for the peer again, as its ``PeerRoute``
+/// says, and what it receives over all links is one stream. The peer is the one that is expected or,
+/// where nobody is, the first one that comes: channels of others are ended.
+///
+/// What ``send(_:whenApart:)`` reports as delivered has been acknowledged. What was under way when a
+/// link went is unknown, and is never sent again by itself, so that no message comes twice.
+///
+/// A peer that is silent is noticed within the ``ChannelDeadlines/idle`` deadline of its channel, which
+/// pings after half of it. Dropping the last reference ends the link; ``close()`` loses nothing.
+public actor PeerConnection {
+    /// How many links whose messages nobody has read yet are kept; there is no new one beyond.
+    static let mostUnread = 8
+    /// How many states wait for who does not keep up; older ones are forgotten.
+    private static let waitingStates = 64
+
+    /// The loop on which everything lives.
+    public nonisolated let loop: EventLoop
+    let route: PeerRoute
+    var machine: ConnectionMachine
+    var generator = SystemRandomNumberGenerator()
+    /// Who may come; nil until somebody has.
+    var expected: Fingerprint?
+
+    /// The channel that is used.
+    var current: Current?
+    /// The channels with something to read, oldest first; the last one may be in use.
+    var unread: [SecureChannel] = []
+    /// The attempt under way.
+    var attempt: Task<Void, Never>?
+    var attempts = 0
+    var arrivals: Task<Void, Never>?
+    var timer: LoopTimer?
+    let alarm = ConnectionAlarm()
+    private var observers: [UInt64: AsyncStream<ConnectionStatus>.Continuation] = [:]
+    private var lastObserver: UInt64 = 0
+
+    /// Who sends next, in the order of their calls.
+    var turns = Turns()
+
+    /// What tasks wait for.
+    enum Event: Hashable { case link, message, turn }
+    let waiting: WaitingRoom<Event>
+
+    /// A channel in use.
+    struct Current {
+        let channel: SecureChannel
+        let side: DuplicateRule.Side
+    }
+
+    /// The loop: everything happens on its thread.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    /// Begins to look for the peer.
+    ///
+    /// - Parameters:
+    ///   - peer: who is expected, beside what the channels' trust policy says; nil for the first one
+    ///     that comes.
+    ///   - loop: the route's own, or the shared one, unless another is given.
+    public static func start(
+        _ route: PeerRoute, to peer: PeerKey? = nil, rules: ConnectionRules = ConnectionRules(),
+        loop: EventLoop? = nil
+    ) async -> PeerConnection {
+        let connection = PeerConnection(route, peer, rules, loop ?? route.loop ?? .shared)
+        await connection.begin()
+        return connection
+    }
+
+    private init(
+        _ route: PeerRoute, _ peer: PeerKey?, _ rules: ConnectionRules, _ loop: EventLoop
+    ) {
+        self.route = route
+        self.loop = loop
+        expected = peer?.fingerprint
+        machine = ConnectionMachine(rules: rules, now: loop.now)
+        waiting = WaitingRoom(loop: loop)
+    }
+
+    isolated deinit {
+        attempt?.cancel()
+        arrivals?.cancel()
+        timer?.disarm()
+        for observer in observers.values { observer.finish() }
+        if let channel = current?.channel { Task { await channel.abort() } }
+    }
+
+    // MARK: - States
+
+    /// How it stands.
+    public var status: ConnectionStatus { machine.status }
+
+    /// The status now, and every one that comes, until the connection is closed. Who does not keep up
+    /// loses the oldest.
+    public func states() -> AsyncStream<ConnectionStatus> {
+        let (stream, continuation) = AsyncStream<ConnectionStatus>.makeStream(
+            bufferingPolicy: .bufferingNewest(Self.waitingStates))
+        continuation.yield(machine.status)
+        guard !machine.isClosed else {
+            continuation.finish()
+            return stream
+        }
+        lastObserver += 1
+        let token = lastObserver
+        observers[token] = continuation
+        continuation.onTermination = { [weak self, loop] _ in
+            Task(executorPreference: loop) { await self?.removeObserver(token) }
+        }
+        return stream
+    }
+
+    private func removeObserver(_ token: UInt64) { observers[token] = nil }
+
+    /// Tells the status to who observes it, if it is another than `before`, and minds its deadline.
+    func tell(since before: ConnectionStatus) {
+        let status = machine.status
+        timer?.arm(at: status.deadline ?? .distantFuture)
+        guard status.state != before.state || status.since != before.since else { return }
+        for observer in observers.values { observer.yield(status) }
+        guard machine.isClosed else { return }
+        for observer in observers.values { observer.finish() }
+        observers = [:]
+    }
+
+    // MARK: - Receiving
+
+    /// The next message, over whatever link it comes; nil once the connection is closed and
+    /// everything that had arrived is read.
+    ///
+    /// - Throws: what has closed the connection, unless that was ``close()`` or the peer's end;
+    ///   `cancelled`.
+    public func receive() async throws(ChannelError) -> [UInt8]? {
+        while true {
+            guard let channel = unread.first else {
+                if machine.isClosed {
+                    if let failure = machine.status.failure { throw failure }
+                    return nil
+                }
+                try await wait(for: .message) { !unread.isEmpty || machine.isClosed }
+                continue
+            }
+            do throws(ChannelError) {
+                if let message = try await channel.receive() { return message }
+            } catch {
+                // What ended the channel does not end the connection.
+                if error.code == .cancelled { throw error }
+            }
+            wasRead(channel)
+        }
+    }
+
+    /// What ``receive()`` gives, one after another.
+    public nonisolated var messages: AsyncThrowingStream<[UInt8], any Error> {
+        AsyncThrowingStream { try await self.receive() }
+    }
+
+    // MARK: - Closing
+
+    /// Ends the connection for good, without losing anything that is under way on the link there is.
+    ///
+    /// - Throws: as ``SecureChannel/close()`` does. Without a link there is nothing to lose.
+    public func close() async throws(ChannelError) {
+        let channel = current.take()?.channel
+        shut(nil)
+        // What still arrives is there to be read.
+        try await channel?.close()
+    }
+
+    func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
+        guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
+        throw ChannelError(.cancelled, "the task that waited was cancelled")
+    }
+}
+
+/// Where a timer calls a connection, on the loop's thread.
+final class ConnectionAlarm: TimerHandler, @unchecked Sendable {
+    // Sendable because it is touched on the loop's thread only.
+    weak var connection: PeerConnection?
+
+    func timerFired(_ timer: LoopTimer) { connection?.assumeIsolated { $0.deadlineCame() } }
+}

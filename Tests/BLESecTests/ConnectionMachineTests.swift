@@ -1,0 +1,181 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Testing
+
+@testable import BLESec
+
+/// A machine with a clock that the test moves.
+private struct Watch {
+    var machine: ConnectionMachine
+    var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
+    var generator = SeededGenerator(seed: 3)
+
+    init(_ rules: ConnectionRules = ConnectionRules()) {
+        machine = ConnectionMachine(rules: rules, now: now)
+    }
+
+    var state: ConnectionState { machine.status.state }
+    /// How long the state lasts from now.
+    var left: Duration? { machine.status.deadline?.duration(since: now) }
+
+    mutating func wait(_ duration: Duration) -> ConnectionMachine.Step {
+        now = now.advanced(by: duration)
+        return machine.timeout(at: now, using: &generator)
+    }
+
+    mutating func reach(_ state: ConnectionState) { machine.reached(state, at: now) }
+    mutating func connect() { machine.connected(.group, at: now) }
+    mutating func fail(_ code: ChannelError.Code = .noSuchPeer) {
+        machine.failed(ChannelError(code, ""), at: now, using: &generator)
+    }
+    mutating func lose(hasCarried: Bool) -> ConnectionMachine.Step {
+        machine.lost(
+            ChannelError(.truncated, ""), hasCarried: hasCarried, at: now, using: &generator)
+    }
+}
+
+@Suite("what decides about a connection")
+struct ConnectionMachineTests {
+    @Test("an attempt goes through its states, each with its deadline")
+    func states() {
+        var watch = Watch()
+        let rules = ConnectionRules()
+        #expect(watch.state == .searching)
+        #expect(watch.left == rules.searching)
+        for (state, limit) in [
+            (ConnectionState.dialing, rules.dialing), (.opening, rules.opening),
+            (.handshaking, rules.handshaking),
+        ] {
+            watch.reach(state)
+            #expect(watch.state == state)
+            #expect(watch.left == limit)
+        }
+        watch.connect()
+        #expect(watch.state == .connected)
+        #expect(watch.left == nil)
+        #expect(watch.machine.status.peer == .group)
+    }
+
+    @Test("nobody heard is out of range, and looked for anew after a while")
+    func outOfRange() {
+        var watch = Watch()
+        #expect(watch.wait(.milliseconds(29_999)) == .nothing)
+        #expect(watch.state == .searching)
+        #expect(watch.wait(.milliseconds(1)) == .nothing)
+        #expect(watch.state == .outOfRange)
+        #expect(watch.left == .seconds(60))
+        watch.reach(.searching)
+        #expect(watch.state == .outOfRange, "who looks on has found nobody")
+        #expect(watch.wait(.seconds(60)) == .attempt)
+        #expect(watch.state == .searching)
+        _ = watch.wait(.seconds(30))
+        watch.reach(.dialing)
+        #expect(watch.state == .dialing, "who is heard is in range")
+    }
+
+    @Test(
+        "what takes too long is abandoned, and the next attempt waits",
+        arguments: [ConnectionState.dialing, .opening, .handshaking])
+    func tooLong(_ state: ConnectionState) throws {
+        var watch = Watch()
+        watch.reach(state)
+        let left = try #require(watch.left)
+        #expect(watch.wait(left - .milliseconds(1)) == .nothing)
+        #expect(watch.wait(.milliseconds(1)) == .abandon)
+        #expect(watch.machine.status.failure?.code == .timedOut)
+        #expect([.backingOff, .outOfRange].contains(watch.state))
+        let pause = try #require(watch.left)
+        #expect((.milliseconds(500) ... .seconds(1)).contains(pause))
+        #expect(watch.wait(pause) == .attempt)
+        #expect(watch.state == .searching)
+    }
+
+    @Test("failures wait twice as long each time, up to a minute, less a random half")
+    func backoff() throws {
+        var watch = Watch()
+        var pauses: [Duration] = []
+        for failures in 1...10 {
+            watch.reach(.dialing)
+            watch.fail()
+            #expect(watch.machine.status.failures == failures)
+            let pause = try #require(watch.left)
+            let bound = Duration.seconds(min(60, 1 << (failures - 1)))
+            #expect((bound / 2...bound).contains(pause))
+            pauses.append(pause)
+            #expect(watch.wait(pause) == .attempt)
+        }
+        let parts = zip(pauses, 0...).map { $0 / Double(min(60, 1 << $1)) }
+        #expect(Set(parts).count > 5, "each has a random part of its own")
+    }
+
+    @Test("a peer that is not reached for long is out of range, and dialed all the same")
+    func unreached() {
+        var watch = Watch()
+        watch.fail()
+        #expect(watch.state == .backingOff)
+        var states: [ConnectionState] = []
+        while watch.now < MonotonicTime(nanoseconds: 1_090_000_000_000) {
+            if watch.wait(.milliseconds(100)) == .attempt {
+                watch.reach(.dialing)
+                watch.fail()
+                states.append(watch.state)
+            }
+        }
+        #expect(states.first == .backingOff)
+        #expect(states.last == .outOfRange)
+    }
+
+    @Test("after a good link the next attempt begins at once, and failures are forgotten")
+    func goodLink() throws {
+        for lasted in [false, true] {
+            var watch = Watch()
+            for _ in 1...5 { watch.fail() }
+            watch.connect()
+            _ = watch.wait(lasted ? .seconds(10) : .seconds(1))
+            #expect(watch.lose(hasCarried: !lasted) == .attempt)
+            #expect(watch.state == .searching)
+            #expect(watch.machine.status.failures == 0)
+            #expect(watch.machine.status.failure?.code == .truncated)
+            watch.fail()
+            let pause = try #require(watch.left)
+            #expect(pause <= .seconds(1))
+            #expect(watch.state == .backingOff, "it was there just now")
+        }
+    }
+
+    @Test("a link that ends at once, over and over, is a failure each time")
+    func badLink() throws {
+        var watch = Watch()
+        for failures in 1...8 {
+            watch.connect()
+            #expect(watch.lose(hasCarried: false) == .nothing)
+            #expect(watch.state == .backingOff)
+            #expect(watch.machine.status.failures == failures)
+            let pause = try #require(watch.left)
+            #expect(pause >= .seconds(min(60, 1 << (failures - 1))) / 2)
+            #expect(watch.wait(pause) == .attempt)
+        }
+    }
+
+    @Test(
+        "what comes late changes nothing: progress once connected, anything once closed")
+    func late() {
+        var watch = Watch()
+        watch.connect()
+        watch.reach(.dialing)
+        watch.fail()
+        #expect(watch.state == .connected)
+        #expect(watch.wait(.seconds(1_000_000)) == .nothing)
+        watch.machine.close(nil, at: watch.now)
+        watch.machine.close(ChannelError(.internal, ""), at: watch.now)
+        watch.reach(.dialing)
+        watch.connect()
+        watch.fail()
+        #expect(watch.lose(hasCarried: true) == .nothing)
+        #expect(watch.wait(.seconds(1_000_000)) == .nothing)
+        #expect(watch.state == .closed)
+        #expect(watch.machine.status.failure == nil)
+        #expect(watch.left == nil)
+    }
+}
