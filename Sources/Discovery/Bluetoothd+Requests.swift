@@ -26,6 +26,8 @@ extension Bluetoothd {
         var state = State.lapsed
         /// bluetoothd may still have it from before.
         var wasGranted = false
+        /// How often it was asked for.
+        var asked = 0
 
         init(_ what: What, on adapter: String) {
             self.what = what
@@ -147,6 +149,7 @@ extension Bluetoothd {
 
     private func ask(_ token: UInt64, _ request: Request) {
         requests[token]?.state = .asking
+        requests[token]?.asked += 1
         Task(executorPreference: loop) { [weak self] in
             await self?.finishAsking(token, request)
         }
@@ -161,11 +164,21 @@ extension Bluetoothd {
             state = .refused(error)
         }
         // Meanwhile bluetoothd may have gone, and the answer means nothing.
-        guard owner == asked, case .asking = requests[token]?.state else { return }
+        guard owner == asked else { return }
+        switch requests[token]?.state {
+        case .asking: break
+        case .paused, nil:
+            // It was called off while it was asked for, perhaps too early for bluetoothd.
+            if case .granted = state { await cancel(request) }
+            return
+        case .lapsed, .granted, .refused: return
+        }
         requests[token]?.state = state
         if case .granted = state { requests[token]?.wasGranted = true }
         if case .refused = state { retrySoon() }
-        if case .scan(let interval?) = request.what { scanAnew(token, every: interval) }
+        if case .scan(let interval?) = request.what {
+            scanAnew(token, after: interval, asked: requests[token]?.asked ?? 0)
+        }
         treeChanged()
     }
 
@@ -203,15 +216,18 @@ extension Bluetoothd {
         }
     }
 
-    private func scanAnew(_ token: UInt64, every interval: Duration) {
+    private func scanAnew(_ token: UInt64, after interval: Duration, asked: Int) {
         Task(executorPreference: loop) { [weak self, loop] in
             try? await loop.sleep(for: interval)
-            await self?.restartScan(token)
+            await self?.restartScan(token, asked)
         }
     }
 
-    private func restartScan(_ token: UInt64) async {
-        guard let request = requests[token], case .granted = request.state else { return }
+    /// Begins a scan anew, unless that was done since it was asked for the `asked`th time.
+    private func restartScan(_ token: UInt64, _ asked: Int) async {
+        guard let request = requests[token], request.asked == asked,
+            case .granted = request.state
+        else { return }
         await stopDiscovery(request)
         guard case .granted = requests[token]?.state else { return }
         ask(token, request)

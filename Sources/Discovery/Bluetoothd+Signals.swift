@@ -5,6 +5,8 @@ extension Bluetoothd {
     func take(signal message: BusMessage) {
         switch (message.interface, message.member) {
         case ("org.freedesktop.DBus", "NameOwnerChanged"):
+            // Anyone on the bus can send a signal of this name to us alone.
+            guard message.sender == "org.freedesktop.DBus" else { return }
             let names = message.body().map { $0.text ?? "" }
             guard names.count == 3, names[0] == "org.bluez" else { return }
             return tookOwner(names[2])
@@ -23,6 +25,7 @@ extension Bluetoothd {
             guard body.count == 2, let path = body[0].text else { return }
             tree.remove(path, body[1].texts ?? [])
             treeChanged()
+            if tree.takeGap() { listObjects(of: owner) }
         case ("org.freedesktop.DBus.Properties", "PropertiesChanged"):
             guard body.count == 3, let interface = body[0].text else { return }
             change(

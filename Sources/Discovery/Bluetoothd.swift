@@ -96,13 +96,26 @@ public actor Bluetoothd {
             ] {
                 bus.call(.toBus("AddMatch", [.string(rule)]), timeout: Self.callTimeout) { _ in }
             }
-            let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
-            bus.call(ask, timeout: Self.callTimeout) { [port] result in
-                port.deliver { $0.tookOwner(try? result.get().first?.text) }
-            }
+            askOwner()
         } catch {
             answered()
             retry?.arm(in: Self.retryDelay)
+        }
+    }
+
+    /// Asks the bus whether bluetoothd runs.
+    private func askOwner() {
+        let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
+        bus?.call(ask, timeout: Self.callTimeout) { [port] result in
+            port.deliver { bluetoothd in
+                switch result {
+                case .success(let values): bluetoothd.tookOwner(values.first?.text)
+                case .failure(let error):
+                    bluetoothd.tookOwner(nil)
+                    // If it does not run, the bus tells when it does; else this says nothing.
+                    if !error.name.hasSuffix(".NameHasNoOwner") { bluetoothd.retrySoon() }
+                }
+            }
         }
     }
 
@@ -118,6 +131,11 @@ public actor Bluetoothd {
     func tookOwner(_ name: String?) {
         forget()
         guard let name, !name.isEmpty else { return answered() }
+        listObjects(of: name)
+    }
+
+    /// Asks for all that bluetoothd has, instead of what was known.
+    func listObjects(of name: String) {
         let call = Bus.Call(
             destination: name, path: "/", interface: "org.freedesktop.DBus.ObjectManager",
             member: "GetManagedObjects")
@@ -127,7 +145,10 @@ public actor Bluetoothd {
     }
 
     private func tookObjects(of name: String, _ result: Result<[BusValue], BusError>) {
-        guard case .success(let values) = result else { return answered() }
+        guard case .success(let values) = result else {
+            retrySoon()
+            return answered()
+        }
         owner = name
         tree.replace(with: values.first)
         answered()
@@ -159,7 +180,11 @@ public actor Bluetoothd {
     }
 
     func timerFired() {
-        open()
+        if bus == nil {
+            open()
+        } else if owner == nil {
+            askOwner()
+        }
         retryRequests()
     }
 

@@ -10,8 +10,10 @@ public import Links
 ///   silence anyone.
 /// - A pair of addresses has one opener: nobody is dialed while a link from there is open or being
 ///   made, and accepting one calls off the dial. Kernels mix up the signalling otherwise.
-/// - Who has proven an identity before comes first. Strangers get what a small budget leaves, since
-///   anyone can be a thousand of them.
+/// - Who has proven an identity before comes first, then addresses where somebody did; the tag there
+///   may be a new one, or forged. They and strangers get what a small budget each leaves, since anyone
+///   can be a thousand of them, and within it chance decides: a strong signal or a long stay is what a
+///   forger has, too.
 public struct DialPolicy: Sendable {
     /// The numbers.
     public struct Rules: Sendable {
@@ -25,9 +27,10 @@ public struct DialPolicy: Sendable {
         public var weakestSignal = -90
         /// How many links there may be at once, those under way included; 8. Adapters hold few.
         public var links = 8
-        /// How many strangers are dialed at once; 2.
+        /// How many strangers are dialed at once; 2. As many again where somebody has proven an
+        /// identity under the same address.
         public var strangersAtOnce = 2
-        /// How many strangers are dialed in a minute; 12.
+        /// How many strangers are dialed in a minute; 12. As many again as above.
         public var strangersPerMinute = 12
         /// How long the one with the higher tag waits to be dialed.
         public var yielding = Duration.seconds(5)...Duration.seconds(10)
@@ -47,8 +50,20 @@ public struct DialPolicy: Sendable {
 
     /// The links that are open or being accepted, by address.
     private var links: [DeviceAddress: Links] = [:]
-    /// When strangers were dialed, in the last minute.
-    private var strangers: [MonotonicTime] = []
+    /// Addresses where somebody proved an identity, the latest last.
+    private var provenAddresses: [DeviceAddress] = []
+    private static let mostProvenAddresses = 64
+    /// When those who have yet to prove themselves were dialed, in the last minute.
+    private var budgets: [Standing: [MonotonicTime]] = [.familiar: [], .stranger: []]
+
+    /// What is known of a candidate.
+    private enum Standing: Int {
+        /// An identity was proven behind it.
+        case proven
+        /// One was proven under its address.
+        case familiar
+        case stranger
+    }
 
     private struct Links {
         /// Those whose peer has yet to prove itself.
@@ -69,10 +84,13 @@ public struct DialPolicy: Sendable {
     // MARK: - What happened
 
     /// An advertisement was heard.
-    public mutating func heard(_ sighting: Sighting, at now: MonotonicTime) {
+    public mutating func heard(
+        _ sighting: Sighting, at now: MonotonicTime,
+        using generator: inout some RandomNumberGenerator
+    ) {
         // One's own, by way of a second adapter or of somebody's echo.
         guard ownTag == nil || sighting.candidate.tag != ownTag else { return }
-        table.hear(sighting, at: now)
+        table.hear(sighting, at: now, using: &generator)
     }
 
     /// A dial that ``step(at:using:)`` asked for made a ready link to `identity`. It counts until
@@ -80,6 +98,7 @@ public struct DialPolicy: Sendable {
     public mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing = DialRecord()
         table[candidate]?.identity = identity
+        if identity != nil { remember(candidate.address) }
         links[candidate.address, default: Links()].ready += 1
         links[candidate.address]?.identity = identity
     }
@@ -102,6 +121,7 @@ public struct DialPolicy: Sendable {
     /// A dial was called off, and says nothing about the candidate.
     public mutating func dialCancelled(_ candidate: Candidate) {
         table[candidate]?.dialing.isUnderWay = false
+        table[candidate]?.dialing.turn = nil
     }
 
     /// A link from `address` was accepted, though nobody has proven anything yet. It keeps us from
@@ -127,12 +147,18 @@ public struct DialPolicy: Sendable {
             links.ready += 1
             links.identity = identity
         }
+        if identity != nil { remember(address) }
     }
 
-    /// A ready link ended. Who was there has to be heard again before it is dialed.
+    /// A ready link ended. Who was there has to be heard again before it is dialed, and whose turn it
+    /// is is found out anew.
     public mutating func linkEnded(with address: DeviceAddress) {
-        for entry in table.all where entry.candidate.address == address {
-            table[entry.candidate]?.dialing.mustBeHeard = true
+        let identity = links[address]?.identity
+        for entry in table.all {
+            let isThere = entry.candidate.address == address
+            guard isThere || identity != nil && entry.identity == identity else { continue }
+            if isThere { table[entry.candidate]?.dialing.mustBeHeard = true }
+            table[entry.candidate]?.dialing.turn = nil
         }
         change(address) { $0.ready -= 1 }
     }
@@ -142,6 +168,12 @@ public struct DialPolicy: Sendable {
 
     /// Whether there may be more links, so that it makes sense to look for somebody.
     public var hasPlaces: Bool { readyLinks < rules.links }
+
+    private mutating func remember(_ address: DeviceAddress) {
+        provenAddresses.removeAll { $0 == address }
+        provenAddresses.append(address)
+        if provenAddresses.count > Self.mostProvenAddresses { provenAddresses.removeFirst() }
+    }
 
     private mutating func change(_ address: DeviceAddress, _ body: (inout Links) -> Void) {
         guard var record = links[address] else { return }
@@ -158,27 +190,41 @@ public struct DialPolicy: Sendable {
     public mutating func step(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> (dials: [Candidate], next: MonotonicTime?) {
-        table.forget(notHeardSince: now.advanced(by: rules.within * -2))
-        strangers.removeAll { $0.advanced(by: .seconds(60)) <= now }
+        let minute = Duration.seconds(60)
+        table.forget(
+            notHeardSince: now.advanced(by: rules.within * -2),
+            provenNotSince: now.advanced(by: minute * -60))
+        for (standing, times) in budgets {
+            budgets[standing] = times.filter { $0.advanced(by: minute) > now }
+        }
         var dials: [Candidate] = []
         var next: MonotonicTime?
-        let order = table.entries.sorted { $0.identity != nil && $1.identity == nil }
-        for entry in order where isEligible(entry, at: now) {
-            let candidate = entry.candidate
-            let time = turn(of: entry, at: now, using: &generator)
+        var underWay = UnderWay(table.all.lazy.filter(\.dialing.isUnderWay), standing)
+        // Those of one standing in a random order.
+        let eligible = table.all.filter { isEligible($0, at: now) }.shuffled(using: &generator)
+            .map { (entry: $0, standing: standing(of: $0)) }
+            .sorted { $0.standing.rawValue < $1.standing.rawValue }
+        for (entry, standing) in eligible {
+            let spent = budgets[standing].flatMap {
+                $0.count < rules.strangersPerMinute ? nil : $0.first
+            }
+            // A place in the minute's budget comes free by itself; all else is told.
+            let free = spent?.advanced(by: minute) ?? now
+            let time = max(turn(of: entry, at: now, using: &generator), free)
             if time > now {
                 next = min(next ?? time, time)
-            } else if isFree(entry), hasPlace(for: entry) {
-                begin(entry, at: now)
-                dials.append(candidate)
+            } else if underWay.leaves(room: entry, standing, rules, readyLinks) {
+                begin(entry, standing, at: now)
+                underWay.add(entry, standing)
+                dials.append(entry.candidate)
             }
         }
-        // A place in the minute's budget comes free by itself; all else is told.
-        if let oldest = strangers.first, strangers.count >= rules.strangersPerMinute {
-            let time = oldest.advanced(by: .seconds(60))
-            next = min(next ?? time, time)
-        }
         return (dials, next)
+    }
+
+    private func standing(of entry: PeerTable.Entry) -> Standing {
+        if entry.identity != nil { return .proven }
+        return provenAddresses.contains(entry.candidate.address) ? .familiar : .stranger
     }
 
     /// Whether the candidate is worth a dial at all, if not yet.
@@ -213,26 +259,39 @@ public struct DialPolicy: Sendable {
         return turn
     }
 
-    /// Whether no other dial leads to the same address, or to the same identity.
-    private func isFree(_ entry: PeerTable.Entry) -> Bool {
-        !table.all.contains { other in
-            other.dialing.isUnderWay
-                && (other.candidate.address == entry.candidate.address
-                    || entry.identity != nil && other.identity == entry.identity)
-        }
-    }
-
-    private func hasPlace(for entry: PeerTable.Entry) -> Bool {
-        let underWay = table.all.filter(\.dialing.isUnderWay)
-        guard readyLinks + underWay.count < rules.links else { return false }
-        guard entry.identity == nil else { return true }
-        return underWay.count { $0.identity == nil } < rules.strangersAtOnce
-            && strangers.count < rules.strangersPerMinute
-    }
-
-    private mutating func begin(_ entry: PeerTable.Entry, at now: MonotonicTime) {
+    private mutating func begin(
+        _ entry: PeerTable.Entry, _ standing: Standing, at now: MonotonicTime
+    ) {
         table[entry.candidate]?.dialing.isUnderWay = true
         table[entry.candidate]?.dialing.turn = nil
-        if entry.identity == nil { strangers.append(now) }
+        budgets[standing]?.append(now)
+    }
+
+    /// The dials under way.
+    private struct UnderWay {
+        private var addresses: Set<DeviceAddress> = []
+        private var identities: Set<String> = []
+        private var counts: [Standing: Int] = [:]
+
+        init(_ entries: some Sequence<PeerTable.Entry>, _ standing: (PeerTable.Entry) -> Standing) {
+            for entry in entries { add(entry, standing(entry)) }
+        }
+
+        mutating func add(_ entry: PeerTable.Entry, _ standing: Standing) {
+            addresses.insert(entry.candidate.address)
+            if let identity = entry.identity { identities.insert(identity) }
+            counts[standing, default: 0] += 1
+        }
+
+        /// Whether there is a place for another dial, and none leads to the same address or identity.
+        func leaves(
+            room entry: PeerTable.Entry, _ standing: Standing, _ rules: Rules, _ readyLinks: Int
+        ) -> Bool {
+            guard readyLinks + counts.values.reduce(0, +) < rules.links,
+                !addresses.contains(entry.candidate.address),
+                entry.identity.map({ !identities.contains($0) }) ?? true
+            else { return false }
+            return standing == .proven || counts[standing, default: 0] < rules.strangersAtOnce
+        }
     }
 }

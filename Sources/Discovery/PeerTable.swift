@@ -3,8 +3,10 @@ public import Links
 /// Who was heard: a bounded table of candidates.
 ///
 /// Anyone can fill the air with advertisements, so the table forgets: an address holds a few tags, and
-/// when the whole is full, the stranger that was heard least and longest ago makes room. A candidate
-/// that has proven an identity, or that is being dialed, stays as long as there are others.
+/// when the whole is full, one of two strangers taken at random makes room, the one that was heard
+/// less. So who is heard again and again is hardly ever pushed out, and who is new has a chance beside
+/// a crowd that was there before. A candidate that has proven an identity, or that is being dialed,
+/// stays as long as there are others.
 public struct PeerTable: Sendable {
     /// One candidate.
     public struct Entry: Sendable {
@@ -65,10 +67,15 @@ public struct PeerTable: Sendable {
     ///
     /// An advertisement comes in two parts, of which one may be lost, and a phone leaves its name away
     /// in the background: one without a payload counts for the last payload of its address.
-    public mutating func hear(_ sighting: Sighting, at now: MonotonicTime) {
+    public mutating func hear(
+        _ sighting: Sighting, at now: MonotonicTime,
+        using generator: inout some RandomNumberGenerator
+    ) {
         let candidate = known(sighting)
-        if byCandidate[candidate] == nil { makeRoom(for: candidate) }
-        var entry = byCandidate[candidate] ?? Entry(candidate: candidate, lastHeard: now)
+        if byCandidate[candidate] == nil { makeRoom(for: candidate, using: &generator) }
+        var entry =
+            byCandidate[candidate]
+            ?? Entry(candidate: candidate, lastHeard: now)
         entry.payload = sighting.advertisement.payload ?? entry.payload
         entry.signal = sighting.signal ?? entry.signal
         entry.timesHeard += 1
@@ -79,9 +86,15 @@ public struct PeerTable: Sendable {
         byCandidate[candidate] = entry
     }
 
-    /// Forgets who was not heard since `time`, but for those with an identity or a dial under way.
-    public mutating func forget(notHeardSince time: MonotonicTime) {
-        byCandidate = byCandidate.filter { !$0.value.isStranger || $0.value.lastHeard >= time }
+    /// Forgets strangers that were not heard since `time`, and those who proved an identity and were
+    /// not heard since `provenTime`; a dial that is under way keeps its candidate.
+    public mutating func forget(
+        notHeardSince time: MonotonicTime, provenNotSince provenTime: MonotonicTime
+    ) {
+        byCandidate = byCandidate.filter { _, entry in
+            entry.dialing.isUnderWay
+                || entry.lastHeard >= (entry.identity == nil ? time : provenTime)
+        }
     }
 
     private mutating func known(_ sighting: Sighting) -> Candidate {
@@ -97,18 +110,29 @@ public struct PeerTable: Sendable {
         return tagged.max { $0.lastHeard < $1.lastHeard }?.candidate ?? nameless
     }
 
-    private mutating func makeRoom(for candidate: Candidate) {
+    private mutating func makeRoom(
+        for candidate: Candidate, using generator: inout some RandomNumberGenerator
+    ) {
         let same = byCandidate.values.filter { $0.candidate.address == candidate.address }
-        if same.count >= tagsPerAddress { remove(leastOf: same) }
-        if byCandidate.count >= capacity { remove(leastOf: Array(byCandidate.values)) }
+        if same.count >= tagsPerAddress { removeOne(of: same, using: &generator) }
+        if byCandidate.count >= capacity {
+            removeOne(of: Array(byCandidate.values), using: &generator)
+        }
     }
 
-    private mutating func remove(leastOf entries: [Entry]) {
-        let least = entries.min { left, right in
-            if left.isStranger != right.isStranger { return left.isStranger }
-            return (left.timesHeard, left.lastHeard) < (right.timesHeard, right.lastHeard)
+    private mutating func removeOne(
+        of entries: [Entry], using generator: inout some RandomNumberGenerator
+    ) {
+        let strangers = entries.filter(\.isStranger)
+        let idle = strangers.isEmpty ? entries.filter { !$0.dialing.isUnderWay } : strangers
+        let pool = idle.isEmpty ? entries : idle
+        let first = Int.random(in: 0..<pool.count, using: &generator)
+        var second = first
+        if pool.count > 1 {
+            second = (first + Int.random(in: 1..<pool.count, using: &generator)) % pool.count
         }
-        if let least { byCandidate[least.candidate] = nil }
+        let isSecond = pool[second].timesHeard < pool[first].timesHeard
+        byCandidate[pool[isSecond ? second : first].candidate] = nil
     }
 }
 

@@ -4,6 +4,7 @@ internal import ToolKit
 /// Who was heard, on standard output: a table that is drawn anew, or a line for what is new.
 struct PeerList {
     private var table = PeerTable()
+    private var generator = SystemRandomNumberGenerator()
     private let isTable: Bool
     private var drawnLines = 0
     private var lastDrawn: MonotonicTime?
@@ -26,7 +27,7 @@ struct PeerList {
 
     /// Takes note of an advertisement, and shows what has changed.
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
-        table.hear(sighting, at: now)
+        table.hear(sighting, at: now, using: &generator)
         guard isTable else { return try print(sighting) }
         if let lastDrawn, lastDrawn.advanced(by: Self.pause) > now { return }
         try draw(at: now)

@@ -10,8 +10,11 @@ struct Street {
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
     var generator = SeededGenerator(seed: 5)
 
-    init(_ rules: DialPolicy.Rules = .atOnce, ownTag: UInt32? = nil) {
-        policy = DialPolicy(rules: rules, ownTag: ownTag.map { Tag(rawValue: $0) })
+    init(
+        _ rules: DialPolicy.Rules = .atOnce, ownTag: UInt32? = nil, table: PeerTable = PeerTable()
+    ) {
+        policy = DialPolicy(
+            rules: rules, ownTag: ownTag.map { Tag(rawValue: $0) }, table: table)
     }
 
     static func address(_ number: Int) -> DeviceAddress {
@@ -31,7 +34,7 @@ struct Street {
         policy.heard(
             Sighting(
                 address: Self.address(number), advertisement: advertisement, signal: signal),
-            at: now)
+            at: now, using: &generator)
     }
 
     mutating func step() -> [Candidate] { policy.step(at: now, using: &generator).dials }
@@ -277,6 +280,113 @@ struct DialPolicyTests {
         street.hear(200, signal: -20)
         street.hear(1, signal: -80)
         #expect(street.step() == [one])
+    }
+
+    @Test("with a new tag, one that has proven itself has a budget that strangers do not share")
+    func newTag() {
+        var street = Street()
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.policy.linkEnded(with: one.address)
+        var number = 100
+        for second in 0..<3_600 {
+            number += 1
+            street.hear(number, signal: -30)
+            if second % 15 == 0 { street.hear(1, tag: UInt32(1_000 + second / 900), signal: -80) }
+            for dial in street.step() {
+                if dial.address == one.address { return #expect(second < 15) }
+                street.fail(dial)
+            }
+            street.wait(.seconds(1))
+        }
+        Issue.record("it was never dialed")
+    }
+
+    @Test("copies of an address that was proven are dialed twelve times in a minute at most")
+    func copiedAddress() {
+        var street = Street()
+        street.hear(1)
+        #expect(street.step() == [one])
+        street.policy.dialSucceeded(one, identity: "alice")
+        street.policy.linkEnded(with: one.address)
+        var dialed = 0
+        for tag in 0..<590 as Range<UInt32> {
+            street.hear(1, tag: 1_000 + tag)
+            for dial in street.step() {
+                dialed += 1
+                street.fail(dial)
+            }
+            street.wait(.milliseconds(100))
+        }
+        #expect(dialed == 12)
+    }
+
+    @Test("a stranger has its chance in a crowd with a stronger signal, and the crowd's new ones")
+    func crowd() {
+        var street = Street()
+        for number in 100..<130 { street.hear(number, signal: -30) }
+        for second in 1..<600 {
+            for number in 100..<130 { street.hear(number, signal: -30) }
+            street.hear(1_000 + second, signal: -30)
+            if second % 15 == 0 { street.hear(1, signal: -80) }
+            let dials = street.step()
+            if dials.contains(one) { return }
+            for dial in dials { street.fail(dial) }
+            street.wait(.seconds(1))
+        }
+        Issue.record("it was not dialed in ten minutes")
+    }
+
+    @Test("who comes late to a full table is dialed as well")
+    func lateToTheCrowd() {
+        var street = Street(DialPolicy.Rules(), table: PeerTable(capacity: 32))
+        let crowd = 1_000..<1_031
+        for number in crowd { street.hear(number, signal: -30) }
+        for second in 0..<1_200 {
+            if second % 5 == 0 { for number in crowd { street.hear(number, signal: -30) } }
+            if second % 8 == 0 { street.hear(5_000 + second, signal: -30) }
+            if second % 15 == 0 { street.hear(1, signal: -60) }
+            let dials = street.step()
+            if dials.contains(one) { return }
+            for dial in dials { street.fail(dial) }
+            street.wait(.seconds(1))
+        }
+        Issue.record("it was not dialed in twenty minutes")
+    }
+
+    @Test("the higher tag waits anew after a link")
+    func turnAfterLink() {
+        var street = Street(ownTag: 101)
+        street.hear(1)
+        #expect(street.step() == [])
+        _ = street.policy.accepted(from: one.address)
+        street.policy.acceptSucceeded(from: one.address, identity: "alice")
+        for _ in 0..<4 {
+            street.wait(.seconds(10))
+            street.hear(1)
+        }
+        street.policy.linkEnded(with: one.address)
+        street.hear(1)
+        #expect(street.step() == [])
+        #expect((street.next() ?? .zero) >= .seconds(5))
+    }
+
+    @Test("who has proven itself and was not heard for an hour is a stranger again")
+    func provenLongAgo() {
+        var street = Street()
+        for number in 0..<300 {
+            let candidate = Street.candidate(number)
+            street.hear(number)
+            _ = street.step()
+            street.policy.dialSucceeded(candidate, identity: "alice")
+            street.policy.linkEnded(with: candidate.address)
+            street.wait(.seconds(20))
+        }
+        #expect(street.policy.table.count <= 181)
+        street.wait(.seconds(3_600))
+        _ = street.step()
+        #expect(street.policy.table.count == 0)
     }
 
     @Test("a flood of forged tags does not push out who is heard again and again")

@@ -43,6 +43,46 @@ struct ObjectTreeTests {
         var tree = ObjectTree()
         for number in 0..<10_000 { tree.add("/org/bluez/hci0/dev_\(number)", interfaces) }
         #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
+        // No crowd keeps out an adapter, or the services of who is connected.
+        tree.add("/org/bluez/hci1", Self.object("org.bluez.Adapter1"))
+        let service = "/org/bluez/hci0/dev_7/service0001"
+        for number in 0..<10_000 {
+            tree.add("\(service)/char\(number)", Self.object("org.bluez.GattCharacteristic1"))
+        }
+        #expect(tree.paths(of: "org.bluez.Adapter1") == ["/org/bluez/hci1"])
+        #expect(
+            tree.paths(of: "org.bluez.GattCharacteristic1", below: service).count
+                == ObjectTree.mostObjects)
+    }
+
+    private static func object(_ interface: String) -> BusValue {
+        .array([.entry(.string(interface), .properties([:]))], of: "{sa{sv}}")
+    }
+
+    private func expect(_ hasGap: Bool, _ tree: ObjectTree, _ reason: Comment) {
+        var copy = tree
+        let found = copy.takeGap()
+        #expect(found == hasGap, reason)
+    }
+
+    @Test("are worth listing again when some were left out and most of the others have gone")
+    func gap() {
+        var tree = ObjectTree()
+        let crowd = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
+        for path in crowd.dropLast() { tree.add(path, interfaces) }
+        tree.add(crowd[0], interfaces)
+        for path in crowd { tree.remove(path, ["org.bluez.Device1"]) }
+        expect(false, tree, "none was left out")
+        for path in crowd { tree.add(path, interfaces) }
+        expect(false, tree, "there is no room")
+        for path in crowd.prefix(ObjectTree.mostObjects / 2) {
+            tree.remove(path, ["org.bluez.Device1"])
+        }
+        expect(false, tree, "half of the room is taken")
+        tree.remove(crowd[ObjectTree.mostObjects / 2], ["org.bluez.Device1"])
+        expect(true, tree, "there is room again")
+        _ = tree.takeGap()
+        expect(false, tree, "once")
     }
 
     @Test("are nothing where a value has another type than it should")

@@ -22,13 +22,20 @@ extension NearbyService {
 
     private func heard(_ sighting: Sighting) {
         guard !isClosed else { return }
-        policy.heard(sighting, at: loop.now)
-        lookAround()
+        policy.heard(sighting, at: loop.now, using: &generator)
+        // Neighbours decide how often that is, and the loop has other work.
+        let soon = lastLook.advanced(by: Self.pause)
+        if loop.now >= soon {
+            lookAround()
+        } else if timer?.deadline.map({ $0 > soon }) ?? true {
+            timer?.arm(at: soon)
+        }
     }
 
     /// Does what the policy says, and has itself called when it may say something else.
     func lookAround() {
         guard !isClosed, options.dials else { return }
+        lastLook = loop.now
         let (candidates, next) = policy.step(at: loop.now, using: &generator)
         for candidate in candidates { begin(candidate) }
         if dials.isEmpty, policy.hasPlaces, let scan {

@@ -16,6 +16,8 @@ public actor NearbyService {
     static let quietTimeout = Duration.seconds(2)
     /// How long asking a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
+    /// How long to wait, at most, before looking at who was just heard.
+    static let pause = Duration.milliseconds(50)
 
     /// The loop on which everything lives.
     public nonisolated let loop: EventLoop
@@ -43,6 +45,7 @@ public actor NearbyService {
     var tasks: [Task<Void, Never>] = []
     var scan: ServiceScan?
     var timer: LoopTimer?
+    var lastLook = MonotonicTime(nanoseconds: 0)
     let alarm = NearbyAlarm()
 
     private var ready: [SecureChannel] = []
