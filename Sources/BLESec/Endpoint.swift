@@ -12,6 +12,7 @@ public struct Endpoint: Sendable, Hashable {
         case unix(UnixAddress)
         case device(L2CAPAddress)
         case anyDevice(PSM?)
+        case gatt
     }
 
     private(set) var kind: Kind
@@ -47,6 +48,11 @@ public struct Endpoint: Sendable, Hashable {
     /// The endpoint of a device's PSM.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
 
+    /// Where peers come over GATT, by the service that is advertised; nothing to be written or dialed.
+    static let gatt = Endpoint(kind: .gatt)
+
+    private init(kind: Kind) { self.kind = kind }
+
     private static func parse(_ text: String) throws(LinkError) -> Kind {
         let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
         guard parts.count == 2 else { throw unknown(text) }
@@ -81,6 +87,7 @@ extension Endpoint: CustomStringConvertible {
         case .device(let address): address.description
         case .anyDevice(nil): "l2cap:any"
         case .anyDevice(let psm?): "l2cap:any/\(psm)"
+        case .gatt: "gatt"
         }
     }
 }
@@ -99,6 +106,7 @@ extension Endpoint {
         case .anyDevice:
             throw LinkError(
                 .invalidAddress, "\(self) can be listened on; to dial, name the device and its PSM")
+        case .gatt: throw Self.noPlace
         }
     }
 
@@ -113,8 +121,12 @@ extension Endpoint {
         case .device(let address):
             let adapter = try Adapter.named(address.device.description)
             return try await listen(on: adapter, psm: address.psm, loop: loop)
+        case .gatt: throw Self.noPlace
         }
     }
+
+    private static let noPlace = LinkError(
+        .invalidAddress, "a stream over GATT is found by its service")
 
     private func listen(
         on adapter: Adapter?, psm: PSM?, loop: EventLoop

@@ -113,8 +113,31 @@ extension Bluetoothd {
     ) async throws(DiscoveryError) {
         _ = try await call(
             "write the characteristic \(characteristic.uuid)", characteristic.path,
-            ObjectTree.Interface.characteristic, "WriteValue",
-            [.bytes(bytes), .properties(["type": .string("command")])])
+            ObjectTree.Interface.characteristic, "WriteValue", Self.command(bytes))
+    }
+
+    /// Writes a value without response, and tells once when bluetoothd has it, or why not.
+    func write(
+        _ bytes: [UInt8], to characteristic: RemoteCharacteristic,
+        done: @escaping @Sendable (DiscoveryError?) -> Void
+    ) {
+        let doing = "write the characteristic \(characteristic.uuid)"
+        guard let owner, let bus else { return done(.noService(doing)) }
+        let call = Bus.Call(
+            destination: owner, path: characteristic.path,
+            interface: ObjectTree.Interface.characteristic, member: "WriteValue",
+            arguments: Self.command(bytes))
+        bus.call(call, timeout: Self.callTimeout) { result in
+            if case .failure(let error) = result {
+                done(DiscoveryError(bus: error, doing))
+            } else {
+                done(nil)
+            }
+        }
+    }
+
+    private static func command(_ bytes: [UInt8]) -> [BusValue] {
+        [.bytes(bytes), .properties(["type": .string("command")])]
     }
 
     /// Subscribes to a characteristic's notifications, which `handler` gets on the loop's thread.
@@ -179,6 +202,9 @@ extension Bluetoothd {
         }
         return psm
     }
+
+    /// Whether there is a link to a device, by its path.
+    func isConnected(_ path: String) -> Bool { flag("Connected", of: path) }
 
     private func flag(_ name: String, of path: String) -> Bool {
         tree[path, ObjectTree.Interface.device]?[name]?.bool ?? false

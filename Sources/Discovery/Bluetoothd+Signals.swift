@@ -44,8 +44,12 @@ extension Bluetoothd {
         invalidated: [String]
     ) {
         tree.change(path, interface, changed, invalidated: invalidated)
-        if interface == ObjectTree.Interface.characteristic, let value = changed["Value"]?.bytes {
-            notified[path]?(value)
+        if interface == ObjectTree.Interface.characteristic, let value = changed["Value"]?.bytes,
+            let handler = notified[path]
+        {
+            handler(value)
+            // A value concerns nobody else.
+            if changed.count == 1 { return }
         }
         if interface == ObjectTree.Interface.device,
             !Self.heardProperties.isDisjoint(with: changed.keys)

@@ -26,9 +26,11 @@ public actor Bluetoothd {
     var exported: [String: ExportedObject] = [:]
     var scans: [UInt64: Scan] = [:]
     var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
+    /// Devices of which somebody has to know when they are not connected any more.
+    var watched: [UInt64: WatchedDevice] = [:]
     private var observers: [UInt64: Observer] = [:]
 
-    private let port = BluetoothdPort()
+    let port = BluetoothdPort()
     private var retry: LoopTimer?
     private var nextToken: UInt64 = 0
     private var hasAnswered = false
@@ -165,11 +167,13 @@ public actor Bluetoothd {
         tree.removeAll()
         notified = [:]
         lapseRequests()
+        tellOfDisconnections()
     }
 
     /// Has everyone look at what is new.
     func treeChanged() {
         settleRequests()
+        tellOfDisconnections()
         for (token, observer) in observers {
             let state = adapterState(observer.adapter)
             guard state != observer.last else { continue }
@@ -267,11 +271,7 @@ public actor Bluetoothd {
         _ doing: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [], timeout: Duration = callTimeout
     ) async throws(DiscoveryError) -> [BusValue] {
-        guard let owner, let bus else {
-            throw DiscoveryError(
-                .noService, "cannot \(doing): bluetoothd does not run (`systemctl start bluetooth`)"
-            )
-        }
+        guard let owner, let bus else { throw .noService(doing) }
         let call = Bus.Call(
             destination: owner, path: path, interface: interface, member: member,
             arguments: arguments)

@@ -14,6 +14,11 @@ struct NearbyArguments: Sendable {
     static let hidePSM = Option(
         name: "--hide-psm",
         help: "Leave the PSM out of the advertisement; who wants to dial has to ask over GATT.")
+    static let transport = Option(
+        name: "--transport", value: "WAY",
+        help: "What the channel runs over: l2cap, gatt (a byte stream over two GATT "
+            + "characteristics, for peers without L2CAP channels), or any, the default: "
+            + "L2CAP where the peer has it.")
     static let heard = Option(
         name: "--heard", value: "N",
         help: "Dial a peer when it was heard so often, 1 to 8; 1 when its key is named, else 2.")
@@ -27,9 +32,9 @@ struct NearbyArguments: Sendable {
         help: "Begin to scan anew so often, for an adapter that reports who advertises only then.")
 
     /// What says how to be found.
-    static let accepting = [service, advertise, hidePSM]
+    static let accepting = [service, transport, advertise, hidePSM]
     /// What says whom to dial.
-    static let dialing = [heard, within, signal, rescan]
+    static let dialing = [transport, heard, within, signal, rescan]
 
     let service: BluetoothUUID
     var options = NearbyOptions()
@@ -54,6 +59,13 @@ struct NearbyArguments: Sendable {
                     "--advertise is name, service-data or manufacturer-data, and not `\(way)`")
             }
             options.carrier = carrier
+        }
+        switch arguments.value(Self.transport) {
+        case nil, "any": break
+        case "l2cap": options.transports = .l2cap
+        case "gatt": options.transports = .gattStream
+        case let way?:
+            throw arguments.usage("--transport is l2cap, gatt or any, and not `\(way)`")
         }
         options.advertisesPSM = !arguments.has(Self.hidePSM)
         if isPinned { options.rules.timesHeard = 1 }

@@ -47,9 +47,9 @@ struct NearbyNotes: Sendable {
             ])
     }
 
-    /// `advertising UUID on hci0: l2cap:…`
+    /// `advertising UUID on hci0: l2cap:…`, or `gatt` where there is no L2CAP
     static func advertising(_ service: NearbyService) async {
-        let address = await service.localAddress?.description ?? ""
+        let address = await service.localAddress?.description ?? "gatt"
         Diagnostics.note(
             "advertising \(service.service) on \(service.adapter): \(address)", "advertising",
             [

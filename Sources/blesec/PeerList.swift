@@ -16,7 +16,7 @@ struct PeerList {
     /// How many peers the table shows.
     private static let mostRows = 20
     private static let header =
-        "ADDRESS                     TAG       PSM   CAN              SIGNAL   HEARD  LAST"
+        "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"
 
     init(isTable: Bool) { self.isTable = isTable }
 
@@ -63,7 +63,7 @@ struct PeerList {
         let can = payload?.words.joined(separator: ",") ?? "?"
         return pad(candidate.address.description, 27) + " "
             + pad(candidate.tag?.description ?? "?", 9) + " "
-            + pad(payload?.psm?.description ?? "?", 5) + " " + pad(can, 16)
+            + pad(payload?.psm?.description ?? "?", 5) + " " + pad(can, 20)
     }
 
     private mutating func draw(at now: MonotonicTime) throws(ChannelError) {

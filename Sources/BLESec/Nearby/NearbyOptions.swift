@@ -9,6 +9,8 @@ public struct NearbyOptions: Sendable {
     public var accepts = true
     /// Whether this side scans and dials.
     public var dials = true
+    /// The ways that are offered to who dials, and taken to who is dialed.
+    public var transports = Transports.all
     /// How the payload is advertised; by name, which phones can do too.
     public var carrier = ServiceAdvertisement.Carrier.name
     /// Whether the advertisement tells the PSM; without it a peer asks over GATT.
@@ -19,6 +21,23 @@ public struct NearbyOptions: Sendable {
     public var scansAnewEvery: Duration?
     /// How long a tag and a PSM are used; 15 minutes.
     public var renewal = Duration.seconds(15 * 60)
+
+    /// What a channel may run over.
+    public struct Transports: OptionSet, Sendable, Hashable {
+        /// The bits.
+        public let rawValue: UInt8
+
+        /// Takes the bits.
+        public init(rawValue: UInt8) { self.rawValue = rawValue }
+
+        /// An L2CAP channel: the fast one, which is taken where there is one.
+        public static let l2cap = Transports(rawValue: 1)
+        /// The byte stream over two characteristics, for peers without L2CAP channels. A listener
+        /// serves one device at a time over it.
+        public static let gattStream = Transports(rawValue: 2)
+        /// Both.
+        public static let all: Transports = [.l2cap, .gattStream]
+    }
 
     /// The defaults above.
     public init() {}

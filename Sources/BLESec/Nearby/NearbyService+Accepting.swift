@@ -3,13 +3,15 @@ internal import Discovery
 internal import L2CAP
 internal import Links
 
-/// Being found: a listener, a GATT service that tells its PSM, and an advertisement.
+/// Being found: a listener, a GATT service that tells its PSM and has a byte stream, and an
+/// advertisement.
 extension NearbyService {
     func beginAccepting() async throws(ChannelError) {
         let listener: RenewableListener
         do throws(LinkError) {
             listener = try await RenewableListener.listen(
-                on: try Adapter.named(adapter), loop: loop
+                on: options.transports.contains(.l2cap) ? try Adapter.named(adapter) : nil,
+                loop: loop
             ) { [alarm] link in
                 alarm.nearby?.assumeIsolated { $0.accepted(link) }
             }
@@ -19,7 +21,7 @@ extension NearbyService {
         self.listener = listener
         let address = await listener.localAddress
         let secure = SecureListener(
-            listener, at: Endpoint(address), configuration: configuration,
+            listener, at: address.map { Endpoint($0) } ?? .gatt, configuration: configuration,
             limits: SecureListener.Limits(), loop: loop
         ) { [alarm, onEvent] peer, error in
             onEvent(.acceptFailed(peer, error))
@@ -56,16 +58,16 @@ extension NearbyService {
     /// Publishes what there is to know now, instead of what was published before.
     private func advertise() async throws(DiscoveryError) {
         guard let listener else { return }
-        let psm = await listener.localAddress.psm
+        let psm = await listener.localAddress?.psm
+        publishedPSM = psm
         let tag = Tag.random(using: &generator)
         policy.ownTag = tag
-        var psmCharacteristic = GATTCharacteristic(PSMValue.characteristic)
-        psmCharacteristic.read = { PSMValue.format(psm) }
-        // The new one first: whoever reads meanwhile finds one of them.
-        let oldApplication = application
-        application = try await bluetoothd.publish(
-            GATTApplication(service: service, characteristics: [psmCharacteristic]), on: adapter)
-        if let oldApplication { await bluetoothd.withdraw(oldApplication) }
+        // It stays: to publish another one would end the streams over it.
+        if application == nil {
+            let application = try await bluetoothd.publish(gattApplication(listener), on: adapter)
+            self.application = application
+            streams?.application = application
+        }
         let payload = Payload(
             capabilities: capabilities, psm: options.advertisesPSM ? psm : nil, tag: tag)
         let oldAdvertisement = advertisement
@@ -76,8 +78,31 @@ extension NearbyService {
             on: adapter)
     }
 
+    private func gattApplication(_ listener: RenewableListener) -> GATTApplication {
+        var characteristics: [GATTCharacteristic] = []
+        if options.transports.contains(.l2cap) {
+            var psm = GATTCharacteristic(PSMValue.characteristic)
+            psm.read = { [alarm] in
+                let known = alarm.nearby?.assumeIsolated { $0.publishedPSM }
+                return known.map { PSMValue.format($0) } ?? []
+            }
+            characteristics.append(psm)
+        }
+        if options.transports.contains(.gattStream) {
+            let streams = GATTStreamServer(bluetoothd, on: adapter) { [weak listener] link in
+                guard let listener else { return link.close() }
+                listener.assumeIsolated { $0.admit(link) }
+            }
+            self.streams = streams
+            characteristics += streams.characteristics
+        }
+        return GATTApplication(service: service, characteristics: characteristics)
+    }
+
     private var capabilities: Payload.Capabilities {
-        var capabilities = Payload.Capabilities.l2cap
+        var capabilities: Payload.Capabilities = []
+        if options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
+        if options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
         for name in configuration.protocols {
             capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
         }

@@ -98,7 +98,7 @@ extension NearbyService {
         lookAround()
     }
 
-    /// Makes a link, finds out where the channel is, and opens it.
+    /// Makes a link, finds out what the channel can run over, and opens it.
     ///
     /// bluetoothd makes the link, and the channel waits until it has looked at the peer: it opens
     /// channels of its own then, and two sides that do so at the same time confuse the kernel.
@@ -109,10 +109,16 @@ extension NearbyService {
         do throws(ChannelError) {
             isConnectedByUs = try await connect(address)
             report(.opening(candidate))
-            let psm = try await psm(of: candidate)
-            let link = try await open(address, psm)
-            let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
-            report(.handshaking(candidate, Endpoint(target)))
+            let link: any Link
+            var endpoint: Endpoint?
+            switch try await way(to: candidate) {
+            case .l2cap(let psm):
+                link = try await open(address, psm)
+                endpoint = Endpoint(
+                    L2CAPAddress(device: address.address, type: address.type, psm: psm))
+            case .gattStream: link = try await openStream(address)
+            }
+            report(.handshaking(candidate, endpoint))
             let channel = try await SecureChannel.open(
                 over: link, role: .dialer, configuration: configuration)
             return DialedChannel(channel: channel, isConnectedByUs: isConnectedByUs)
@@ -131,38 +137,57 @@ extension NearbyService {
         }
     }
 
+    /// What a channel can run over.
+    private enum Way {
+        case l2cap(PSM)
+        case gattStream
+    }
+
     /// Where the candidate's channel is: as it was read before, as it advertises, or as it says when
-    /// it is asked.
-    private func psm(of candidate: Candidate) async throws(ChannelError) -> PSM {
+    /// it is asked. What it does not say when it is asked, it does not have.
+    private func way(to candidate: Candidate) async throws(ChannelError) -> Way {
         let address = candidate.address
         if let psm = knownPSM(of: candidate) {
             // What bluetoothd does with the peer does not matter then, as long as it is over soon.
             try? await bluetoothd.waitForServices(
                 of: address, on: adapter, until: loop.now.advanced(by: Self.quietTimeout))
-            return psm
+            return .l2cap(psm)
         }
         let deadline = loop.now.advanced(by: Self.askTimeout)
-        let found: PSM?
         do throws(DiscoveryError) {
             try await bluetoothd.waitForServices(of: address, on: adapter, until: deadline)
-            found = try await bluetoothd.readPSM(
-                of: service, at: address, on: adapter, until: deadline)
+            if options.transports.contains(.l2cap),
+                let psm = try await bluetoothd.readPSM(
+                    of: service, at: address, on: adapter, until: deadline)
+            {
+                psms[address] = psm
+                return .l2cap(psm)
+            }
+            let offers = try await bluetoothd.offersStream(service, at: address, on: adapter)
+            if options.transports.contains(.gattStream), offers { return .gattStream }
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
         }
-        guard let found else {
-            throw ChannelError(
-                .noSuchPeer, "\(address) offers the service without an L2CAP channel",
-                phase: .connecting)
-        }
-        psms[address] = found
-        return found
+        throw ChannelError(
+            .noSuchPeer, "\(address) offers the service, but nothing that a channel may run over",
+            phase: .connecting)
     }
 
     private func knownPSM(of candidate: Candidate) -> PSM? {
+        guard options.transports.contains(.l2cap) else { return nil }
         if let psm = psms[candidate.address] { return psm }
         let psm = policy.table[candidate]?.payload?.psm
         return psm == refusedPSMs[candidate.address] ? nil : psm
+    }
+
+    private func openStream(_ address: DeviceAddress) async throws(ChannelError) -> any Link {
+        do throws(DiscoveryError) {
+            return try await bluetoothd.openStream(
+                of: service, at: address, on: adapter,
+                until: loop.now.advanced(by: Self.connectTimeout))
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
     }
 
     private func open(

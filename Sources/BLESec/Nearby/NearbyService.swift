@@ -40,7 +40,11 @@ public actor NearbyService {
     var live: [ObjectIdentifier: LiveChannel] = [:]
     var listener: RenewableListener?
     var secure: SecureListener?
+    /// The byte stream over GATT, where it is offered.
+    var streams: GATTStreamServer?
     var application: UInt64?
+    /// What the PSM characteristic says.
+    var publishedPSM: PSM?
     var advertisement: UInt64?
     var tasks: [Task<Void, Never>] = []
     var scan: ServiceScan?
@@ -144,7 +148,7 @@ public actor NearbyService {
         observer?(event)
     }
 
-    /// Where it can be dialed; nil where it does not accept.
+    /// Where it can be dialed; nil where it does not accept, or not over L2CAP.
     public var localAddress: L2CAPAddress? {
         get async { await listener?.localAddress }
     }
@@ -181,6 +185,8 @@ public actor NearbyService {
         waiting.wake(.ready)
         await secure?.close()
         await listener?.close()
+        // A stream lives as long as its characteristics, which go with the connection to bluetoothd.
+        if streams != nil, !live.isEmpty { application = nil }
         // bluetoothd may take its time, and nobody has to wait for it.
         for token in [advertisement, application].compactMap({ $0 }) {
             Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }

@@ -1,7 +1,8 @@
 internal import L2CAP
 internal import Links
 
-/// A listener on L2CAP whose PSM can be changed: for a while both are served.
+/// Where links come in: over L2CAP on a PSM that can be changed, while both are served for a while,
+/// and from whoever hands them in.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
@@ -9,10 +10,10 @@ actor RenewableListener: LinkListener {
     private static let backlog = 4
 
     private nonisolated let loop: EventLoop
-    private let adapter: Adapter
+    private let adapter: Adapter?
     /// Told of each link that is accepted, before anyone else sees it.
     private let onAccept: @Sendable (any Link) -> Void
-    private var current: L2CAPListener
+    private var current: L2CAPListener?
     private var listeners: [ObjectIdentifier: Task<Void, Never>] = [:]
     private var arrived: [any Link] = []
     private enum Event: Hashable { case link, room }
@@ -24,12 +25,14 @@ actor RenewableListener: LinkListener {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Where it can be dialed now.
-    var localAddress: L2CAPAddress { current.localAddress }
+    /// Where it can be dialed now; nil without L2CAP.
+    var localAddress: L2CAPAddress? { current?.localAddress }
 
+    /// Listens on L2CAP channels of an adapter; without one, nowhere.
     static func listen(
-        on adapter: Adapter, loop: EventLoop, onAccept: @escaping @Sendable (any Link) -> Void
+        on adapter: Adapter?, loop: EventLoop, onAccept: @escaping @Sendable (any Link) -> Void
     ) async throws(LinkError) -> RenewableListener {
+        guard let adapter else { return RenewableListener(nil, nil, loop, onAccept) }
         let first = try await L2CAPListener.listen(on: adapter, loop: loop)
         let listener = RenewableListener(first, adapter, loop, onAccept)
         await listener.serve(first)
@@ -37,7 +40,7 @@ actor RenewableListener: LinkListener {
     }
 
     private init(
-        _ first: L2CAPListener, _ adapter: Adapter, _ loop: EventLoop,
+        _ first: L2CAPListener?, _ adapter: Adapter?, _ loop: EventLoop,
         _ onAccept: @escaping @Sendable (any Link) -> Void
     ) {
         current = first
@@ -45,7 +48,7 @@ actor RenewableListener: LinkListener {
         self.loop = loop
         self.onAccept = onAccept
         waiting = WaitingRoom(loop: loop)
-        localDescription = first.localDescription
+        localDescription = first?.localDescription ?? Endpoint.gatt.description
     }
 
     isolated deinit {
@@ -54,9 +57,9 @@ actor RenewableListener: LinkListener {
 
     /// Listens on a fresh PSM; the one before ends after a while.
     func renew() async throws(LinkError) {
+        guard let adapter, let old = current else { return }
         let fresh = try await L2CAPListener.listen(on: adapter, loop: loop)
         guard !isClosed else { return await fresh.close() }
-        let old = current
         current = fresh
         serve(fresh)
         Task(executorPreference: loop) { [loop, weak self] in
@@ -87,7 +90,15 @@ actor RenewableListener: LinkListener {
         arrived = []
         waiting.wake(.link)
         waiting.wake(.room)
-        await current.close()
+        await current?.close()
+    }
+
+    /// Takes a link that came some other way; one too many is closed.
+    func admit(_ link: any Link) {
+        guard arrived.count < Self.backlog, !isClosed else { return link.close() }
+        onAccept(link)
+        arrived.append(link)
+        waiting.wake(.link)
     }
 
     private func serve(_ listener: L2CAPListener) {

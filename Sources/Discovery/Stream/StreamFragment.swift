@@ -1,0 +1,86 @@
+/// One piece of the byte stream over GATT: the value of one write, or of one notification.
+///
+/// `u8 kind · u16 stream · u16 number · u16 limit · payload`, as in docs/wire-format.md. Numbers count
+/// modulo 2^16.
+struct StreamFragment: Sendable, Hashable {
+    enum Kind: UInt8 {
+        /// A dialer begins a stream, or a listener takes it: `u8 version · u16 size`.
+        case open = 1
+        /// One byte of the stream or more.
+        case data = 2
+        /// Nothing but a limit.
+        case grant = 3
+        /// Its sender has gone; its number is that behind the last data.
+        case end = 4
+    }
+
+    /// The version of the stream that this code speaks.
+    static let version: UInt8 = 1
+    /// Bytes in front of the payload.
+    static let headerSize = 7
+    /// What the smallest MTU of ATT leaves for a value, 23 less 3: everybody takes as much.
+    static let smallest = 20
+    /// The largest value that is sent or taken. bluetoothd drops one of 512 bytes without a word.
+    static let largest = 508
+
+    let kind: Kind
+    /// By which it is told from the fragments of an earlier stream.
+    let stream: UInt16
+    /// Which one of its sender's it is.
+    let number: UInt16
+    /// The first number that its sender does not take yet.
+    let limit: UInt16
+    var payload: ArraySlice<UInt8> = []
+
+    init(
+        _ kind: Kind, stream: UInt16, number: UInt16, limit: UInt16,
+        payload: ArraySlice<UInt8> = []
+    ) {
+        self.kind = kind
+        self.stream = stream
+        self.number = number
+        self.limit = limit
+        self.payload = payload
+    }
+
+    /// Reads a value; nil for one that is no fragment.
+    init?(_ bytes: [UInt8]) {
+        guard (Self.headerSize...Self.largest).contains(bytes.count),
+            let kind = Kind(rawValue: bytes[0])
+        else { return nil }
+        func number(at index: Int) -> UInt16 { UInt16(bytes[index]) << 8 | UInt16(bytes[index + 1]) }
+        self.init(
+            kind, stream: number(at: 1), number: number(at: 3), limit: number(at: 5),
+            payload: bytes[Self.headerSize...])
+        switch kind {
+        case .open: guard opening != nil else { return nil }
+        case .data: guard !payload.isEmpty else { return nil }
+        case .grant, .end: break
+        }
+    }
+
+    /// The value.
+    var bytes: [UInt8] {
+        var bytes: [UInt8] = [kind.rawValue]
+        bytes.reserveCapacity(Self.headerSize + payload.count)
+        for number in [stream, number, limit] {
+            bytes.append(UInt8(truncatingIfNeeded: number >> 8))
+            bytes.append(UInt8(truncatingIfNeeded: number))
+        }
+        bytes.append(contentsOf: payload)
+        return bytes
+    }
+
+    /// The largest value that the sender of an opening takes; nil in what is none.
+    var opening: Int? {
+        let bytes = Array(payload)
+        guard kind == .open, bytes.count >= 3, bytes[0] == Self.version else { return nil }
+        let size = Int(bytes[1]) << 8 | Int(bytes[2])
+        return size < Self.smallest ? nil : min(size, Self.largest)
+    }
+
+    /// What an opening carries.
+    static func opening(taking size: Int) -> ArraySlice<UInt8> {
+        [version, UInt8(truncatingIfNeeded: size >> 8), UInt8(truncatingIfNeeded: size)]
+    }
+}
