@@ -113,7 +113,7 @@ let package = Package(
             "CredentialsTests",
             ["Credentials", "TLSEngine", "ChannelCore", "Primitives", "TestSupport"]),
         tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),
-        tests("DiscoveryTests", ["Discovery", "L2CAP", "Links", "BLESecTesting"]),
+        tests("DiscoveryTests", ["Discovery", "L2CAP", "Links", "BLESec", "BLESecTesting"]),
         tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
         tests(
             "BLESecTests",

@@ -11,7 +11,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     /// The way to the other end. On the loop's thread.
     struct Carrier: Sendable {
         /// Hands a fragment over, and tells once when it is on its way, or why it is not.
-        var carry: @Sendable ([UInt8], _ done: @escaping @Sendable (DiscoveryError?) -> Void) -> Void
+        var carry:
+            @Sendable ([UInt8], _ done: @escaping @Sendable (DiscoveryError?) -> Void) -> Void
         /// Told once, when the link is closed.
         var close: @Sendable () -> Void
     }

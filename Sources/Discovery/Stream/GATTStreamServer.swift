@@ -56,7 +56,9 @@ public final class GATTStreamServer: @unchecked Sendable {
     private func take(_ value: [UInt8], from device: DeviceAddress?) {
         guard let device, let fragment = StreamFragment(value) else { return }
         if fragment.kind == .open { return open(fragment, from: device) }
-        guard let current, current.device == device, current.stream == fragment.stream else { return }
+        guard let current, current.device == device, current.stream == fragment.stream else {
+            return
+        }
         current.link?.take(fragment)
     }
 

@@ -48,7 +48,9 @@ struct StreamFragment: Sendable, Hashable {
         guard (Self.headerSize...Self.largest).contains(bytes.count),
             let kind = Kind(rawValue: bytes[0])
         else { return nil }
-        func number(at index: Int) -> UInt16 { UInt16(bytes[index]) << 8 | UInt16(bytes[index + 1]) }
+        func number(at index: Int) -> UInt16 {
+            UInt16(bytes[index]) << 8 | UInt16(bytes[index + 1])
+        }
         self.init(
             kind, stream: number(at: 1), number: number(at: 3), limit: number(at: 5),
             payload: bytes[Self.headerSize...])

@@ -1,0 +1,271 @@
+import BLESecTesting
+import Links
+import Testing
+
+@testable import Discovery
+
+/// One end of a stream.
+private final class End {
+    var stream: FragmentStream
+
+    init(_ stream: FragmentStream) { self.stream = stream }
+
+    func send(_ bytes: [UInt8], to fragments: inout [[UInt8]]) -> Int {
+        stream.send(bytes.span, to: &fragments)
+    }
+
+    func read(_ count: Int) -> [UInt8] { [UInt8](capacity: count) { stream.read(into: &$0) } }
+
+    func take(_ bytes: [UInt8], at now: MonotonicTime = .zero) -> Bool {
+        StreamFragment(bytes).map { stream.take($0, at: now) } ?? false
+    }
+
+    func grant() -> [UInt8]? { stream.grant() }
+    func finish() -> [UInt8] { stream.finish() }
+    var deadline: MonotonicTime { stream.deadline }
+    var hasEnd: Bool { stream.hasEnd }
+    var hasAll: Bool { stream.hasAll }
+    var isOver: Bool { stream.isOver }
+}
+
+/// Both ends of a stream, and what is on its way between them.
+private struct Ends {
+    let dialer: End
+    let listener: End
+    var toDialer: [[UInt8]] = []
+    var toListener: [[UInt8]] = []
+
+    init(sending: Int = 508, taking: Int = 508, id: UInt16 = 1) throws {
+        dialer = End(FragmentStream(dialing: id, sending: sending, taking: taking))
+        let opening = StreamFragment(dialer.stream.opening())
+        listener = End(try #require(opening.flatMap { FragmentStream(answering: $0) }))
+        toDialer.append(listener.stream.opening())
+    }
+
+    /// Delivers the answer to the dialer's opening.
+    mutating func open() throws {
+        let answer = toDialer.removeFirst()
+        #expect(dialer.take(answer))
+    }
+}
+
+extension MonotonicTime {
+    fileprivate static let zero = MonotonicTime(nanoseconds: 0)
+}
+
+@Suite("the stream of fragments")
+struct FragmentStreamTests {
+    @Test(
+        "bytes come out in order, however fragments are reordered and repeated", arguments: 0..<60)
+    func reordering(seed: UInt64) throws {
+        var random = SeededGenerator(seed: seed)
+        var ends = try Ends(
+            sending: Int.random(in: 0...600, using: &random),
+            taking: Int.random(in: 0...600, using: &random))
+        let there = random.bytes(Int.random(in: 0...30_000, using: &random))
+        let back = random.bytes(Int.random(in: 0...30_000, using: &random))
+        var (sentThere, sentBack) = (0, 0)
+        var (gotThere, gotBack): ([UInt8], [UInt8]) = ([], [])
+        let stale = StreamFragment(.data, stream: 2, number: 0, limit: 900, payload: [1, 2, 3])
+            .bytes
+        for _ in 0..<1_000_000 where gotThere.count < there.count || gotBack.count < back.count {
+            let size = Int.random(in: 1...900, using: &random)
+            switch Int.random(in: 0..<8, using: &random) {
+            case 0:
+                let piece = Array(there[sentThere...].prefix(size))
+                sentThere += ends.dialer.send(piece, to: &ends.toListener)
+            case 1:
+                let piece = Array(back[sentBack...].prefix(size))
+                sentBack += ends.listener.send(piece, to: &ends.toDialer)
+            case 2, 3:
+                guard let index = ends.toListener.indices.randomElement(using: &random) else {
+                    break
+                }
+                let fragment = ends.toListener[index]
+                if Int.random(in: 0..<8, using: &random) > 0 { ends.toListener.remove(at: index) }
+                _ = ends.listener.take(fragment)
+            case 4, 5:
+                guard let index = ends.toDialer.indices.randomElement(using: &random) else { break }
+                let fragment = ends.toDialer[index]
+                if Int.random(in: 0..<8, using: &random) > 0 { ends.toDialer.remove(at: index) }
+                _ = ends.dialer.take(fragment)
+            case 6:
+                gotThere += ends.listener.read(size)
+                if let grant = ends.listener.grant() { ends.toDialer.append(grant) }
+                #expect(!ends.listener.take(stale), "it is of another stream")
+            default:
+                gotBack += ends.dialer.read(size)
+                if let grant = ends.dialer.grant() { ends.toListener.append(grant) }
+                #expect(!ends.dialer.take(Array(stale.prefix(6))), "it is cut off")
+            }
+            for fragment in ends.toListener + ends.toDialer { #expect(fragment.count <= 600) }
+        }
+        #expect(gotThere == there)
+        #expect(gotBack == back)
+        #expect(ends.dialer.deadline == .distantFuture && ends.listener.deadline == .distantFuture)
+    }
+
+    @Test("the smallest MTU is enough, and no fragment is larger than both ends want")
+    func sizes() throws {
+        for (sending, taking, there, back) in [
+            (0, 0, 20, 20), (20, 18, 20, 20), (100, 60, 100, 60), (514, 512, 508, 508),
+        ] {
+            var ends = try Ends(sending: sending, taking: taking)
+            try ends.open()
+            #expect(ends.dialer.send([UInt8](repeating: 1, count: 999), to: &ends.toListener) > 0)
+            #expect(ends.listener.send([UInt8](repeating: 1, count: 999), to: &ends.toDialer) > 0)
+            #expect(ends.toListener.first?.count == there)
+            #expect(ends.toDialer.first?.count == back)
+        }
+    }
+
+    @Test("nothing is sent before the listener has answered, nor beyond what it grants")
+    func window() throws {
+        var ends = try Ends(sending: 20)
+        #expect(ends.dialer.send([1], to: &ends.toListener) == 0)
+        try ends.open()
+        let bytes = [UInt8](repeating: 7, count: 13 * 40)
+        #expect(ends.dialer.send(bytes, to: &ends.toListener) == 13 * 32)
+        #expect(ends.dialer.send(bytes, to: &ends.toListener) == 0)
+        for fragment in ends.toListener { #expect(ends.listener.take(fragment)) }
+        #expect(ends.listener.grant() == nil, "nothing was read yet")
+        #expect(ends.listener.read(13 * 15 + 12).count == 13 * 15 + 12)
+        #expect(ends.listener.grant() == nil, "it is worth no fragment yet")
+        #expect(ends.listener.read(1).count == 1)
+        let grant = try #require(ends.listener.grant())
+        #expect(ends.listener.grant() == nil, "it was said")
+        #expect(ends.dialer.take(grant))
+        #expect(ends.dialer.send(bytes, to: &ends.toListener) == 13 * 16)
+        #expect(!ends.dialer.take(grant), "it says nothing new")
+    }
+
+    @Test("what is beyond the window, repeated, empty or too large is passed over")
+    func unwanted() throws {
+        var ends = try Ends(sending: 20, taking: 20)
+        try ends.open()
+        func data(_ number: UInt16, _ count: Int = 1) -> [UInt8] {
+            StreamFragment(
+                .data, stream: 1, number: number, limit: 32,
+                payload: [UInt8](repeating: 9, count: count)[...]
+            ).bytes
+        }
+        #expect(ends.dialer.take(data(31)))
+        #expect(!ends.dialer.take(data(31)))
+        for number: UInt16 in [32, 33, 1_000, 0x7FFF, 0x8000, 0xFFFF] {
+            #expect(!ends.dialer.take(data(number)))
+        }
+        #expect(!ends.dialer.take(data(0, 0)))
+        #expect(!ends.dialer.take(data(0, 14)), "it takes 20 bytes, of which 7 are the header")
+        #expect(ends.dialer.take(data(0, 13)))
+        #expect(ends.dialer.read(100) == [UInt8](repeating: 9, count: 13))
+    }
+
+    @Test("a limit that goes back, or too far ahead, is none")
+    func limits() throws {
+        var ends = try Ends()
+        try ends.open()
+        func grant(_ limit: UInt16) -> [UInt8] {
+            StreamFragment(.grant, stream: 1, number: 0, limit: limit).bytes
+        }
+        for limit: UInt16 in [0, 31, 32, 1_025, 0x8000, 0xFFFF] {
+            #expect(!ends.dialer.take(grant(limit)))
+        }
+        #expect(ends.dialer.take(grant(33)))
+        #expect(ends.dialer.take(grant(1_024)))
+        var fragments: [[UInt8]] = []
+        #expect(
+            ends.dialer.send([UInt8](repeating: 1, count: 600_000), to: &fragments) == 1_024 * 501)
+    }
+
+    @Test("a fragment that is missed for ten seconds ends the stream, and progress puts that off")
+    func gaps() throws {
+        var ends = try Ends()
+        try ends.open()
+        for _ in 0..<6 { _ = ends.dialer.send([1], to: &ends.toListener) }
+        func time(_ seconds: Int) -> MonotonicTime { .zero.advanced(by: .seconds(seconds)) }
+        #expect(ends.listener.take(ends.toListener[0], at: time(1)))
+        #expect(ends.listener.deadline == .distantFuture)
+        #expect(ends.listener.take(ends.toListener[2], at: time(2)))
+        #expect(ends.listener.deadline == time(12))
+        #expect(ends.listener.take(ends.toListener[4], at: time(3)))
+        #expect(ends.listener.deadline == time(12), "nothing of what was missed has come")
+        _ = ends.listener.read(100)
+        #expect(ends.listener.deadline == time(12))
+        #expect(ends.listener.take(ends.toListener[1], at: time(5)))
+        #expect(ends.listener.deadline == time(15), "another one is missed now")
+        #expect(ends.listener.take(ends.toListener[3], at: time(6)))
+        #expect(ends.listener.deadline == .distantFuture)
+        #expect(ends.listener.take(ends.dialer.finish(), at: time(7)))
+        #expect(ends.listener.deadline == time(17), "the last one has not come")
+        #expect(ends.listener.take(ends.toListener[5], at: time(8)))
+        #expect(ends.listener.deadline == .distantFuture)
+    }
+
+    @Test("an end comes after all that was sent, whenever it arrives")
+    func end() throws {
+        var ends = try Ends()
+        try ends.open()
+        _ = ends.dialer.send([1, 2, 3], to: &ends.toListener)
+        let end = ends.dialer.finish()
+        #expect(ends.dialer.send([4], to: &ends.toListener) == 0)
+        #expect(ends.listener.take(end))
+        #expect(!ends.listener.take(end))
+        #expect(ends.listener.hasEnd && !ends.listener.hasAll)
+        #expect(ends.listener.take(ends.toListener[0]))
+        #expect(ends.listener.hasAll && !ends.listener.isOver)
+        let behind = StreamFragment(.data, stream: 1, number: 1, limit: 32, payload: [4]).bytes
+        #expect(!ends.listener.take(behind), "there is nothing behind the end")
+        #expect(ends.listener.read(9) == [1, 2, 3])
+        #expect(ends.listener.isOver)
+    }
+
+    @Test("an end in front of what came, or beyond the window, is none")
+    func forgedEnd() throws {
+        var ends = try Ends()
+        try ends.open()
+        func end(_ number: UInt16) -> [UInt8] {
+            StreamFragment(.end, stream: 1, number: number, limit: 32).bytes
+        }
+        _ = ends.dialer.send([UInt8](repeating: 1, count: 1_200), to: &ends.toListener)
+        #expect(ends.listener.take(ends.toListener[1]))
+        for number: UInt16 in [0, 1, 33, 0xFFFF] { #expect(!ends.listener.take(end(number))) }
+        #expect(!ends.listener.hasEnd)
+    }
+
+    @Test("numbers go on past 65,535")
+    func wrapping() throws {
+        var ends = try Ends(sending: 20)
+        try ends.open()
+        var (sent, received) = (0, 0)
+        while received < 13 * 70_000 {
+            let piece = (0..<13 * 32).map { UInt8(truncatingIfNeeded: (sent + $0) / 13) }
+            sent += ends.dialer.send(piece, to: &ends.toListener)
+            for fragment in ends.toListener.reversed() { #expect(ends.listener.take(fragment)) }
+            ends.toListener = []
+            for byte in ends.listener.read(13 * 32) {
+                #expect(byte == UInt8(truncatingIfNeeded: received / 13))
+                received += 1
+            }
+            if let grant = ends.listener.grant() { #expect(ends.dialer.take(grant)) }
+        }
+    }
+
+    @Test("whatever comes, what is held stays within the window", arguments: 0..<40)
+    func hostile(seed: UInt64) throws {
+        var random = SeededGenerator(seed: seed)
+        var ends = try Ends()
+        try ends.open()
+        var held = 0
+        for _ in 0..<5_000 {
+            var bytes = random.bytes(Int.random(in: 0...30, using: &random))
+            if bytes.count >= 7, random.next() & 7 != 0 {
+                bytes.replaceSubrange(
+                    0..<4, with: [UInt8.random(in: 0...4, using: &random), 0, 1, 0])
+                bytes[4] &= 0x3F
+            }
+            if ends.listener.take(bytes), bytes[0] == 2 { held += bytes.count - 7 }
+            if random.next() & 15 == 0 { held -= ends.listener.read(50).count }
+            #expect(held <= 32 * 23)
+        }
+    }
+}

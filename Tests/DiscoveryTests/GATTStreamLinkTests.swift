@@ -1,0 +1,259 @@
+import BLESec
+import BLESecTesting
+import L2CAP
+import Links
+import Testing
+
+@testable import Discovery
+
+/// What lies between two ends of a stream: it delivers whatever is under way in any order.
+private final class Air: DeferredWork, @unchecked Sendable {
+    // Sendable because it is touched on its loop's thread only.
+    private let loop: EventLoop
+    private var random = SeededGenerator(seed: 11)
+    private var underWay: [(fragment: [UInt8], toDialer: Bool)] = []
+    private weak var dialer: GATTStreamLink?
+    private weak var listener: GATTStreamLink?
+    /// Fragments of data that are to be lost.
+    var losses = 0
+    var fragments = 0
+    var closed = 0
+
+    init(_ loop: EventLoop) { self.loop = loop }
+
+    /// The two ends, open.
+    static func pair(_ loop: EventLoop, size: Int) async throws -> (
+        air: Air, dialer: GATTStreamLink, listener: GATTStreamLink
+    ) {
+        let air = Air(loop)
+        var opening = FragmentStream(dialing: 7, sending: size, taking: size)
+        let first = StreamFragment(opening.opening())
+        let answer = try #require(first.flatMap { FragmentStream(answering: $0) })
+        let address = try #require(DeviceAddress("AA:BB:CC:DD:EE:FF (random)"))
+        let dialer = GATTStreamLink(
+            opening, to: address, loop: loop, over: air.carrier(toDialer: false))
+        let listener = GATTStreamLink(
+            answer, to: address, loop: loop, over: air.carrier(toDialer: true))
+        (air.dialer, air.listener) = (dialer, listener)
+        listener.open()
+        await loop.settle()
+        #expect(dialer.isOpen && listener.isOpen)
+        return (air, dialer, listener)
+    }
+
+    private func carrier(toDialer: Bool) -> GATTStreamLink.Carrier {
+        GATTStreamLink.Carrier(
+            carry: { fragment, done in
+                if self.underWay.isEmpty { self.loop.runSoon(self) }
+                self.fragments += 1
+                self.underWay.append((fragment, toDialer))
+                done(nil)
+            }, close: { self.closed += 1 })
+    }
+
+    func runDeferred() {
+        let batch = underWay.shuffled(using: &random)
+        underWay = []
+        for (bytes, toDialer) in batch {
+            guard let fragment = StreamFragment(bytes) else { continue }
+            if losses > 0, fragment.kind == .data {
+                losses -= 1
+                continue
+            }
+            (toDialer ? dialer : listener)?.take(fragment)
+        }
+    }
+}
+
+/// Notes what a link told.
+private final class Listener: LinkHandler {
+    var writable = 0
+    var hangUps = 0
+    var whenWritable: () -> Void = {}
+    func linkIsReadable() {}
+    func linkIsWritable() {
+        writable += 1
+        whenWritable()
+    }
+    func linkDidHangUp() { hangUps += 1 }
+}
+
+extension Link {
+    fileprivate func send(_ bytes: [UInt8]) throws(LinkError) -> Int { try send(bytes.span) }
+
+    fileprivate func receive(_ capacity: Int = 65_536) throws(LinkError) -> (
+        bytes: [UInt8], outcome: LinkReceive
+    ) {
+        var outcome = LinkReceive.wouldBlock
+        let bytes = try [UInt8](capacity: capacity) { buffer throws(LinkError) in
+            outcome = try receive(into: &buffer)
+        }
+        return (bytes, outcome)
+    }
+}
+
+private func withLoop(
+    clock: LoopClock = .system, _ body: @escaping @Sendable (EventLoop) async throws -> Void
+) async throws {
+    let loop = EventLoop(name: "stream", clock: clock)
+    let outcome = await Task(executorPreference: loop) { try await body(loop) }.result
+    await loop.shutdown()
+    try outcome.get()
+}
+
+@Suite("the link over GATT")
+struct GATTStreamLinkTests {
+    @Test(
+        "carries bytes in order through air that reorders, 20 bytes at a time and 508",
+        arguments: [20, 508])
+    func order(size: Int) async throws {
+        try await withLoop { loop in
+            let (_, dialer, listener) = try await Air.pair(loop, size: size)
+            var random = SeededGenerator(seed: 3)
+            let content = random.bytes(100_000)
+            var (sent, received): (Int, [UInt8]) = (0, [])
+            while received.count < content.count {
+                let piece = Array(content[sent...].prefix(dialer.maximumSDU))
+                if !piece.isEmpty { sent += try dialer.send(piece) }
+                await loop.settle()
+                let count = Int.random(in: 1...2_000, using: &random)
+                received += try listener.receive(count).bytes
+            }
+            #expect(received == content)
+            dialer.close()
+            listener.close()
+        }
+    }
+
+    @Test("takes nothing when the peer does not read, and tells when it has read")
+    func backpressure() async throws {
+        try await withLoop { loop in
+            let (_, dialer, listener) = try await Air.pair(loop, size: 20)
+            let handler = Listener()
+            dialer.setHandler(handler)
+            var sent = 0
+            while case let count = try dialer.send([UInt8](repeating: 1, count: 100)), count > 0 {
+                sent += count
+            }
+            #expect(sent >= 32 * 7 && sent <= 32 * 13)
+            handler.whenWritable = { dialer.wantsWrite = false }
+            dialer.wantsWrite = true
+            await loop.settle()
+            #expect(handler.writable == 0)
+            try #expect(listener.receive().bytes.count == sent)
+            await loop.settle()
+            #expect(handler.writable == 1)
+            try #expect(dialer.send([2]) == 1)
+            dialer.close()
+            listener.close()
+        }
+    }
+
+    @Test("ends where the peer closes, after all that was sent")
+    func end() async throws {
+        try await withLoop { loop in
+            let (air, dialer, listener) = try await Air.pair(loop, size: 20)
+            let handler = Listener()
+            listener.setHandler(handler)
+            let content = [UInt8](1...100)
+            try #expect(dialer.send(content) == 100)
+            #expect(dialer.isDrained && !dialer.halfClose())
+            dialer.close()
+            dialer.close()
+            await loop.settle()
+            #expect(handler.hangUps == 1 && air.closed == 1)
+            #expect(throws: LinkError.self) { try listener.send([1]) }
+            #expect(throws: LinkError.self) { try dialer.send([1]) }
+            try #expect(listener.receive(60).bytes == Array(content[..<60]))
+            try #expect(listener.receive().bytes == Array(content[60...]))
+            try #expect(listener.receive().outcome == .end)
+            listener.close()
+            await loop.settle()
+            #expect(handler.hangUps == 1 && air.closed == 2)
+        }
+    }
+
+    @Test("fails when a fragment is missed for ten seconds, and not before")
+    func loss() async throws {
+        let clock = ManualClock()
+        try await withLoop(clock: clock.loopClock) { loop in
+            let (air, dialer, listener) = try await Air.pair(loop, size: 20)
+            let handler = Listener()
+            listener.setHandler(handler)
+            air.losses = 1
+            for _ in 0..<8 { try #expect(dialer.send([1]) == 1) }
+            await loop.settle()
+            _ = try listener.receive()
+            try #expect(listener.receive().outcome == .wouldBlock)
+            await clock.advance(by: .milliseconds(9_999))
+            try #expect(listener.receive().outcome == .wouldBlock)
+            await clock.advance(by: .milliseconds(1))
+            let error = #expect(throws: LinkError.self) { try listener.receive() }
+            #expect(error?.code == .timedOut)
+            #expect(handler.hangUps == 1)
+            dialer.close()
+            listener.close()
+        }
+    }
+
+    @Test("ends when the device goes; what had come can be read, and nothing can be sent")
+    func device() async throws {
+        try await withLoop { loop in
+            let (air, dialer, listener) = try await Air.pair(loop, size: 20)
+            let handler = Listener()
+            listener.setHandler(handler)
+            _ = try dialer.send([1, 2, 3])
+            await loop.settle()
+            listener.lose()
+            await loop.settle()
+            #expect(handler.hangUps == 1)
+            try #expect(listener.receive().bytes == [1, 2, 3])
+            try #expect(listener.receive().outcome == .end)
+            let error = #expect(throws: LinkError.self) { try listener.send([1]) }
+            #expect(error?.code == .reset)
+            let count = air.fragments
+            listener.close()
+            #expect(air.fragments == count, "nobody is left to be told")
+            dialer.close()
+        }
+    }
+
+    @Test("that nobody keeps is closed")
+    func dropped() async throws {
+        try await withLoop { loop in
+            var pair: (air: Air, dialer: GATTStreamLink, listener: GATTStreamLink)? =
+                try await Air.pair(loop, size: 20)
+            let air = try #require(pair?.air)
+            pair = nil
+            await loop.settle()
+            #expect(air.closed == 2)
+        }
+    }
+
+    @Test("carries a channel over fragments of 20 bytes that are reordered")
+    func channel() async throws {
+        try await withLoop { loop in
+            let (_, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (alice, bob) = (try IdentityKey.generate(), try IdentityKey.generate())
+            func configuration(_ own: IdentityKey, _ other: IdentityKey) -> ChannelConfiguration {
+                .init(identity: own, trust: .pinned([PeerKey(fingerprint: other.fingerprint)]))
+            }
+            async let accepted = SecureChannel.open(
+                over: listener, role: .acceptor, configuration: configuration(bob, alice))
+            let channel = try await SecureChannel.open(
+                over: dialer, role: .dialer, configuration: configuration(alice, bob))
+            let theirs = try await accepted
+            var random = SeededGenerator(seed: 9)
+            let (there, back) = (random.bytes(20_000), random.bytes(20_000))
+            async let got = theirs.receive()
+            try await channel.deliver(there)
+            try await #expect(got == there)
+            async let answer = channel.receive()
+            try await theirs.deliver(back)
+            try await #expect(answer == back)
+            async let closed: Void = theirs.close()
+            try await channel.close()
+            try await closed
+        }
+    }
+}
