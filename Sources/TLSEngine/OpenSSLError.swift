@@ -10,14 +10,21 @@ enum OpenSSLError {
 
     /// The first error since the queue was cleared, the one nearest to the cause; empties the queue.
     static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
-        let code = ERR_get_error()
+        take(ERR_peek_error())
+    }
+
+    /// The last error, which is a call's own even where nobody cleared the queue before it; empties the
+    /// queue.
+    static func takeLast() -> (code: UInt, underlying: ChannelError.Underlying)? {
+        take(ERR_peek_last_error())
+    }
+
+    private static func take(_ code: UInt) -> (code: UInt, underlying: ChannelError.Underlying)? {
         ERR_clear_error()
         guard code != 0 else { return nil }
         var text = [CChar](repeating: 0, count: 256)
         unsafe ERR_error_string_n(code, &text, text.count)
         let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
-        return (
-            UInt(code), .openSSL(code: UInt(code), text: String(decoding: bytes, as: UTF8.self))
-        )
+        return (code, .openSSL(code: code, text: String(decoding: bytes, as: UTF8.self)))
     }
 }

@@ -63,7 +63,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
 
     /// The session, once records can be sealed and opened.
     private var established: TLSSession? {
-        guard isDone, isAdmitted, let session, session.pipe.flight.isEmpty else { return nil }
+        guard isDone, isAdmitted, let session, !session.pipe.hasFlight else { return nil }
         return session
     }
 
@@ -112,7 +112,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
             return lastWords.isEmpty ? nil : lastWords
         }
         guard let session else { throw .outOfPlace }
-        return session.pipe.flight.isEmpty ? nil : session.pipe.takeFlight()
+        return session.pipe.hasFlight ? session.pipe.takeFlight() : nil
     }
 
     /// See ``SecureEngine``.

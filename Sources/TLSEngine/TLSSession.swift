@@ -144,6 +144,7 @@ internal import ChannelCore
             var total = 0
             reading: repeat {
                 var count = 0
+                // Without this, SSL_get_error would take what others have left there for an answer.
                 OpenSSLError.clear()
                 let result = unsafe SSL_read_ex(
                     ssl, base + target + total, record.upperBound - target - total, &count)
@@ -178,30 +179,31 @@ internal import ChannelCore
 
     /// Seals `count` bytes, all of which lie at the end of the room from `start` on, as records at
     /// its beginning. Returns how many bytes these are.
+    ///
+    /// A write has failed or not, whatever others have left in the queue of errors; to look there
+    /// before each takes as long as all else around a short record.
     func write(
         count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
-            OpenSSLError.clear()
             if changesKey {
                 changesKey = false
                 guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
-                    throw ChannelError(tls: OpenSSLError.take(), role, hasData: true)
+                    throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true)
                 }
             }
             var written = 0
             guard unsafe SSL_write_ex(ssl, start + room - count, count, &written) == 1,
                 written == count
-            else { throw ChannelError(tls: OpenSSLError.take(), role, hasData: true) }
+            else { throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true) }
         }
     }
 
     /// Says that this side sends no more (RFC 8446 §6.1).
     func sayEnd(to start: UnsafeMutablePointer<UInt8>, room: Int) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
-            OpenSSLError.clear()
             guard unsafe SSL_shutdown(ssl) >= 0 else {
-                throw ChannelError(tls: OpenSSLError.take(), role, hasData: true)
+                throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true)
             }
         }
     }
