@@ -115,8 +115,9 @@ public final class SocketLink: Link, @unchecked Sendable {
             traits.keepsPackets
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
-            // A byte stream gives all it has: less than there was room for means that it is empty.
-            isDry = !traits.keepsPackets && count < room
+            // A byte stream gives all it has: less than there was room for means that it is empty. Of
+            // packets there may be more, which the loop tells without another call that finds none.
+            isDry = traits.keepsPackets || count < room
             tellOfSpill()
             return .bytes
         }
