@@ -5,7 +5,7 @@ public import Links
 /// One side of a pair of devices should open all channels between them: kernels mix up the
 /// signalling when the accepting side opens one back at once.
 public enum L2CAPLink {
-    /// The largest SDU that is sent, in bytes, whatever the peer's MTU.
+    /// The largest SDU that is sent by default, in bytes, whatever the peer's MTU.
     ///
     /// Half of what Linux takes: its first credits are enough for one SDU as long as its MTU and one
     /// packet more, and it gives no others before that SDU is complete (Core Specification, Volume 3,
@@ -27,14 +27,16 @@ public enum L2CAPLink {
     /// - Parameters:
     ///   - adapter: the one to dial from; nil leaves it to the kernel.
     ///   - receiveMTU: the largest SDU that the peer may send, 23 to 8,192 bytes.
+    ///   - maximumSDU: the largest that is sent, 23 to 8,192 bytes; the peer's MTU bounds it as well.
     /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nobody listens on the PSM,
     ///   ``LinkError/Code/unreachable`` without an adapter that is on,
     ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is.
     public static func dial(
         _ address: L2CAPAddress, from adapter: Adapter? = nil, deadline: MonotonicTime,
-        receiveMTU: Int = maximumReceiveMTU, loop: EventLoop = .shared
+        receiveMTU: Int = maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
+        loop: EventLoop = .shared
     ) async throws(LinkError) -> SocketLink {
-        checkMTU(receiveMTU)
+        check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
         let local = L2CAPSocketAddress(
             device: adapter?.address ?? .any, type: .public, psm: 0)
         let target = SocketDialer.Target(
@@ -50,16 +52,16 @@ public enum L2CAPLink {
         return try await SocketDialer.dial(target, deadline: deadline, loop: loop) {
             (source) throws(LinkError) in
             do throws(SystemError) {
-                return try L2CAPSocket.link(source)
+                return try L2CAPSocket.link(source, maximumSDU: maximumSDU)
             } catch {
                 throw L2CAPFailure.explainDial(error, address)
             }
         }
     }
 
-    static func checkMTU(_ receiveMTU: Int) {
-        precondition(
-            (minimumMTU...maximumReceiveMTU).contains(receiveMTU),
-            "a receive MTU is 23 to 8,192 bytes")
+    static func check(receiveMTU: Int, maximumSDU: Int) {
+        let range = minimumMTU...maximumReceiveMTU
+        precondition(range.contains(receiveMTU), "a receive MTU is 23 to 8,192 bytes")
+        precondition(range.contains(maximumSDU), "the largest SDU is 23 to 8,192 bytes")
     }
 }

@@ -20,15 +20,16 @@ public final class L2CAPListener: LinkListener {
     ///   - psm: nil for a dynamic one that is free.
     ///   - adapter: the one to listen on; nil for all of them.
     ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
+    ///   - maximumSDU: the largest that is sent, 23 to 8,192 bytes; the peer's MTU bounds it as well.
     ///   - backlog: peers that the kernel admits before they are accepted. (It admits one more.)
     /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` below
     ///   0x80, ``LinkError/Code/noSuchAdapter`` without one that is on.
     public static func listen(
         psm: PSM? = nil, on adapter: Adapter? = nil,
-        receiveMTU: Int = L2CAPLink.maximumReceiveMTU, backlog: Int32 = 8,
-        loop: EventLoop = .shared
+        receiveMTU: Int = L2CAPLink.maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
+        backlog: Int32 = 8, loop: EventLoop = .shared
     ) async throws(LinkError) -> L2CAPListener {
-        L2CAPLink.checkMTU(receiveMTU)
+        L2CAPLink.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
         let device = if let adapter { adapter } else { try Adapter.first() }
         let wanted = L2CAPSocketAddress(
             device: adapter?.address ?? .any, type: .public, psm: psm?.rawValue ?? 0)
@@ -39,7 +40,7 @@ public final class L2CAPListener: LinkListener {
             accepted: { (source) throws(LinkError) in
                 do throws(SystemError) {
                     try L2CAPSocket.setBuffers(source.fileDescriptor)
-                    return try L2CAPSocket.link(source)
+                    return try L2CAPSocket.link(source, maximumSDU: maximumSDU)
                 } catch {
                     throw LinkError(error, "accept a channel")
                 }

@@ -45,12 +45,14 @@ enum L2CAPSocket {
     }
 
     /// Makes a link of a connected socket.
-    static func link(_ source: EventSource) throws(SystemError) -> SocketLink {
+    static func link(
+        _ source: EventSource, maximumSDU: Int
+    ) throws(SystemError) -> SocketLink {
         let descriptor = source.fileDescriptor
         let peer = L2CAPSocketAddress(try Socket.peerAddress(descriptor))
         let sendMTU = try Socket.option16(descriptor, levelBluetooth, optionSendMTU)
         var traits = SocketLink.Traits(
-            maximumSDU: min(Int(sendMTU), L2CAPLink.maximumSDU),
+            maximumSDU: min(Int(sendMTU), maximumSDU),
             peerDescription: peer.map { "\($0.device) (\($0.type.rawValue))" } ?? "unknown device",
             peerAddress: peer.map { LinkAddress("\($0.device) (\($0.type.rawValue))") })
         traits.resetIsEnd = true

@@ -18,8 +18,9 @@ enum MeasureCommand {
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
         help: "Measure this protocol beside the plain link, such as "
-            + "Noise_XX_25519_AESGCM_SHA256 or \(TLSContext.protocolName). Without it, \(ChannelConfiguration.defaultProtocol), "
-            + "and the handshakes of all patterns and all suites and of TLS.")
+            + "Noise_XX_25519_AESGCM_SHA256 or \(TLSContext.protocolName). Without it, "
+            + "\(ChannelConfiguration.defaultProtocol) and \(TLSContext.protocolName), and the "
+            + "handshakes of all patterns and all suites and of TLS.")
     static let size = Option(
         name: "--size", value: "BYTES", isRepeatable: true,
         help: "Measure messages of this size, 1 to 1,048,576 bytes. Without it, 64 B to 64 KiB in "
@@ -98,8 +99,9 @@ enum MeasureCommand {
                 + "beside the bare L2CAP channel and the limit of the connection, and how long the "
                 + "first message takes. docs/radio-model.md says what is modelled and what is not.",
             "l2cap needs two Bluetooth adapters that hear each other, or --connect and another "
-                + "machine. There the packets that the adapter sent are counted as well, beside "
-                + "the number computed from the sizes of the SDUs.",
+                + "machine. With two adapters the packets that the first one sent are counted as "
+                + "well, beside the number computed from the sizes of the SDUs; and without --size "
+                + "bulk is also sent in SDUs of 512 to 8,192 bytes, to MTUs of these sizes.",
             "--compare takes a move for a change when it is larger than noise: than three standard "
                 + "errors of both medians together, which are the spreads over the roots of the "
                 + "numbers of samples; and than 8 % for processor time, 25 % for time that "

@@ -21,6 +21,7 @@ extension Report {
             ("engine", .array(engine.map(\.json))),
             ("handshake", .array(handshake.map(\.json))),
             ("link", .array(link.map(\.json))),
+            ("sdus", .array(sdus.map(\.json))),
             ("packets", .array(packets.map(\.json))),
             ("many", manyJSON),
             ("flood", floodJSON),
@@ -135,6 +136,20 @@ extension LinkScenario.Result {
             ("round-trip-nanoseconds", roundTrip?.json ?? .null),
             ("round-trip-ratio-to-plain", roundTripRatio?.json ?? .null),
             ("round-trip-ratio-to-blocking-c", blockingRatio?.json ?? .null),
+        ])
+    }
+}
+
+extension SDUScenario.Result {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("engine", .string(link.engine)),
+            ("mtu", .number(sizes.mtu)),
+            ("sdu", .number(sizes.sdu)),
+            ("size", .number(link.size)),
+            ("rounds", .number(link.rounds)),
+            ("goodput-bytes-per-second", link.goodput.json),
+            ("goodput-ratio-to-plain", link.goodputRatio?.json ?? .null),
         ])
     }
 }

@@ -7,6 +7,7 @@ extension Report {
         if !engine.isEmpty { parts.append(engineText) }
         if !handshake.isEmpty { parts.append(handshakeText) }
         if !link.isEmpty { parts.append(linkText) }
+        if !sdus.isEmpty { parts.append(sduText) }
         if !packets.isEmpty { parts.append(packetText) }
         if !radio.isEmpty { parts.append(radioText) }
         if !many.isEmpty { parts.append(manyText) }
@@ -102,6 +103,19 @@ extension Report {
 
 extension Report {
     private func microseconds(_ time: Double?) -> String { time.map { ($0 / 1e3).short } ?? "" }
+
+    private var sduText: String {
+        var table = Table(["MTU", "SDU", "", "MB/s", "× plain"], words: [2])
+        for result in sdus {
+            table.append([
+                "\(result.sizes.mtu)", "\(result.sizes.sdu)", result.link.engine.shortProtocol,
+                (result.link.goodput.median / 1e6).short,
+                result.link.goodputRatio?.median.fixed(2) ?? "",
+            ])
+        }
+        return "Messages of \(SDUScenario.messageSize.bytes) one way over l2cap, in SDUs of "
+            + "several sizes\n\n\(table.text)"
+    }
 
     private var packetText: String {
         var table = Table(

@@ -11,6 +11,8 @@ struct Report: Sendable {
     var handshake: [HandshakeScenario.Result] = []
     /// Messages over links.
     var link: [LinkScenario.Result] = []
+    /// Bulk over l2cap in SDUs of several sizes.
+    var sdus: [SDUScenario.Result] = []
     /// Packets of adapters.
     var packets: [PacketScenario.Result] = []
     /// Many channels at once, and a listener under strangers.
@@ -33,7 +35,9 @@ struct Report: Sendable {
         let records = settings.scenarios.contains(.engine) ? suites.count * sizes.count : 0
         let handshakes =
             settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
-        let links = settings.scenarios.contains(.link) ? place.count * settings.sizes.count : 0
+        let links =
+            settings.scenarios.contains(.link)
+            ? place.count * settings.sizes.count + sweep(place).count : 0
         let loops = LoopPair()
         // A peer that is not there is told before anything is measured.
         let remote = try await place.openRemote(settings, loops)
@@ -93,11 +97,36 @@ struct Report: Sendable {
             try await measure(
                 transport.name, station, besideBlocking: transport == .unix(.seqpacket), &run)
         }
+        for (sizes, transport) in sweep(place) {
+            try await measureSDUs(sizes, transport, loops, &run)
+        }
         if !place.transports.contains(where: { $0.name == "l2cap" }) {
             omissions.append(
                 "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
                     + "--connect.")
         }
+    }
+
+    /// The sizes of SDUs to measure, and a transport with each.
+    private func sweep(_ place: LinkPlace) -> [(SDUScenario.Sizes, Transport)] {
+        guard settings.sweepsSDUs else { return [] }
+        return place.transports.flatMap { transport in
+            SDUScenario.all.compactMap { sizes in transport.with(sizes).map { (sizes, $0) } }
+        }
+    }
+
+    private mutating func measureSDUs(
+        _ sizes: SDUScenario.Sizes, _ transport: Transport, _ loops: LoopPair, _ run: inout Run
+    ) async throws {
+        run.progress.show("link, \(transport.name), SDUs of \(sizes.sdu.bytes)")
+        let station = try await Station.open(transport, settings.engines, loops)
+        let scenario = LinkScenario(
+            sampleTime: settings.sampleTime, rounds: settings.rounds, measuresRoundTrips: false)
+        sdus += try await scenario.measure(
+            transport.name, station.sessions, size: SDUScenario.messageSize,
+            until: run.budget.next(), besideBlocking: false
+        ).map { SDUScenario.Result(sizes: sizes, link: $0) }
+        try await station.close()
     }
 
     private mutating func measure(

@@ -17,13 +17,17 @@ struct Settings: Sendable {
     /// Which groups.
     var scenarios = Set(Scenario.allCases)
     /// The protocols beside the plain link.
-    var protocols = [EngineChoice.noise]
+    var protocols = [EngineChoice.noise, .tls]
     /// Those and the plain link, which comes first.
     var engines: [EngineChoice] { [.plain] + protocols }
     /// The protocols whose handshakes are measured; nil for all patterns and suites.
     var handshakes: [String]?
     /// Bytes of a message; 64 B to 64 KiB by default.
-    var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536]
+    var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] {
+        didSet { sweepsSDUs = false }
+    }
+    /// Whether bulk over l2cap is sent in SDUs of several sizes too.
+    private(set) var sweepsSDUs = true
     /// How many channels are open at once, one number after another.
     var channels = [1, 10, 100, 1_000]
     /// Samples of each kind, one kind after the other, over and over.

@@ -42,9 +42,9 @@ struct Comparison: Sendable {
     var scenarios: Set<Settings.Scenario> {
         Set(
             changes.compactMap { change in
-                let word = change.name.prefix { $0 != "/" }
-                // Packets are counted while links are measured.
-                return word == "packets" ? .link : Settings.Scenario(rawValue: String(word))
+                let word = String(change.name.prefix { $0 != "/" })
+                // These two are measured together with links.
+                return ["packets", "sdus"].contains(word) ? .link : .init(rawValue: word)
             })
     }
 }

@@ -27,7 +27,7 @@ extension Report {
     /// All figures that have a limit beside them.
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
-            + link.flatMap(\.toOthers) + packets.flatMap(\.toComputed)
+            + link.flatMap(\.toOthers) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
             + many.flatMap(\.toLimits) + radio.flatMap(\.toBare)
     }
 }
@@ -68,6 +68,17 @@ extension LinkScenario.Result {
             ratio("round-trip", "plain link", less: true, roundTripRatio),
             ratio("round-trip-to-c", "blocking C", less: true, blockingRatio),
         ].compactMap(\.self)
+    }
+}
+
+extension SDUScenario.Result {
+    /// Nil for the plain link itself.
+    fileprivate var toPlain: Ratio? {
+        link.goodputRatio.map {
+            Ratio(
+                name: "sdus/\(sizes.mtu)/\(sizes.sdu)/\(link.engine)/goodput",
+                limit: "plain link", basis: .wall, lessIsBetter: false, summary: $0)
+        }
     }
 }
 

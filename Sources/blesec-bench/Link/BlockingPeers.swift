@@ -11,9 +11,9 @@ struct BlockingPeers {
     }
 
     /// With nothing sealed.
-    private(set) var plain = Samples()
+    private var plain = Samples()
     /// With ChaCha20-Poly1305.
-    private(set) var sealed = Samples()
+    private var sealed = Samples()
     private let size: Int
     private let sampleTime: Double
     private let measuresRoundTrips: Bool
@@ -24,6 +24,12 @@ struct BlockingPeers {
         // A packet takes the whole record here.
         self.sampleTime = size <= 32 << 10 ? sampleTime : 0
         self.measuresRoundTrips = measuresRoundTrips
+    }
+
+    /// What is the same work as an engine's; none beside one with another cipher.
+    func samples(besides engine: EngineChoice) -> Samples {
+        if engine == .plain { return plain }
+        return engine.name.contains("_ChaChaPoly_") ? sealed : Samples()
     }
 
     /// Takes one sample of each.

@@ -19,7 +19,7 @@ struct LinkScenario: Sendable {
         var goodput: Summary
         /// Goodput over the plain link's, sample by sample.
         var goodputRatio: Summary?
-        /// Goodput over that of two blocking threads in C that do the same.
+        /// Goodput over that of two blocking threads in C that do the same, where these can.
         var goodputToBlocking: Summary?
         /// Nanoseconds there and back: the shares below which half, 90 and 99 in a hundred lie, and
         /// the longest.
@@ -84,7 +84,7 @@ struct LinkScenario: Sendable {
         var results: [Result] = []
         for (session, own) in zip(sessions, samples) {
             let isPlain = session.engine == .plain
-            let peer = isPlain ? blocking.plain : blocking.sealed
+            let peer = blocking.samples(besides: session.engine)
             results.append(
                 Result(
                     transport: transport, engine: session.engine.name, size: size,

@@ -8,7 +8,7 @@ enum Transport: Sendable, Hashable {
     /// A Unix socket, each end on a loop of its own.
     case unix(UnixAddress.Kind)
     /// L2CAP from one Bluetooth adapter of this machine to another.
-    case l2cap(from: Adapter, to: Adapter)
+    case l2cap(from: Adapter, to: Adapter, SDUScenario.Sizes = .init())
 
     /// What reports and `--transport` call it.
     var name: String {
@@ -24,8 +24,14 @@ enum Transport: Sendable, Hashable {
     var dialingAdapter: Adapter? {
         switch self {
         case .memory, .unix: nil
-        case .l2cap(let adapter, _): adapter
+        case .l2cap(let adapter, _, _): adapter
         }
+    }
+
+    /// The same with SDUs of other sizes; nil where there are none.
+    func with(_ sizes: SDUScenario.Sizes) -> Transport? {
+        guard case .l2cap(let dialer, let acceptor, _) = self else { return nil }
+        return .l2cap(from: dialer, to: acceptor, sizes)
     }
 
     /// Opens a link.
@@ -44,13 +50,14 @@ enum Transport: Sendable, Hashable {
             return try await Self.connect(listener) {
                 try await UnixLink.dial(address, loop: loops.dialer)
             }
-        case .l2cap(let dialer, let acceptor):
-            let listener = try await L2CAPListener.listen(on: acceptor, loop: loops.acceptor)
+        case .l2cap(let dialer, let acceptor, let sizes):
+            let listener = try await L2CAPListener.listen(
+                on: acceptor, receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.acceptor)
             let address = listener.localAddress
             let ends = try await Self.connect(listener) {
                 try await L2CAPLink.dial(
                     address, from: dialer, deadline: loops.dialer.now.advanced(by: .seconds(10)),
-                    loop: loops.dialer)
+                    receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.dialer)
             }
             return LinkEnds(metering: ends, mps: try Self.mps(of: dialer))
         }

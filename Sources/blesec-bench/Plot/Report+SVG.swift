@@ -98,7 +98,7 @@ extension Report {
         drawing.line(.mark, 212, top + 36, 212, top + 53)
         drawing.text("the same work from C (the limit)", .small, x: 222, y: top + 49)
         let (left, right) = (270.0, Double(drawing.width) - 110)
-        let most = handshake.map(\.wholeTime).max() ?? 1
+        let most = handshake.map { max($0.wholeTime, $0.limit?.time.median ?? 0) }.max() ?? 1
         for result in handshake {
             let y = drawing.addSpace(20)
             func width(_ time: Double) -> Double { time / most * (right - left) }
@@ -107,13 +107,14 @@ extension Report {
             let acceptor = width(result.time.acceptor.median)
             drawing.bar(left, y + 3, dialer, 13, series: 0)
             drawing.bar(left + dialer, y + 3, acceptor, 13, series: 1)
+            var end = left + dialer + acceptor
             if let limit = result.limit {
                 let x = left + width(limit.time.median)
                 drawing.line(.mark, x, y + 1, x, y + 18)
+                end = max(end, x)
             }
             drawing.text(
-                "\((result.wholeTime / 1e3).short) µs", .small, x: left + dialer + acceptor + 8,
-                y: y + 13)
+                "\((result.wholeTime / 1e3).short) µs", .small, x: end + 8, y: y + 13)
         }
         _ = drawing.addSpace(16)
     }
