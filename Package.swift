@@ -158,8 +158,8 @@ if Context.environment["BLESEC_FUZZ"] != nil {
         .executableTarget(
             name: "blesec-fuzz",
             dependencies: [
-                "BLESec", "Credentials", "TLSEngine", "ChannelCore", "L2CAP", "Links", "Noise",
-                "NoiseVectors", "Primitives", "COpenSSL",
+                "BLESec", "Credentials", "TLSEngine", "ChannelCore", "Discovery", "L2CAP", "Links",
+                "Noise", "NoiseVectors", "Primitives", "COpenSSL",
             ],
             path: "Fuzz/Targets", swiftSettings: strict))
 }

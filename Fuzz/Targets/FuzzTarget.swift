@@ -9,7 +9,8 @@ struct FuzzTarget: Sendable {
     let seeds: @Sendable () throws -> [[UInt8]]
 
     static let all = [
-        negotiation, machine, engine, tls, noise, text, certificate, files, vectors,
+        negotiation, machine, engine, tls, noise, text, certificate, files, vectors, discovery,
+        stream,
     ]
 
     /// Writes each seed to a file of its own.

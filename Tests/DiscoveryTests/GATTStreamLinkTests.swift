@@ -218,6 +218,28 @@ struct GATTStreamLinkTests {
         }
     }
 
+    @Test("ends two seconds after the subscription, unless its end comes before")
+    func unsubscribed() async throws {
+        let clock = ManualClock()
+        try await withLoop(clock: clock.loopClock) { loop in
+            let (_, dialer, listener) = try await Air.pair(loop, size: 20)
+            let handler = Listener()
+            listener.setHandler(handler)
+            listener.expectEnd()
+            await clock.advance(by: .milliseconds(1_999))
+            _ = try dialer.send([1, 2, 3])
+            await loop.settle()
+            try #expect(listener.receive().bytes == [1, 2, 3], "it was on its way")
+            try #expect(listener.receive().outcome == .wouldBlock)
+            #expect(handler.hangUps == 0)
+            await clock.advance(by: .milliseconds(1))
+            #expect(handler.hangUps == 1)
+            try #expect(listener.receive().outcome == .end)
+            listener.close()
+            dialer.close()
+        }
+    }
+
     @Test("that nobody keeps is closed")
     func dropped() async throws {
         try await withLoop { loop in

@@ -17,6 +17,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         var close: @Sendable () -> Void
     }
 
+    /// How long the end of a stream may come after the end of its subscription, which overtakes it.
+    private static let endTimeout = Duration.seconds(2)
     /// How many fragments one send fills.
     private static let fragmentsAtOnce = 8
 
@@ -31,6 +33,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     /// Fragments that have been handed over and are not on their way.
     private var pending = 0
     private var failure: LinkError?
+    /// When the device counts as gone.
+    private var lossDeadline = MonotonicTime.distantFuture
     /// The device, or bluetoothd, has gone.
     private(set) var isLost = false
     private var hasToldHangUp = false
@@ -156,9 +160,19 @@ extension GATTStreamLink {
         loop.assertCurrent()
         guard !isClosed, !isLost, failure == nil else { return }
         stream.take(fragment, at: loop.now)
-        timer?.arm(at: stream.deadline)
+        armTimer()
         schedule()
     }
+
+    /// The device takes no more notifications: it will end the stream, or has gone.
+    func expectEnd() {
+        loop.assertCurrent()
+        guard !isClosed, !isLost, failure == nil else { return }
+        lossDeadline = loop.now.advanced(by: Self.endTimeout)
+        armTimer()
+    }
+
+    private func armTimer() { timer?.arm(at: min(stream.deadline, lossDeadline)) }
 
     /// The device, or bluetoothd, has gone; what has arrived can still be read.
     func lose() {
@@ -181,6 +195,7 @@ extension GATTStreamLink {
 
 extension GATTStreamLink: TimerHandler {
     func timerFired(_ timer: LoopTimer) {
+        if loop.now >= lossDeadline { return lose() }
         failure = LinkError(
             .timedOut, "a fragment of the stream from \(peerDescription) did not come")
         schedule()

@@ -22,7 +22,7 @@ public final class GATTStreamServer: @unchecked Sendable {
         toListener.write = { [weak self] device, value in self?.take(value, from: device) }
         var toDialer = GATTCharacteristic(Self.toDialer)
         toDialer.subscribe = { [weak self] isSubscribed in
-            if !isSubscribed { self?.current?.link?.lose() }
+            if !isSubscribed { self?.current?.link?.expectEnd() }
         }
         return [toListener, toDialer]
     }

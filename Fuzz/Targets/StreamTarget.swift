@@ -1,0 +1,109 @@
+@testable internal import Discovery
+internal import Links
+
+extension FuzzTarget {
+    /// The byte stream over GATT: both ends, air that reorders, repeats and delays, and a stranger.
+    static let stream = FuzzTarget(name: "stream") { input in
+        var script = Script(input)
+        guard var scene = StreamScene(&script) else { return }
+        for _ in 0..<200 where !script.isOver { scene.step(&script) }
+        scene.settle()
+    } seeds: {
+        let busy: [UInt8] = (0..<8).flatMap { index -> [UInt8] in
+            [0, 90, 2, 1, 200, 3, UInt8(index), 4, UInt8(index / 2), 5, 255, 6, 255]
+        }
+        let forged = StreamFragment(.data, stream: 7, number: 2, limit: 90, payload: [1, 2]).bytes
+        return [
+            [20, 20, 0] + busy, [200, 255, 0] + busy, [20, 200, 0] + busy + [7, 5, 8],
+            [60, 60, 1] + busy + [9, UInt8(forged.count)] + forged + [5, 255],
+        ]
+    }
+}
+
+/// One run. What both ends are given is counted through, so that it tells what came wrong.
+private struct StreamScene {
+    private var ends: [FragmentStream]
+    /// What is under way from each end.
+    private var underWay: [[[UInt8]]] = [[], []]
+    private var sent = [0, 0]
+    private var received = [0, 0]
+    private var now = MonotonicTime(nanoseconds: 0)
+    private var hasForged = false
+    private let mayForge: Bool
+
+    init?(_ script: inout Script) {
+        var dialer = FragmentStream(
+            dialing: 7, sending: Int(script.byte()) * 2, taking: Int(script.byte()) * 2)
+        mayForge = script.flag()
+        guard let opening = StreamFragment(dialer.opening()),
+            var listener = FragmentStream(answering: opening)
+        else { fatalError("an opening is not read") }
+        underWay[1].append(listener.opening())
+        ends = [dialer, listener]
+    }
+
+    mutating func step(_ script: inout Script) {
+        switch script.number(below: 10) {
+        case 0: send(0, Int(script.byte()))
+        case 1: send(1, Int(script.byte()))
+        case 2, 3: deliver(from: 0, script.byte(), repeats: script.flag())
+        case 4: deliver(from: 1, script.byte(), repeats: script.flag())
+        case 5: read(1, Int(script.byte()) * 8 + 1)
+        case 6: read(0, Int(script.byte()) * 8 + 1)
+        case 7: now = now.advanced(by: .seconds(Int(script.byte())))
+        case 8: underWay[0].append(ends[0].finish())
+        default:
+            // From the peer's device, which is all that is known of a sender.
+            let bytes = script.piece()
+            guard mayForge, let fragment = StreamFragment(bytes) else { return }
+            hasForged = true
+            let end = script.number(below: 2)
+            _ = ends[end].take(fragment, at: now)
+        }
+    }
+
+    private mutating func send(_ end: Int, _ count: Int) {
+        let bytes = (0..<count).map { UInt8(truncatingIfNeeded: sent[end] + $0) }
+        let before = underWay[end].count
+        sent[end] += ends[end].send(bytes.span, to: &underWay[end])
+        let fresh = underWay[end][before...]
+        precondition(
+            hasForged || fresh.count <= Int(FragmentStream.window), "more than was granted")
+        precondition(fresh.allSatisfy { $0.count <= StreamFragment.largest })
+    }
+
+    private mutating func deliver(from end: Int, _ choice: UInt8, repeats: Bool) {
+        guard !underWay[end].isEmpty else { return }
+        let index = Int(choice) % underWay[end].count
+        let bytes = repeats ? underWay[end][index] : underWay[end].remove(at: index)
+        guard let fragment = StreamFragment(bytes) else { fatalError("a fragment is not read") }
+        _ = ends[1 - end].take(fragment, at: now)
+    }
+
+    private mutating func read(_ end: Int, _ count: Int) {
+        let bytes = [UInt8](capacity: count) { ends[end].read(into: &$0) }
+        precondition(bytes.count <= Int(FragmentStream.window) * StreamFragment.largest)
+        if !hasForged {
+            for byte in bytes {
+                precondition(byte == UInt8(truncatingIfNeeded: received[end]), "out of order")
+                received[end] += 1
+            }
+            precondition(received[end] <= sent[1 - end])
+        }
+        if let grant = ends[end].grant() { underWay[end].append(grant) }
+    }
+
+    /// Everything arrives at last: nobody waits, and all that was sent can be read.
+    mutating func settle() {
+        guard !hasForged else { return }
+        repeat {
+            for end in 0...1 { deliver(from: end, 0, repeats: false) }
+            for end in 0...1 { read(end, Int(FragmentStream.window) * StreamFragment.largest) }
+        } while underWay.contains(where: { !$0.isEmpty })
+        for end in 0...1 {
+            precondition(received[end] == sent[1 - end], "something was lost")
+            precondition(ends[end].deadline == .distantFuture, "something is missed")
+        }
+        precondition(ends[1].isOver == ends[1].hasEnd)
+    }
+}
