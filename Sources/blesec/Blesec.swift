@@ -11,8 +11,8 @@ internal import ToolKit
         ],
         commands: [
             KeygenCommand.command, PubkeyCommand.command, ListenCommand.command,
-            ConnectCommand.command, ScanCommand.command, DoctorCommand.command,
-            VectorsCommand.command,
+            ConnectCommand.command, ChatCommand.command, ScanCommand.command,
+            DoctorCommand.command, VectorsCommand.command,
         ], groups: [AuthorityOptions.group])
 
     static func main() { program.main() }

@@ -54,12 +54,21 @@ struct ChannelOptions: Sendable {
 
     /// Reads the options, and the files of keys and certificates.
     ///
-    /// - Parameter peer: whom to accept, when something else than an option says so.
-    init(_ arguments: Arguments, expecting peer: PeerKey? = nil) throws(ChannelError) {
+    /// - Parameters:
+    ///   - peer: whom to accept, when something else than an option says so.
+    ///   - known: whom to accept whatever the options say, since it was remembered.
+    init(
+        _ arguments: Arguments, expecting peer: PeerKey? = nil, known: PeerKey? = nil
+    ) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
-        let trust = try Self.trust(arguments, engines, expecting: peer)
-        isPinned = !arguments.has(Self.anyone)
+        let trust: (forAll: TrustPolicy, forTLS: TrustPolicy?)
+        if let known {
+            trust = (.pinned([known]), nil)
+        } else {
+            trust = try Self.trust(arguments, engines, expecting: peer)
+        }
+        isPinned = known != nil || !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
         if engines.hasTLS {

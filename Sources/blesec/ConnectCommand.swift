@@ -3,6 +3,11 @@ internal import ToolKit
 
 /// `blesec connect ENDPOINT`
 enum ConnectCommand {
+    private static let persist = Option(
+        name: "--persist",
+        help: "Dial or look for the peer again whenever the link is lost, until both sides have "
+            + "ended.")
+
     static let command = Command(manual: manual) { arguments throws(ChannelError) in
         try await run(arguments)
     }
@@ -11,22 +16,28 @@ enum ConnectCommand {
         name: "blesec connect",
         summary: "open a channel to a listener and pipe standard input and output",
         operands: ["ENDPOINT"],
-        options: ChannelOptions.all + [NearbyArguments.service] + NearbyArguments.dialing,
+        options: ChannelOptions.all + [NearbyArguments.service] + NearbyArguments.dialing
+            + PeerMemory.all + [persist, PersistentArguments.idle],
         description: [
             "Dials ENDPOINT, proves both sides, and then sends standard input to the peer and "
                 + "writes what the peer sends to standard output. ENDPOINT is "
                 + "l2cap:AA:BB:CC:DD:EE:FF/0x80, unix:PATH or unix-seqpacket:PATH, as `blesec "
                 + "listen` prints it.",
             "ENDPOINT may also be service:UUID, for whoever advertises that service nearby and is "
-                + "accepted, or peer:KEY, for who has that key, whatever the address. Then "
-                + "bluetoothd scans, candidates are dialed one after another, the strongest "
-                + "signal first, and the first one that proves itself is taken.",
+                + "accepted, or peer:NAME or peer:KEY, for who was remembered by that name or has "
+                + "that key, whatever the address. A peer with a name is dialed where it was last. "
+                + "If it is not there, or has none, bluetoothd scans, candidates are dialed one "
+                + "after another, the strongest signal first, and the first one that proves itself "
+                + "is taken.",
             "Once the channel is ready a line on standard error says so, with the protocol, the "
                 + "peer's fingerprint and, where an authority vouches for one, its URI. The end of "
                 + "standard input is told to the peer, and what the "
                 + "peer sends is still written. The exit status is 0 only when both sides have "
                 + "said that they have sent everything, and each has confirmed that it has all of "
                 + "it.",
+            "With --persist a link that is lost is made again. What had been sent and was not "
+                + "confirmed when it went may have arrived or not, and is not sent again: the exit "
+                + "status is 76 then, after everything else was sent.",
             "SIGINT and SIGTERM end the channel; the peer is told that not everything was sent.",
         ],
         examples: [
@@ -39,8 +50,12 @@ enum ConnectCommand {
                 "Send a file over Bluetooth, to whoever has the private key of KEY."
             ),
             (
-                "blesec connect peer:SHA256:... --identity key",
-                "Find who has that key, wherever it is nearby."
+                "blesec connect peer:SHA256:... --identity key --remember lamp",
+                "Find who has that key, wherever it is nearby, and remember it."
+            ),
+            (
+                "blesec connect peer:lamp --identity key --persist",
+                "Stay connected to the peer that was remembered."
             ),
             (
                 "blesec connect unix:p --certificate b.pem --key b.key "
@@ -51,9 +66,17 @@ enum ConnectCommand {
         statuses: ChannelOptions.statuses)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
-        let target = try Target(arguments)
-        let options = try ChannelOptions(arguments, expecting: target.peer)
-        let configuration = options.configuration
+        let memory = try PeerMemory(arguments)
+        let target = try Target(arguments, memory)
+        let options = try ChannelOptions(
+            arguments, expecting: target.peer, known: target.peer == nil ? memory.expected : nil)
+        let notes = ConnectionNotes(memory, FailureLog())
+        var configuration = options.configuration
+        if arguments.has(persist) {
+            configuration = try PersistentArguments.configuration(options, arguments)
+        } else if arguments.has(PersistentArguments.idle) {
+            throw arguments.usage("\(PersistentArguments.idle.name) goes with \(persist.name)")
+        }
         let way: Way
         switch target {
         case .endpoint(let endpoint):
@@ -61,16 +84,24 @@ enum ConnectCommand {
             where arguments.has(option) {
                 throw arguments.usage("\(option.name) goes with service:UUID or peer:KEY")
             }
-            way = Way { () throws(ChannelError) in
-                try await SecureChannel.dial(endpoint, configuration: configuration)
-            }
+            way = dialing(endpoint, configuration, notes)
         case .service(let service), .peer(_, let service):
             let settings = try NearbyArguments(
                 arguments, service: service, isPinned: options.isPinned)
-            way = try await look(settings, configuration)
+            let last = try target.peer.flatMap { peer throws(ChannelError) in
+                try memory.lastEndpoint(of: peer)
+            }
+            let search = PeerSearch(settings, configuration, last: last, notes)
+            way = Way(
+                dial: { progress throws(ChannelError) in try await search.dial(progress) },
+                end: { await search.end() })
         }
         do throws(ChannelError) {
-            try await run(arguments, options, way)
+            if arguments.has(persist) {
+                try await stay(arguments, options, way, to: target.peer, notes)
+            } else {
+                try await run(arguments, options, way, notes)
+            }
         } catch {
             await way.end()
             throw error
@@ -80,26 +111,62 @@ enum ConnectCommand {
 
     /// How a channel comes about.
     private struct Way: Sendable {
-        let dial: @Sendable () async throws(ChannelError) -> SecureChannel
+        let dial: PeerRoute.Dial
         /// Leaves nothing behind.
         var end: @Sendable () async -> Void = {}
     }
 
+    private static func dialing(
+        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ notes: ConnectionNotes
+    ) -> Way {
+        Way { progress throws(ChannelError) in
+            let channel = try await PeerRoute.dial(endpoint, configuration, progress)
+            notes.reached(endpoint, over: channel.linkDescription)
+            return channel
+        }
+    }
+
     private static func run(
-        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way
+        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         let interruption = Interruption()
         let limit = options.timeLimit
+        let dial = { @Sendable () async throws(ChannelError) in try await way.dial { _ in } }
         let channel = try await interruption.cancelling { () async throws(ChannelError) in
-            guard let limit else { return try await way.dial() }
-            return try await limit.run("channel to \(arguments.operands[0])", way.dial)
+            guard let limit else { return try await dial() }
+            return try await limit.run("channel to \(arguments.operands[0])", dial)
         }
         await ChannelNotes.ready(channel)
+        try notes.remember(await channel.peer, over: channel.linkDescription)
         let session = Session(
             channel: channel, isDirect: options.configuration.mode == .direct,
             keepsOutput: false, interruption: interruption)
         try await session.run()
         if arguments.has(.json) { await ChannelNotes.complete(channel) }
+    }
+
+    /// Keeps a connection until both sides have ended.
+    private static func stay(
+        _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, to peer: PeerKey?,
+        _ notes: ConnectionNotes
+    ) async throws(ChannelError) {
+        let interruption = Interruption()
+        var rules = ConnectionRules()
+        rules.endsWithPeer = true
+        let connection = await PeerConnection.start(.dialing(way.dial), to: peer, rules: rules)
+        let session = ConnectionSession(
+            connection: connection, interruption: interruption, timeLimit: options.timeLimit,
+            input: { () throws(ChannelError) in try await StandardInput.shared.next() },
+            output: { message throws(ChannelError) in try await StandardOutput.send(message) },
+            stands: { status throws(ChannelError) in try notes.stands(status) },
+            waitsForPeer: true)
+        let unknown = try await session.run()
+        try await StandardOutput.finish()
+        guard unknown > 0 else { return }
+        throw ChannelError(
+            .unacknowledged,
+            "of what was sent, \(unknown) pieces were under way when a link was lost, and may be "
+                + "missing")
     }
 
     /// Whom to dial.
@@ -108,7 +175,7 @@ enum ConnectCommand {
         case service(BluetoothUUID)
         case peer(PeerKey, BluetoothUUID)
 
-        init(_ arguments: Arguments) throws(ChannelError) {
+        init(_ arguments: Arguments, _ memory: PeerMemory) throws(ChannelError) {
             let text = arguments.operands[0]
             if text.hasPrefix("service:") {
                 guard !arguments.has(NearbyArguments.service) else {
@@ -117,7 +184,8 @@ enum ConnectCommand {
                 self = .service(try NearbyArguments.uuid(text.dropFirst(8), arguments))
             } else if text.hasPrefix("peer:") {
                 self = .peer(
-                    try PeerKey(String(text.dropFirst(5))), try NearbyArguments.service(arguments))
+                    try memory.key(String(text.dropFirst(5))),
+                    try NearbyArguments.service(arguments))
             } else {
                 self = .endpoint(try ChannelOptions.endpoint(arguments))
             }
@@ -127,21 +195,5 @@ enum ConnectCommand {
         var peer: PeerKey? {
             if case .peer(let key, _) = self { key } else { nil }
         }
-    }
-
-    /// Looks for someone who is accepted, and for nobody else once there is a channel.
-    private static func look(
-        _ settings: NearbyArguments, _ configuration: ChannelConfiguration
-    ) async throws(ChannelError) -> Way {
-        var options = settings.options
-        options.accepts = false
-        options.rules.links = 1
-        let service = try await NearbyService.start(
-            settings.service, configuration: configuration, options: options,
-            onEvent: NearbyNotes(FailureLog()).take)
-        NearbyNotes.looking(service)
-        return Way(
-            dial: { () throws(ChannelError) in try await service.next() },
-            end: { await service.close() })
     }
 }

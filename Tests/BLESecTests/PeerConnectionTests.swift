@@ -313,7 +313,7 @@ struct PeerConnectionTests {
         await scene.finish()
     }
 
-    @Test("the peer's end closes the connection where that is wanted, and everything is read")
+    @Test("where the peer's end is the end, everything is read and sent before both are closed")
     func peerEnds() async throws {
         let street = try Street()
         var rules = Street.rules
@@ -322,11 +322,37 @@ struct PeerConnectionTests {
         let acceptor = await street.accepting(from: listener, rules)
         let dialer = try await street.dialing(rules)
         #expect(try await dialer.send([1]) == .delivered)
-        let closing = Task { try await dialer.close() }
+        await dialer.finish()
         #expect(try await acceptor.receive() == [1])
         #expect(try await acceptor.receive() == nil)
-        try await closing.value
-        #expect(await acceptor.status.state == .closed)
+        #expect(try await acceptor.send([2]) == .delivered, "its own direction is open")
+        // Over the next link the dialer says so again.
+        await acceptor.cut()
+        #expect(try await acceptor.send([3]) == .delivered)
+        await acceptor.finish()
+        #expect(try await dialer.receive() == [2])
+        #expect(try await dialer.receive() == [3])
+        #expect(try await dialer.receive() == nil)
+        await dialer.wait(for: .closed)
+        await acceptor.wait(for: .closed)
+        await listener.close()
+    }
+
+    @Test("a peer that leaves is looked for again, and loses nothing by leaving")
+    func leaves() async throws {
+        let street = try Street()
+        let listener = try await street.listen()
+        let acceptor = await street.accepting(from: listener)
+        for text in ["one", "two"] {
+            let dialer = try await street.dialing()
+            let sent = Task { try await dialer.post(Array(text.utf8)) }
+            let outgoing = try await sent.value
+            try await dialer.close()
+            #expect(await outgoing.delivery() == .delivered)
+            #expect(try await acceptor.receive() == Array(text.utf8))
+            await acceptor.wait(for: .searching)
+        }
+        try await acceptor.close()
         await listener.close()
     }
 

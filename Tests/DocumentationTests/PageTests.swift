@@ -36,8 +36,8 @@ import Testing
     @Test(
         "a page calls the tool as the tool wants to be called",
         arguments: [
-            ("README.md", 8), ("docs/authority.md", 6), ("docs/choosing.md", 2),
-            ("docs/discovery.md", 5),
+            ("README.md", 9), ("docs/authority.md", 6), ("docs/choosing.md", 2),
+            ("docs/discovery.md", 7),
         ])
     func tool(_ path: String, _ count: Int) throws {
         let text = try Page(path).blocks("sh").joined().replacing("\\\n", with: "")

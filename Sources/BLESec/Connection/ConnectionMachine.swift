@@ -43,10 +43,15 @@ struct ConnectionMachine {
     }
 
     /// There is a channel, in place of another one or not.
-    mutating func connected(_ peer: PeerIdentity, at now: MonotonicTime) {
+    mutating func connected(
+        _ peer: PeerIdentity, by protocolName: String = "", over link: String = "",
+        at now: MonotonicTime
+    ) {
         guard !isClosed else { return }
         enter(.connected, now)
         status.peer = peer
+        status.protocolName = protocolName
+        status.linkDescription = link
         status.failure = nil
     }
 

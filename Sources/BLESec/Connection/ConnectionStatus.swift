@@ -33,6 +33,10 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var deadline: MonotonicTime?
     /// Who is at the other end, or was last.
     public internal(set) var peer: PeerIdentity?
+    /// What the channel speaks, or the last one did.
+    public internal(set) var protocolName: String?
+    /// Where the link leads, or the last one did, for logs; proves nothing.
+    public internal(set) var linkDescription: String?
     /// Why there is no channel, as far as something went wrong.
     public internal(set) var failure: ChannelError?
     /// Attempts that failed since the last good link.
@@ -56,7 +60,9 @@ public struct ConnectionRules: Sendable {
     /// A link that lasts so long was a good one, as is one that has carried a message; 10 seconds.
     /// Failures before it are forgotten. Any other counts as a failure when it ends.
     public var goodAfter = Duration.seconds(10)
-    /// Whether the connection closes when the peer says that it has sent everything; no.
+    /// Whether the peer's word that it has sent everything is the end of what is received; the
+    /// connection closes then once this side has ended too. Otherwise the peer has left, and is
+    /// looked for again; so by default.
     public var endsWithPeer = false
 
     /// The defaults above.

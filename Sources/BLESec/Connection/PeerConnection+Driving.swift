@@ -122,6 +122,7 @@ extension PeerConnection {
     @discardableResult
     func arrived(_ channel: SecureChannel) async -> Bool {
         let peer = await channel.peer
+        let protocolName = await channel.protocolName
         let side = DuplicateRule.Side(
             began: await channel.began, ready: loop.now, hash: await channel.handshakeHash)
         let isCurrentOver = await current?.channel.isOver ?? true
@@ -142,12 +143,14 @@ extension PeerConnection {
         unread.append(channel)
         attempt?.cancel()
         let before = machine.status
-        machine.connected(peer, at: loop.now)
+        machine.connected(
+            peer, by: protocolName, over: channel.linkDescription, at: loop.now)
         tell(since: before)
         waiting.wake(.link)
         waiting.wake(.message)
         watch(channel)
         if let older { await end(older) }
+        if hasFinished { try? await channel.finish() }
         return true
     }
 
@@ -178,19 +181,30 @@ extension PeerConnection {
 
     /// The channel is over, or the peer has said that it sends no more.
     private func ending(_ channel: SecureChannel, _ reason: EndReason?) async {
-        guard reason != nil else { return await ended(channel) }
-        let isLast =
-            reason == .done && machine.rules.endsWithPeer && current?.channel === channel
-        if isLast {
-            current = nil
-            shut(nil)
+        guard let reason else { return await ended(channel) }
+        let hasCarried = await channel.hasCarried
+        if reason == .done, machine.rules.endsWithPeer, current?.channel === channel {
+            hasPeerEnded = true
+            waiting.wake(.message)
+            if !closeIfBothEnded() {
+                try? await channel.waitUntilOver()
+                return await ended(channel)
+            }
         } else {
-            forget(
-                channel, because: reason?.explanation, hasCarried: await channel.hasCarried)
+            forget(channel, because: reason.explanation, hasCarried: hasCarried)
         }
         // Each side learns that the other has everything.
         try? await channel.close()
         await ended(channel)
+    }
+
+    /// Closes the connection when neither side has anything more to send.
+    func closeIfBothEnded() -> Bool {
+        guard hasFinished, hasPeerEnded, let channel = current?.channel else { return false }
+        leaving = channel
+        current = nil
+        shut(nil)
+        return true
     }
 
     private func ended(_ channel: SecureChannel) async {

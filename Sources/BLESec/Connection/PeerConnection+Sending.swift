@@ -28,7 +28,7 @@ extension PeerConnection {
             try await wait(for: .turn) { turns.isNext(ticket) }
         }
         while true {
-            if machine.isClosed { throw closedError }
+            if machine.isClosed || hasFinished { throw closedError }
             guard let channel = current?.channel else {
                 if whenApart == .fail { try refuseWhenApart() }
                 try await wait(for: .link) { current != nil || machine.isClosed }

@@ -29,6 +29,12 @@ public actor PeerConnection {
 
     /// The channel that is used.
     var current: Current?
+    /// The channel that is ended properly, while the connection is closed already.
+    var leaving: SecureChannel?
+    /// This side sends no more, over whatever link.
+    var hasFinished = false
+    /// The peer sends no more, where that is for good.
+    var hasPeerEnded = false
     /// The channels with something to read, oldest first; the last one may be in use.
     var unread: [SecureChannel] = []
     /// The attempt under way.
@@ -88,7 +94,9 @@ public actor PeerConnection {
         arrivals?.cancel()
         timer?.disarm()
         for observer in observers.values { observer.finish() }
-        if let channel = current?.channel { Task { await channel.abort() } }
+        for channel in [current?.channel, leaving].compactMap({ $0 }) {
+            Task { await channel.abort() }
+        }
     }
 
     // MARK: - States
@@ -130,8 +138,8 @@ public actor PeerConnection {
 
     // MARK: - Receiving
 
-    /// The next message, over whatever link it comes; nil once the connection is closed and
-    /// everything that had arrived is read.
+    /// The next message, over whatever link it comes; nil once the connection is closed, or the peer
+    /// has ended for good (``ConnectionRules/endsWithPeer``), and everything that had arrived is read.
     ///
     /// - Throws: what has closed the connection, unless that was ``close()`` or the peer's end;
     ///   `cancelled`.
@@ -142,7 +150,10 @@ public actor PeerConnection {
                     if let failure = machine.status.failure { throw failure }
                     return nil
                 }
-                try await wait(for: .message) { !unread.isEmpty || machine.isClosed }
+                if hasPeerEnded { return nil }
+                try await wait(for: .message) {
+                    !unread.isEmpty || machine.isClosed || hasPeerEnded
+                }
                 continue
             }
             do throws(ChannelError) {
@@ -162,14 +173,32 @@ public actor PeerConnection {
 
     // MARK: - Closing
 
+    /// Says that nothing more will be sent, over this link or a later one. What the peer sends can
+    /// still be received.
+    public func finish() async {
+        hasFinished = true
+        guard let channel = current?.channel else { return }
+        try? await channel.finish()
+        if closeIfBothEnded() { try? await channel.close() }
+    }
+
     /// Ends the connection for good, without losing anything that is under way on the link there is.
     ///
+    /// `reason` tells the peer whether it has everything.
+    ///
     /// - Throws: as ``SecureChannel/close()`` does. Without a link there is nothing to lose.
-    public func close() async throws(ChannelError) {
-        let channel = current.take()?.channel
+    public func close(_ reason: EndReason = .done) async throws(ChannelError) {
+        leaving = leaving ?? current.take()?.channel
         shut(nil)
         // What still arrives is there to be read.
-        try await channel?.close()
+        try? await leaving?.finish(reason)
+        try await leaving?.close()
+    }
+
+    /// Ends the connection at once, and the link with it.
+    public func abort() async {
+        shut(ChannelError(.closed, "the connection was aborted on this side"))
+        await leaving?.abort()
     }
 
     func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {

@@ -24,19 +24,27 @@ public struct PeerRoute: Sendable {
     ) -> PeerRoute {
         PeerRoute(
             kind: .dial { progress throws(ChannelError) in
-                try configuration.validate(for: .dialer)
-                progress(.dialing)
-                let deadline = loop.now.advanced(by: configuration.deadlines.connect)
-                let link: any Link
-                do throws(LinkError) {
-                    link = try await endpoint.dial(deadline: deadline, loop: loop)
-                } catch {
-                    throw ChannelError(link: error).during(.connecting)
-                }
-                progress(.handshaking)
-                return try await SecureChannel.open(
-                    over: link, role: .dialer, configuration: configuration)
+                try await dial(endpoint, configuration, progress, loop: loop)
             })
+    }
+
+    /// One attempt at an endpoint.
+    package static func dial(
+        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
+        loop: EventLoop = .shared
+    ) async throws(ChannelError) -> SecureChannel {
+        try configuration.validate(for: .dialer)
+        progress(.dialing)
+        let deadline = loop.now.advanced(by: configuration.deadlines.connect)
+        let link: any Link
+        do throws(LinkError) {
+            link = try await endpoint.dial(deadline: deadline, loop: loop)
+        } catch {
+            throw ChannelError(link: error).during(.connecting)
+        }
+        progress(.handshaking)
+        return try await SecureChannel.open(
+            over: link, role: .dialer, configuration: configuration)
     }
 
     /// This side makes channels in a way of its own whenever there is none.

@@ -140,7 +140,9 @@ public actor NearbyService {
     }
 
     /// Tells what happens to dials to `observer` as well, on the loop.
-    func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) { self.observer = observer }
+    package func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) {
+        self.observer = observer
+    }
 
     /// A dial has come so far.
     func report(_ event: NearbyEvent) {

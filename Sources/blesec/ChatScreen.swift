@@ -1,0 +1,52 @@
+internal import BLESec
+internal import Glibc
+internal import ToolKit
+
+/// How a chat looks: colour and width on a terminal, plain lines elsewhere, objects with `--json`.
+struct ChatScreen: Sendable {
+    private let isOutputTerminal = isatty(STDOUT_FILENO) == 1
+    private let isErrorTerminal = isatty(STDERR_FILENO) == 1
+
+    /// Shows what the peer says, on one line, whatever is in it.
+    func show(_ message: [UInt8]) async throws(ChannelError) {
+        let text = Self.text(message)
+        let line: String
+        if Diagnostics.isJSON {
+            line = JSON.object([("event", .string("message")), ("text", .string(text))])
+        } else if isOutputTerminal {
+            line = "\u{1B}[1;36m<\u{1B}[0m \(text)"
+        } else {
+            line = text
+        }
+        try await StandardOutput.send(Array((line + "\n").utf8))
+    }
+
+    /// Shows what has become of one's own line.
+    func tell(_ fate: ConnectionSession.Fate, _ number: Int, _ message: [UInt8]) {
+        guard isErrorTerminal, !Diagnostics.isJSON else {
+            return Diagnostics.note(
+                "\(fate.rawValue) \(number)", fate.rawValue, [("number", .number(number))])
+        }
+        // It stands above already.
+        if fate == .sent { return }
+        let mark = (fate == .delivered ? "\u{1B}[2m  " : "\u{1B}[1;31m  ") + fate.rawValue
+        let room = max(8, Self.width - 16)
+        let text = Self.text(message)
+        let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
+        try? StandardOutput.write(
+            Array("\(mark): \(shown)\u{1B}[0m\n".utf8), to: STDERR_FILENO)
+    }
+
+    private static func text(_ message: [UInt8]) -> String {
+        Diagnostics.oneLine(String(decoding: message, as: UTF8.self))
+    }
+
+    /// How many characters a line of the terminal has.
+    private static var width: Int {
+        var size = winsize()
+        guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {
+            return 80
+        }
+        return Int(size.ws_col)
+    }
+}

@@ -1,0 +1,84 @@
+internal import BLESec
+internal import Locking
+internal import ToolKit
+
+/// What the tool says on standard error about a connection, and what it remembers of the peer.
+final class ConnectionNotes: Sendable {
+    private let memory: PeerMemory
+    /// Where the channel under way can be dialed without a search.
+    private let endpoint: Locked<(address: String, endpoint: Endpoint)?>
+    private let wasConnected = Locked(false)
+    private let nearby: NearbyNotes
+
+    init(_ memory: PeerMemory, _ failures: FailureLog) {
+        self.memory = memory
+        nearby = NearbyNotes(failures)
+        endpoint = Locked(nil)
+    }
+
+    /// Takes note of what happens around a service.
+    var take: @Sendable (NearbyEvent) -> Void {
+        { [self] event in
+            if case .handshaking(let candidate, let endpoint?) = event {
+                self.reached(endpoint, over: candidate.address.description)
+            }
+            nearby.take(event)
+        }
+    }
+
+    /// A link that leads to `address` was dialed at an endpoint.
+    func reached(_ endpoint: Endpoint, over address: String) {
+        self.endpoint.withLock { $0 = (address, endpoint) }
+    }
+
+    /// Remembers the peer of a channel that is ready.
+    func remember(_ peer: PeerIdentity?, over link: String?) throws(ChannelError) {
+        let dialed = endpoint.withLock { $0 }
+        try memory.note(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
+    }
+
+    /// Says what is worth saying of a state.
+    func stands(_ status: ConnectionStatus) throws(ChannelError) {
+        if status.state == .connected {
+            try remember(status.peer, over: status.linkDescription)
+        }
+        if Diagnostics.isJSON { return Diagnostics.note("", "state", Self.members(status)) }
+        let isBack = wasConnected.withLock { was in
+            defer { was = status.state == .connected }
+            return was
+        }
+        let reason = status.failure.map { ": \($0.reason)" } ?? ""
+        switch status.state {
+        case .connected:
+            let peer = status.peer?.description ?? ""
+            Diagnostics.note("channel ready: \(status.protocolName ?? "") with \(peer)", "ready")
+        case .searching where isBack: Diagnostics.note("the link is gone\(reason)", "state")
+        case .backingOff:
+            let left = status.deadline?.duration(since: status.since) ?? .zero
+            let seconds = Double(left.components.attoseconds / 100_000_000_000_000_000) / 10
+            Diagnostics.note(
+                "no channel\(reason); again in \(Double(left.components.seconds) + seconds) s",
+                "state")
+        case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
+        case .searching, .dialing, .opening, .handshaking, .closed: break
+        }
+    }
+
+    private static func members(_ status: ConnectionStatus) -> [(String, JSON.Value)] {
+        var members: [(String, JSON.Value)] = [("state", .string(status.state.rawValue))]
+        if status.state == .connected {
+            members.append(("protocol", .string(status.protocolName ?? "")))
+            members.append(("peer", .string(status.peer?.description ?? "")))
+        }
+        if let failure = status.failure {
+            members.append(("code", .string(failure.code.rawValue)))
+            members.append(("reason", .string(failure.reason)))
+            members.append(("failures", .number(status.failures)))
+        }
+        if let deadline = status.deadline {
+            let milliseconds = deadline.duration(since: status.since) / .milliseconds(1)
+            members.append(("milliseconds", .number(Int(milliseconds))))
+        }
+        return members
+    }
+}

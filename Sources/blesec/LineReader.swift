@@ -1,0 +1,51 @@
+internal import BLESec
+internal import Locking
+
+/// Standard input line by line.
+final class LineReader: Sendable {
+    /// The longest line, in bytes; a longer one is several.
+    static let maximumLength = 16 << 10
+
+    private struct State {
+        var bytes: [UInt8] = []
+        /// How far there is no line feed.
+        var searched = 0
+        var hasEnded = false
+    }
+
+    private let state = Locked(State())
+    private let source: @Sendable () async throws(ChannelError) -> [UInt8]?
+
+    /// Reads lines from what `source` gives piece by piece, nil at its end.
+    init(_ source: @escaping @Sendable () async throws(ChannelError) -> [UInt8]?) {
+        self.source = source
+    }
+
+    /// The next line without its end, or nil after the last. By one task at a time.
+    func next() async throws(ChannelError) -> [UInt8]? {
+        while true {
+            if let line = state.withLock({ Self.take(&$0) }) { return line }
+            if state.withLock({ $0.hasEnded }) { return nil }
+            let piece = try await source()
+            state.withLock { state in
+                if let piece { state.bytes += piece } else { state.hasEnded = true }
+            }
+        }
+    }
+
+    private static func take(_ state: inout State) -> [UInt8]? {
+        let feed = UInt8(ascii: "\n")
+        let end = state.bytes[state.searched...].firstIndex(of: feed)
+        let length = end ?? state.bytes.count
+        guard end != nil || length >= maximumLength || state.hasEnded && length > 0 else {
+            state.searched = state.bytes.count
+            return nil
+        }
+        let taken = min(length, maximumLength)
+        var line = Array(state.bytes[..<taken])
+        state.bytes.removeFirst(taken == end ? taken + 1 : taken)
+        state.searched = 0
+        if line.last == UInt8(ascii: "\r"), taken == end { line.removeLast() }
+        return line
+    }
+}

@@ -1,0 +1,26 @@
+internal import BLESec
+internal import ToolKit
+
+/// The options of connections that come back.
+enum PersistentArguments {
+    static let idle = Option(
+        name: "--idle", value: "SECONDS",
+        help:
+            "Take a peer that says nothing for so long for dead; it is pinged after half of that. "
+            + "20 seconds.")
+
+    private static let standardIdle = Duration.seconds(20)
+
+    /// The configuration of a channel whose end is to be noticed soon.
+    static func configuration(
+        _ options: ChannelOptions, _ arguments: Arguments
+    ) throws(ChannelError) -> ChannelConfiguration {
+        var configuration = options.configuration
+        guard configuration.mode == .negotiated else {
+            throw arguments.usage(
+                "\(ChannelOptions.direct.name) has no acknowledgements, and nothing comes back")
+        }
+        configuration.deadlines.idle = try Seconds.read(arguments, idle) ?? standardIdle
+        return configuration
+    }
+}

@@ -1,0 +1,93 @@
+import ChannelCore
+import Credentials
+import Glibc
+import TestSupport
+import Testing
+
+/// What is remembered of peers.
+@Suite struct StateFolderTests {
+    let scratch = ScratchFolder()
+    var path: String { scratch.file("state/blesec") }
+
+    private func key(_ number: UInt8) -> Fingerprint {
+        Fingerprint(subjectPublicKeyInfo: [number])
+    }
+
+    @Test("a folder that is missing is made for its owner alone, with those above it")
+    func made() throws {
+        #expect(throws: ChannelError(.noSuchFile, "")) { try StateFolder(path) }
+        let folder = try StateFolder.make(path + "/")
+        #expect(folder.path == path)
+        #expect(scratch.mode("state/blesec") == 0o700)
+        #expect(scratch.mode("state") == 0o700)
+        try folder.knownPeers.bind("lamp", to: key(1))
+        try folder.lastAddresses.note("l2cap:AA:BB:CC:DD:EE:FF/0x80 random", of: key(1))
+        let again = try StateFolder.make(path)
+        #expect(try again.knownPeers.key(named: "lamp") == key(1))
+        #expect(
+            try again.lastAddresses.address(of: key(1)) == "l2cap:AA:BB:CC:DD:EE:FF/0x80 random")
+        #expect(scratch.mode("state/blesec/known_peers") == 0o600)
+        #expect(scratch.mode("state/blesec/last_addresses") == 0o600)
+    }
+
+    @Test("a folder that others may enter is refused, with the remedy", arguments: [0o750, 0o701])
+    func openToOthers(_ mode: Int) throws {
+        _ = try StateFolder.make(path)
+        _ = unsafe chmod(path, mode_t(mode))
+        let error = #expect(throws: ChannelError(.badKey, "")) { try StateFolder.make(path) }
+        #expect(error?.reason.contains("chmod 700 \(path)") == true)
+    }
+
+    @Test("a file in the folder's place is refused")
+    func noFolder() {
+        scratch.write("file", "")
+        #expect(throws: ChannelError(.badKey, "")) { try StateFolder.make(scratch.file("file")) }
+        #expect(throws: ChannelError(.cannotCreate, "")) {
+            try StateFolder.make(scratch.file("file/below"))
+        }
+    }
+
+    @Test("of addresses the last one of each peer counts, and the oldest peers are forgotten")
+    func addresses() throws {
+        let file = LastAddressesFile(scratch.file("addresses"))
+        #expect(try file.address(of: key(1)) == nil)
+        try file.note("unix:/a b%", of: key(1))
+        try file.note("second", of: key(2))
+        try file.note("third", of: key(1))
+        #expect(try file.address(of: key(1)) == "third")
+        #expect(try file.address(of: key(2)) == "second")
+        let lines = (0..<LastAddressesFile.maximumPeers).map { number in
+            "\(Fingerprint(subjectPublicKeyInfo: [1, UInt8(number >> 8), UInt8(number & 0xFF)])) x\n"
+        }
+        scratch.write("addresses", "\(key(1)) old\n" + lines.joined())
+        try file.note("new", of: key(3))
+        #expect(try file.address(of: key(3)) == "new")
+        #expect(try file.address(of: key(1)) == nil)
+        let text = try #require(scratch.read("addresses"))
+        #expect(text.count { $0 == UInt8(ascii: "\n") } == LastAddressesFile.maximumPeers)
+    }
+
+    @Test(
+        "a line that makes no sense is refused, with its place",
+        arguments: ["x y", "SHA256:abc l2cap:x", "KEY", "KEY a b", "KEY %", "\u{0}\u{1}"])
+    func malformed(_ line: String) {
+        let text = line.replacing("KEY", with: key(1).description)
+        scratch.write("addresses", "# comment\n\(text)\n")
+        let file = LastAddressesFile(scratch.file("addresses"))
+        let error = #expect(throws: ChannelError(.badKey, "")) { try file.address(of: key(1)) }
+        #expect(error?.reason.contains("line 2") == true)
+        #expect(throws: ChannelError(.badKey, "")) { try file.note("x", of: key(2)) }
+        #expect(scratch.read("addresses") == Array("# comment\n\(text)\n".utf8))
+    }
+
+    @Test("a file that others may change is refused, and addresses that are none are not noted")
+    func refused() {
+        scratch.write("addresses", "", mode: 0o620)
+        let file = LastAddressesFile(scratch.file("addresses"))
+        #expect(throws: ChannelError(.badKey, "")) { try file.address(of: key(1)) }
+        let fresh = LastAddressesFile(scratch.file("fresh"))
+        for text in ["", String(repeating: "x", count: 256)] {
+            #expect(throws: ChannelError(.configuration, "")) { try fresh.note(text, of: key(1)) }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// `blesec chat` and `blesec connect --persist`, without Bluetooth.
+    @Suite struct ChatTests {
+        let pair: ToolPair
+
+        init() throws { pair = try ToolPair() }
+
+        private func chat(
+            _ who: String, _ arguments: [String], input: Subprocess.Input = .held
+        ) throws -> Subprocess {
+            let peer = who == "listener" ? pair.dialerKey : pair.listenerKey
+            return try Tool.start(
+                ["chat", pair.endpoint(), "--identity", pair.folder.file(who), "--peer", peer]
+                    + arguments, input: input, within: 40)
+        }
+
+        private func listen(_ arguments: [String] = []) throws -> Subprocess {
+            let listener = try chat("listener", ["--listen"] + arguments)
+            let isJSON = arguments.contains("--json")
+            _ = try listener.line(isJSON ? #"{"event": "listening""# : "listening on ")
+            return listener
+        }
+
+        @Test("lines go both ways, and each is sent and then delivered")
+        func lines() throws {
+            let listener = try listen()
+            let dialer = try chat("dialer", [])
+            dialer.send(Array("hello\nsecond\r\n".utf8))
+            _ = try dialer.line("sent 1", with: [listener])
+            _ = try dialer.line("delivered 2", with: [listener])
+            #expect(try listener.output(13, with: [dialer]) == Array("hello\nsecond\n".utf8))
+            // A line without an end, with something a terminal would act on.
+            listener.send(Array("\u{1B}[2Jbye".utf8))
+            listener.endInput()
+            let ended = try listener.wait(with: [dialer])
+            #expect(ended.status == 0, "\(ended.errors)")
+            #expect(ended.errors.contains("delivered 1\n"))
+            let shown = #"\u{1B}[2Jbye"# + "\n"
+            #expect(try dialer.output(shown.utf8.count) == Array(shown.utf8))
+            _ = try dialer.line("the link is gone: the peer has left")
+            dialer.signal(2)
+            let outcome = try dialer.wait()
+            #expect(outcome.status == 130)
+            #expect(outcome.errors.hasSuffix("blesec: interrupted\n"))
+        }
+
+        @Test("a chat survives its peer, which is killed and started again")
+        func killed() throws {
+            let listener = try listen()
+            let first = try chat("dialer", ["--json"])
+            first.send(Array("one\n".utf8))
+            #expect(try listener.output(4, with: [first]) == Array("one\n".utf8))
+            first.signal(9)
+            _ = try first.wait(with: [listener])
+            _ = try listener.line("the link is gone")
+            // Typed while nobody is there: it waits.
+            listener.send(Array("two\n".utf8))
+            let second = try chat("dialer", [])
+            #expect(try second.output(4, with: [listener]) == Array("two\n".utf8))
+            _ = try listener.line("delivered 1", with: [second])
+            second.endInput()
+            listener.endInput()
+            let outcomes = try Subprocess.wait([listener, second])
+            #expect(outcomes.map(\.status) == [0, 0])
+        }
+
+        @Test("a peer that is stopped is noticed within the idle deadline")
+        func stopped() throws {
+            let listener = try listen(["--idle", "2", "--json"])
+            let dialer = try chat("dialer", [])
+            _ = try dialer.line("channel ready: ", with: [listener])
+            _ = try listener.line(#"{"event": "state", "state": "connected""#)
+            dialer.signal(19)
+            listener.send(Array("lost\n".utf8))
+            _ = try listener.line(
+                #"{"event": "state", "state": "backing-off", "code": "timed-out""#)
+            _ = try listener.line(#"{"event": "unknown", "number": 1}"#)
+            dialer.signal(18)
+            listener.send(Array("again\n".utf8))
+            _ = try listener.line(#"{"event": "delivered", "number": 2}"#, with: [dialer])
+            for tool in [dialer, listener] { tool.endInput() }
+            #expect(try Subprocess.wait([listener, dialer]).map(\.status) == [0, 0])
+        }
+
+        @Test(
+            "a peer that is remembered is found by its name, where it was last, and nobody else is")
+        func remembered() throws {
+            let state = ["--state", pair.folder.file("state")]
+            let remember = ["--remember", "lamp", "--timeout", "20"] + state
+            let listener = try pair.listen(["--keep"])
+            let first = try pair.connect(remember, trust: ["--anyone"]).wait(with: [listener])
+            #expect(first.status == 0, "\(first.errors)")
+            #expect(pair.folder.mode("state") == 0o700)
+            let names = try #require(pair.folder.read("state/known_peers"))
+            #expect(names == Array("lamp \(pair.listenerKey)\n".utf8))
+            #expect(pair.folder.mode("state/known_peers") == 0o600)
+            #expect(pair.folder.mode("state/last_addresses") == 0o600)
+            let again = try Tool.start(
+                ["connect", "peer:lamp", "--identity", pair.folder.file("dialer")] + state
+            ).wait(with: [listener])
+            #expect(again.status == 0, "\(again.errors)")
+            #expect(again.errors.hasPrefix("dialing \(pair.endpoint()), where the peer was last\n"))
+            listener.signal(15)
+            _ = try listener.wait()
+            // Someone else is there now.
+            let stranger = try Tool.start(
+                ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
+            _ = try stranger.line("listening on ")
+            let refused = try pair.connect(remember, trust: ["--anyone"]).wait(with: [stranger])
+            Tool.expect(refused, status: 77, "is not among the expected ones")
+            let unknown = try Tool.run(arguments: ["connect", "peer:nobody"] + state)
+            Tool.expect(unknown, status: 68, "nobody called `nobody` is remembered")
+            stranger.signal(15)
+            _ = try stranger.wait()
+        }
+
+        @Test("what is remembered is refused when others can change it, or it makes no sense")
+        func hostileState() throws {
+            let folder = pair.folder.file("state")
+            let words = ["connect", "peer:lamp", "--state", folder]
+            Tool.expect(try Tool.run(arguments: words), status: 66, "no such file")
+            _ = try Tool.run(
+                arguments: [
+                    "connect", "unix:/nowhere", "--anyone", "--remember", "x", "--state", folder,
+                ])
+            pair.folder.write("state/known_peers", "lamp SHA256:short\n")
+            Tool.expect(
+                try Tool.run(arguments: words), status: 65, "known_peers, line 1: a fingerprint")
+            pair.folder.write("state/known_peers", "lamp \(pair.listenerKey)\n")
+            pair.folder.write(
+                "state/last_addresses", "\(pair.listenerKey) l2cap:nowhere%20public\n")
+            Tool.expect(try Tool.run(arguments: words), status: 65, "is no address")
+            pair.folder.write("state/known_peers", "lamp \(pair.listenerKey)\n", mode: 0o666)
+            Tool.expect(try Tool.run(arguments: words), status: 65, "can be changed by others")
+        }
+
+        @Test("connect --persist goes on with the rest of its input after its peer was killed")
+        func persists() throws {
+            let dialer = try pair.connect(["--persist", "--json"], input: .held)
+            _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)
+            let first = try pair.listen(input: .held)
+            dialer.send(Array("one ".utf8))
+            #expect(try first.output(4, with: [dialer]) == Array("one ".utf8))
+            // An acknowledgement takes 50 ms at the most.
+            usleep(300_000)
+            first.signal(9)
+            _ = try first.wait(with: [dialer])
+            let lost = try dialer.line(#"{"event": "state", "state": "searching", "code": "trunc"#)
+            #expect(lost.contains(#""failures": 0"#), "it was a good link")
+            dialer.send(Array("two".utf8))
+            let second = try pair.listen(input: .bytes(Array("answer".utf8)))
+            #expect(try second.output(3, with: [dialer]) == Array("two".utf8))
+            dialer.endInput()
+            let outcomes = try Subprocess.wait([second, dialer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(outcomes[1].text == "answer")
+        }
+
+        @Test("options that make no sense together are refused")
+        func usage() throws {
+            let socket = pair.endpoint()
+            for (words, reason) in [
+                (["chat", "--listen", "--anyone"], "--listen goes with an ENDPOINT"),
+                (
+                    ["chat", socket, "--rescan", "1", "--anyone"],
+                    "--rescan goes without an ENDPOINT"
+                ),
+                (["connect", socket, "--anyone", "--idle", "3"], "--idle goes with --persist"),
+                (["connect", socket, "--anyone", "--persist", "--direct"], "no acknowledgements"),
+                (["connect", socket, "--anyone", "--remember", ""], "a name to remember has 1 to"),
+            ] {
+                Tool.expect(try Tool.run(arguments: words), status: 64, reason)
+            }
+        }
+    }
+}
