@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+"""Tests/Lab/chat.py: two people type, each advertises and scans, and the link does not last.
+Runs in the laboratory: Tests/Lab/run chat.
+"""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+from discovery import OFTEN, SERVICE, DiscoveryTests
+from tool import BLESEC, main, mgmt
+
+CUTS = 10
+MESSAGES = 1000
+
+
+class Chat:
+    """A `blesec chat` that runs, with what it says as it comes."""
+
+    def __init__(self, test, adapter, who, peer):
+        self.events = []
+        self.fresh = queue.SimpleQueue()
+        self.received = []
+        self.process = subprocess.Popen(
+            [BLESEC, "chat", "--service", SERVICE, "--adapter", adapter, "--identity",
+             test.folder / who, *test.pin(peer), *OFTEN, "--json"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.readers = [
+            threading.Thread(target=read, daemon=True) for read in (self.listen, self.watch)]
+        for reader in self.readers:
+            reader.start()
+        test.addCleanup(self.kill)
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.received.append(int(json.loads(line)["text"]))
+
+    def watch(self):
+        for line in self.process.stderr:
+            event = json.loads(line) | {"at": time.monotonic()}
+            self.events.append(event)
+            self.fresh.put(event)
+
+    def type(self, numbers, pause=0.0):
+        for number in numbers:
+            self.process.stdin.write(f"{number}\n")
+            self.process.stdin.flush()
+            time.sleep(pause)
+
+    def connected(self, within):
+        """Waits until it is connected, and says when it was."""
+        return self.event(within, "state", state="connected")["at"]
+
+    def reconnected(self, within):
+        """The same, once it has lost a link."""
+        while self.event(within, "state")["state"] == "connected":
+            pass
+        return self.connected(within)
+
+    def event(self, within, name, **members):
+        """The next event of this name, with these members."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                event = self.fresh.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(
+                    f"no {name} {members} in {within} s, but {self.events[-30:]}") from None
+            if {"event": name, **members}.items() <= event.items():
+                return event
+
+    def fates(self):
+        """What became of each line, by its number: from 1."""
+        fates = {}
+        for event in self.events:
+            if event["event"] in ("delivered", "unknown"):
+                assert event["number"] not in fates, event
+                fates[event["number"]] = event["event"]
+        return fates
+
+    def end(self, within=20):
+        self.process.stdin.close()
+        status = self.process.wait(within)
+        for reader in self.readers:
+            reader.join(5)
+        return status
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+
+
+class ChatTests(DiscoveryTests):
+    def chat(self, who):
+        adapter, peer = {
+            "dialer": ("hci0", "listener"), "listener": ("hci1", "dialer")}[who]
+        return Chat(self, adapter, who, peer)
+
+    def honest(self, sender, receiver, count):
+        """What was reported as delivered was, in order, and nothing came twice."""
+        fates = sender.fates()
+        self.assertEqual(sorted(fates), list(range(1, count + 1)))
+        came = receiver.received
+        self.assertEqual(came, sorted(set(came)), "in order, none twice")
+        delivered = {number for number, fate in fates.items() if fate == "delivered"}
+        self.assertLessEqual(delivered, set(came))
+        return count - len(delivered)
+
+    def punctual(self, chat):
+        """After each failure it waited no longer than a backoff does, and then tried again."""
+        states = [event for event in chat.events if event["event"] == "state"]
+        for event, after in zip(states, states[1:]):
+            if event["state"] == "backing-off":
+                self.assertLessEqual(event["milliseconds"], 1000 << event["failures"] - 1, event)
+                pause = after["at"] - event["at"]
+                self.assertLess(pause, event["milliseconds"] / 1000 + 1, (event, after))
+            elif event["state"] == "connected":
+                self.assertNotEqual(after["state"], "out-of-range", "it was there just now")
+
+    def test_chat_cut(self):
+        """a chat of 1,000 messages each way goes on after each of ten cuts of the link"""
+        chats = [self.chat("dialer"), self.chat("listener")]
+        for chat in chats:
+            chat.connected(within=40)
+        seconds = []
+        part = MESSAGES // CUTS
+        for cut in range(CUTS):
+            numbers = range(cut * part + 1, (cut + 1) * part + 1)
+            typists = [
+                threading.Thread(target=chat.type, args=(numbers, 0.012)) for chat in chats]
+            for typist in typists:
+                typist.start()
+            time.sleep(0.3)
+            mgmt("disconnect", self.address["hci1"], "hci0")
+            begun = time.monotonic()
+            for typist in typists:
+                typist.join()
+            # A good link was lost: nobody waits before the first attempt, or long before the next.
+            back = [chat.reconnected(within=30) for chat in chats]
+            seconds.append(max(back) - begun)
+        self.assertEqual([chat.end() for chat in chats], [0, 0], chats[0].events[-20:])
+        for chat in chats:
+            self.punctual(chat)
+        unknown = [
+            self.honest(chats[0], chats[1], MESSAGES), self.honest(chats[1], chats[0], MESSAGES)]
+        print(
+            f"   back after {min(seconds):.1f} to {max(seconds):.1f} s, "
+            f"{sum(seconds) / CUTS:.1f} s in the middle; unknown: {unknown[0]} and {unknown[1]} "
+            f"of {MESSAGES}", flush=True)
+        self.assertGreater(sum(unknown), 0, "the link was never cut with a message under way")
+        self.assertLess(sum(unknown), MESSAGES)
+
+    def test_chat_killed(self):
+        """a chat goes on with a peer that was killed and started again"""
+        listener, dialer = self.chat("listener"), self.chat("dialer")
+        for chat in (listener, dialer):
+            chat.connected(within=40)
+        dialer.type([1])
+        dialer.event(10, "delivered", number=1)
+        dialer.kill()
+        listener.type([1])
+        begun = time.monotonic()
+        again = self.chat("dialer")
+        again.connected(within=40)
+        print(f"   back after {time.monotonic() - begun:.1f} s", flush=True)
+        listener.event(10, "delivered", number=1)
+        again.type([2])
+        again.event(10, "delivered", number=1)
+        self.assertEqual([again.end(), listener.end()], [0, 0])
+        self.assertEqual((listener.received, again.received), ([1, 2], [1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["chat"], ChatTests))
