@@ -30,6 +30,9 @@ public final class SocketLink: Link, @unchecked Sendable {
     /// No send buffer is so small that it does not take this: one packet of the smallest MTU.
     private static let smallestPart = 23
 
+    /// What is too short for bulk, in bytes.
+    private static let shortPacket = 4_096
+
     private let source: EventSource
     private let traits: Traits
     private weak var handler: (any LinkHandler)?
@@ -115,9 +118,10 @@ public final class SocketLink: Link, @unchecked Sendable {
             traits.keepsPackets
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
-            // A byte stream gives all it has: less than there was room for means that it is empty. Of
-            // packets there may be more, which the loop tells without another call that finds none.
-            isDry = traits.keepsPackets || count < room
+            // A byte stream gives all it has: less than there was room for means that it is empty. A
+            // short packet is mostly alone: where it is not, the loop tells, and the answer to it does
+            // not wait for a call that finds nothing.
+            isDry = count < (traits.keepsPackets ? Self.shortPacket : room)
             tellOfSpill()
             return .bytes
         }
