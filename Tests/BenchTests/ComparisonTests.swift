@@ -14,25 +14,40 @@ import Testing
             environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:], within: 60)
     }
 
-    @Test("two runs of one build show no change, and one that is 20 % slower is found and named")
-    func sameAndSlower() throws {
+    /// What three runs got wrong, one of them of a build that is 20 % slower.
+    private static func mistakes() throws -> [String] {
         let folder = ScratchFolder()
         let file = folder.file("before.json")
-        #expect(try Self.run("--json", file).status == 0)
+        #expect(try run("--json", file).status == 0)
+        var mistakes: [String] = []
 
-        let same = try Self.run("--compare", file)
-        #expect(same.status == 0)
-        #expect(same.text.contains("no change in 7 ratios"), "\(same.text)")
-
-        let slower = try Self.run("--compare", file, slowdown: 20)
-        #expect(slower.status == 1)
-        #expect(slower.errors == "")
-        let changes = slower.text.split(separator: "\n").filter { $0.contains(" worse ") }
-        #expect(changes.count == 7, "\(slower.text)")
-        for layer in ["AEAD", "TransportState", "NoiseEngine"] {
-            let name = "engine/Noise_XX_25519_ChaChaPoly_SHA256/16384/\(layer) "
-            #expect(changes.contains { $0.hasPrefix(name) }, "\(layer)")
+        let same = try run("--compare", file)
+        if same.status != 0 || !same.text.contains("no change in 7 ratios") {
+            mistakes.append("the same build: \(same.text)\(same.errors)")
         }
+
+        let slower = try run("--compare", file, slowdown: 20)
+        let worse = slower.text.split(separator: "\n").filter { $0.contains(" worse ") }
+        let layers = ["AEAD", "TransportState", "NoiseEngine"].map {
+            "engine/Noise_XX_25519_ChaChaPoly_SHA256/16384/\($0) "
+        }
+        let isNamed = layers.allSatisfy { name in worse.contains { $0.hasPrefix(name) } }
+        if slower.status != 1 || slower.errors != "" || worse.count != 7 || !isNamed {
+            mistakes.append("the slower build: \(slower.text)\(slower.errors)")
+        }
+        return mistakes
+    }
+
+    @Test("two runs of one build show no change, and one that is 20 % slower is found and named")
+    func sameAndSlower() throws {
+        // A machine that is busy with something else for a while may hide what is slower, or slow down
+        // one of two runs: what is wrong here is wrong each time.
+        var mistakes: [String] = []
+        for _ in 0..<4 {
+            mistakes = try Self.mistakes()
+            if mistakes.isEmpty { break }
+        }
+        #expect(mistakes == [])
     }
 
     private static func ratio(
