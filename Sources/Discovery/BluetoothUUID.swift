@@ -37,6 +37,11 @@ public struct BluetoothUUID: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    /// Whether the Bluetooth SIG has assigned it.
+    var isAssigned: Bool {
+        low == Self.base.low && high & 0xFFFF_FFFF == Self.base.high
+    }
+
     /// The full form in lower case, as BlueZ writes it.
     public var description: String {
         var text = ""

@@ -26,8 +26,10 @@ extension Bluetoothd {
         var state = State.lapsed
         /// bluetoothd may still have it from before.
         var wasGranted = false
-        /// How often it was asked for.
-        var asked = 0
+        /// What is said to bluetoothd of it, one thing after another.
+        var talk: Task<Void, Never>?
+        /// Begins a scan anew when its time has come.
+        var renewal: Task<Void, Never>?
 
         init(_ what: What, on adapter: String) {
             self.what = what
@@ -62,28 +64,12 @@ extension Bluetoothd {
         }
     }
 
-    /// Advertises on an adapter, until ``withdraw(_:)``.
-    ///
-    /// - Returns: by which it is withdrawn.
-    /// - Throws: what keeps the adapter from it now. Once it was advertised, it comes back by itself.
-    public func advertise(
-        _ advertisement: Advertisement, on adapter: String
-    ) async throws(DiscoveryError) -> UInt64 {
-        let token = makeToken()
-        let path = export(advertisement, token)
-        do throws(DiscoveryError) {
-            try await register(Request(.advertisement(path: path), on: adapter), as: token)
-            return token
-        } catch {
-            removeExports(of: token)
-            throw error
-        }
-    }
-
     /// Ends what was asked for, and returns when bluetoothd knows. Again: does nothing.
     public func withdraw(_ token: UInt64) async {
         guard let request = requests.removeValue(forKey: token) else { return }
         removeExports(of: token)
+        request.renewal?.cancel()
+        await request.talk?.value
         guard case .lapsed = request.state else { return await cancel(request) }
     }
 
@@ -149,40 +135,41 @@ extension Bluetoothd {
 
     private func ask(_ token: UInt64, _ request: Request) {
         requests[token]?.state = .asking
-        requests[token]?.asked += 1
-        Task(executorPreference: loop) { [weak self] in
-            await self?.finishAsking(token, request)
+        say(token) { bluetoothd in await bluetoothd.finishAsking(token) }
+    }
+
+    /// Has `words` said once all that was to be said before is: bluetoothd must not hear of an end
+    /// before the beginning.
+    private func say(_ token: UInt64, _ words: @escaping @Sendable (Bluetoothd) async -> Void) {
+        let before = requests[token]?.talk
+        requests[token]?.talk = Task(executorPreference: loop) { [weak self] in
+            await before?.value
+            if let self { await words(self) }
         }
     }
 
-    private func finishAsking(_ token: UInt64, _ request: Request) async {
+    private func finishAsking(_ token: UInt64) async {
+        guard let request = requests[token], case .asking = request.state else { return }
         let asked = owner
         var state = Request.State.granted
         do throws(DiscoveryError) {
-            try await perform(request)
+            try await perform(request, token)
         } catch {
             state = .refused(error)
         }
         // Meanwhile bluetoothd may have gone, and the answer means nothing.
-        guard owner == asked else { return }
-        switch requests[token]?.state {
-        case .asking: break
-        case .paused, nil:
-            // It was called off while it was asked for, perhaps too early for bluetoothd.
-            if case .granted = state { await cancel(request) }
-            return
-        case .lapsed, .granted, .refused: return
-        }
+        guard owner == asked, case .asking = requests[token]?.state else { return }
         requests[token]?.state = state
-        if case .granted = state { requests[token]?.wasGranted = true }
-        if case .refused = state { retrySoon() }
-        if case .scan(let interval?) = request.what {
-            scanAnew(token, after: interval, asked: requests[token]?.asked ?? 0)
+        if case .refused = state {
+            retrySoon()
+        } else {
+            requests[token]?.wasGranted = true
+            if case .scan(let interval?) = request.what { scanAnew(token, in: interval) }
         }
         treeChanged()
     }
 
-    private func perform(_ request: Request) async throws(DiscoveryError) {
+    private func perform(_ request: Request, _ token: UInt64) async throws(DiscoveryError) {
         let adapter = Self.path(of: request.adapter)
         let none = BusValue.properties([:])
         switch request.what {
@@ -197,11 +184,13 @@ extension Bluetoothd {
             _ = try await call(
                 request.doing, adapter, ObjectTree.Interface.gattManager,
                 "RegisterApplication", [.path(path), none])
-        case .scan: try await startDiscovery(request)
+        case .scan: try await startDiscovery(request, token)
         }
     }
 
-    private func startDiscovery(_ request: Request) async throws(DiscoveryError) {
+    private func startDiscovery(
+        _ request: Request, _ token: UInt64
+    ) async throws(DiscoveryError) {
         let adapter = Self.path(of: request.adapter)
         let interface = ObjectTree.Interface.adapter
         let filter = BusValue.properties([
@@ -211,25 +200,28 @@ extension Bluetoothd {
         do throws(DiscoveryError) {
             _ = try await call(request.doing, adapter, interface, "StartDiscovery")
         } catch {
-            // Another scan of this process goes on.
             guard error.busError.hasSuffix(".InProgress") else { throw error }
+            // Another scan of this process goes on, which is all that is wanted.
+            let others = requests.filter { $0.key != token }.values
+            if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
+            // Or the kernel is busy, with what it was asked by a bluetoothd that is no more.
+            await stopDiscovery(request)
+            throw error
         }
     }
 
-    private func scanAnew(_ token: UInt64, after interval: Duration, asked: Int) {
-        Task(executorPreference: loop) { [weak self, loop] in
-            try? await loop.sleep(for: interval)
-            await self?.restartScan(token, asked)
+    private func scanAnew(_ token: UInt64, in interval: Duration) {
+        requests[token]?.renewal?.cancel()
+        requests[token]?.renewal = Task(executorPreference: loop) { [weak self, loop] in
+            guard (try? await loop.sleep(for: interval)) != nil else { return }
+            await self?.restartScan(token)
         }
     }
 
-    /// Begins a scan anew, unless that was done since it was asked for the `asked`th time.
-    private func restartScan(_ token: UInt64, _ asked: Int) async {
-        guard let request = requests[token], request.asked == asked,
-            case .granted = request.state
-        else { return }
+    private func restartScan(_ token: UInt64) async {
+        guard let request = requests[token], case .granted = request.state else { return }
         await stopDiscovery(request)
-        guard case .granted = requests[token]?.state else { return }
+        guard let request = requests[token], case .granted = request.state else { return }
         ask(token, request)
     }
 
@@ -237,10 +229,12 @@ extension Bluetoothd {
     func pause(_ token: UInt64) async {
         guard let request = requests[token] else { return }
         requests[token]?.state = .paused
+        requests[token]?.renewal?.cancel()
         switch request.state {
-        case .granted, .asking: await cancel(request)
+        case .granted, .asking: say(token) { bluetoothd in await bluetoothd.cancel(request) }
         case .lapsed, .refused, .paused: break
         }
+        await requests[token]?.talk?.value
     }
 
     /// Goes on with a scan that was paused.
@@ -277,10 +271,11 @@ extension Bluetoothd {
 }
 
 extension Bluetoothd.Request {
-    /// Whether it is a scan that is wanted now.
-    fileprivate func isScan(on adapter: String) -> Bool {
+    /// Whether it is a scan that is wanted now, or, where that is asked, goes on.
+    fileprivate func isScan(on adapter: String, granted: Bool = false) -> Bool {
         switch (what, state) {
-        case (.scan, .lapsed), (.scan, .asking), (.scan, .granted): self.adapter == adapter
+        case (.scan, .granted): self.adapter == adapter
+        case (.scan, .lapsed), (.scan, .asking): self.adapter == adapter && !granted
         default: false
         }
     }

@@ -23,9 +23,11 @@ extension Bluetoothd {
             if isDevice(body[1]) { heard(path) }
         case ("org.freedesktop.DBus.ObjectManager", "InterfacesRemoved"):
             guard body.count == 2, let path = body[0].text else { return }
+            let wasConnected = tree[path, ObjectTree.Interface.device]?["Connected"]?.bool ?? false
             tree.remove(path, body[1].texts ?? [])
             treeChanged()
             if tree.takeGap() { listObjects(of: owner) }
+            if wasConnected { deviceLinkEnded(path) }
         case ("org.freedesktop.DBus.Properties", "PropertiesChanged"):
             guard body.count == 3, let interface = body[0].text else { return }
             change(
@@ -59,6 +61,13 @@ extension Bluetoothd {
             if changed.keys.allSatisfy(Self.heardProperties.contains) { return }
         }
         treeChanged()
+        if interface == ObjectTree.Interface.device, changed["Connected"]?.bool == false {
+            deviceLinkEnded(path)
+        }
+    }
+
+    private func deviceLinkEnded(_ path: String) {
+        if let adapter = Self.name(of: path) { linkEnded(on: adapter) }
     }
 
     /// What changes when a device is heard, and not when one talks to it.

@@ -25,6 +25,8 @@ public actor Bluetoothd {
     /// Objects of ours that bluetoothd calls, by path.
     var exported: [String: ExportedObject] = [:]
     var scans: [UInt64: Scan] = [:]
+    /// Adapters of which a link has ended lately, and whether another one has since.
+    var linksEnded: [String: Bool] = [:]
     var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
     /// Devices of which somebody has to know when they are not connected any more.
     var watched: [UInt64: WatchedDevice] = [:]

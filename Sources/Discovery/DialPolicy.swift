@@ -163,6 +163,11 @@ public struct DialPolicy: Sendable {
         change(address) { $0.ready -= 1 }
     }
 
+    /// Whether a link from `address` was accepted whose peer has yet to prove itself.
+    public func isAccepting(from address: DeviceAddress) -> Bool {
+        links[address].map { $0.unproven > 0 } ?? false
+    }
+
     /// How many links are ready.
     public var readyLinks: Int { links.values.reduce(0) { $0 + $1.ready } }
 

@@ -28,7 +28,9 @@ public enum ServiceAdvertisement: Sendable, Hashable {
     /// Reads what a scanner has collected of one device.
     ///
     /// Service data speak for their service by themselves. A name and a manufacturer's data mean
-    /// something only beside the service's UUID, since anyone may use the same.
+    /// something only beside the service's UUID, since anyone may use the same; and only where no
+    /// other service of someone's own is offered from the same address, since a scanner keeps one
+    /// name and one company's data of a device, and those may be the other one's.
     ///
     /// - Returns: nil when none of it is about the service.
     public init?(
@@ -38,11 +40,14 @@ public enum ServiceAdvertisement: Sendable, Hashable {
         let data = serviceData[service]
         let isNamed = uuids.contains(service)
         guard data != nil || isNamed else { return nil }
+        let isAlone = uuids.allSatisfy { $0 == service || $0.isAssigned }
         if let payload = data.flatMap({ Payload($0) }) {
             self = .payload(payload)
-        } else if isNamed, let payload = manufacturerData[Self.company].flatMap({ Payload($0) }) {
+        } else if isNamed, isAlone,
+            let payload = manufacturerData[Self.company].flatMap({ Payload($0) })
+        {
             self = .payload(payload)
-        } else if isNamed, let payload = name.flatMap({ Payload(text: $0) }) {
+        } else if isNamed, isAlone, let payload = name.flatMap({ Payload(text: $0) }) {
             self = .payload(payload)
         } else {
             self = .serviceOnly

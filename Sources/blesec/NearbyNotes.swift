@@ -12,6 +12,7 @@ struct NearbyNotes: Sendable {
         { [failures] event in
             switch event {
             case .adapter(let state): Self.adapter(state)
+            case .advertising(let state): Self.advertising(state)
             case .dialFailed(let candidate, let error):
                 failures.note(candidate.address.description, error)
             case .acceptFailed(let peer, let error): failures.note(peer, error)
@@ -35,6 +36,17 @@ struct NearbyNotes: Sendable {
             case .on: "the adapter is on again"
             }
         Diagnostics.note(text, "adapter", [("state", .string(state.rawValue))])
+    }
+
+    /// `advertising again`, or why not.
+    private static func advertising(_ state: AdvertisingState) {
+        let (text, name) =
+            switch state {
+            case .on: ("advertising again", "on")
+            case .crowded: ("not advertising for 30 s: too many strangers dial", "crowded")
+            case .failed(let error): ("cannot advertise anew: \(error.reason)", "failed")
+            }
+        Diagnostics.note(text, "advertising-changed", [("state", .string(name))])
     }
 
     /// `looking for UUID on hci0`

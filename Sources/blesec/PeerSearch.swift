@@ -46,7 +46,7 @@ final class PeerSearch: Sendable {
             case .opening: progress(.opening)
             case .handshaking: progress(.handshaking)
             case .dialFailed: progress(.searching)
-            case .adapter, .acceptFailed, .duplicate: break
+            case .adapter, .advertising, .acceptFailed, .duplicate: break
             }
         }
         progress(.searching)

@@ -162,6 +162,16 @@ struct ServiceAdvertisementTests {
         #expect(read(data: [other: payload.bytes]) == nil)
     }
 
+    @Test("beside another service of someone's own, a name may be that one's, and data are not")
+    func company() {
+        let another = BluetoothUUID(high: 1, low: 2)
+        #expect(read(uuids: [service, another], name: payload.text) == .serviceOnly)
+        #expect(
+            read(uuids: [service, another], manufacturer: [0xFFFF: payload.bytes]) == .serviceOnly)
+        #expect(
+            read(uuids: [service, another], data: [service: payload.bytes]) == .payload(payload))
+    }
+
     @Test("a service without a payload, or with a broken one, has to be asked")
     func serviceOnly() {
         #expect(read(uuids: [service]) == .serviceOnly)

@@ -3,6 +3,9 @@
     bumble_peer.py peer SERVICE PROTOCOL    advertises the service with the characteristic that Apple
                                             has named, and answers on the channel that it tells of
                                             with noiseprotocol: what comes, reversed
+    bumble_peer.py impostor SERVICE PROTOCOL
+                                            the same, but whoever answers on that channel knows
+                                            nothing of it, until a line of standard input
     bumble_peer.py central SERVICE          finds who advertises the service, and reads where to dial
     bumble_peer.py flood SERVICE COUNT      lets the adapter hear so many advertisements, none honest
 
@@ -16,6 +19,7 @@ import os
 import random
 import struct
 import sys
+import time
 
 from bumble import hci
 from bumble.controller import Controller
@@ -64,6 +68,10 @@ async def kernel_adapter(link):
     controller = Controller(
         "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
         public_address=KERNELS)
+    # With these the kernel waits for the enhanced event of a connection, which Bumble's controller does
+    # not send, and takes the link for failed four seconds after it was made.
+    controller.le_features &= ~(
+        hci.LeFeatureMask.LL_PRIVACY | hci.LeFeatureMask.LE_EXTENDED_ADVERTISING)
     link.kernel = controller
     while not (fresh := adapters() - before):
         await asyncio.sleep(0.05)
@@ -118,12 +126,25 @@ class NoisePeer:
         self.channel.write(struct.pack(">H", len(message)) + bytes(message))
 
 
-async def peer(link, service, protocol):
+class Stranger:
+    """Something else that happens to listen there, and answers each SDU with nonsense."""
+
+    def __init__(self, channel):
+        say("opened", f"{time.monotonic():.3f}")
+        channel.sink = lambda data: channel.write(random.randbytes(40))
+
+
+async def peer(link, service, protocol, honest=None):
     device = await own_device(link)
     channels = []
+
+    def opened(channel):
+        # Kept, since nobody else does.
+        channels.append(
+            NoisePeer(protocol, channel) if honest is None or honest.done() else Stranger(channel))
+
     server = device.create_l2cap_server(
-        spec=LeCreditBasedChannelSpec(psm=0x95, **CHANNEL),
-        handler=lambda channel: channels.append(NoisePeer(protocol, channel)))
+        spec=LeCreditBasedChannelSpec(psm=0x95, **CHANNEL), handler=opened)
     value = struct.pack("<H", server.psm)
     device.add_service(Service(service, [
         Characteristic(
@@ -210,6 +231,10 @@ async def main():
     line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     if command == "peer":
         await peer(link, service, *rest)
+    elif command == "impostor":
+        await peer(link, service, *rest, honest=line)
+        await line
+        line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     elif command == "central":
         await central(link, service)
     else:

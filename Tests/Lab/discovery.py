@@ -202,6 +202,31 @@ class DiscoveryTests(LabTests):
         received = (self.folder / "written").read_bytes()
         self.assertEqual(sorted(received), sorted(sent))
 
+    def test_bumble_impostor(self):
+        """a PSM that leads to something else is an error for that candidate, dialed ever less often,
+        and the search goes on"""
+        peer, adapter = self.bumble("impostor", SERVICE, XX)
+        peer.line("advertising ")
+        dialer = self.connect(
+            f"service:{SERVICE}", "--anyone", "--direct", "--protocol", XX, "--timeout", "90",
+            adapter=adapter, given=self.given("there", b"there"), written=self.folder / "written")
+        for _ in range(2):
+            peer.line("opened ", within=60)
+        peer.go_on()
+        dialer.line("channel ready: ", within=60)
+        peer.line("exchanged 5")
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        self.same(self.folder / "written", b"ereht")
+        refused = [line for line in dialer.lines if line.startswith("blesec: no channel with ")]
+        opened = [float(line.split()[1]) for line in peer.lines if line.startswith("opened ")]
+        # Each time once, with a line for it, and not before the wait was over.
+        self.assertIn(len(opened), (2, 3))
+        self.assertEqual(len(refused), len(opened), dialer.lines)
+        for number, (before, after) in enumerate(zip(opened, opened[1:])):
+            self.assertGreater(after - before, 0.5 * 2**number, opened)
+        # Beside these: whom it looks for, and the channel.
+        self.assertLessEqual(len(dialer.lines), len(refused) + 3, dialer.lines)
+
     def test_bumble_central(self):
         """a Bumble central finds the service and reads the PSM; bluetoothctl shows the service"""
         peer, adapter = self.bumble("central", SERVICE)

@@ -271,7 +271,7 @@ extension NearbyEvent {
         case .opening: .reached(.opening)
         case .handshaking: .reached(.handshaking)
         case .dialFailed(_, let error): .failed(error)
-        case .adapter, .acceptFailed, .duplicate: nil
+        case .adapter, .advertising, .acceptFailed, .duplicate: nil
         }
     }
 }

@@ -57,6 +57,19 @@ public enum NearbyEvent: Sendable {
     case dialFailed(Candidate, ChannelError)
     /// Somebody who dialed was not let in; where the link led.
     case acceptFailed(String, ChannelError)
+    /// Whether this side can be found has changed.
+    case advertising(AdvertisingState)
     /// A channel ended in favour of another one to the same peer.
     case duplicate(PeerIdentity)
+}
+
+/// Whether a service lets itself be found.
+public enum AdvertisingState: Sendable {
+    /// It advertises.
+    case on
+    /// In 10 s 32 peers have dialed and proven nothing: it does not for 30 s, and then by a new tag
+    /// and PSM.
+    case crowded
+    /// bluetoothd or the kernel refused what was to be published, and is asked again.
+    case failed(ChannelError)
 }

@@ -47,7 +47,7 @@ extension NearbyService {
     private func begin(_ candidate: Candidate) {
         report(.dialing(candidate))
         dials[candidate] = Task(executorPreference: loop) {
-            let result: Result<DialedChannel, ChannelError>
+            let result: Result<SecureChannel, ChannelError>
             do throws(ChannelError) {
                 result = .success(try await self.dial(candidate))
             } catch {
@@ -69,31 +69,28 @@ extension NearbyService {
         if dials.isEmpty { await bluetoothd.resume(scan) }
     }
 
-    private struct DialedChannel {
-        let channel: SecureChannel
-        let isConnectedByUs: Bool
-    }
-
     private func finish(
-        _ candidate: Candidate, _ result: Result<DialedChannel, ChannelError>
+        _ candidate: Candidate, _ result: Result<SecureChannel, ChannelError>
     ) async {
-        dials[candidate] = nil
         switch result {
-        case .success(let dialed):
-            let identity = await dialed.channel.peer
-            let hash = await dialed.channel.handshakeHash
-            let began = await dialed.channel.began
+        case .success(let channel):
+            dials[candidate] = nil
+            let identity = await channel.peer
+            let side = DuplicateRule.Side(
+                began: await channel.began, ready: loop.now, hash: await channel.handshakeHash)
             policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
             await admit(
                 LiveChannel(
-                    channel: dialed.channel, address: candidate.address, identity: identity,
-                    side: .init(began: began, ready: loop.now, hash: hash),
-                    isConnectedByUs: dialed.isConnectedByUs))
-        case .failure(let error) where error.code == .cancelled:
-            policy.dialCancelled(candidate)
+                    channel: channel, address: candidate.address, identity: identity, side: side))
         case .failure(let error):
-            report(.dialFailed(candidate, error))
-            policy.dialFailed(candidate, at: loop.now, using: &generator)
+            await release(candidate.address)
+            dials[candidate] = nil
+            if error.code == .cancelled {
+                policy.dialCancelled(candidate)
+            } else {
+                report(.dialFailed(candidate, error))
+                policy.dialFailed(candidate, at: loop.now, using: &generator)
+            }
         }
         lookAround()
     }
@@ -102,30 +99,22 @@ extension NearbyService {
     ///
     /// bluetoothd makes the link, and the channel waits until it has looked at the peer: it opens
     /// channels of its own then, and two sides that do so at the same time confuse the kernel.
-    private func dial(_ candidate: Candidate) async throws(ChannelError) -> DialedChannel {
+    private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
         let address = candidate.address
         if let scan { await bluetoothd.pause(scan) }
-        var isConnectedByUs = false
-        do throws(ChannelError) {
-            isConnectedByUs = try await connect(address)
-            report(.opening(candidate))
-            let link: any Link
-            var endpoint: Endpoint?
-            switch try await way(to: candidate) {
-            case .l2cap(let psm):
-                link = try await open(address, psm)
-                endpoint = Endpoint(
-                    L2CAPAddress(device: address.address, type: address.type, psm: psm))
-            case .gattStream: link = try await openStream(address)
-            }
-            report(.handshaking(candidate, endpoint))
-            let channel = try await SecureChannel.open(
-                over: link, role: .dialer, configuration: configuration)
-            return DialedChannel(channel: channel, isConnectedByUs: isConnectedByUs)
-        } catch {
-            if isConnectedByUs { await bluetoothd.forget(address, on: adapter) }
-            throw error
+        if try await connect(address) { connected.insert(address) }
+        report(.opening(candidate))
+        let link: any Link
+        var endpoint: Endpoint?
+        switch try await way(to: candidate) {
+        case .l2cap(let psm):
+            link = try await open(address, psm)
+            endpoint = Endpoint(L2CAPAddress(device: address.address, type: address.type, psm: psm))
+        case .gattStream: link = try await openStream(address)
         }
+        report(.handshaking(candidate, endpoint))
+        return try await SecureChannel.open(
+            over: link, role: .dialer, configuration: configuration)
     }
 
     private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {

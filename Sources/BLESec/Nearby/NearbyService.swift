@@ -38,14 +38,26 @@ public actor NearbyService {
     var refusedPSMs = PSMCache()
     var dials: [Candidate: Task<Void, Never>] = [:]
     var live: [ObjectIdentifier: LiveChannel] = [:]
+    /// Links that bluetoothd was asked to make, and is asked to end when nothing here uses them.
+    var connected: Set<DeviceAddress> = []
+    /// Links that bluetoothd is ending, which takes it 2 seconds.
+    private var releases: [DeviceAddress: Task<Void, Never>] = [:]
     var listener: RenewableListener?
     var secure: SecureListener?
     /// The byte stream over GATT, where it is offered.
     var streams: GATTStreamServer?
+    /// What bluetoothd was given, and what that says.
     var application: UInt64?
-    /// What the PSM characteristic says.
     var publishedPSM: PSM?
     var advertisement: UInt64?
+    var advertised: Payload?
+    var advertisingState = AdvertisingState.on
+    /// When tag and PSM have had their time.
+    var renewal: MonotonicTime?
+    /// Who keeps it all up to date sleeps here, unless there is something to do.
+    var nap: Task<Void, Never>?
+    var mustAdvertise = false
+    var crowd = CrowdGate()
     var tasks: [Task<Void, Never>] = []
     var scan: ServiceScan?
     var timer: LoopTimer?
@@ -64,8 +76,6 @@ public actor NearbyService {
         let address: DeviceAddress
         let identity: PeerIdentity
         let side: DuplicateRule.Side
-        /// bluetoothd was asked to connect for it, and is asked to disconnect after it.
-        let isConnectedByUs: Bool
     }
 
     /// The loop: everything happens on its thread.
@@ -136,7 +146,9 @@ public actor NearbyService {
     }
 
     private func adapterChanged(_ state: AdapterState) {
-        if state == .on { lookAround() }
+        guard state == .on else { return }
+        lookAround()
+        advertiseSoon()
     }
 
     /// Tells what happens to dials to `observer` as well, on the loop.
@@ -181,6 +193,7 @@ public actor NearbyService {
         isClosed = true
         timer?.disarm()
         for task in tasks { task.cancel() }
+        nap?.cancel()
         for task in dials.values { task.cancel() }
         for channel in ready { await channel.abort() }
         ready = []
@@ -189,11 +202,11 @@ public actor NearbyService {
         await listener?.close()
         // A stream lives as long as its characteristics, which go with the connection to bluetoothd.
         if streams != nil, !live.isEmpty { application = nil }
-        // bluetoothd may take its time, and nobody has to wait for it.
-        for token in [advertisement, application].compactMap({ $0 }) {
-            Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }
-        }
+        withdraw()
         for (key, channel) in live where await channel.channel.isOver { await ended(key) }
+        // Whoever dials one of these before its link is down would lose the channel with it.
+        for task in Array(dials.values) { await task.value }
+        for task in Array(releases.values) { await task.value }
         if live.isEmpty { await bluetoothd.close() }
     }
 
@@ -234,13 +247,28 @@ public actor NearbyService {
 
     private func ended(_ key: ObjectIdentifier) async {
         guard let channel = live.removeValue(forKey: key) else { return }
-        if channel.isConnectedByUs {
-            // Whoever dials the address before the link is down would lose the channel with it.
-            await bluetoothd.forget(channel.address, on: adapter)
-        }
+        // Whoever dials the address before the link is down would lose the channel with it.
+        await release(channel.address)
         policy.linkEnded(with: channel.address)
-        if isClosed, live.isEmpty { return await bluetoothd.close() }
+        if isClosed, live.isEmpty, releases.isEmpty { return await bluetoothd.close() }
         lookAround()
+    }
+
+    /// Has bluetoothd end the link to an address if it was asked to make it and nothing here uses it
+    /// any more; returns when it has.
+    func release(_ address: DeviceAddress) async {
+        if let release = releases[address] { return await release.value }
+        guard connected.contains(address), !policy.isAccepting(from: address),
+            !live.values.contains(where: { $0.address == address })
+        else { return }
+        connected.remove(address)
+        // Not cancelled with the dial that it may end.
+        let release = Task(executorPreference: loop) { [bluetoothd, adapter] in
+            await bluetoothd.forget(address, on: adapter)
+        }
+        releases[address] = release
+        await release.value
+        releases[address] = nil
     }
 }
 

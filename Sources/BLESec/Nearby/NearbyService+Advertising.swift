@@ -1,0 +1,141 @@
+internal import ChannelCore
+internal import Discovery
+internal import L2CAP
+internal import Links
+
+/// Being found: a GATT service that tells the PSM and has a byte stream, and an advertisement.
+extension NearbyService {
+    /// After how long bluetoothd is asked again for what it refused.
+    private static let advertisingRetry = Duration.seconds(5)
+
+    /// Publishes what has changed: tag and PSM after their time, nothing in a crowd.
+    ///
+    /// - Returns: until when there is nothing to do, unless ``advertiseSoon()`` ends it; nil once the
+    ///   service is closed.
+    func keepAdvertising() async -> Task<Void, Never>? {
+        guard !isClosed else { return nil }
+        mustAdvertise = false
+        let isOver = advertisingState.isCrowded && crowd.reopens(at: loop.now) == nil
+        if isOver || loop.now >= renewal ?? .distantFuture {
+            renewal = nil
+            await renew()
+        }
+        let renewal = renewal ?? loop.now.advanced(by: options.renewal)
+        self.renewal = renewal
+        let reopening = crowd.reopens(at: loop.now)
+        var next = min(renewal, reopening ?? .distantFuture)
+        var state = reopening == nil ? AdvertisingState.on : .crowded
+        do throws(DiscoveryError) {
+            try await publish(advertises: reopening == nil)
+        } catch {
+            state = .failed(ChannelError(discovery: error))
+            next = min(next, loop.now.advanced(by: Self.advertisingRetry))
+        }
+        guard !isClosed else {
+            withdraw()
+            return nil
+        }
+        if !state.isSame(as: advertisingState) { onEvent(.advertising(state)) }
+        advertisingState = state
+        if mustAdvertise { next = loop.now }
+        let nap = Task(executorPreference: loop) { [loop] in
+            do { try await loop.sleep(until: next) } catch {}
+        }
+        self.nap = nap
+        return nap
+    }
+
+    /// Something may have changed about what is to be advertised.
+    func advertiseSoon() {
+        mustAdvertise = true
+        nap?.cancel()
+    }
+
+    /// A fresh tag and PSM, so that nobody can follow this device by them.
+    private func renew() async {
+        policy.ownTag = Tag.random(using: &generator)
+        do throws(LinkError) {
+            try await listener?.renew()
+        } catch {
+            // The old PSM goes on.
+            onEvent(.advertising(.failed(ChannelError(link: error))))
+        }
+    }
+
+    /// Publishes what there is to know now instead of what was published before, where they differ.
+    func publish(advertises: Bool) async throws(DiscoveryError) {
+        // What was published before comes back with the adapter, and is replaced then.
+        guard let listener, await bluetoothd.adapterState(adapter) == .on else { return }
+        let psm = await listener.localAddress?.psm
+        publishedPSM = psm
+        // It stays: to publish another one would end the streams over it.
+        if application == nil {
+            let application = try await bluetoothd.publish(gattApplication(listener), on: adapter)
+            self.application = application
+            streams?.application = application
+        }
+        let payload = advertises ? payload(psm) : nil
+        guard payload != advertised else { return }
+        // An adapter holds few of them, so the old one goes first.
+        advertised = nil
+        if let old = advertisement.take() { await bluetoothd.withdraw(old) }
+        guard let payload else { return }
+        advertisement = try await bluetoothd.advertise(
+            Advertisement(service: service, payload: payload, carrier: options.carrier),
+            on: adapter)
+        advertised = payload
+    }
+
+    private func gattApplication(_ listener: RenewableListener) -> GATTApplication {
+        var characteristics: [GATTCharacteristic] = []
+        if options.transports.contains(.l2cap) {
+            var psm = GATTCharacteristic(PSMValue.characteristic)
+            psm.read = { [alarm] in
+                let known = alarm.nearby?.assumeIsolated { $0.publishedPSM }
+                return known.map { PSMValue.format($0) } ?? []
+            }
+            characteristics.append(psm)
+        }
+        if options.transports.contains(.gattStream) {
+            let streams = GATTStreamServer(bluetoothd, on: adapter) { [weak listener] link in
+                guard let listener else { return link.close() }
+                listener.assumeIsolated { $0.admit(link) }
+            }
+            self.streams = streams
+            characteristics += streams.characteristics
+        }
+        return GATTApplication(service: service, characteristics: characteristics)
+    }
+
+    private func payload(_ psm: PSM?) -> Payload {
+        var capabilities: Payload.Capabilities = []
+        if options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
+        if options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
+        for name in configuration.protocols {
+            capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
+        }
+        let tag = policy.ownTag ?? Tag.random(using: &generator)
+        policy.ownTag = tag
+        return Payload(
+            capabilities: capabilities, psm: options.advertisesPSM ? psm : nil, tag: tag)
+    }
+
+    /// Nothing is published any more once bluetoothd has heard of it, for which nobody has to wait.
+    func withdraw() {
+        for token in [advertisement.take(), application.take()].compactMap({ $0 }) {
+            Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }
+        }
+    }
+}
+
+extension AdvertisingState {
+    fileprivate var isCrowded: Bool { if case .crowded = self { true } else { false } }
+
+    /// Whether there is nothing new to be told.
+    fileprivate func isSame(as other: AdvertisingState) -> Bool {
+        switch (self, other) {
+        case (.on, .on), (.crowded, .crowded), (.failed, .failed): true
+        default: false
+        }
+    }
+}
