@@ -54,10 +54,11 @@ enum ChatCommand {
         let memory = try PeerMemory(arguments)
         let expected = try memory.expected
         let options = try ChannelOptions(arguments, known: expected)
-        let configuration = try PersistentArguments.configuration(options, arguments)
+        var configuration = try PersistentArguments.configuration(options, arguments)
         let interruption = Interruption()
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
+        if !options.isPinned { configuration.trust = notes.firstComer }
         let (route, end) = try await way(arguments, options, configuration, notes, failures)
         let connection = await PeerConnection.start(route, to: expected)
         let screen = ChatScreen()

@@ -8,6 +8,8 @@ final class ConnectionNotes: Sendable {
     /// Where the channel under way can be dialed without a search.
     private let endpoint: Locked<(address: String, endpoint: Endpoint)?>
     private let wasConnected = Locked(false)
+    /// The peer, once one has come.
+    private let peer = Locked<Fingerprint?>(nil)
     private let nearby: NearbyNotes
 
     init(_ memory: PeerMemory, _ failures: FailureLog) {
@@ -26,6 +28,16 @@ final class ConnectionNotes: Sendable {
         }
     }
 
+    /// Anyone may come, until somebody has; then nobody else.
+    var firstComer: TrustPolicy {
+        .asking { [self] identity in
+            guard let known = peer.withLock({ $0 }), identity.fingerprint != known else {
+                return .admit
+            }
+            return .refuse("\(identity) comes after \(known)")
+        }
+    }
+
     /// A link that leads to `address` was dialed at an endpoint.
     func reached(_ endpoint: Endpoint, over address: String) {
         self.endpoint.withLock { $0 = (address, endpoint) }
@@ -40,6 +52,7 @@ final class ConnectionNotes: Sendable {
     /// Says what is worth saying of a state.
     func stands(_ status: ConnectionStatus) throws(ChannelError) {
         if status.state == .connected {
+            peer.withLock { $0 = status.peer?.fingerprint }
             try remember(status.peer, over: status.linkDescription)
         }
         if Diagnostics.isJSON { return Diagnostics.note("", "state", Self.members(status)) }

@@ -106,8 +106,14 @@ struct ConnectionSession: Sendable {
                 return error.code == .cancelled ? nil : .localFailure(error)
             }
             guard let message else { break }
-            // What keeps a message from the links keeps the connection, and is told by it.
-            guard let outgoing = try? await connection.post(message) else { return nil }
+            let outgoing: Outgoing
+            do throws(ChannelError) {
+                outgoing = try await connection.post(message)
+            } catch {
+                // What has closed the connection is told by it.
+                let isClosed = await connection.status.state == .closed
+                return isClosed || error.code == .cancelled ? nil : .localFailure(error)
+            }
             number += 1
             tell(.sent, number, message)
             feed.yield((outgoing, message))

@@ -68,6 +68,27 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 0])
         }
 
+        @Test("a line without an end goes in pieces, and the first who comes is the only one")
+        func firstComer() throws {
+            let listener = try Tool.start(
+                ["chat", pair.endpoint(), "--listen", "--anyone"], input: .held, within: 40)
+            _ = try listener.line("listening on ")
+            let first = try Tool.start(
+                ["chat", pair.endpoint(), "--anyone"],
+                input: .bytes([UInt8](repeating: 120, count: 40_000)), within: 40)
+            let count = 40_000 + 3
+            let shown = try listener.output(count, with: [first])
+            #expect(shown.split(separator: 10).map(\.count) == [16_384, 16_384, 7_232])
+            #expect(try first.wait(with: [listener]).status == 0)
+            let second = try Tool.start(
+                ["connect", pair.endpoint(), "--anyone"], within: 40)
+            Tool.expect(
+                try second.wait(with: [listener]), status: 69, "the peer refuses this identity")
+            _ = try listener.line("blesec: no channel with ")
+            listener.endInput()
+            #expect(try listener.wait().status == 0)
+        }
+
         @Test("a peer that is stopped is noticed within the idle deadline")
         func stopped() throws {
             let listener = try listen(["--idle", "2", "--json"])

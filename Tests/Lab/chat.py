@@ -174,6 +174,22 @@ class ChatTests(DiscoveryTests):
         self.assertEqual([again.end(), listener.end()], [0, 0])
         self.assertEqual((listener.received, again.received), ([1, 2], [1]))
 
+    def test_chat_remembered(self):
+        """a peer that was remembered is found by its name, where it was last, without a search"""
+        state = ("--state", self.folder / "state")
+        self.listen(*self.pin("dialer"), "--keep")
+        first = self.connect(
+            f"service:{SERVICE}", *self.pin("listener"), "--remember", "lamp", *state,
+            "--timeout", "50")
+        self.assertEqual(first.status(60), 0, first.lines)
+        begun = time.monotonic()
+        again = self.connect("peer:lamp", "--service", SERVICE, *state, "--timeout", "50")
+        self.assertEqual(again.status(60), 0, again.lines)
+        print(f"   {time.monotonic() - begun:.1f} s in all the second time", flush=True)
+        self.assertRegex(
+            again.lines[0], f"^dialing l2cap:{self.address['hci1']}/0x.*, where the peer was last$")
+        self.assertNotIn("looking for", "".join(again.lines))
+
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["chat"], ChatTests))
+    sys.exit(main(sys.argv[1:] or ["test_chat"], ChatTests))

@@ -50,7 +50,10 @@ extension PeerConnection {
     private func perform(_ step: ConnectionMachine.Step) {
         switch (step, route.kind) {
         case (.attempt, .dial(let dial)): begin(dial)
-        case (.abandon, .dial): attempt?.cancel()
+        case (.abandon, .dial):
+            attempt?.cancel()
+            // It has failed already, and is not to fail once more when it ends.
+            attempts += 1
         // The others look and wait all the time.
         default: break
         }
@@ -78,14 +81,13 @@ extension PeerConnection {
     }
 
     private func reached(_ state: ConnectionState, _ number: Int) {
-        guard number == attempts, attempt != nil, state.isUnderWay else { return }
+        guard number == attempts, state.isUnderWay else { return }
         let before = machine.status
         machine.reached(state, at: loop.now)
         tell(since: before)
     }
 
     private func finish(_ number: Int, _ result: Result<SecureChannel, ChannelError>) async {
-        if number == attempts { attempt = nil }
         switch result {
         case .success(let channel): await arrived(channel)
         case .failure(let error) where number == attempts: failed(error)
