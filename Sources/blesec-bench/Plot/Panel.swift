@@ -65,7 +65,7 @@ struct Panel {
             let points = [(x: x, y: y - 4), (x: x + 22, y: y - 4)]
             drawing.curve(points, series: colour(index))
             drawing.text(series.name, .small, x: x + 27, y: y)
-            x += 27 + 6.2 * Double(series.name.count) + 16
+            x += 27 + 6.8 * Double(series.name.count) + 12
         }
     }
 

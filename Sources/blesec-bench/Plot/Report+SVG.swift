@@ -37,7 +37,7 @@ extension Report {
                     let results = own.filter { $0.layer == layer }
                     let isLimit = results.contains { $0.library != nil }
                     return Panel.Series(
-                        name: isLimit ? "raw primitive (the limit)" : layer,
+                        name: isLimit ? "raw primitive (limit)" : layer,
                         points: results.map {
                             Panel.Point(
                                 size: $0.size, value: 1e3 * Double($0.size) / $0.time.median)
@@ -78,7 +78,7 @@ extension Report {
         return own.map(\.engine).unique.map { engine in
             let isLimit = engine == EngineChoice.plain.name
             return Panel.Series(
-                name: isLimit ? "plain link (the limit)" : engine.shortProtocol,
+                name: isLimit ? "plain link (limit)" : engine.shortProtocol,
                 points: own.filter { $0.engine == engine }.compactMap(point), isLimit: isLimit)
         }
     }
