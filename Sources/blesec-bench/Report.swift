@@ -148,10 +148,15 @@ struct Report: Sendable {
         try await station.close()
     }
 
-    /// The handshakes that were asked for; without a wish the default pattern in every suite, and
-    /// then every other pattern in the default suite.
+    /// The handshakes that were asked for; without a wish the default pattern in every suite, then
+    /// every other pattern in the default suite, and TLS, in full and resumed.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
-        try (settings.handshakes ?? NoiseHandshakes.names + [EngineChoice.tls.name]).map { name in
+        guard let names = settings.handshakes else {
+            let company = try BenchCompany.shared()
+            return try NoiseHandshakes.names.map(NoiseHandshakes.init)
+                + [TLSHandshakes(company), TLSResumptions(company)]
+        }
+        return try names.map { name in
             guard name != EngineChoice.tls.name else {
                 return TLSHandshakes(try BenchCompany.shared())
             }

@@ -40,13 +40,27 @@ import Testing
     @Test("every pattern's handshake can be run, and its primitives by themselves")
     func everyPattern() throws {
         let names = NoiseHandshakes.names
-        #expect(names.count == 38 + 15)
+        #expect(names.count == 38 + 15 + 1)
         #expect(Set(names).count == names.count)
         for name in names + ["Noise_XXfallback+psk0_25519_AESGCM_SHA256"] {
             let handshakes = try NoiseHandshakes(name)
             let sample = try handshakes.run(2)
             #expect(sample.time.dialer > 0 && sample.time.acceptor > 0)
             if let limit = handshakes.limit { #expect(try limit.run(1) > 0) }
+        }
+    }
+
+    @Test("TLS sends no certificates when it resumes a session, again and again")
+    func resumption() throws {
+        let company = try BenchCompany.shared()
+        let full = try TLSHandshakes(company).run(2)
+        let resumptions = try TLSResumptions(company)
+        for _ in 0..<3 {
+            let resumed = try resumptions.run(2)
+            #expect(resumed.time.dialer > 0 && resumed.time.acceptor > 0)
+            #expect(resumed.flights == BothSides(dialer: 2, acceptor: 2), "the last is a ticket")
+            #expect(resumed.bytes.dialer < full.bytes.dialer)
+            #expect(resumed.bytes.acceptor < full.bytes.acceptor)
         }
     }
 }

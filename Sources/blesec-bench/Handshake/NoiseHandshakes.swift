@@ -38,7 +38,8 @@ final class NoiseHandshakes: HandshakeSubject {
             psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
     }
 
-    /// XX in every suite, then every other pattern in the first of them.
+    /// XX in every suite, then every other pattern in the first of them, and what Noise Pipes fall back
+    /// to when the first message of IK cannot be read.
     static var names: [String] {
         guard let xx = HandshakePattern.named("XX") else { return [] }
         var names: [ProtocolName] = []
@@ -50,7 +51,7 @@ final class NoiseHandshakes: HandshakeSubject {
             }
         }
         names += HandshakePattern.all.filter { $0 != xx }.map { ProtocolName(pattern: $0) }
-        return names.map(\.description)
+        return names.map(\.description) + ["Noise_XXfallback_25519_ChaChaPoly_SHA256"]
     }
 
     var name: String { protocolName.description }

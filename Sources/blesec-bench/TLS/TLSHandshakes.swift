@@ -13,17 +13,26 @@ final class TLSHandshakes: HandshakeSubject {
     }
 
     func run(_ count: Int) throws -> HandshakeSample {
+        let contexts = BothSides(
+            dialer: company.context(.dialer), acceptor: company.context(.acceptor))
+        return try Self.run(count, contexts)
+    }
+
+    /// Runs so many handshakes between two contexts.
+    static func run(_ count: Int, _ contexts: BothSides<TLSContext>) throws -> HandshakeSample {
         var sample = HandshakeSample()
         let dialers = (0..<count).map { _ in Side() }
         let acceptors = (0..<count).map { _ in Side() }
         try sample.charge(\.dialer) {
-            for side in dialers { try side.begin(company.context(.dialer), .dialer) }
+            for side in dialers { try side.begin(contexts.dialer, .dialer) }
         }
         try sample.charge(\.acceptor) {
-            for side in acceptors { try side.begin(company.context(.acceptor), .acceptor) }
+            for side in acceptors { try side.begin(contexts.acceptor, .acceptor) }
         }
         while !dialers[0].isEstablished || !acceptors[0].isEstablished {
-            guard sample.flights.dialer < 4 else { throw BenchError.wrongResult(name) }
+            guard sample.flights.dialer < 4 else {
+                throw BenchError.wrongResult(TLSContext.protocolName)
+            }
             try sample.charge(\.dialer) { for side in dialers { try side.write() } }
             sample.count(dialers[0].message, \.dialer)
             try sample.charge(\.acceptor) { try Self.read(acceptors, dialers) }
@@ -70,12 +79,22 @@ final class TLSHandshakes: HandshakeSubject {
         func write() throws { message = try engine?.nextHandshake() ?? [] }
 
         func read(_ message: [UInt8]) throws {
+            guard !isEstablished else { return try readTicket(message) }
             var rest = message.span
             while !rest.isEmpty, let used = try engine?.receiveHandshake(rest) {
                 rest = rest.extracting(droppingFirst: used)
                 guard case .judging = engine?.phase else { return }
                 try engine?.admit()
             }
+        }
+
+        private func readTicket(_ message: [UInt8]) throws {
+            guard !message.isEmpty else { return }
+            var record = message
+            var span = record.mutableSpan
+            guard let opened = try engine?.open(&span), opened.plaintext == nil,
+                opened.consumed == message.count
+            else { throw BenchError.wrongResult("a ticket") }
         }
 
         /// Gives the engine away.

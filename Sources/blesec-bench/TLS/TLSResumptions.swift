@@ -1,0 +1,35 @@
+internal import ChannelCore
+internal import TLSEngine
+
+/// Handshakes that each resume the session of the one before, with the ticket for the next.
+///
+/// One after another, since a session is resumed once; with nothing of OpenSSL's own beside them.
+final class TLSResumptions: HandshakeSubject {
+    let name = TLSContext.protocolName + " resumed"
+    let limit: (any HandshakeLimit)? = nil
+    private let contexts: BothSides<TLSContext>
+
+    /// Shakes hands in full, for the first to resume.
+    init(_ company: BenchCompany) throws {
+        func context(_ role: ChannelRole) throws -> TLSContext {
+            var options = TLSOptions()
+            options.resumes = true
+            let known = company.context(role)
+            return try TLSContext(
+                identity: known.identity, authorities: known.authorities, options: options)
+        }
+        contexts = try BothSides(dialer: context(.dialer), acceptor: context(.acceptor))
+        _ = try TLSHandshakes.run(1, contexts)
+    }
+
+    func run(_ count: Int) throws -> HandshakeSample {
+        var all = HandshakeSample()
+        for _ in 0..<count {
+            let one = try TLSHandshakes.run(1, contexts)
+            all.time.dialer += one.time.dialer
+            all.time.acceptor += one.time.acceptor
+            (all.flights, all.bytes) = (one.flights, one.bytes)
+        }
+        return all
+    }
+}
