@@ -4,11 +4,11 @@ internal import ChannelCore
 internal import Primitives
 
 extension FuzzTarget {
-    /// Files that someone else may have written: keys, certificates, known peers, who is denied or
-    /// revoked.
+    /// Files that someone else may have written: keys, certificates, known peers and their addresses,
+    /// who is denied or revoked.
     static let files = FuzzTarget(name: "files") { input in
         var script = Script(input)
-        let kind = script.number(below: 7)
+        let kind = script.number(below: 8)
         let path = Folder.path + "/file"
         let bytes = script.everything()
         Folder.write(bytes, to: path)
@@ -27,6 +27,7 @@ extension FuzzTarget {
             _ = try? CertificateFile.authorities(path)
             _ = try? CertificateFile.identity(certificate: path, key: path, now: Devices.now)
         case 5: _ = try? DeviceKey.subjectPublicKeyInfo(path)
+        case 6: readAddresses(path)
         default:
             let limit = PassphraseSource.maximumLength
             if let line = SecretFile.firstLine(of: bytes.span, limit: limit) {
@@ -52,7 +53,8 @@ extension FuzzTarget {
             [2] + Array("\(peer) lost\n".utf8), [3] + Array("# none\n\(peer)\n".utf8) + list,
             [3] + Devices.signedRevocations, [4] + certificate + certificate,
             [4] + pem(Devices.signed(Devices.content(.dialer)), "CERTIFICATE") + device,
-            [5] + device, [5] + identity, [6] + Array("a phrase\r\n".utf8),
+            [5] + device, [5] + identity, [7] + Array("a phrase\r\n".utf8),
+            [6] + Array("# last\n\(peer) l2cap:AA:BB:CC:DD:EE:FF/0x80%20random\n".utf8),
         ]
     }
 
@@ -84,6 +86,14 @@ extension FuzzTarget {
         precondition(must { try fresh.key(named: name) } == key)
         precondition(must { try fresh.remove(name) })
         precondition(must { try KnownPeersFile(path).peers() } == peers)
+    }
+
+    private static func readAddresses(_ path: String) {
+        let file = LastAddressesFile(path)
+        let (key, other) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
+        guard (try? file.note("a b%\n", of: other)) != nil else { return }
+        precondition(must { try file.address(of: other) } == "a b%\n")
+        _ = must { try file.address(of: key) }
     }
 
     private static func pem(

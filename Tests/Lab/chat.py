@@ -132,7 +132,7 @@ class ChatTests(DiscoveryTests):
         for cut in range(CUTS):
             numbers = range(cut * part + 1, (cut + 1) * part + 1)
             typists = [
-                threading.Thread(target=chat.type, args=(numbers, 0.012)) for chat in chats]
+                threading.Thread(target=chat.type, args=(numbers, 0.009)) for chat in chats]
             for typist in typists:
                 typist.start()
             time.sleep(0.3)
