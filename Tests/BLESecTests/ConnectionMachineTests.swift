@@ -144,12 +144,15 @@ struct ConnectionMachineTests {
         }
     }
 
-    @Test("a link that ends at once, over and over, is a failure each time")
-    func badLink() throws {
+    @Test(
+        "a link that ends at once, over and over, is a failure each time, whatever it has carried",
+        arguments: [false, true])
+    func badLink(hasCarried: Bool) throws {
         var watch = Watch()
         for failures in 1...8 {
             watch.connect()
-            #expect(watch.lose(hasCarried: false) == .nothing)
+            _ = watch.wait(.milliseconds(hasCarried ? 999 : 9_999))
+            #expect(watch.lose(hasCarried: hasCarried) == .nothing)
             #expect(watch.state == .backingOff)
             #expect(watch.machine.status.failures == failures)
             let pause = try #require(watch.left)

@@ -18,6 +18,9 @@ extension Integration {
                     + arguments, input: input, within: 40)
         }
 
+        /// Lets a link last until it was a good one, and its messages are acknowledged.
+        private static func holdLink() { usleep(1_100_000) }
+
         private func listen(_ arguments: [String] = []) throws -> Subprocess {
             let listener = try chat("listener", ["--listen"] + arguments)
             let isJSON = arguments.contains("--json")
@@ -33,6 +36,7 @@ extension Integration {
             _ = try dialer.line("sent 1", with: [listener])
             _ = try dialer.line("delivered 2", with: [listener])
             #expect(try listener.output(13, with: [dialer]) == Array("hello\nsecond\n".utf8))
+            Self.holdLink()
             // A line without an end, with something a terminal would act on.
             listener.send(Array("\u{1B}[2Jbye".utf8))
             listener.endInput()
@@ -54,6 +58,7 @@ extension Integration {
             let first = try chat("dialer", ["--json"])
             first.send(Array("one\n".utf8))
             #expect(try listener.output(4, with: [first]) == Array("one\n".utf8))
+            Self.holdLink()
             first.signal(9)
             _ = try first.wait(with: [listener])
             _ = try listener.line("the link is gone")
@@ -166,8 +171,7 @@ extension Integration {
             let first = try pair.listen(input: .held)
             dialer.send(Array("one ".utf8))
             #expect(try first.output(4, with: [dialer]) == Array("one ".utf8))
-            // An acknowledgement takes 50 ms at the most.
-            usleep(300_000)
+            Self.holdLink()
             first.signal(9)
             _ = try first.wait(with: [dialer])
             let lost = try dialer.line(#"{"event": "state", "state": "searching", "code": "trunc"#)

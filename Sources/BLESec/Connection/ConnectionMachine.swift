@@ -57,14 +57,15 @@ struct ConnectionMachine {
 
     /// The channel is over, and no other has taken its place.
     ///
-    /// After a good link, one that `hasCarried` a message or has lasted, the next attempt begins at
-    /// once; after any other as after a failure.
+    /// After a good link, one that `hasCarried` a message and held for the first backoff, or has
+    /// lasted, the next attempt begins at once; after any other as after a failure.
     mutating func lost(
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard isConnected else { return .nothing }
-        let wasGood = hasCarried || now >= status.since.advanced(by: rules.goodAfter)
+        let good = hasCarried ? rules.backoff.first : rules.goodAfter
+        let wasGood = now >= status.since.advanced(by: good)
         unreachedSince = now
         guard wasGood else {
             fail(error, now, &generator)

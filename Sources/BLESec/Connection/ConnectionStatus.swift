@@ -57,8 +57,9 @@ public struct ConnectionRules: Sendable {
     public var handshaking = Duration.seconds(90)
     /// How long to wait after failures; from one second to a minute, less a random half.
     public var backoff = Backoff()
-    /// A link that lasts so long was a good one, as is one that has carried a message; 10 seconds.
-    /// Failures before it are forgotten. Any other counts as a failure when it ends.
+    /// A link that lasts so long was a good one, as is one that has carried a message and lasts as
+    /// long as the first backoff; 10 seconds. Failures before it are forgotten. Any other counts as a
+    /// failure when it ends, so that nobody can have this side dial without pause.
     public var goodAfter = Duration.seconds(10)
     /// Whether the peer's word that it has sent everything is the end of what is received; the
     /// connection closes then once this side has ended too. Otherwise the peer has left, and is

@@ -20,6 +20,7 @@ extension PeerConnection {
                 var failure: ChannelError?
                 while failure == nil {
                     do throws(ChannelError) {
+                        try await self?.waitForRoom()
                         let channel = try await next()
                         guard let self else { return await channel.abort() }
                         await self.arrived(channel)
@@ -49,11 +50,8 @@ extension PeerConnection {
 
     private func perform(_ step: ConnectionMachine.Step) {
         switch (step, route.kind) {
-        case (.attempt, .dial(let dial)): begin(dial)
-        case (.abandon, .dial):
-            attempt?.cancel()
-            // It has failed already, and is not to fail once more when it ends.
-            attempts += 1
+        case (.attempt, .dial(let dial, _)): begin(dial)
+        case (.abandon, .dial): dropAttempt()
         // The others look and wait all the time.
         default: break
         }
@@ -63,8 +61,12 @@ extension PeerConnection {
 
     private func begin(_ dial: @escaping PeerRoute.Dial) {
         // The one before has failed, though it may not know yet.
-        attempt?.cancel()
-        attempts += 1
+        dropAttempt()
+        guard hasRoom else {
+            return failed(
+                ChannelError(
+                    .limitExceeded, "the messages of \(Self.mostUnread) links wait to be read"))
+        }
         let number = attempts
         attempt = Task(executorPreference: loop) { [weak self, loop] in
             let result: Result<SecureChannel, ChannelError>
@@ -78,6 +80,13 @@ extension PeerConnection {
             }
             await self?.finish(number, result)
         }
+    }
+
+    /// Ends the attempt, if there is one, and has it say nothing more.
+    private func dropAttempt() {
+        attempt?.cancel()
+        attempt = nil
+        attempts += 1
     }
 
     private func reached(_ state: ConnectionState, _ number: Int) {
@@ -117,7 +126,8 @@ extension PeerConnection {
     // MARK: - Channels
 
     /// Gives the connection a channel that somebody else has made or accepted. Ends the channel, and
-    /// returns false, when it leads to another peer or when the one there is stays instead.
+    /// returns false, when it leads to another peer, when the one there is stays instead, or when the
+    /// messages of too many links wait to be read.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool { await arrived(channel) }
 
@@ -127,23 +137,25 @@ extension PeerConnection {
         let protocolName = await channel.protocolName
         let side = DuplicateRule.Side(
             began: await channel.began, ready: loop.now, hash: await channel.handshakeHash)
-        let isCurrentOver = await current?.channel.isOver ?? true
+        let isEnding = await channel.isEnding
+        let isCurrentOver = await isCurrentOver
         if let refusal = refusal(of: peer) {
             await channel.abort(refusal)
             if !machine.isConnected { failed(refusal) }
             return false
         }
+        if isEnding { return await keepMessages(of: channel) }
         if !isCurrentOver, !route.settlesDuplicates, let current,
             !DuplicateRule.keeps(side, insteadOf: current.side)
         {
             await end(channel)
-            return false
+            return await keepMessages(of: channel)
         }
         expected = expected ?? peer.fingerprint
         let older = current?.channel
         current = Current(channel: channel, side: side)
         unread.append(channel)
-        attempt?.cancel()
+        dropAttempt()
         let before = machine.status
         machine.connected(
             peer, by: protocolName, over: channel.linkDescription, at: loop.now)
@@ -161,11 +173,40 @@ extension PeerConnection {
         if let expected, peer.fingerprint != expected {
             return ChannelError(.untrusted, "the channel leads to \(peer), and not to \(expected)")
         }
-        guard unread.count < Self.mostUnread else {
+        guard hasRoom else {
             return ChannelError(
                 .limitExceeded, "the messages of \(Self.mostUnread) links wait to be read")
         }
         return nil
+    }
+
+    private var hasRoom: Bool { unread.count < Self.mostUnread }
+
+    private func waitForRoom() async throws(ChannelError) {
+        while !hasRoom, !machine.isClosed {
+            try await wait(for: .room) { hasRoom || machine.isClosed }
+        }
+    }
+
+    /// Whether there is no channel in use, or one that is over; of the one there is when this returns.
+    private var isCurrentOver: Bool {
+        get async {
+            while true {
+                guard let channel = current?.channel else { return true }
+                let isOver = await channel.isOver
+                if current?.channel === channel { return isOver }
+            }
+        }
+    }
+
+    /// Has what an ended channel has brought read, before what the one in use brings: the peer knows
+    /// that it arrived.
+    private func keepMessages(of channel: SecureChannel) async -> Bool {
+        guard await channel.hasUnread else { return false }
+        let inUse = current.flatMap { current in unread.firstIndex { $0 === current.channel } }
+        unread.insert(channel, at: inUse ?? unread.count)
+        waiting.wake(.message)
+        return false
     }
 
     /// Ends one of two channels to the peer. What it has brought stays to be read.
@@ -193,10 +234,15 @@ extension PeerConnection {
                 return await ended(channel)
             }
         } else {
-            forget(channel, because: reason.explanation, hasCarried: hasCarried)
+            // Whoever closes the connection meanwhile waits for it.
+            if current?.channel === channel { leaving = channel }
+            forget(
+                channel, because: reason.explanation,
+                hasCarried: hasCarried && reason != .duplicate)
         }
         // Each side learns that the other has everything.
         try? await channel.close()
+        if !machine.isClosed, leaving === channel { leaving = nil }
         await ended(channel)
     }
 
@@ -226,6 +272,8 @@ extension PeerConnection {
         let step = machine.lost(
             error, hasCarried: hasCarried, at: loop.now, using: &generator)
         tell(since: before)
+        // Who does not wait for a link has to hear of it.
+        waiting.wake(.turn)
         perform(step)
     }
 
@@ -233,6 +281,7 @@ extension PeerConnection {
     func wasRead(_ channel: SecureChannel) {
         unread.removeAll { $0 === channel }
         waiting.wake(.message)
+        waiting.wake(.room)
     }
 
     /// Closes it for good, and ends the channel in use; what has arrived can still be read.
@@ -242,11 +291,22 @@ extension PeerConnection {
         if let channel = current.take()?.channel {
             Task(executorPreference: loop) { await channel.abort() }
         }
-        attempt?.cancel()
+        dropAttempt()
         arrivals?.cancel()
+        closeRoute()
         tell(since: before)
-        waiting.wake(.link)
-        waiting.wake(.message)
+        for event in Event.allCases { waiting.wake(event) }
+    }
+
+    /// Nobody else takes what would come now, or tells the peer so.
+    private func closeRoute() {
+        switch route.kind {
+        case .listener(let listener):
+            Task(executorPreference: loop) { await listener.close() }
+        case .nearby(let service):
+            Task(executorPreference: loop) { await service.close() }
+        case .dial, .offers: break
+        }
     }
 }
 

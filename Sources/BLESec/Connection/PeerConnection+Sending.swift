@@ -24,20 +24,27 @@ extension PeerConnection {
             waiting.wake(.turn)
         }
         while !turns.isNext(ticket) {
+            if machine.isClosed || hasFinished { throw closedError }
             if whenApart == .fail { try refuseWhenApart() }
-            try await wait(for: .turn) { turns.isNext(ticket) }
+            try await wait(for: .turn) {
+                turns.isNext(ticket) || machine.isClosed || hasFinished
+                    || whenApart == .fail && current == nil
+            }
         }
         while true {
             if machine.isClosed || hasFinished { throw closedError }
             guard let channel = current?.channel else {
                 if whenApart == .fail { try refuseWhenApart() }
-                try await wait(for: .link) { current != nil || machine.isClosed }
+                try await wait(for: .link) {
+                    current != nil || machine.isClosed || hasFinished
+                }
                 continue
             }
             do throws(ChannelError) {
                 let number = try await channel.enqueue(message)
                 return Outgoing(channel: channel, number: number)
             } catch {
+                if hasFinished { throw closedError }
                 // On a channel that is over nothing was sent; all else is the message's own fault.
                 guard await channel.isEnding else { throw error }
                 forget(channel, because: error, hasCarried: await channel.hasCarried)

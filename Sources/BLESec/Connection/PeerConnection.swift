@@ -50,7 +50,7 @@ public actor PeerConnection {
     var turns = Turns()
 
     /// What tasks wait for.
-    enum Event: Hashable { case link, message, turn }
+    enum Event: Hashable, CaseIterable { case link, message, turn, room }
     let waiting: WaitingRoom<Event>
 
     /// A channel in use.
@@ -177,6 +177,8 @@ public actor PeerConnection {
     /// still be received.
     public func finish() async {
         hasFinished = true
+        waiting.wake(.link)
+        waiting.wake(.turn)
         guard let channel = current?.channel else { return }
         try? await channel.finish()
         if closeIfBothEnded() { try? await channel.close() }
@@ -188,7 +190,7 @@ public actor PeerConnection {
     ///
     /// - Throws: as ``SecureChannel/close()`` does. Without a link there is nothing to lose.
     public func close(_ reason: EndReason = .done) async throws(ChannelError) {
-        leaving = leaving ?? current.take()?.channel
+        leaving = current.take()?.channel ?? leaving
         shut(nil)
         // What still arrives is there to be read.
         try? await leaving?.finish(reason)

@@ -10,7 +10,7 @@ public struct PeerRoute: Sendable {
         @Sendable (_ progress: @escaping Progress) async throws(ChannelError) -> SecureChannel
 
     enum Kind: Sendable {
-        case dial(Dial)
+        case dial(Dial, on: EventLoop?)
         case listener(SecureListener)
         case nearby(NearbyService)
         case offers
@@ -23,9 +23,10 @@ public struct PeerRoute: Sendable {
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
     ) -> PeerRoute {
         PeerRoute(
-            kind: .dial { progress throws(ChannelError) in
-                try await dial(endpoint, configuration, progress, loop: loop)
-            })
+            kind: .dial(
+                { progress throws(ChannelError) in
+                    try await dial(endpoint, configuration, progress, loop: loop)
+                }, on: loop))
     }
 
     /// One attempt at an endpoint.
@@ -49,15 +50,16 @@ public struct PeerRoute: Sendable {
 
     /// This side makes channels in a way of its own whenever there is none.
     public static func dialing(_ dial: @escaping Dial) -> PeerRoute {
-        PeerRoute(kind: .dial(dial))
+        PeerRoute(kind: .dial(dial, on: nil))
     }
 
-    /// The peer dials a listener, which this connection has to itself.
+    /// The peer dials a listener, which this connection has to itself, and closes with itself.
     public static func accepting(from listener: SecureListener) -> PeerRoute {
         PeerRoute(kind: .listener(listener))
     }
 
-    /// The two find each other by a service, which this connection has to itself.
+    /// The two find each other by a service, which this connection has to itself, and closes with
+    /// itself.
     public static func nearby(_ service: NearbyService) -> PeerRoute {
         PeerRoute(kind: .nearby(service))
     }
@@ -81,7 +83,8 @@ public struct PeerRoute: Sendable {
     /// Where its channels live; nil where that is not known yet.
     var loop: EventLoop? {
         switch kind {
-        case .dial, .offers: nil
+        case .dial(_, let loop): loop
+        case .offers: nil
         case .listener(let listener): listener.loop
         case .nearby(let service): service.loop
         }
