@@ -14,7 +14,7 @@ enum ChatCommand {
         name: "blesec chat", summary: "type lines to a peer, and read what it types",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all.filter { $0 != ChannelOptions.direct }
-            + NearbyArguments.accepting + NearbyArguments.dialing + PeerMemory.all
+            + NearbyArguments.all + PeerMemory.all
             + [listen, PersistentArguments.idle],
         description: [
             "Both sides advertise the service and look for it, so that both are started alike and it "
@@ -95,8 +95,7 @@ enum ChatCommand {
             await NearbyNotes.advertising(service)
             return (.nearby(service), { await service.close() })
         }
-        for option in NearbyArguments.accepting + NearbyArguments.dialing
-        where arguments.has(option) {
+        for option in NearbyArguments.all where arguments.has(option) {
             throw arguments.usage("\(option.name) goes without an ENDPOINT")
         }
         let endpoint = try ChannelOptions.endpoint(arguments)

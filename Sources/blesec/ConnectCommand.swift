@@ -16,7 +16,7 @@ enum ConnectCommand {
         name: "blesec connect",
         summary: "open a channel to a listener and pipe standard input and output",
         operands: ["ENDPOINT"],
-        options: ChannelOptions.all + [NearbyArguments.service] + NearbyArguments.dialing
+        options: ChannelOptions.all + NearbyArguments.dialing
             + PeerMemory.all + [persist, PersistentArguments.idle],
         description: [
             "Dials ENDPOINT, proves both sides, and then sends standard input to the peer and "
@@ -80,8 +80,7 @@ enum ConnectCommand {
         let way: Way
         switch target {
         case .endpoint(let endpoint):
-            for option in [NearbyArguments.service] + NearbyArguments.dialing
-            where arguments.has(option) {
+            for option in NearbyArguments.dialing where arguments.has(option) {
                 throw arguments.usage("\(option.name) goes with service:UUID or peer:KEY")
             }
             way = dialing(endpoint, configuration, notes)

@@ -31,10 +31,15 @@ struct NearbyArguments: Sendable {
         name: "--rescan", value: "SECONDS",
         help: "Begin to scan anew so often, for an adapter that reports who advertises only then.")
 
+    /// What concerns both sides.
+    private static let common = [service, transport]
     /// What says how to be found.
-    static let accepting = [service, transport, advertise, hidePSM]
+    static let accepting = common + [advertise, hidePSM]
     /// What says whom to dial.
-    static let dialing = [transport, heard, within, signal, rescan]
+    static let dialing = common + choosing
+    /// What concerns who does both.
+    static let all = accepting + choosing
+    private static let choosing = [heard, within, signal, rescan]
 
     let service: BluetoothUUID
     var options = NearbyOptions()

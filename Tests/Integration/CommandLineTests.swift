@@ -40,6 +40,10 @@ extension Integration {
                     "--passphrase-file and --passphrase-prompt exclude each other"
                 ),
                 (["pubkey", "--curve", "x448", "a"], "unknown option `--curve`"),
+                (
+                    ["connect", "service:180F", "--anyone", "--transport", "radio"],
+                    "--transport is l2cap, gatt or any, and not `radio`"
+                ),
             ])
         func usage(_ arguments: [String], _ reason: String) throws {
             Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
@@ -57,7 +61,7 @@ extension Integration {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)
             #expect(overview.errors == "")
-            for command in ["keygen", "pubkey", "listen", "connect", "vectors"] {
+            for command in ["keygen", "pubkey", "listen", "connect", "chat", "scan", "vectors"] {
                 let entries = overview.text.split(separator: "\n").filter {
                     $0.hasPrefix("       \(command)")
                 }
@@ -72,6 +76,8 @@ extension Integration {
                 #expect(page.text.contains("NAME\n       blesec \(command) - "))
                 let lines = page.text.split(separator: "\n")
                 #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
+                let options = lines.filter { $0.hasPrefix("       --") }
+                #expect(Set(options).count == options.count, "an option is there twice")
             }
         }
 
