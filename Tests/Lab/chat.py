@@ -20,12 +20,12 @@ MESSAGES = 1000
 class Chat:
     """A `blesec chat` that runs, with what it says as it comes."""
 
-    def __init__(self, test, adapter, who, peer):
+    def __init__(self, test, adapter, who, peer, service=SERVICE):
         self.events = []
         self.fresh = queue.SimpleQueue()
         self.received = []
         self.process = subprocess.Popen(
-            [BLESEC, "chat", "--service", SERVICE, "--adapter", adapter, "--identity",
+            [BLESEC, "chat", "--service", service, "--adapter", adapter, "--identity",
              test.folder / who, *test.pin(peer), *OFTEN, "--json"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.readers = [

@@ -1,0 +1,117 @@
+#!/usr/bin/python3
+"""Tests/Lab/meeting.py: peers that all advertise and look for each other, and the links that come of it.
+Runs in the laboratory: Tests/Lab/run meeting.
+"""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from chat import Chat, ChatTests
+from discovery import OTHER, SERVICE
+from tool import BLESEC, ROOT, main
+
+sys.path.insert(0, str(ROOT / "lab"))
+from mgmt import Management, Refused  # noqa: E402
+
+STARTS = 20
+# Each channel of the kernel's, both ends: where from, where to, its state, its PSM.
+CHANNELS = Path("/sys/kernel/debug/bluetooth/l2cap")
+CONNECTED = "1"
+# Whoever has the first key looks for the second one by that service, and the other way round.
+PAIRS = (("dialer", "listener", SERVICE), ("stranger", "guest", OTHER))
+
+
+class MeetingTests(ChatTests):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not CHANNELS.exists():
+            subprocess.run(
+                ["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], check=True, timeout=10)
+
+    def setUp(self):
+        super().setUp()
+        made = subprocess.run(
+            [BLESEC, "keygen", self.folder / "guest"], capture_output=True, text=True, check=True)
+        self.keys["guest"] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+
+    def meet(self, pairs):
+        """A chat for each, side by side, once all are connected."""
+        people = [
+            person for one, other, service in pairs
+            for person in ((one, other, service), (other, one, service))]
+        chats = [Chat(self, f"hci{number}", *person) for number, person in enumerate(people)]
+        for chat in chats:
+            chat.connected(within=60)
+        return chats
+
+    def channels(self):
+        """How many ends of channels of ours lead from one adapter to another."""
+        names = {address.lower(): name for name, address in self.address.items()}
+        rows = [line.split() for line in CHANNELS.read_text().splitlines()]
+        return Counter(
+            (names[row[0]], names[row[2]]) for row in rows
+            if row[4] == CONNECTED and int(row[5]) >= 0x80)
+
+    def part(self, chats):
+        """Ends all at once, without the two seconds that bluetoothd takes for a link."""
+        for chat in chats:
+            chat.process.kill()
+        for chat in chats:
+            chat.process.wait()
+        for index in range(0, len(chats), 2):
+            with contextlib.suppress(Refused):  # it has just ended by itself
+                Management().disconnect(self.address[f"hci{index + 1}"], [index])
+        # Who connects is forgotten when its link ends, and whoever starts anew is somebody else.
+        removals = [
+            subprocess.Popen(
+                ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
+                 f"/org/bluez/{adapter}", "org.bluez.Adapter1.RemoveDevice",
+                 f"objpath:/org/bluez/{adapter}/dev_{self.address[other].replace(':', '_')}"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for adapter, other in (
+                (f"hci{number}", f"hci{number ^ 1}") for number in range(len(chats)))]
+        for removal in removals:
+            removal.wait(20)
+
+    def test_meeting_of_two(self):
+        """two that both advertise and look end up with one link, in 20 of 20 starts"""
+        seconds = []
+        for _ in range(STARTS):
+            begun = time.monotonic()
+            chats = self.meet(PAIRS[:1])
+            seconds.append(time.monotonic() - begun)
+            # A second one would be there by now, or on its way: what is typed shows who is left.
+            for chat in chats:
+                chat.type([1])
+            for chat in chats:
+                chat.event(20, "delivered", number=1)
+            self.assertEqual(
+                self.channels(), {("hci0", "hci1"): 1, ("hci1", "hci0"): 1}, chats[0].events)
+            self.part(chats)
+        seconds.sort()
+        print(
+            f"   {STARTS} of {STARTS}, after {seconds[0]:.1f} to {seconds[-1]:.1f} s, "
+            f"{seconds[STARTS // 2]:.1f} s in the middle", flush=True)
+
+    def test_meeting_of_four(self):
+        """four adapters that hear each other, with a service each two: one link for each pair"""
+        # A virtual controller in the middle of several links mixes them up, so no third one calls.
+        begun = time.monotonic()
+        chats = self.meet(PAIRS)
+        print(f"   after {time.monotonic() - begun:.1f} s", flush=True)
+        for chat in chats:
+            chat.type([1])
+        for chat in chats:
+            chat.event(20, "delivered", number=1)
+        wanted = {(f"hci{number}", f"hci{number ^ 1}"): 1 for number in range(4)}
+        self.assertEqual(self.channels(), wanted)
+        self.part(chats)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["meeting"], MeetingTests))
