@@ -179,7 +179,7 @@ class DiscoveryTests(LabTests):
     def bumble(self, *arguments):
         """A device of Bumble's, and the adapter that hears it."""
         peer = Process(self, PYTHON, ROOT / "Tests/Lab/bumble_peer.py", *arguments)
-        adapter = peer.line("adapter ").split()[1]
+        adapter = peer.line("adapter ", within=90).split()[1]
         deadline = time.monotonic() + 40
         while adapter not in (state := powered()):
             self.assertLess(time.monotonic(), deadline, f"{adapter} is not up: {state}")
