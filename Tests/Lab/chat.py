@@ -4,14 +4,19 @@ Runs in the laboratory: Tests/Lab/run chat.
 """
 
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
 
 from discovery import OFTEN, SERVICE, DiscoveryTests
-from tool import BLESEC, main, mgmt
+from tool import BLESEC, ROOT, main
+
+sys.path.append(str(ROOT / "lab"))
+from mgmt import Management  # noqa: E402
 
 CUTS = 10
 MESSAGES = 1000
@@ -20,13 +25,13 @@ MESSAGES = 1000
 class Chat:
     """A `blesec chat` that runs, with what it says as it comes."""
 
-    def __init__(self, test, adapter, who, peer, service=SERVICE):
+    def __init__(self, test, adapter, who, peer, *options, service=SERVICE):
         self.events = []
         self.fresh = queue.SimpleQueue()
         self.received = []
         self.process = subprocess.Popen(
             [BLESEC, "chat", "--service", service, "--adapter", adapter, "--identity",
-             test.folder / who, *test.pin(peer), *OFTEN, "--json"],
+             test.folder / who, *test.pin(peer), *OFTEN, *options, "--json"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.readers = [
             threading.Thread(target=read, daemon=True) for read in (self.listen, self.watch)]
@@ -96,10 +101,27 @@ class Chat:
 
 
 class ChatTests(DiscoveryTests):
-    def chat(self, who):
+    def setUp(self):
+        super().setUp()
+        self.management = Management()
+        self.addCleanup(self.management.socket.close)
+        # Who was killed leaves a link behind, and what bluetoothd believes of the peer.
+        for adapter, peer in (("hci0", "hci1"), ("hci1", "hci0")):
+            path = f"/org/bluez/{adapter}"
+            device = f"{path}/dev_{self.address[peer].replace(':', '_')}"
+            subprocess.run(
+                ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply", path,
+                 "org.bluez.Adapter1.RemoveDevice", f"objpath:{device}"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
+
+    def cut(self):
+        """Loses the link between the two; false when there is none."""
+        return self.management.disconnect(self.address["hci1"], [0])
+
+    def chat(self, who, *options):
         adapter, peer = {
             "dialer": ("hci0", "listener"), "listener": ("hci1", "dialer")}[who]
-        return Chat(self, adapter, who, peer)
+        return Chat(self, adapter, who, peer, *options)
 
     def honest(self, sender, receiver, count):
         """What was reported as delivered was, in order, and nothing came twice."""
@@ -136,7 +158,7 @@ class ChatTests(DiscoveryTests):
             for typist in typists:
                 typist.start()
             time.sleep(0.3)
-            mgmt("disconnect", self.address["hci1"], "hci0")
+            self.assertTrue(self.cut())
             begun = time.monotonic()
             for typist in typists:
                 typist.join()
@@ -156,8 +178,16 @@ class ChatTests(DiscoveryTests):
         self.assertLess(sum(unknown), MESSAGES)
 
     def test_chat_killed(self):
-        """a chat goes on with a peer that was killed and started again"""
-        listener, dialer = self.chat("listener"), self.chat("dialer")
+        """a chat goes on with a peer that stood still, and with one that was killed and started again"""
+        listener, dialer = self.chat("listener", "--idle", "4"), self.chat("dialer")
+        for chat in (listener, dialer):
+            chat.connected(within=40)
+        # The radio goes on, and notices nothing; a ping after 2 s finds no answer.
+        dialer.process.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        silent = listener.event(10, "state", code="timed-out")["at"] - begun
+        self.assertTrue(3 < silent < 6, silent)
+        dialer.process.send_signal(signal.SIGCONT)
         for chat in (listener, dialer):
             chat.connected(within=40)
         dialer.type([1])
@@ -167,12 +197,40 @@ class ChatTests(DiscoveryTests):
         begun = time.monotonic()
         again = self.chat("dialer")
         again.connected(within=40)
-        print(f"   back after {time.monotonic() - begun:.1f} s", flush=True)
+        print(
+            f"   silence noticed after {silent:.1f} s, back after {time.monotonic() - begun:.1f} s",
+            flush=True)
         listener.event(10, "delivered", number=1)
         again.type([2])
         again.event(10, "delivered", number=1)
         self.assertEqual([again.end(), listener.end()], [0, 0])
         self.assertEqual((listener.received, again.received), ([1, 2], [1]))
+
+    def test_chat_persists(self):
+        """connect --persist finds the listener again, and goes on with its input"""
+        written = self.folder / "listener.written"
+        listener = self.listen(*self.pin("dialer"), "--keep", written=written)
+        given = self.folder / "fifo"
+        os.mkfifo(given)
+        # Open for both, so that the tool does not wait for who writes.
+        feed = os.open(given, os.O_RDWR)
+        dialer = self.connect(
+            f"service:{SERVICE}", *self.pin("listener"), "--persist", given=given)
+        for number, part in enumerate((b"one ", b"two")):
+            dialer.line("channel ready: ", within=40)
+            os.write(feed, part)
+            deadline = time.monotonic() + 10
+            while not written.read_bytes().endswith(part):
+                self.assertLess(time.monotonic(), deadline, dialer.lines)
+                time.sleep(0.05)
+            # An acknowledgement takes a moment.
+            time.sleep(0.5)
+            if number == 0:
+                self.assertTrue(self.cut())
+        os.close(feed)
+        self.assertEqual(dialer.status(30), 0, dialer.lines)
+        listener.line("channel complete with ", within=10)
+        self.assertEqual(written.read_bytes(), b"one two")
 
     def test_chat_remembered(self):
         """a peer that was remembered is found by its name, where it was last, without a search"""

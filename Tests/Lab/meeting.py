@@ -44,7 +44,9 @@ class MeetingTests(ChatTests):
         people = [
             person for one, other, service in pairs
             for person in ((one, other, service), (other, one, service))]
-        chats = [Chat(self, f"hci{number}", *person) for number, person in enumerate(people)]
+        chats = [
+            Chat(self, f"hci{number}", who, peer, service=service)
+            for number, (who, peer, service) in enumerate(people)]
         for chat in chats:
             chat.connected(within=60)
         return chats
