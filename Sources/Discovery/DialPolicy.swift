@@ -94,9 +94,10 @@ public struct DialPolicy: Sendable {
     }
 
     /// A dial that ``step(at:using:)`` asked for made a ready link to `identity`. It counts until
-    /// ``linkEnded(with:)``.
+    /// ``linkEnded(with:wasGood:at:using:)``.
     public mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
-        table[candidate]?.dialing = DialRecord()
+        table[candidate]?.dialing.isUnderWay = false
+        table[candidate]?.dialing.turn = nil
         table[candidate]?.identity = identity
         if identity != nil { remember(candidate.address) }
         links[candidate.address, default: Links()].ready += 1
@@ -113,8 +114,7 @@ public struct DialPolicy: Sendable {
         record.failures += 1
         record.mustBeHeard = true
         record.turn = nil
-        record.notBefore = now.advanced(
-            by: rules.backoff.delay(afterFailures: record.failures, using: &generator))
+        record.notBefore = backoff(afterFailures: record.failures, now, &generator)
         table[candidate]?.dialing = record
     }
 
@@ -140,7 +140,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// An accepted link became ready, and its peer is `identity`. It counts until
-    /// ``linkEnded(with:)``.
+    /// ``linkEnded(with:wasGood:at:using:)``.
     public mutating func acceptSucceeded(from address: DeviceAddress, identity: String?) {
         change(address) { links in
             links.unproven -= 1
@@ -151,16 +151,34 @@ public struct DialPolicy: Sendable {
     }
 
     /// A ready link ended. Who was there has to be heard again before it is dialed, and whose turn it
-    /// is is found out anew.
-    public mutating func linkEnded(with address: DeviceAddress) {
+    /// is is found out anew. A good link has former failures forgotten; any other is one more, so that
+    /// nobody who hangs up at once is dialed without pause.
+    public mutating func linkEnded(
+        with address: DeviceAddress, wasGood: Bool, at now: MonotonicTime,
+        using generator: inout some RandomNumberGenerator
+    ) {
         let identity = links[address]?.identity
         for entry in table.all {
-            let isThere = entry.candidate.address == address
-            guard isThere || identity != nil && entry.identity == identity else { continue }
-            if isThere { table[entry.candidate]?.dialing.mustBeHeard = true }
-            table[entry.candidate]?.dialing.turn = nil
+            var record = entry.dialing
+            if entry.candidate.address == address {
+                record.mustBeHeard = true
+                record.failures = wasGood ? 0 : record.failures + 1
+                record.notBefore =
+                    wasGood ? nil : backoff(afterFailures: record.failures, now, &generator)
+            } else if identity == nil || entry.identity != identity {
+                continue
+            }
+            record.turn = nil
+            table[entry.candidate]?.dialing = record
         }
         change(address) { $0.ready -= 1 }
+    }
+
+    private func backoff(
+        afterFailures count: Int, _ now: MonotonicTime,
+        _ generator: inout some RandomNumberGenerator
+    ) -> MonotonicTime {
+        now.advanced(by: rules.backoff.delay(afterFailures: count, using: &generator))
     }
 
     /// Whether a link from `address` was accepted whose peer has yet to prove itself.

@@ -4,7 +4,7 @@ internal import Links
 struct DialRecord: Sendable {
     /// A dial is under way.
     var isUnderWay = false
-    /// Failures since the last link that became ready.
+    /// Failures since the last good link.
     var failures = 0
     /// It has to be heard again first: it may have gone, and bluetoothd has forgotten it.
     var mustBeHeard = false

@@ -1,11 +1,13 @@
 public import L2CAP
 
 /// PSMs that were read over GATT, kept until a dial with one fails. Bounded.
+///
+/// By candidate, since a peer renews its PSM together with its tag.
 public struct PSMCache: Sendable {
     private let capacity: Int
-    private var known: [DeviceAddress: PSM] = [:]
-    /// The addresses in the order in which they came.
-    private var order: [DeviceAddress] = []
+    private var known: [Candidate: PSM] = [:]
+    /// The candidates in the order in which they came.
+    private var order: [Candidate] = []
 
     /// Makes an empty one.
     public init(capacity: Int = 64) {
@@ -13,14 +15,14 @@ public struct PSMCache: Sendable {
         self.capacity = capacity
     }
 
-    /// The PSM of an address; setting nil forgets it.
-    public subscript(address: DeviceAddress) -> PSM? {
-        get { known[address] }
+    /// The PSM of a candidate; setting nil forgets it.
+    public subscript(candidate: Candidate) -> PSM? {
+        get { known[candidate] }
         set {
-            order.removeAll { $0 == address }
-            known[address] = newValue
+            order.removeAll { $0 == candidate }
+            known[candidate] = newValue
             guard newValue != nil else { return }
-            order.append(address)
+            order.append(candidate)
             if order.count > capacity { known[order.removeFirst()] = nil }
         }
     }

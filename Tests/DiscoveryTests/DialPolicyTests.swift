@@ -45,6 +45,10 @@ struct Street {
 
     mutating func wait(_ duration: Duration) { now = now.advanced(by: duration) }
 
+    mutating func end(_ address: DeviceAddress, wasGood: Bool = true) {
+        policy.linkEnded(with: address, wasGood: wasGood, at: now, using: &generator)
+    }
+
     mutating func fail(_ candidate: Candidate) {
         policy.dialFailed(candidate, at: now, using: &generator)
     }
@@ -84,7 +88,7 @@ struct DialPolicyTests {
         street.hear(1)
         #expect(street.step() == [one])
         street.policy.dialSucceeded(one, identity: "alice")
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         street.wait(.seconds(40))
         #expect(street.step() == [])
         street.hear(1)
@@ -173,10 +177,10 @@ struct DialPolicyTests {
             #expect(street.step() == [Street.candidate(number)])
             street.policy.dialSucceeded(Street.candidate(number), identity: "alice")
         }
-        street.policy.linkEnded(with: Street.address(2))
+        street.end(Street.address(2))
         street.hear(2)
         #expect(street.step() == [])
-        street.policy.linkEnded(with: Street.address(1))
+        street.end(Street.address(1))
         #expect(street.step().count == 1)
     }
 
@@ -206,12 +210,28 @@ struct DialPolicyTests {
         street.hear(1)
         #expect(street.step() == [one])
         street.policy.dialSucceeded(one, identity: "alice")
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         street.hear(1)
         #expect(street.step() == [one])
         street.fail(one)
         street.hear(1)
         #expect((street.next() ?? .zero) <= .seconds(1))
+    }
+
+    @Test("who proves itself and hangs up at once is dialed ever less often")
+    func hangsUp() {
+        var street = Street()
+        var dialed = 0
+        for _ in 0..<600 {
+            street.hear(1)
+            for dial in street.step() {
+                dialed += 1
+                street.policy.dialSucceeded(dial, identity: "mallory")
+                street.end(dial.address, wasGood: false)
+            }
+            street.wait(.seconds(1))
+        }
+        #expect((10...32).contains(dialed), "\(dialed) times in ten minutes")
     }
 
     @Test("there are no more links than the ceiling, those under way included")
@@ -228,7 +248,7 @@ struct DialPolicyTests {
         street.policy.dialSucceeded(dials[0], identity: "b")
         #expect(street.policy.readyLinks == 2)
         #expect(street.step() == [])
-        street.policy.linkEnded(with: Street.address(50))
+        street.end(Street.address(50))
         #expect(street.step().count == 1)
     }
 
@@ -238,12 +258,12 @@ struct DialPolicyTests {
         street.hear(1)
         #expect(street.step() == [one])
         street.policy.dialSucceeded(one, identity: "alice")
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         let other = Street.address(2)
         _ = street.policy.accepted(from: other)
         street.policy.acceptSucceeded(from: other, identity: "alice")
         #expect(street.step() == [])
-        street.policy.linkEnded(with: other)
+        street.end(other)
         #expect(street.step() == [], "it has to be heard again")
         street.hear(1)
         #expect(street.step() == [one])
@@ -271,7 +291,7 @@ struct DialPolicyTests {
         street.hear(1)
         #expect(street.step() == [one])
         street.policy.dialSucceeded(one, identity: "alice")
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         street.wait(.seconds(31))
         for number in 100..<140 {
             street.hear(number, signal: -30)
@@ -288,7 +308,7 @@ struct DialPolicyTests {
         street.hear(1)
         #expect(street.step() == [one])
         street.policy.dialSucceeded(one, identity: "alice")
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         var number = 100
         for second in 0..<3_600 {
             number += 1
@@ -309,7 +329,7 @@ struct DialPolicyTests {
         street.hear(1)
         #expect(street.step() == [one])
         street.policy.dialSucceeded(one, identity: "alice")
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         var dialed = 0
         for tag in 0..<590 as Range<UInt32> {
             street.hear(1, tag: 1_000 + tag)
@@ -367,7 +387,7 @@ struct DialPolicyTests {
             street.wait(.seconds(10))
             street.hear(1)
         }
-        street.policy.linkEnded(with: one.address)
+        street.end(one.address)
         street.hear(1)
         #expect(street.step() == [])
         #expect((street.next() ?? .zero) >= .seconds(5))
@@ -381,7 +401,7 @@ struct DialPolicyTests {
             street.hear(number)
             _ = street.step()
             street.policy.dialSucceeded(candidate, identity: "alice")
-            street.policy.linkEnded(with: candidate.address)
+            street.end(candidate.address)
             street.wait(.seconds(20))
         }
         #expect(street.policy.table.count <= 181)
@@ -437,12 +457,12 @@ struct PSMCacheTests {
     func bounded() throws {
         var cache = PSMCache(capacity: 4)
         let psm = try PSM(0x80)
-        for number in 0..<100 { cache[Street.address(number)] = psm }
-        #expect((0..<100).count { cache[Street.address($0)] != nil } == 4)
-        #expect(cache[Street.address(99)] == psm)
-        cache[Street.address(99)] = nil
-        #expect(cache[Street.address(99)] == nil)
-        for number in 0..<100 { cache[Street.address(number % 2)] = psm }
-        #expect((0..<100).count { cache[Street.address($0)] != nil } == 4)
+        for number in 0..<100 { cache[Street.candidate(number)] = psm }
+        #expect((0..<100).count { cache[Street.candidate($0)] != nil } == 4)
+        #expect(cache[Street.candidate(99)] == psm)
+        cache[Street.candidate(99)] = nil
+        #expect(cache[Street.candidate(99)] == nil)
+        for number in 0..<100 { cache[Street.candidate(number % 2)] = psm }
+        #expect((0..<100).count { cache[Street.candidate($0)] != nil } == 4)
     }
 }

@@ -35,7 +35,9 @@ extension NearbyService {
         }
         tasks.append(
             Task(executorPreference: loop) { [weak self] in
-                while let channel = try? await secure.accept() {
+                while await self?.waitForRoom() ?? false,
+                    let channel = try? await secure.accept()
+                {
                     guard let self else { return await channel.abort() }
                     await self.acceptSucceeded(channel)
                 }

@@ -88,6 +88,8 @@ extension NearbyService {
             if error.code == .cancelled {
                 policy.dialCancelled(candidate)
             } else {
+                // Somebody else may have the PSM by now.
+                psms[candidate] = nil
                 report(.dialFailed(candidate, error))
                 policy.dialFailed(candidate, at: loop.now, using: &generator)
             }
@@ -103,12 +105,21 @@ extension NearbyService {
         let address = candidate.address
         if let scan { await bluetoothd.pause(scan) }
         if try await connect(address) { connected.insert(address) }
+        if options.accepts, !connected.contains(address) {
+            // The peer has made the link, for a channel of its own: there is one opener. That calls
+            // off this dial.
+            do {
+                try await loop.sleep(for: Self.askTimeout)
+            } catch {
+                throw ChannelError(.cancelled, "the dial was called off")
+            }
+        }
         report(.opening(candidate))
         let link: any Link
         var endpoint: Endpoint?
         switch try await way(to: candidate) {
         case .l2cap(let psm):
-            link = try await open(address, psm)
+            link = try await open(candidate, psm)
             endpoint = Endpoint(L2CAPAddress(device: address.address, type: address.type, psm: psm))
         case .gattStream: link = try await openStream(address)
         }
@@ -149,7 +160,7 @@ extension NearbyService {
                 let psm = try await bluetoothd.readPSM(
                     of: service, at: address, on: adapter, until: deadline)
             {
-                psms[address] = psm
+                psms[candidate] = psm
                 return .l2cap(psm)
             }
             let offers = try await bluetoothd.offersStream(service, at: address, on: adapter)
@@ -164,9 +175,9 @@ extension NearbyService {
 
     private func knownPSM(of candidate: Candidate) -> PSM? {
         guard options.transports.contains(.l2cap) else { return nil }
-        if let psm = psms[candidate.address] { return psm }
+        if let psm = psms[candidate] { return psm }
         let psm = policy.table[candidate]?.payload?.psm
-        return psm == refusedPSMs[candidate.address] ? nil : psm
+        return psm == refusedPSMs[candidate] ? nil : psm
     }
 
     private func openStream(_ address: DeviceAddress) async throws(ChannelError) -> any Link {
@@ -180,19 +191,17 @@ extension NearbyService {
     }
 
     private func open(
-        _ address: DeviceAddress, _ psm: PSM
+        _ candidate: Candidate, _ psm: PSM
     ) async throws(ChannelError) -> any Link {
+        let address = candidate.address
         let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
         do throws(LinkError) {
             return try await L2CAPLink.dial(
                 target, from: try Adapter.named(adapter),
                 deadline: loop.now.advanced(by: Self.connectTimeout), loop: loop)
         } catch {
-            if error.code == .refused {
-                // It may have moved: it is asked the next time.
-                psms[address] = nil
-                refusedPSMs[address] = psm
-            }
+            // It may have moved: it is asked the next time.
+            if error.code == .refused { refusedPSMs[candidate] = psm }
             throw ChannelError(link: error).during(.connecting)
         }
     }

@@ -16,6 +16,9 @@ public actor NearbyService {
     static let quietTimeout = Duration.seconds(2)
     /// How long asking a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
+    /// A link that lasts so long was a good one, as is one that has carried a message and lasts as long
+    /// as the first backoff.
+    static let goodAfter = Duration.seconds(10)
     /// How long to wait, at most, before looking at who was just heard.
     static let pause = Duration.milliseconds(50)
 
@@ -65,7 +68,9 @@ public actor NearbyService {
     let alarm = NearbyAlarm()
 
     private var ready: [SecureChannel] = []
-    private enum Event: Hashable { case ready }
+    /// How many channels wait to be taken; no more are accepted then.
+    private static let backlog = 16
+    private enum Event: Hashable { case ready, room }
     private let waiting: WaitingRoom<Event>
     private(set) var failure: ChannelError?
     private(set) var isClosed = false
@@ -76,6 +81,14 @@ public actor NearbyService {
         let address: DeviceAddress
         let identity: PeerIdentity
         let side: DuplicateRule.Side
+        /// It is being ended, in favour of another one to the same peer.
+        var isDuplicate = false
+
+        /// Whether one of the two is too many.
+        func isDuplicate(of other: LiveChannel) -> Bool {
+            channel !== other.channel && !isDuplicate && !other.isDuplicate
+                && identity.fingerprint != nil && identity == other.identity
+        }
     }
 
     /// The loop: everything happens on its thread.
@@ -183,7 +196,19 @@ public actor NearbyService {
                 throw ChannelError(.cancelled, "the task that waited was cancelled")
             }
         }
+        waiting.wake(.room)
         return ready.removeFirst()
+    }
+
+    /// Returns when there is room for a channel that is ready; false once the service is closed.
+    func waitForRoom() async -> Bool {
+        while ready.count >= Self.backlog, !isClosed {
+            let isCancelled = await waiting.wait(for: .room, isolation: self) {
+                ready.count < Self.backlog || isClosed
+            }
+            if isCancelled { return false }
+        }
+        return !isClosed
     }
 
     /// Ends advertising, scanning and dialing, and the links of channels that are over. Channels that
@@ -198,6 +223,7 @@ public actor NearbyService {
         for channel in ready { await channel.abort() }
         ready = []
         waiting.wake(.ready)
+        waiting.wake(.room)
         await secure?.close()
         await listener?.close()
         // A stream lives as long as its characteristics, which go with the connection to bluetoothd.
@@ -212,28 +238,33 @@ public actor NearbyService {
 
     // MARK: - Channels
 
-    /// A channel became ready: keeps it, or ends it or an older one to the same peer.
+    /// A channel became ready: keeps it, or ends it or older ones to the same peer.
     func admit(_ fresh: LiveChannel) async {
-        let isKnown = fresh.identity.fingerprint != nil
-        if isKnown, let older = live.values.first(where: { $0.identity == fresh.identity }) {
-            let keepsFresh = DuplicateRule.keeps(fresh.side, insteadOf: older.side)
+        watch(fresh)
+        for older in live.values where older.isDuplicate(of: fresh) {
+            if await older.channel.isOver { continue }
             onEvent(.duplicate(fresh.identity))
-            endDuplicate(keepsFresh ? older.channel : fresh.channel)
-            if !keepsFresh {
-                return watch(fresh)
+            guard DuplicateRule.keeps(fresh.side, insteadOf: older.side) else {
+                live[ObjectIdentifier(fresh.channel)]?.isDuplicate = true
+                // At once, since nobody would read what it acknowledges.
+                try? await fresh.channel.finish(.duplicate)
+                await fresh.channel.abort()
+                if await fresh.channel.hasUnread { offer(fresh.channel) }
+                return
+            }
+            live[ObjectIdentifier(older.channel)]?.isDuplicate = true
+            Task(executorPreference: loop) {
+                try? await older.channel.finish(.duplicate)
+                try? await older.channel.close()
             }
         }
-        watch(fresh)
         guard !isClosed else { return await fresh.channel.abort() }
-        ready.append(fresh.channel)
-        waiting.wake(.ready)
+        offer(fresh.channel)
     }
 
-    private func endDuplicate(_ channel: SecureChannel) {
-        Task(executorPreference: loop) {
-            try? await channel.finish(.duplicate)
-            try? await channel.close()
-        }
+    private func offer(_ channel: SecureChannel) {
+        ready.append(channel)
+        waiting.wake(.ready)
     }
 
     private func watch(_ fresh: LiveChannel) {
@@ -246,10 +277,19 @@ public actor NearbyService {
     }
 
     private func ended(_ key: ObjectIdentifier) async {
-        guard let channel = live.removeValue(forKey: key) else { return }
+        guard let ended = live.removeValue(forKey: key) else { return }
+        let channel = ended.channel
+        if await !channel.hasUnread {
+            ready.removeAll { $0 === channel }
+            waiting.wake(.room)
+        }
         // Whoever dials the address before the link is down would lose the channel with it.
-        await release(channel.address)
-        policy.linkEnded(with: channel.address)
+        await release(ended.address)
+        let hasCarried = await channel.hasCarried
+        let good = hasCarried ? options.rules.backoff.first : Self.goodAfter
+        policy.linkEnded(
+            with: ended.address, wasGood: loop.now >= ended.side.ready.advanced(by: good),
+            at: loop.now, using: &generator)
         if isClosed, live.isEmpty, releases.isEmpty { return await bluetoothd.close() }
         lookAround()
     }
