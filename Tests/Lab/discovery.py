@@ -193,14 +193,24 @@ class DiscoveryTests(LabTests):
         peer, adapter = self.bumble("peer", SERVICE, XX)
         peer.line("advertising ")
         sent = bytes(range(256)) * 40
+        # The input goes on until the answer is there: direct mode has no end that the peer answers,
+        # so a dialer that has sent all waits for a second of quiet, which is little for Bumble.
+        given, written = self.folder / "there", self.folder / "written"
+        os.mkfifo(given)
+        held = open(os.open(given, os.O_RDWR), "wb", buffering=0)
+        self.addCleanup(held.close)
+        held.write(sent)
         dialer = self.connect(
             f"service:{SERVICE}", "--anyone", "--direct", "--protocol", XX, "--timeout", "60",
-            adapter=adapter, given=self.given("there", sent), written=self.folder / "written")
+            adapter=adapter, given=given, written=written)
         dialer.line("channel ready: ", within=70)
+        deadline = time.monotonic() + 30
+        while written.stat().st_size < len(sent) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        held.close()
         peer.line(f"exchanged {len(sent)}")
         self.assertEqual(dialer.status(30), 0, dialer.lines)
-        received = (self.folder / "written").read_bytes()
-        self.assertEqual(sorted(received), sorted(sent))
+        self.assertEqual(sorted(written.read_bytes()), sorted(sent))
 
     def test_bumble_impostor(self):
         """a PSM that leads to something else is an error for that candidate, dialed ever less often,
