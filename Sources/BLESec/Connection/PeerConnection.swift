@@ -12,7 +12,7 @@ public import Links
 /// link went is unknown, and is never sent again by itself, so that no message comes twice.
 ///
 /// A peer that is silent is noticed within the ``ChannelDeadlines/idle`` deadline of its channel, which
-/// pings after half of it. Dropping the last reference ends the link; ``close()`` loses nothing.
+/// pings after half of it. Dropping the last reference ends the link; ``close(_:)`` loses nothing.
 public actor PeerConnection {
     /// How many links whose messages nobody has read yet are kept; there is no new one beyond.
     static let mostUnread = 8
@@ -67,8 +67,10 @@ public actor PeerConnection {
     /// Begins to look for the peer.
     ///
     /// - Parameters:
+    ///   - route: how its channels come about.
     ///   - peer: who is expected, beside what the channels' trust policy says; nil for the first one
     ///     that comes.
+    ///   - rules: its bounds in time.
     ///   - loop: the route's own, or the shared one, unless another is given.
     public static func start(
         _ route: PeerRoute, to peer: PeerKey? = nil, rules: ConnectionRules = ConnectionRules(),
@@ -141,7 +143,7 @@ public actor PeerConnection {
     /// The next message, over whatever link it comes; nil once the connection is closed, or the peer
     /// has ended for good (``ConnectionRules/endsWithPeer``), and everything that had arrived is read.
     ///
-    /// - Throws: what has closed the connection, unless that was ``close()`` or the peer's end;
+    /// - Throws: what has closed the connection, unless that was ``close(_:)`` or the peer's end;
     ///   `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
         while true {
