@@ -17,9 +17,12 @@ struct PeerMemory: Sendable {
     static let all = [remember, state]
 
     private let folder: StateFolder?
+    /// Why there is no folder though there may be one.
+    private let refusal: ChannelError?
     private let name: String?
 
-    /// Opens the folder; it is made only for who wants to remember somebody.
+    /// Opens the folder; it is made only for who wants to remember somebody. One that nobody has asked
+    /// for and that cannot be used, such as another user's, matters only when a name is looked up.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
@@ -30,24 +33,25 @@ struct PeerMemory: Sendable {
             guard name == nil else {
                 throw arguments.usage("neither --state nor a home directory says where to remember")
             }
-            folder = nil
+            (folder, refusal) = (nil, nil)
             return
         }
-        if name != nil {
-            folder = try StateFolder.make(path)
-        } else {
-            do throws(ChannelError) {
-                folder = try StateFolder(path)
-            } catch {
-                guard error.code == .noSuchFile, !arguments.has(Self.state) else { throw error }
-                folder = nil
-            }
+        guard name == nil else {
+            (folder, refusal) = (try StateFolder.make(path), nil)
+            return
+        }
+        do throws(ChannelError) {
+            (folder, refusal) = (try StateFolder(path), nil)
+        } catch {
+            guard !arguments.has(Self.state) else { throw error }
+            (folder, refusal) = (nil, error.code == .noSuchFile ? nil : error)
         }
     }
 
     /// The key that `text` is, or the one that it is the name of.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(text) { return key }
+        if let refusal { throw refusal }
         guard let key = try folder?.knownPeers.key(named: text) else {
             throw ChannelError(
                 .noSuchPeer,

@@ -164,6 +164,27 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: words), status: 65, "can be changed by others")
         }
 
+        @Test("a default folder that cannot be used stops only who looks up a name")
+        func unusableDefault() throws {
+            try #require(unsafe mkdir(pair.folder.file("blesec"), 0o755) == 0)
+            let home = ["XDG_STATE_HOME": pair.folder.path]
+            let named = try Subprocess.run(
+                Tool.path, ["connect", "peer:lamp"], environment: home)
+            Tool.expect(named, status: 65, "is open to others (mode 755)")
+            let listener = try pair.listen()
+            let identity = pair.folder.file("dialer")
+            let dialer = try Subprocess(
+                Tool.path,
+                [
+                    "connect", pair.endpoint(), "--identity", identity, "--peer",
+                    pair.listenerKey,
+                ], environment: home)
+            let dialed = try dialer.wait(with: [listener])
+            #expect(dialed.status == 0, "\(dialed.errors)")
+            let accepted = try listener.wait()
+            #expect(accepted.status == 0, "\(accepted.errors)")
+        }
+
         @Test("connect --persist goes on with the rest of its input after its peer was killed")
         func persists() throws {
             let dialer = try pair.connect(["--persist", "--json"], input: .held)
