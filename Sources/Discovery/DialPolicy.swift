@@ -94,7 +94,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// A dial that ``step(at:using:)`` asked for made a ready link to `identity`. It counts until
-    /// ``linkEnded(with:wasGood:at:using:)``.
+    /// ``linkEnded(with:_:at:using:)``.
     public mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
@@ -140,7 +140,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// An accepted link became ready, and its peer is `identity`. It counts until
-    /// ``linkEnded(with:wasGood:at:using:)``.
+    /// ``linkEnded(with:_:at:using:)``.
     public mutating func acceptSucceeded(from address: DeviceAddress, identity: String?) {
         change(address) { links in
             links.unproven -= 1
@@ -151,10 +151,9 @@ public struct DialPolicy: Sendable {
     }
 
     /// A ready link ended. Who was there has to be heard again before it is dialed, and whose turn it
-    /// is is found out anew. A good link has former failures forgotten; any other is one more, so that
-    /// nobody who hangs up at once is dialed without pause.
+    /// is is found out anew. How the link went says how long that takes at least.
     public mutating func linkEnded(
-        with address: DeviceAddress, wasGood: Bool, at now: MonotonicTime,
+        with address: DeviceAddress, _ course: LinkCourse, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
         let identity = links[address]?.identity
@@ -162,9 +161,8 @@ public struct DialPolicy: Sendable {
             var record = entry.dialing
             if entry.candidate.address == address {
                 record.mustBeHeard = true
-                record.failures = wasGood ? 0 : record.failures + 1
-                record.notBefore =
-                    wasGood ? nil : backoff(afterFailures: record.failures, now, &generator)
+                record.failures = course.failures(after: record.failures)
+                record.notBefore = backoff(afterFailures: record.failures, now, &generator)
             } else if identity == nil || entry.identity != identity {
                 continue
             }

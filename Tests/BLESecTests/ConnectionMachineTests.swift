@@ -144,19 +144,33 @@ struct ConnectionMachineTests {
         }
     }
 
-    @Test(
-        "a link that ends at once, over and over, is a failure each time, whatever it has carried",
-        arguments: [false, true])
-    func badLink(hasCarried: Bool) throws {
+    @Test("a link that ends at once, over and over, is a failure each time")
+    func badLink() throws {
         var watch = Watch()
         for failures in 1...8 {
             watch.connect()
-            _ = watch.wait(.milliseconds(hasCarried ? 999 : 9_999))
-            #expect(watch.lose(hasCarried: hasCarried) == .nothing)
+            _ = watch.wait(.milliseconds(9_999))
+            #expect(watch.lose(hasCarried: false) == .nothing)
             #expect(watch.state == .backingOff)
             #expect(watch.machine.status.failures == failures)
             let pause = try #require(watch.left)
             #expect(pause >= .seconds(min(60, 1 << (failures - 1))) / 2)
+            #expect(watch.wait(pause) == .attempt)
+        }
+    }
+
+    @Test("a link that has carried something and ends at once is the first failure each time")
+    func briefLink() throws {
+        var watch = Watch()
+        for _ in 1...5 { watch.fail() }
+        for _ in 1...8 {
+            watch.connect()
+            _ = watch.wait(.milliseconds(999))
+            #expect(watch.lose(hasCarried: true) == .nothing)
+            #expect(watch.state == .backingOff)
+            #expect(watch.machine.status.failures == 1)
+            let pause = try #require(watch.left)
+            #expect((.milliseconds(500) ... .seconds(1)).contains(pause))
             #expect(watch.wait(pause) == .attempt)
         }
     }

@@ -45,8 +45,8 @@ struct Street {
 
     mutating func wait(_ duration: Duration) { now = now.advanced(by: duration) }
 
-    mutating func end(_ address: DeviceAddress, wasGood: Bool = true) {
-        policy.linkEnded(with: address, wasGood: wasGood, at: now, using: &generator)
+    mutating func end(_ address: DeviceAddress, _ course: LinkCourse = .good) {
+        policy.linkEnded(with: address, course, at: now, using: &generator)
     }
 
     mutating func fail(_ candidate: Candidate) {
@@ -218,8 +218,10 @@ struct DialPolicyTests {
         #expect((street.next() ?? .zero) <= .seconds(1))
     }
 
-    @Test("who proves itself and hangs up at once is dialed ever less often")
-    func hangsUp() {
+    @Test(
+        "who proves itself and hangs up at once is dialed ever less often, but not if it brought something",
+        arguments: [(LinkCourse.fruitless, 10...32), (.brief, 300...600)])
+    func hangsUp(_ course: LinkCourse, _ expected: ClosedRange<Int>) {
         var street = Street()
         var dialed = 0
         for _ in 0..<600 {
@@ -227,11 +229,11 @@ struct DialPolicyTests {
             for dial in street.step() {
                 dialed += 1
                 street.policy.dialSucceeded(dial, identity: "mallory")
-                street.end(dial.address, wasGood: false)
+                street.end(dial.address, course)
             }
             street.wait(.seconds(1))
         }
-        #expect((10...32).contains(dialed), "\(dialed) times in ten minutes")
+        #expect(expected.contains(dialed), "\(dialed) times in ten minutes")
     }
 
     @Test("there are no more links than the ceiling, those under way included")

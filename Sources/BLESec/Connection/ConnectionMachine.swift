@@ -57,18 +57,19 @@ struct ConnectionMachine {
 
     /// The channel is over, and no other has taken its place.
     ///
-    /// After a good link, one that `hasCarried` a message and held for the first backoff, or has
-    /// lasted, the next attempt begins at once; after any other as after a failure.
+    /// After a good link (``LinkCourse``) the next attempt begins at once; after any other as after a
+    /// failure.
     mutating func lost(
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard isConnected else { return .nothing }
-        let good = hasCarried ? rules.backoff.first : rules.goodAfter
-        let wasGood = now >= status.since.advanced(by: good)
+        let course = LinkCourse(
+            lasted: now.duration(since: status.since), hasCarried: hasCarried,
+            goodAfter: rules.goodAfter, backoff: rules.backoff)
         unreachedSince = now
-        guard wasGood else {
-            fail(error, now, &generator)
+        guard course == .good else {
+            fail(error, course.failures(after: status.failures), now, &generator)
             return .nothing
         }
         status.failures = 0
@@ -83,7 +84,7 @@ struct ConnectionMachine {
         using generator: inout some RandomNumberGenerator
     ) {
         guard !isConnected, !isClosed else { return }
-        fail(error, now, &generator)
+        fail(error, status.failures + 1, now, &generator)
     }
 
     /// The status' deadline has come, or something else has; call it at will.
@@ -101,7 +102,7 @@ struct ConnectionMachine {
         case .dialing, .opening, .handshaking:
             let error = ChannelError(
                 .timedOut, "\(status.state.rawValue) took longer than it may")
-            fail(error, now, &generator)
+            fail(error, status.failures + 1, now, &generator)
             return .abandon
         case .connected, .closed: return .nothing
         }
@@ -115,10 +116,10 @@ struct ConnectionMachine {
     }
 
     private mutating func fail(
-        _ error: ChannelError?, _ now: MonotonicTime,
+        _ error: ChannelError?, _ failures: Int, _ now: MonotonicTime,
         _ generator: inout some RandomNumberGenerator
     ) {
-        status.failures += 1
+        status.failures = failures
         let isFar = now >= unreachedSince.advanced(by: rules.searching)
         enter(isFar ? .outOfRange : .backingOff, now)
         status.failure = error

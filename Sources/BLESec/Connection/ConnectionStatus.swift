@@ -58,8 +58,7 @@ public struct ConnectionRules: Sendable {
     /// How long to wait after failures; from one second to a minute, less a random half.
     public var backoff = Backoff()
     /// A link that lasts so long was a good one, as is one that has carried a message and lasts as
-    /// long as the first backoff; 10 seconds. Failures before it are forgotten. Any other counts as a
-    /// failure when it ends, so that nobody can have this side dial without pause.
+    /// long as the first backoff; 10 seconds. ``LinkCourse`` says what follows.
     public var goodAfter = Duration.seconds(10)
     /// Whether the peer's word that it has sent everything is the end of what is received; the
     /// connection closes then once this side has ended too. Otherwise the peer has left, and is

@@ -16,8 +16,7 @@ public actor NearbyService {
     static let quietTimeout = Duration.seconds(2)
     /// How long asking a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
-    /// A link that lasts so long was a good one, as is one that has carried a message and lasts as long
-    /// as the first backoff.
+    /// A link that lasts so long was a good one, whether it has carried anything or not.
     static let goodAfter = Duration.seconds(10)
     /// How long to wait, at most, before looking at who was just heard.
     static let pause = Duration.milliseconds(50)
@@ -285,11 +284,11 @@ public actor NearbyService {
         }
         // Whoever dials the address before the link is down would lose the channel with it.
         await release(ended.address)
-        let hasCarried = await channel.hasCarried
-        let good = hasCarried ? options.rules.backoff.first : Self.goodAfter
-        policy.linkEnded(
-            with: ended.address, wasGood: loop.now >= ended.side.ready.advanced(by: good),
-            at: loop.now, using: &generator)
+        let course = LinkCourse(
+            lasted: loop.now.duration(since: ended.side.ready),
+            hasCarried: await channel.hasCarried, goodAfter: Self.goodAfter,
+            backoff: options.rules.backoff)
+        policy.linkEnded(with: ended.address, course, at: loop.now, using: &generator)
         if isClosed, live.isEmpty, releases.isEmpty { return await bluetoothd.close() }
         lookAround()
     }
