@@ -13,6 +13,14 @@ extension SecureChannel {
     public static func dial(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
+        try await dial(endpoint, configuration: configuration, loop: loop, whenLinked: {})
+    }
+
+    /// Dials; `whenLinked` is called once there is a link, before the handshake.
+    static func dial(
+        _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop,
+        whenLinked: () -> Void
+    ) async throws(ChannelError) -> SecureChannel {
         try configuration.validate(for: .dialer)
         let deadline = loop.now.advanced(by: configuration.deadlines.connect)
         let link: any Link
@@ -21,6 +29,7 @@ extension SecureChannel {
         } catch {
             throw ChannelError(link: error).during(.connecting)
         }
+        whenLinked()
         return try await open(over: link, role: .dialer, configuration: configuration)
     }
 

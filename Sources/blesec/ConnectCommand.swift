@@ -27,8 +27,7 @@ enum ConnectCommand {
                 + "accepted, or peer:NAME or peer:KEY, for who was remembered by that name or has "
                 + "that key, whatever the address. A peer with a name is dialed where it was last. "
                 + "If it is not there, or has none, bluetoothd scans, candidates are dialed one "
-                + "after another, the strongest signal first, and the first one that proves itself "
-                + "is taken.",
+                + "after another, and the first one that proves itself is taken.",
             "Once the channel is ready a line on standard error says so, with the protocol, the "
                 + "peer's fingerprint and, where an authority vouches for one, its URI. The end of "
                 + "standard input is told to the peer, and what the "

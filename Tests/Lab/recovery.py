@@ -34,30 +34,35 @@ class RecoveryTests(DiscoveryTests):
         peer.process.send_signal(signal.SIGSTOP)
         return bereft
 
-    def test_recovers_from_restart(self):
-        """bluetoothd is killed and started again: both tools say so, and find each other"""
+    def apart(self):
+        """A listener, and who looks for another service that nobody has published."""
         listener = self.listen(*self.pin("dialer"))
         dialer = self.connect(f"service:{OTHER}", *self.pin("listener"))
         dialer.line("looking for ")
-        restart_bluetoothd(lambda: [
-            tool.line("bluetoothd has gone", within=10) for tool in (listener, dialer)])
-        for tool in (listener, dialer):
-            tool.line("the adapter is on again", within=30)
-        # Nothing was published for the dialer before: it finds what comes now.
+        return listener, dialer
+
+    def meet(self, listener, dialer):
+        """The dialer finds what is published now, and the listener was published again."""
         other = self.listen(*self.pin("dialer"), service=OTHER)
         dialer.line("channel ready: ", within=60)
         self.assertEqual(dialer.status(30), 0, dialer.lines)
         self.assertEqual(other.status(30), 0, other.lines)
-        # And the listener was published again.
         late = self.connect(f"service:{SERVICE}", *self.pin("listener"), "--timeout", "50")
         self.assertEqual(late.status(60), 0, late.lines)
         self.assertEqual(listener.status(30), 0, listener.lines)
 
+    def test_recovers_from_restart(self):
+        """bluetoothd is killed and started again: both tools say so, and find each other"""
+        listener, dialer = self.apart()
+        restart_bluetoothd(lambda: [
+            tool.line("bluetoothd has gone", within=10) for tool in (listener, dialer)])
+        for tool in (listener, dialer):
+            tool.line("the adapter is on again", within=30)
+        self.meet(listener, dialer)
+
     def test_recovers_from_switch(self):
         """an adapter is switched off and on: both tools say so, and find each other"""
-        listener = self.listen(*self.pin("dialer"))
-        dialer = self.connect(f"service:{OTHER}", *self.pin("listener"))
-        dialer.line("looking for ")
+        listener, dialer = self.apart()
         # With nobody to dial: kernel 6.1 crashes when an adapter goes in the middle of a connect.
         for adapter, tool in (("hci1", listener), ("hci0", dialer)):
             power(adapter, False)
@@ -65,13 +70,7 @@ class RecoveryTests(DiscoveryTests):
             tool.line("the adapter was switched off", within=10)
             power(adapter, True)
             tool.line("the adapter is on again", within=10)
-        other = self.listen(*self.pin("dialer"), service=OTHER)
-        dialer.line("channel ready: ", within=60)
-        self.assertEqual(dialer.status(30), 0, dialer.lines)
-        self.assertEqual(other.status(30), 0, other.lines)
-        late = self.connect(f"service:{SERVICE}", *self.pin("listener"), "--timeout", "50")
-        self.assertEqual(late.status(60), 0, late.lines)
-        self.assertEqual(listener.status(30), 0, listener.lines)
+        self.meet(listener, dialer)
 
     def test_silent_peer(self):
         """a peer that was found, and falls silent, is given up within the idle deadline"""

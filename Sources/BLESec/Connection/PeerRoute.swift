@@ -34,18 +34,10 @@ public struct PeerRoute: Sendable {
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
         loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
-        try configuration.validate(for: .dialer)
         progress(.dialing)
-        let deadline = loop.now.advanced(by: configuration.deadlines.connect)
-        let link: any Link
-        do throws(LinkError) {
-            link = try await endpoint.dial(deadline: deadline, loop: loop)
-        } catch {
-            throw ChannelError(link: error).during(.connecting)
-        }
-        progress(.handshaking)
-        return try await SecureChannel.open(
-            over: link, role: .dialer, configuration: configuration)
+        return try await SecureChannel.dial(
+            endpoint, configuration: configuration, loop: loop,
+            whenLinked: { progress(.handshaking) })
     }
 
     /// This side makes channels in a way of its own whenever there is none.

@@ -7,8 +7,8 @@ public import Links
 ///
 /// What comes out are channels that are ready, each with its peer's proven identity; nothing that was
 /// advertised counts beyond where to dial. Two that both advertise and scan end up with one channel.
-/// It publishes again by itself when bluetoothd restarts or the adapter is switched off and on. A channel is
-/// kept alive by the service until it is over: close it, or the service.
+/// It publishes again by itself when bluetoothd restarts or the adapter is switched off and on. A
+/// channel is kept alive by the service until it is over: close it, or the service.
 public actor NearbyService {
     /// How long opening a link to a candidate may take.
     static let connectTimeout = Duration.seconds(4)
@@ -71,7 +71,6 @@ public actor NearbyService {
     private static let backlog = 16
     private enum Event: Hashable { case ready, room }
     private let waiting: WaitingRoom<Event>
-    private(set) var failure: ChannelError?
     private(set) var isClosed = false
 
     /// A channel that is not over.
