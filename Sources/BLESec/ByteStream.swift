@@ -17,7 +17,8 @@ extension SecureChannel {
 
         /// At least one byte and at most `count`, or `nil` once the peer sends no more.
         ///
-        /// Throws what ended the channel, or `cancelled`.
+        /// Throws what ended the channel, `truncated` where the peer has said that it does not send
+        /// everything, or `cancelled`.
         public func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read asks for at least one byte")
             return try await channel.read(atMost: count)
@@ -36,11 +37,14 @@ extension SecureChannel {
 
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
         while unread.isEmpty {
-            guard let message = try await receive() else { return nil }
+            guard let message = try await nextMessage() else { return nil }
             unread = message[...]
+            if message.isEmpty { didTakeMessage() }
         }
         let bytes = Array(unread.prefix(count))
         unread = unread.dropFirst(bytes.count)
+        // Its last byte is what makes a message taken.
+        if unread.isEmpty { didTakeMessage() }
         return bytes
     }
 }

@@ -24,6 +24,10 @@ extension ChannelConfiguration {
             guard protocols.count == 1 else {
                 throw ChannelError(.configuration, "direct mode takes exactly one protocol")
             }
+            guard acknowledgement == .automatic else {
+                throw ChannelError(
+                    .configuration, "direct mode has no acknowledgements, so none can be manual")
+            }
             guard context.isEmpty else {
                 throw ChannelError(.configuration, "direct mode has no context; use the prologue")
             }

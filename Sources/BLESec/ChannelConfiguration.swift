@@ -14,6 +14,15 @@ public struct ChannelConfiguration: Sendable {
         case direct
     }
 
+    /// Which of the peer's messages are acknowledged, and so count as delivered there.
+    public enum Acknowledgement: Sendable, Hashable {
+        /// Those that the application has taken: ``SecureChannel/receive()`` has returned them, or
+        /// ``SecureChannel/ByteStream/read(atMost:)`` their last byte.
+        case automatic
+        /// Those that ``SecureChannel/confirm(through:)`` names. Negotiated mode only.
+        case manual
+    }
+
     /// The default protocol: what a phone can do with its platform's own primitives.
     public static let defaultProtocol = "Noise_XX_25519_ChaChaPoly_SHA256"
 
@@ -30,6 +39,8 @@ public struct ChannelConfiguration: Sendable {
     public var protocols = [defaultProtocol]
     /// Negotiated or direct.
     public var mode = Mode.negotiated
+    /// When this side tells the peer that a message is delivered.
+    public var acknowledgement = Acknowledgement.automatic
     /// Bytes that both sides must hold alike; at most 255, not a secret. Negotiated mode only.
     public var context: [UInt8] = []
     /// The Noise prologue in direct mode; it may not begin with `blesec/1`.

@@ -4,8 +4,8 @@ extension SecureChannel {
     /// The peer's messages as they are asked for: nothing is read ahead beyond
     /// ``ChannelLimits/readAhead``, and a consumer that is slow slows the peer down.
     ///
-    /// The sequence ends when the peer has said that it sends no more, and throws what ended the
-    /// channel otherwise. Each message goes to one consumer, whoever asks first.
+    /// The sequence ends when the peer has said that it has sent everything, and throws what ended
+    /// the channel otherwise, as ``receive()`` does. Each message goes to one consumer, whoever asks first.
     public nonisolated var messages: Messages { Messages(channel: self) }
 
     /// See ``SecureChannel/messages``.

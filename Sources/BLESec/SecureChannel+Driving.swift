@@ -26,6 +26,10 @@ extension SecureChannel {
         timer = LoopTimer(loop: loop, handler: port)
         port.channel = self
         link.setHandler(port)
+        machine.revokeReassembly = { [weak self] in
+            guard let self else { return }
+            Task { await self.abort(.tooMuchUnderWay) }
+        }
         if let denied = configuration.trust.denied {
             denyToken = denied.observe { [weak self] _ in
                 guard let self else { return }
@@ -123,11 +127,11 @@ extension SecureChannel {
     func pump() { pump(now: now) }
 
     /// The same at a time that has been taken in this turn already.
-    private func pump(now: UInt64) {
+    func pump(now: UInt64) {
         askPolicy()
         transmit(now: now)
         sayFarewell(now: now)
-        wake()
+        wake(now: now)
         if machine.outcome == nil {
             link.wantsRead = machine.wantsBytes && !hasLinkEnded
             timer?.arm(at: MonotonicTime(nanoseconds: nextDeadline(now: now)))
@@ -224,16 +228,21 @@ extension SecureChannel {
     }
 
     private func nextDeadline(now: UInt64) -> UInt64 {
-        let deadline = machine.deadline(now: now)
+        // What is past already has been told, and is taken off the list by who waited.
+        let delivery = deliveryDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
+        let deadline = min(machine.deadline(now: now), delivery)
         return mayClose(now: now) ? min(deadline, now.after(Self.drainPoll)) : deadline
     }
 
-    private func wake() {
+    private func wake(now: UInt64) {
         let isOver = machine.outcome != nil
         if machine.isReady || isOver { waiting.wake(.ready) }
         if hasMessageNews { waiting.wake(.message) }
-        if isOver || machine.hasRoom { waiting.wake(.room) }
-        if isOver || machine.ledger.acknowledged > lastAcknowledged {
+        let isLate = deliveryDeadlines.contains { $0 <= now }
+        if isOver || isLate || machine.hasRoom { waiting.wake(.room) }
+        if isOver || isLate || machine.ledger.acknowledged > lastAcknowledged
+            || machine.hidesAcknowledgements
+        {
             lastAcknowledged = machine.ledger.acknowledged
             waiting.wake(.acknowledgement)
         }

@@ -4,17 +4,28 @@ internal import ChannelCore
 extension SecureChannel {
     /// Queues a message that is to be acknowledged, and returns its number.
     func enqueue(_ message: [UInt8]) async throws(ChannelError) -> UInt64 {
+        try requireAcknowledgements()
+        try await waitForRoom()
+        return try queue(message)
+    }
+
+    func requireAcknowledgements() throws(ChannelError) {
         guard configuration.mode == .negotiated else {
             throw ChannelError(.configuration, "direct mode has no acknowledgements; use send")
         }
-        try await waitForRoom()
-        let number = try machine.queue(message)
-        pump()
-        return number
     }
 
-    /// Whether the peer has acknowledged the message, as soon as it has or never will.
-    func isAcknowledged(_ number: UInt64) async -> Bool {
+    /// What ``receive()`` returns, with its number.
+    func receiveNumbered() async throws(ChannelError) -> (message: [UInt8], number: UInt64)? {
+        guard let message = try await receive() else { return nil }
+        // Nothing runs between the two: both happen in one turn of the actor.
+        return (message, lastReceived)
+    }
+
+    /// What has become of a message, as soon as that is certain, or as the task is cancelled.
+    func delivery(of number: UInt64) async -> Delivery {
+        awaitAcknowledgement()
+        defer { machine.acknowledgementWaiters -= 1 }
         while machine.ledger.acknowledged < number, machine.outcome == nil {
             do throws(ChannelError) {
                 try await wait(for: .acknowledgement) {
@@ -24,7 +35,19 @@ extension SecureChannel {
                 break
             }
         }
-        return machine.ledger.acknowledged >= number
+        return machine.ledger.acknowledged >= number ? acknowledgedMeans : .unknown
+    }
+
+    /// What an acknowledgement of this peer's says of a message.
+    var acknowledgedMeans: Delivery {
+        machine.features.contains(.acknowledgesTaken) ? .delivered : .received
+    }
+
+    /// Somebody waits for acknowledgements: what stands before them is read, too.
+    func awaitAcknowledgement() {
+        let wasFull = !machine.wantsBytes
+        machine.acknowledgementWaiters += 1
+        resumeReading(if: wasFull)
     }
 
     /// Returns when the channel is over, or the peer has said that it sends no more and why.
@@ -53,5 +76,21 @@ extension SecureChannel {
         let ledger = machine.ledger
         return ledger.received > (ledger.endReceived ? 1 : 0)
             || ledger.acknowledged > (ledger.isSendingComplete ? 1 : 0)
+    }
+}
+
+extension ChannelError {
+    static func notTaken(within limit: Duration) -> ChannelError {
+        ChannelError(
+            .timedOut,
+            "the peer's program has not taken the message within "
+                + "\(limit.components.seconds) s; whether it will is unknown")
+    }
+
+    static var hiddenAcknowledgements: ChannelError {
+        ChannelError(
+            .limitExceeded,
+            "so many of the peer's messages wait here that no acknowledgement gets through; "
+                + "receive them while you deliver")
     }
 }

@@ -27,6 +27,8 @@ public actor SecureChannel {
     var hasSaidHalfClose = false
     var canHalfClose = true
     var lastAcknowledged: UInt64 = 0
+    /// When the calls of ``deliver(_:within:)`` that wait give up.
+    var deliveryDeadlines: [UInt64] = []
     var hasLinkEnded = false
 
     /// What tasks wait for.
@@ -101,26 +103,60 @@ public actor SecureChannel {
 
     /// Queues a message for the peer, and suspends while too many bytes are waiting.
     ///
-    /// That it returns says nothing about the peer; see ``deliver(_:)``. Throws what ended the
+    /// That it returns says nothing about the peer; see ``deliver(_:within:)``. Throws what ended the
     /// channel, `limitExceeded` for a message above the limit, or `cancelled`.
     public func send(_ message: [UInt8]) async throws(ChannelError) {
         try await waitForRoom()
-        _ = try machine.queue(message)
-        pump()
+        _ = try queue(message)
     }
 
-    /// Sends a message and returns when the peer's channel layer has it.
+    func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
+        let number = try machine.queue(message)
+        pump()
+        return number
+    }
+
+    /// Sends a message, and returns when the peer's program has taken it.
     ///
-    /// If it throws, whether the message arrived is unknown. In direct mode there are no
-    /// acknowledgements, and it throws `configuration`.
-    public func deliver(_ message: [UInt8]) async throws(ChannelError) {
-        let number = try await enqueue(message)
-        while machine.ledger.acknowledged < number {
-            if let outcome = machine.outcome { throw outcome.error }
-            try await wait(for: .acknowledgement) {
-                machine.ledger.acknowledged >= number || machine.outcome != nil
+    /// The result is `delivered`, or `received` where the peer tells only that its device has it;
+    /// never `unknown`. If it throws, what became of the message is unknown. The peer's own messages
+    /// have to be received meanwhile: two programs that both deliver before they receive wait for
+    /// each other until the deadline.
+    ///
+    /// - Parameters:
+    ///   - message: the message.
+    ///   - limit: how long to wait; ``ChannelDeadlines/delivery`` where it is `nil`.
+    /// - Throws: `timedOut` past the limit; `limitExceeded` when so many of the peer's messages wait to
+    ///   be received here that no acknowledgement gets through (``ChannelLimits/readAhead`` and
+    ///   ``ChannelLimits/extraReadAhead``); what ended the channel; `cancelled`; in direct mode, which
+    ///   has no acknowledgements, `configuration`.
+    public func deliver(
+        _ message: [UInt8], within limit: Duration? = nil
+    ) async throws(ChannelError) -> Delivery {
+        try requireAcknowledgements()
+        let limit = limit ?? configuration.deadlines.delivery
+        let deadline = now.after(limit)
+        deliveryDeadlines.append(deadline)
+        awaitAcknowledgement()
+        defer {
+            machine.acknowledgementWaiters -= 1
+            if let index = deliveryDeadlines.firstIndex(of: deadline) {
+                deliveryDeadlines.remove(at: index)
             }
         }
+        pump()
+        try await waitForRoom(until: deadline)
+        let number = try queue(message)
+        while machine.ledger.acknowledged < number {
+            if let outcome = machine.outcome { throw outcome.error }
+            if now >= deadline { throw .notTaken(within: limit) }
+            if machine.hidesAcknowledgements { throw .hiddenAcknowledgements }
+            try await wait(for: .acknowledgement) {
+                machine.ledger.acknowledged >= number || machine.outcome != nil
+                    || machine.hidesAcknowledgements || now >= deadline
+            }
+        }
+        return acknowledgedMeans
     }
 
     /// Says that nothing more will be sent. What the peer sends can still be received.
@@ -133,21 +169,42 @@ public actor SecureChannel {
         pump()
     }
 
-    func waitForRoom() async throws(ChannelError) {
+    /// Waits while too many bytes wait to be sent; past the deadline of a ``deliver(_:within:)`` it
+    /// throws `timedOut`.
+    func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
         while machine.outcome == nil, !machine.hasRoom {
-            try await wait(for: .room) { machine.outcome != nil || machine.hasRoom }
+            guard now < deadline else {
+                throw ChannelError(
+                    .timedOut, "there was no room to send the message in time; it was not sent")
+            }
+            try await wait(for: .room) {
+                machine.outcome != nil || machine.hasRoom || now >= deadline
+            }
         }
     }
 
     // MARK: - Receiving
 
-    /// The next whole message, or `nil` once the peer has said that it sends no more.
+    /// The next whole message, or `nil` once the peer has said that it has sent everything.
     ///
-    /// Messages that arrived before a failure are still given; then the failure is thrown.
+    /// The program has taken the message then, and the peer is told so unless that is left to
+    /// ``confirm(through:)``. Messages that arrived before a failure are still given; then the failure
+    /// is thrown, and `truncated` where the peer has said that it does not send everything
+    /// (``peerEndReason``).
     public func receive() async throws(ChannelError) -> [UInt8]? {
+        guard let message = try await nextMessage() else { return nil }
+        didTakeMessage()
+        return message
+    }
+
+    /// The next message, not yet counted as taken.
+    func nextMessage() async throws(ChannelError) -> [UInt8]? {
         while true {
-            if let message = takeMessage() { return message }
-            if machine.hasPeerEnded { return nil }
+            if let message = popMessage() { return message }
+            if machine.hasPeerEnded {
+                if let error = machine.peerEndReason?.error { throw error }
+                return nil
+            }
             switch machine.outcome {
             case .complete: return nil
             case .failed(let error): throw error
@@ -167,24 +224,70 @@ public actor SecureChannel {
     /// What ``ByteStream/read(atMost:)`` has left of a message.
     var unread: ArraySlice<UInt8> = []
 
-    private func takeMessage() -> [UInt8]? {
+    private func popMessage() -> [UInt8]? {
         let wasFull = !machine.wantsBytes
-        guard let message = machine.inbox.next() else { return nil }
-        if wasFull, machine.wantsBytes {
-            machine.resumedReading(now: now)
-            pump()
-        }
+        guard let message = machine.popMessage() else { return nil }
+        resumeReading(if: wasFull)
         return message
+    }
+
+    func resumeReading(if wasFull: Bool) {
+        guard wasFull, machine.wantsBytes else { return }
+        machine.resumedReading(now: now)
+        pump()
+    }
+
+    /// The program has the whole of a message.
+    func didTakeMessage() { acknowledge { $0.didTakeMessage(now: $1) } }
+
+    /// The number of the message that ``receive()`` returned last: the first one's is 1.
+    public var lastReceived: UInt64 { machine.ledger.taken }
+
+    /// Confirms the messages up to that number, which counts from 1 in the order in which
+    /// ``receive()`` returns them: the program has done with them whatever it does, and they count as
+    /// delivered.
+    ///
+    /// For ``ChannelConfiguration/Acknowledgement/manual`` alone. A number that is not above the last
+    /// one changes nothing.
+    ///
+    /// - Throws: `configuration` when acknowledgements are automatic, or when that message has not
+    ///   been received yet.
+    public func confirm(through number: UInt64) throws(ChannelError) {
+        guard configuration.acknowledgement == .manual else {
+            throw ChannelError(
+                .configuration, "messages are confirmed by hand only with manual acknowledgement")
+        }
+        guard number <= lastReceived else {
+            throw ChannelError(
+                .configuration,
+                "message \(number) cannot be confirmed: \(lastReceived) have been received")
+        }
+        acknowledge { $0.confirm(through: number, now: $1) }
+    }
+
+    /// Counts what may be acknowledged, and sends the acknowledgement that is due or sees to it that
+    /// it is sent in time.
+    private func acknowledge(_ count: (inout ChannelMachine, _ now: UInt64) -> Void) {
+        let now = now
+        let wasPending = machine.ledger.ackPendingSince != nil
+        count(&machine, now)
+        guard machine.outcome == nil, machine.ledger.ackPendingSince != nil else { return }
+        // One that waits for company has its timer since its first message.
+        if !wasPending || machine.owesAck(now: now) || machine.clocks.closing != nil {
+            pump(now: now)
+        }
     }
 
     // MARK: - Closing
 
-    /// Ends the channel without losing anything, and returns when both sides have said `end` and
-    /// have acknowledged everything.
+    /// Ends the channel without losing anything, and returns when it is closed: both programs have
+    /// taken everything, and both sides know it.
     ///
-    /// Throws `truncated` when the link went before the peer's `end`, `unacknowledged` when the fate
-    /// of something sent is unknown, and `timedOut` when the peer goes on sending, or its messages
-    /// go on waiting here, past the close deadline.
+    /// The close deadline (``ChannelDeadlines/close``) starts anew with each acknowledgement, so that
+    /// a slow reader is not cut off. Throws `truncated` when the link went before the peer's `end`, or
+    /// when that said that not everything was sent; `unacknowledged` when the fate of something sent
+    /// is unknown, as when the peer's program has stopped taking it; and `timedOut` when the peer goes
+    /// on sending, or its messages go on waiting here, past the close deadline.
     public func close() async throws(ChannelError) {
         machine.close(now: now)
         pump()

@@ -27,12 +27,17 @@ public struct Answer: Sendable, Equatable {
     public let encoded: [UInt8]
 
     /// Makes an answer; an index that the status does not allow is the caller's mistake.
-    public init(_ status: Status, index: Int = 0) {
+    ///
+    /// The extensions take 1,022 bytes at the most.
+    public init(_ status: Status, index: Int = 0, extensions: [HelloExtension] = []) {
         precondition(Self.allows(status, index: index, offerCount: Hello.maximumOfferCount))
+        var body: [UInt8] = [status.rawValue, UInt8(index)]
+        HelloExtension.encode(extensions, into: &body)
+        precondition(body.count <= Hello.maximumBodyLength, "extensions that do not fit an answer")
         self.status = status
         self.index = index
-        extensions = []
-        encoded = Hello.magic + [0, 2, status.rawValue, UInt8(index)]
+        self.extensions = extensions
+        encoded = Hello.magic + [UInt8(body.count >> 8), UInt8(body.count & 0xFF)] + body
     }
 
     /// Reads the answer to a hello of `offerCount` offers at the start of `bytes`, or returns `nil`

@@ -4,6 +4,9 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of whole messages wait for the application before reading stops; 256 KiB.
     public var readAhead = 256 << 10
+    /// What is read beyond ``readAhead`` while somebody waits for the peer's acknowledgement, which
+    /// comes behind the peer's messages, and from a link that has gone; 1 MiB.
+    public static let extraReadAhead = 1 << 20
     /// How many bytes of messages wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
     /// What a peer may send before it is authenticated, in bytes; 32 KiB (blesec/1, "Limits").
@@ -34,7 +37,12 @@ public struct ChannelDeadlines: Sendable {
     public var idle: Duration = .seconds(60)
     /// From a record's first byte to its last; 30 seconds.
     public var record: Duration = .seconds(30)
-    /// From `close()` to both ends acknowledged; 10 seconds.
+    /// From one piece of a message to the next, while this side reads; 60 seconds.
+    public var message: Duration = .seconds(60)
+    /// For the peer's program to take a message that `deliver` waits for; 60 seconds.
+    public var delivery: Duration = .seconds(60)
+    /// From `close()`, or from the last acknowledgement behind it, to both ends acknowledged; 10
+    /// seconds.
     public var close: Duration = .seconds(10)
     /// A session's age before it has to be made anew; 24 hours.
     public var session: Duration = .seconds(24 * 60 * 60)

@@ -2,7 +2,7 @@
 ///
 /// Unknown types are ignored, and bound into the handshake like every other byte.
 public struct HelloExtension: Sendable, Hashable {
-    /// What the value means. None is assigned yet.
+    /// What the value means; 1 is ``ChannelFeatures``.
     public let type: UInt8
     /// At most 255 bytes.
     public let value: [UInt8]

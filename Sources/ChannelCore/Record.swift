@@ -71,6 +71,20 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
     public static let untrusted = Self(rawValue: 3)
     /// Its sender was stopped, or failed, before it had sent everything.
     public static let interrupted = Self(rawValue: 4)
+
+    /// What an end for this reason is for who still expected something: nothing where everything has
+    /// been sent, and `truncated` otherwise.
+    package var error: ChannelError? {
+        let reason =
+            switch self {
+            case .duplicate: "the peer kept another channel instead of this one"
+            case .expired: "the peer ended the session for its age"
+            case .untrusted: "the peer does not trust this side any more"
+            case .interrupted: "the peer was interrupted before it had sent everything"
+            default: String?.none
+            }
+        return reason.map { ChannelError(.truncated, $0) }
+    }
 }
 
 /// What a side tells a peer that it refuses; the reason stays local.

@@ -81,6 +81,8 @@ struct ChannelOptions: Sendable {
             if let identity { configuration.protocols.append(Self.standard(for: identity)) }
         }
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
+        // What was written to standard output is confirmed, and nothing else.
+        if configuration.mode == .negotiated { configuration.acknowledgement = .manual }
         if let timeLimit { configuration.deadlines.connect = timeLimit.duration }
         self.configuration = configuration
     }

@@ -21,12 +21,13 @@ enum ChatCommand {
                 + "does not matter who finds whom. With ENDPOINT one side dials it, and the other "
                 + "one waits there with --listen.",
             "Each line of standard input goes to the peer, and each line of the peer's to standard "
-                + "output. A line is delivered when the peer's side has confirmed it. When the link "
+                + "output. A line is delivered when the peer's side has written it. When the link "
                 + "goes while a line is under way nobody can know whether it has arrived: it is "
                 + "unknown, and is not sent again. A peer that was out of reach is found again, and "
                 + "lines typed meanwhile wait.",
             "On a terminal the fate of a line is shown below it. Elsewhere standard error says "
-                + "`sent N`, and later `delivered N` or `unknown N`, of line N; with --json these, "
+                + "`sent N`, and later `delivered N` or `unknown N`, of line N (`received N` where the "
+                + "peer's side is older and tells only that it has it); with --json these, "
                 + "the states of the connection and the peer's lines are objects. Characters that "
                 + "a terminal would act on are shown as \\u{...}.",
             "The chat ends with standard input or with Ctrl-C, once what was sent is delivered; it "

@@ -29,7 +29,7 @@ struct ChatScreen: Sendable {
         }
         // It stands above already.
         if fate == .sent { return }
-        let mark = (fate == .delivered ? "\u{1B}[2m  " : "\u{1B}[1;31m  ") + fate.rawValue
+        let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
         let room = max(8, Self.width - 16)
         let text = Self.text(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."

@@ -4,7 +4,7 @@ internal import ToolKit
 /// A connection with this machine's input and output at one end, over links that come and go.
 struct ConnectionSession: Sendable {
     /// What becomes of something that was sent.
-    enum Fate: String, Sendable { case sent, delivered, unknown }
+    enum Fate: String, Sendable { case sent, delivered, received, unknown }
 
     let connection: PeerConnection
     let interruption: Interruption
@@ -90,9 +90,14 @@ struct ConnectionSession: Sendable {
             var unknown = 0
             for await (outgoing, message) in sent {
                 number += 1
-                let isDelivered = await outgoing.delivery() == .delivered
-                if !isDelivered { unknown += 1 }
-                tell(isDelivered ? .delivered : .unknown, number, message)
+                let fate: Fate =
+                    switch await outgoing.delivery() {
+                    case .delivered: .delivered
+                    case .received: .received
+                    case .unknown: .unknown
+                    }
+                if fate == .unknown { unknown += 1 }
+                tell(fate, number, message)
             }
             return unknown
         }
@@ -134,6 +139,8 @@ struct ConnectionSession: Sendable {
             do throws(ChannelError) {
                 guard let message else { return .wroteEverything }
                 try await output(message)
+                // Nothing counts as delivered that is not written.
+                try await connection.confirm(through: connection.lastReceived)
             } catch {
                 return .localFailure(error)
             }

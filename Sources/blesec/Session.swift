@@ -53,7 +53,6 @@ struct Session: Sendable {
                 sent = true
             case .wroteEverything:
                 wrote = true
-                try await refuseEarlyEnd()
             case .localFailure(let error):
                 await leave()
                 throw error
@@ -61,6 +60,7 @@ struct Session: Sendable {
                 await leave()
                 throw interruption.error ?? ChannelError(.terminated, "ended")
             case .cannotReceive(let error):
+                await leave()
                 throw error
             case .cannotSend(let error), .over(let error?):
                 failure = failure ?? error
@@ -110,6 +110,8 @@ struct Session: Sendable {
                     return .wroteEverything
                 }
                 try await StandardOutput.send(message)
+                // Nothing counts as delivered that is not written.
+                if !isDirect { try await channel.confirm(through: channel.lastReceived) }
             } catch {
                 return .localFailure(error)
             }
@@ -122,24 +124,6 @@ struct Session: Sendable {
             return .over(nil)
         } catch {
             return .over(error)
-        }
-    }
-
-    /// An end that says that there should have been more is none.
-    private func refuseEarlyEnd() async throws(ChannelError) {
-        guard let reason = await channel.peerEndReason, reason != .done else { return }
-        await leave()
-        switch reason {
-        case .interrupted:
-            throw ChannelError(
-                .truncated, "the peer was interrupted before it had sent everything")
-        case .untrusted:
-            throw ChannelError(.refused, "the peer does not trust this side any more")
-        case .expired:
-            throw ChannelError(.truncated, "the peer ended the session for its age")
-        case .duplicate:
-            throw ChannelError(.truncated, "the peer kept another channel instead of this one")
-        default: return
         }
     }
 

@@ -136,7 +136,7 @@ struct CancellationTests {
             }
         }
         await scene.clock.settle()
-        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([2]) }
+        let delivering = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([2]) }
         await scene.clock.settle()
         sending.cancel()
         delivering.cancel()
@@ -154,7 +154,7 @@ struct CancellationTests {
     func delivering() async throws {
         let scene = try Scene()
         let (dialer, acceptor) = try await scene.channels()
-        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([1]) }
+        let delivering = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([1]) }
         await scene.clock.settle()
         delivering.cancel()
         #expect(await failure(of: delivering) == .cancelled)

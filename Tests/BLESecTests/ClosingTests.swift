@@ -176,7 +176,7 @@ struct ClosingTests {
                 + [UInt8](repeating: UInt8(number & 0xFF), count: length - 2)
             do {
                 if Bool.random(using: &random) {
-                    try await channel.deliver(message)
+                    guard try await channel.deliver(message) == .delivered else { break }
                     account.delivered.append(number)
                 } else {
                     try await channel.send(message)

@@ -61,8 +61,8 @@ struct Course {
         }
         for _ in 0..<200 {
             pair.run()
-            Self.serve(&pair.dialer, .dialer, &dialer)
-            Self.serve(&pair.acceptor, .acceptor, &acceptor)
+            Self.serve(&pair.dialer, .dialer, &dialer, pair.now)
+            Self.serve(&pair.acceptor, .acceptor, &acceptor, pair.now)
             if pair.dialer.outbound.isEmpty,
                 pair.dialer.farewell(canHalfClose: false, now: pair.now) == .closeWhenDrained
             {
@@ -72,8 +72,8 @@ struct Course {
             if isOver || isCut || endsWhen() {
                 pair.dialer.linkEnded(nil, now: pair.now)
                 pair.acceptor.linkEnded(nil, now: pair.now)
-                Self.serve(&pair.dialer, .dialer, &dialer)
-                Self.serve(&pair.acceptor, .acceptor, &acceptor)
+                Self.serve(&pair.dialer, .dialer, &dialer, pair.now)
+                Self.serve(&pair.acceptor, .acceptor, &acceptor, pair.now)
                 break
             }
             guard !pair.hasBytes else { continue }
@@ -98,7 +98,8 @@ struct Course {
 
     /// What an application does: it sends once it may, says `end`, and receives.
     private static func serve(
-        _ machine: inout ChannelMachine, _ role: ChannelRole, _ side: inout CourseSide
+        _ machine: inout ChannelMachine, _ role: ChannelRole, _ side: inout CourseSide,
+        _ now: UInt64
     ) {
         if machine.isReady, !side.wasReady {
             side.wasReady = true
@@ -109,7 +110,7 @@ struct Course {
                 machine.end()
             }
         }
-        while let message = machine.inbox.next() { side.received.append(message) }
+        while let message = machine.takeMessage(now: now) { side.received.append(message) }
     }
 
     /// Records an issue unless nothing was believed that is not true, whatever the attacker did.

@@ -44,8 +44,8 @@ struct HandshakeTests {
         let first = try pair.dialer.queue([1, 2, 3])
         _ = try pair.acceptor.queue([])
         pair.run()
-        #expect(pair.acceptor.inbox.next() == [1, 2, 3])
-        #expect(pair.dialer.inbox.next() == [])
+        #expect(pair.acceptor.takeMessage(now: pair.now) == [1, 2, 3])
+        #expect(pair.dialer.takeMessage(now: pair.now) == [])
         #expect(pair.dialer.ledger.acknowledged == 0)
         pair.passTime(.milliseconds(50))
         pair.run()
@@ -60,10 +60,12 @@ struct HandshakeTests {
         pair.dialer.end()
         pair.acceptor.end()
         pair.run()
+        #expect(pair.dialer.farewell(canHalfClose: false, now: pair.now) == .stay)
+        #expect(pair.acceptor.takeMessage(now: pair.now)?.count == 100_000)
+        pair.run()
         #expect(pair.dialer.farewell(canHalfClose: false, now: pair.now) == .closeWhenDrained)
         pair.dialer.saidFarewell()
         pair.acceptor.linkEnded(nil, now: pair.now)
-        #expect(pair.acceptor.inbox.next()?.count == 100_000)
         guard case .complete = pair.dialer.outcome, case .complete = pair.acceptor.outcome else {
             Issue.record("\(String(describing: pair.acceptor.outcome))")
             return
@@ -82,6 +84,6 @@ struct BulkTests {
         _ = try pair.dialer.queue(message)
         pair.run(piece: 40_000)
         #expect(pair.acceptor.outcome == nil)
-        #expect(pair.acceptor.inbox.next() == message)
+        #expect(pair.acceptor.takeMessage(now: pair.now) == message)
     }
 }

@@ -119,3 +119,12 @@ struct Friends {
             acceptor: configuration(.acceptor, protocols), maximumSDU: maximumSDU)
     }
 }
+
+extension ChannelMachine {
+    /// The next message, as an application that takes it.
+    mutating func takeMessage(now: UInt64) -> [UInt8]? {
+        guard let message = popMessage() else { return nil }
+        didTakeMessage(now: now)
+        return message
+    }
+}

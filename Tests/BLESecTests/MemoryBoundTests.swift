@@ -71,7 +71,7 @@ struct MemoryBoundTests {
 
     @Test("a message above the limit ends the channel, and what was kept of it is given back")
     func tooLong() throws {
-        let budget = ReassemblyBudget(bytes: 100_000)
+        let budget = ReassemblyBudget(bytes: 100_000, share: 100_000)
         let forger = try Forger.ready(budget: budget) {
             $0.limits.maximumMessageLength = 50_000
         }
@@ -79,12 +79,12 @@ struct MemoryBoundTests {
         #expect(forger.failure == nil)
         try forger.send(.data, Array(repeating: 1, count: 2_001))
         #expect(forger.failure == .limitExceeded)
-        #expect(budget.take(100_000))
+        #expect(budget.bytesLeft == 100_000)
     }
 
     @Test("a message of exactly the limit is received")
     func longest() throws {
-        let budget = ReassemblyBudget(bytes: 50_000)
+        let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let forger = try Forger.ready(budget: budget) {
             $0.limits.maximumMessageLength = 50_000
         }
@@ -94,12 +94,12 @@ struct MemoryBoundTests {
             #expect(forger.victim.inbox.next()?.count == 50_000)
         }
         #expect(forger.failure == nil)
-        #expect(budget.take(50_000))
+        #expect(budget.bytesLeft == 50_000)
     }
 
     @Test("messages under way on all channels share a budget, and the one beyond it ends")
     func sharedBudget() throws {
-        let budget = ReassemblyBudget(bytes: 50_000)
+        let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let forgers = try (0..<3).map { _ in try Forger.ready(budget: budget) }
         for forger in forgers {
             try forger.send(.dataMore, Array(repeating: 1, count: 20_000))

@@ -125,8 +125,9 @@ struct PeerConnectionTests {
         for text in ["one", "two"] {
             let listener = try await street.listen()
             let acceptor = await street.accepting(from: listener)
-            #expect(try await dialer.send(Array(text.utf8)) == .delivered)
+            async let fate = dialer.send(Array(text.utf8))
             #expect(try await acceptor.receive() == Array(text.utf8))
+            try await #expect(fate == .delivered)
             #expect(await dialer.status.peer?.fingerprint == street.friends.acceptor.fingerprint)
             // Its connections are ended with it.
             await listener.close()
@@ -149,10 +150,11 @@ struct PeerConnectionTests {
         #expect(await failure(of: cancelled) == .cancelled)
         let listener = try await street.listen()
         let acceptor = await street.accepting(from: listener)
-        #expect(try await waiting.value == .delivered)
         #expect(try await acceptor.receive() == [2])
-        #expect(try await dialer.send([4], whenApart: .fail) == .delivered)
+        #expect(try await waiting.value == .delivered)
+        async let fate = dialer.send([4], whenApart: .fail)
         #expect(try await acceptor.receive() == [4])
+        try await #expect(fate == .delivered)
         try await dialer.close()
         await #expect(throws: ChannelError(.closed, "")) { _ = try await dialer.send([5]) }
         await listener.close()
@@ -188,21 +190,15 @@ struct PeerConnectionTests {
         let older = try await scene.channels()
         let connection = await PeerConnection.start(.offered, loop: scene.loop)
         #expect(await connection.offer(older.acceptor))
-        for number: UInt8 in 0..<3 {
-            let sent = Task(executorPreference: scene.loop) {
-                try await older.dialer.deliver([number])
-            }
-            await scene.clock.advance(by: .milliseconds(60))
-            try await sent.value
-        }
+        for number: UInt8 in 0..<3 { try await older.dialer.send([number]) }
         await scene.clock.advance(by: .seconds(30))
         let newer = try await scene.channels()
         #expect(await connection.offer(newer.acceptor))
         #expect(await older.acceptor.isOver)
         let sent = Task(executorPreference: scene.loop) { try await newer.dialer.deliver([3]) }
-        await scene.clock.advance(by: .milliseconds(60))
-        try await sent.value
         for number: UInt8 in 0..<4 { #expect(try await connection.receive() == [number]) }
+        await scene.clock.advance(by: .milliseconds(60))
+        #expect(try await sent.value == .delivered)
         #expect(await connection.status.state == .connected)
         await connection.shut(nil)
         await older.dialer.abort()
@@ -321,17 +317,20 @@ struct PeerConnectionTests {
         let listener = try await street.listen()
         let acceptor = await street.accepting(from: listener, rules)
         let dialer = try await street.dialing(rules)
-        #expect(try await dialer.send([1]) == .delivered)
-        await dialer.finish()
+        async let first = dialer.send([1])
         #expect(try await acceptor.receive() == [1])
+        try await #expect(first == .delivered)
+        await dialer.finish()
         #expect(try await acceptor.receive() == nil)
-        #expect(try await acceptor.send([2]) == .delivered, "its own direction is open")
+        async let second = acceptor.send([2])
+        #expect(try await dialer.receive() == [2])
+        try await #expect(second == .delivered, "its own direction is open")
         // Over the next link the dialer says so again.
         await acceptor.cut()
-        #expect(try await acceptor.send([3]) == .delivered)
-        await acceptor.finish()
-        #expect(try await dialer.receive() == [2])
+        async let third = acceptor.send([3])
         #expect(try await dialer.receive() == [3])
+        try await #expect(third == .delivered)
+        await acceptor.finish()
         #expect(try await dialer.receive() == nil)
         await dialer.wait(for: .closed)
         await acceptor.wait(for: .closed)
@@ -347,9 +346,10 @@ struct PeerConnectionTests {
             let dialer = try await street.dialing()
             let sent = Task { try await dialer.post(Array(text.utf8)) }
             let outgoing = try await sent.value
-            try await dialer.close()
-            #expect(await outgoing.delivery() == .delivered)
+            async let closed: Void = dialer.close()
             #expect(try await acceptor.receive() == Array(text.utf8))
+            try await closed
+            #expect(await outgoing.delivery() == .delivered)
             await acceptor.wait(for: .searching)
         }
         try await acceptor.close()

@@ -83,6 +83,9 @@ extension SecureChannel {
         (machine.queued, machine.unsealedBytes, machine.inbox.byteCount)
     }
 
+    /// How many messages the peer has acknowledged.
+    var acknowledged: UInt64 { machine.ledger.acknowledged }
+
     /// Whether the channel is over.
     var isOver: Bool { machine.outcome != nil }
 }

@@ -44,7 +44,7 @@ struct TLSChannelTests {
         #expect(pair.isReady)
         _ = try pair.dialer.queue([UInt8](repeating: 7, count: 40_000))
         pair.run(piece: piece)
-        #expect(pair.acceptor.inbox.next()?.count == 40_000)
+        #expect(pair.acceptor.takeMessage(now: pair.now)?.count == 40_000)
     }
 
     @Test(
@@ -91,8 +91,8 @@ struct TLSChannelTests {
             _ = try pair.dialer.queue(message)
             _ = try pair.acceptor.queue(message)
             pair.run()
-            #expect(pair.acceptor.inbox.next() == message)
-            #expect(pair.dialer.inbox.next() == message)
+            #expect(pair.acceptor.takeMessage(now: pair.now) == message)
+            #expect(pair.dialer.takeMessage(now: pair.now) == message)
         }
         #expect(pair.dialer.sending.bytes < 1 << 20 && pair.acceptor.sending.bytes < 1 << 20)
     }
@@ -270,14 +270,14 @@ struct TLSChannelTests {
         pair.dialer.end()
         pair.run()
         var received: [UInt8] = []
-        while let piece = pair.acceptor.inbox.next() { received += piece }
+        while let piece = pair.acceptor.takeMessage(now: pair.now) { received += piece }
         #expect(received == message)
-        #expect(pair.dialer.inbox.next() == [1])
+        #expect(pair.dialer.takeMessage(now: pair.now) == [1])
         #expect(pair.acceptor.hasPeerEnded && !pair.dialer.hasPeerEnded)
         _ = try pair.acceptor.queue([2])
         pair.acceptor.end()
         pair.run()
-        #expect(pair.dialer.inbox.next() == [2])
+        #expect(pair.dialer.takeMessage(now: pair.now) == [2])
         #expect(pair.dialer.farewell(canHalfClose: true, now: pair.now) == .closeWhenDrained)
         pair.dialer.saidFarewell()
         pair.acceptor.linkEnded(nil, now: pair.now)
@@ -307,7 +307,9 @@ struct TLSChannelTests {
         } else {
             configurations.acceptor.mode = .direct
         }
-        let hello = try Hello(offers: [Self.tls]).encoded
+        let hello = try Hello(
+            offers: [Self.tls], extensions: ChannelFeatures.known.extensions
+        ).encoded
         let course = try Course(configurations) { role, offset, bytes in
             guard hasHello, offset == 0 else { return bytes }
             switch (role, direct) {

@@ -36,6 +36,7 @@ struct WireFormatTests {
         pair.run()
         _ = try pair.dialer.queue(Array("hello".utf8))
         pair.step(.dialer)
+        #expect(pair.acceptor.takeMessage(now: pair.now) == Array("hello".utf8))
         pair.passTime(.milliseconds(50))
         pair.acceptor.end()
         pair.run()

@@ -26,8 +26,10 @@ extension Laboratory {
                 #expect(try here.packets().size == 192)
                 for size in [0, 1, 167, 168, 355, 356, 1_000, 4_096, 4_178, 4_179, 8_173] {
                     let before = (try here.packets().sent, try there.packets().sent)
-                    try await dialer.deliver([UInt8](repeating: 7, count: size))
-                    #expect(try await acceptor.receive()?.count == size)
+                    async let got = acceptor.receive()
+                    #expect(
+                        try await dialer.deliver([UInt8](repeating: 7, count: size)) == .delivered)
+                    try await #expect(got?.count == size)
                     let sdus = Self.sdus(size)
                     let record = sdus.reduce(0) { $0 + ($1 + 2 + Self.mps - 1) / Self.mps }
                     // Each side answers the other's SDU with credits; the acknowledgement is one.

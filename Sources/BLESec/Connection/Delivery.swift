@@ -2,8 +2,10 @@ internal import ChannelCore
 
 /// What became of a message (blesec/1, "Records").
 public enum Delivery: String, Sendable, Hashable {
-    /// The peer's channel layer has acknowledged it.
+    /// The peer's program has taken it or, where it confirms by hand, has confirmed it.
     case delivered
+    /// The peer's device has it. The peer does not tell whether its program does.
+    case received
     /// The link went first: it may have arrived or not. It is not sent again.
     case unknown
 }
@@ -22,7 +24,5 @@ public struct Outgoing: Sendable {
     let number: UInt64
 
     /// What has become of it, as soon as that is certain. Who is cancelled does not know.
-    public func delivery() async -> Delivery {
-        await channel.isAcknowledged(number) ? .delivered : .unknown
-    }
+    public func delivery() async -> Delivery { await channel.delivery(of: number) }
 }

@@ -257,6 +257,7 @@ extension PeerConnection {
 
     private func ended(_ channel: SecureChannel) async {
         let failure = await channel.endError
+        receipts.forget(channel)
         forget(channel, because: failure, hasCarried: await channel.hasCarried)
         // Only those with messages are kept for who reads.
         if await !channel.hasUnread { wasRead(channel) }

@@ -37,6 +37,8 @@ public actor PeerConnection {
     var hasPeerEnded = false
     /// The channels with something to read, oldest first; the last one may be in use.
     var unread: [SecureChannel] = []
+    /// Which messages ``receive()`` has returned, and over which channels.
+    var receipts = Receipts()
     /// The attempt under way.
     var attempt: Task<Void, Never>?
     var attempts = 0
@@ -159,12 +161,36 @@ public actor PeerConnection {
                 continue
             }
             do throws(ChannelError) {
-                if let message = try await channel.receive() { return message }
+                if let (message, number) = try await channel.receiveNumbered() {
+                    receipts.add(channel, number)
+                    return message
+                }
             } catch {
                 // What ended the channel does not end the connection.
                 if error.code == .cancelled { throw error }
             }
             wasRead(channel)
+        }
+    }
+
+    /// The number of the message that ``receive()`` returned last: the first one's is 1, over
+    /// whatever link it came.
+    public var lastReceived: UInt64 { receipts.count }
+
+    /// Confirms the messages up to that number; see ``SecureChannel/confirm(through:)``. For channels
+    /// with manual acknowledgement; for others it does nothing.
+    ///
+    /// What came over a link that has gone cannot be confirmed any more, and is unknown to the peer.
+    ///
+    /// - Throws: `configuration` when that message has not been received yet.
+    public func confirm(through number: UInt64) async throws(ChannelError) {
+        guard number <= receipts.count else {
+            throw ChannelError(
+                .configuration,
+                "message \(number) cannot be confirmed: \(receipts.count) have been received")
+        }
+        for (channel, number) in receipts.take(through: number) {
+            try await channel.confirm(through: number)
         }
     }
 

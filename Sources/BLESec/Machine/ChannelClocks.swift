@@ -4,7 +4,7 @@ internal import ChannelCore
 struct ChannelClocks {
     let deadlines: ChannelDeadlines
     /// Those that are looked at with every message, in nanoseconds.
-    let session, idle, halfIdle, record, ackDelay: UInt64
+    let session, idle, halfIdle, record, message, ackDelay: UInt64
     /// When the link was handed over.
     let start: UInt64
     /// When hello and answer were done, the policy was asked, and this side's handshake was over.
@@ -22,6 +22,8 @@ struct ChannelClocks {
     var lastKeepAlive: UInt64 = 0
     /// When the first byte of a record came whose last byte is missing.
     var recordBegan: UInt64?
+    /// When the last piece came of a message that is still coming, or reading was taken up again.
+    var messageMoved: UInt64?
     /// The link refused bytes since.
     var isBlocked = false
 
@@ -31,6 +33,7 @@ struct ChannelClocks {
         idle = deadlines.idle.wholeNanoseconds
         halfIdle = idle / 2
         record = deadlines.record.wholeNanoseconds
+        message = deadlines.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         start = now
         lastArrival = now

@@ -12,14 +12,17 @@ extension ChannelMachine {
             if configuration.mode == .direct, ledger.endSent, role == .dialer, quietTime > now {
                 next = min(next, quietTime)
             }
-            if let unconfirmed = ledger.oldestUnconfirmed, !ledger.owesAck(now: now) {
-                next = min(next, unconfirmed.after(clocks.ackDelay))
+            if let pending = ledger.ackPendingSince, !owesAck(now: now) {
+                next = min(next, pending.after(clocks.ackDelay))
             }
             if wantsBytes {
                 if configuration.mode == .negotiated { next = min(next, deadDeadline) }
                 if mayPing { next = min(next, pingTime) }
                 if let began = clocks.recordBegan {
                     next = min(next, began.after(clocks.record))
+                }
+                if let moved = clocks.messageMoved {
+                    next = min(next, moved.after(clocks.message))
                 }
             } else if mayKeepAlive {
                 next = min(next, keepAliveTime)
@@ -53,6 +56,10 @@ extension ChannelMachine {
             return fail(
                 .late("a record was begun and not finished within", clocks.deadlines.record))
         }
+        if let moved = clocks.messageMoved, now >= moved.after(clocks.message) {
+            return fail(
+                .late("a message was begun and came no further within", clocks.deadlines.message))
+        }
         if mayPing, now >= pingTime { control.ping = true }
     }
 
@@ -60,6 +67,7 @@ extension ChannelMachine {
     mutating func resumedReading(now: UInt64) {
         clocks.didArrive(now: now)
         if clocks.recordBegan != nil { clocks.recordBegan = now }
+        if clocks.messageMoved != nil { clocks.messageMoved = now }
         process(arrived: 0, now: now)
     }
 
@@ -67,6 +75,17 @@ extension ChannelMachine {
     mutating func close(now: UInt64) {
         end()
         if clocks.closing == nil { clocks.closing = now }
+    }
+
+    /// What is left to acknowledge has become less: whoever waits for the end of it waits on. What
+    /// arrives may be endless, so it counts from the peer's end on.
+    mutating func restartClose(now: UInt64) {
+        if ledger.endReceived, clocks.closing != nil, stage == .records { clocks.closing = now }
+    }
+
+    /// Whether an acknowledgement is to be sent now.
+    func owesAck(now: UInt64) -> Bool {
+        ledger.owesAck(now: now, isEnding: outbox.isEmpty && endRequested != nil && !ledger.endSent)
     }
 
     /// Starts the last deadline once both ends are said and acknowledged: an acceptor waits for the
@@ -89,13 +108,16 @@ extension ChannelMachine {
                 error ?? ChannelError(.truncated, "the peer closed the link during the handshake"))
         }
         if configuration.mode == .direct { return directLinkEnded(error, canSend: canSend) }
-        if ledger.isSendingComplete, ledger.isReceivingComplete { return finish(.complete) }
+        if ledger.isSendingComplete, ledger.isReceivingComplete { return complete() }
         if ledger.endReceived {
+            let missing =
+                ledger.isSendingComplete
+                ? "the peer knew that everything was taken here"
+                : "the peer acknowledged everything; what it has not acknowledged is unknown"
             return fail(
                 ChannelError(
-                    .unacknowledged,
-                    "the link ended before the peer acknowledged everything; what it has not "
-                        + "acknowledged is unknown", underlying: error?.underlying))
+                    .unacknowledged, "the link ended before \(missing)",
+                    underlying: error?.underlying))
         }
         fail(
             ChannelError(
@@ -148,7 +170,7 @@ extension ChannelMachine {
     }
 
     /// The driver has closed the link as ``Farewell/closeWhenDrained`` said.
-    mutating func saidFarewell() { finish(.complete) }
+    mutating func saidFarewell() { complete() }
 
     /// When the phase has taken too long.
     private var phaseEnd: UInt64 {
@@ -179,9 +201,14 @@ extension ChannelMachine {
         case .records where !isReady:
             fail(.late("the peer's ready did not come within", deadlines.ready))
         case .records where ledger.isSendingComplete && ledger.isReceivingComplete:
-            finish(.complete)
+            complete()
+        case .records where ledger.acknowledged < queued && configuration.mode == .negotiated:
+            fail(
+                .late(
+                    "the peer's program took nothing of what is not acknowledged, and whose fate is "
+                        + "unknown, within", deadlines.close, .unacknowledged))
         case .records where ledger.endReceived:
-            fail(.late("the peer did not acknowledge everything within", deadlines.close))
+            fail(.late("the peer's messages were not received here within", deadlines.close))
         case .records:
             fail(.late("the peer did not end its side within", deadlines.close))
         }
@@ -206,7 +233,9 @@ extension ChannelMachine {
 }
 
 extension ChannelError {
-    static func late(_ what: String, _ limit: Duration) -> ChannelError {
-        ChannelError(.timedOut, "\(what) \(limit.components.seconds) s")
+    static func late(
+        _ what: String, _ limit: Duration, _ code: Code = .timedOut
+    ) -> ChannelError {
+        ChannelError(code, "\(what) \(limit.components.seconds) s")
     }
 }

@@ -20,7 +20,8 @@ extension ChannelMachine {
 
     /// Sends the hello, and with it the first message of the first offer.
     mutating func beginHello() throws(ChannelError) {
-        let hello = try Hello(offers: configuration.protocols)
+        let hello = try Hello(
+            offers: configuration.protocols, extensions: ChannelFeatures.known.extensions)
         offers = hello.offers
         transcript.hello = hello.encoded
         protocolName = offers[0]
@@ -42,6 +43,7 @@ extension ChannelMachine {
         inbound.consume(hello.encoded.count)
         transcript.hello = hello.encoded
         offers = hello.offers
+        features = ChannelFeatures(in: hello.extensions)
         stage = .early
         return true
     }
@@ -68,7 +70,7 @@ extension ChannelMachine {
         if try fallBack(from: early) { return true }
         guard index > 0 else { throw .unreadable }
         protocolName = offers[index]
-        answer(Answer(.switch, index: index))
+        accept(.switch, index: index)
         engine = try configuration.makeEngine(
             protocolName, role: .acceptor, prologue: transcript.prologue(for: .switch))
         return true
@@ -87,7 +89,7 @@ extension ChannelMachine {
             guard error.code == .authenticationFailed else { throw error }
             return false
         }
-        answer(Answer(.accept))
+        accept(.accept)
         return true
     }
 
@@ -99,7 +101,7 @@ extension ChannelMachine {
                 let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
             else { continue }
             protocolName = plan.name.description
-            answer(Answer(.fallback, index: index))
+            accept(.fallback, index: index)
             engine = .noise(
                 try NoiseEngine(
                     fallback: plan, answering: early,
@@ -118,6 +120,7 @@ extension ChannelMachine {
         guard let answer else { return false }
         inbound.consume(answer.encoded.count)
         transcript.answer = answer.encoded
+        features = ChannelFeatures(in: answer.extensions)
         clocks.negotiated = now
         switch answer.status {
         case .accept:
@@ -156,6 +159,11 @@ extension ChannelMachine {
         guard outcome == nil, stage == .hello || stage == .early else { return }
         answer(Answer(.busy))
         refuse(ChannelError(.busy, "too many handshakes are under way"), now: now)
+    }
+
+    /// Answers with an offer that is accepted, and with the features that count from here on.
+    private mutating func accept(_ status: Answer.Status, index: Int = 0) {
+        answer(Answer(status, index: index, extensions: features.extensions))
     }
 
     private mutating func answer(_ answer: Answer) {

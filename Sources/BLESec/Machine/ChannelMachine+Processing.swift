@@ -153,6 +153,11 @@ extension ChannelMachine {
             isPeerReady = true
             becomeReady(now: now)
         case .negotiated:
+            ledger.rule =
+                switch configuration.acknowledgement {
+                case .manual: .confirmed
+                case .automatic: features.contains(.acknowledgesTaken) ? .taken : .arrived
+                }
             if let refusal {
                 control.reject = .refused
                 refuse(refusal, now: now)

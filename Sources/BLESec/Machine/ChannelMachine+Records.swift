@@ -53,10 +53,15 @@ extension ChannelMachine {
         case .data:
             try refuseAfterEnd()
             try Self.keep(payload, isLast: true, from: &inbound, in: &inbox)
+            clocks.messageMoved = nil
             ledger.didReceive(now: now)
         case .dataMore:
             try refuseAfterEnd()
             guard !payload.isEmpty else { throw .violation("an empty piece of a message") }
+            if inbox.part == nil {
+                inbox.part = budget.part(of: peer, revoke: revokeReassembly)
+            }
+            clocks.messageMoved = now
             try Self.keep(payload, isLast: false, from: &inbound, in: &inbox)
         case .end:
             try takeEnd(bytes(payload), now: now)
@@ -86,6 +91,7 @@ extension ChannelMachine {
         case .ack:
             guard payload.count == Record.ackLength else { throw .violation("a malformed ack") }
             try ledger.peerAcknowledged(number(payload))
+            if clocks.closing != nil { clocks.closing = now }
         default:
             guard type.isIgnorable else { throw .violation("a record of an unknown type") }
         }

@@ -97,9 +97,8 @@ extension ChannelMachine {
             sending.reset()
             return true
         }
-        if ledger.owesAck(now: now) {
-            try seal(.ack, number: ledger.received)
-            ledger.didConfirm()
+        if owesAck(now: now) {
+            try seal(.ack, number: ledger.takeAck())
             return true
         }
         if let pong = control.pong {

@@ -35,6 +35,8 @@ struct ChannelMachine: ~Copyable {
     var transcript: NegotiationTranscript
     var protocolName = ""
     var offers: [String] = []
+    /// What both sides can do, once the answer has said so; what the peer can do, before.
+    var features: ChannelFeatures = []
 
     var inbound = WireBuffer(pool: .incoming)
     var outbound = WireBuffer(pool: .outgoing)
@@ -42,6 +44,9 @@ struct ChannelMachine: ~Copyable {
     /// Messages that have been queued so far.
     var queued: UInt64 = 0
     var inbox: Inbox
+    /// What incomplete messages are charged to, and what ends the channel when that is revoked.
+    let budget: ReassemblyBudget
+    var revokeReassembly: @Sendable () -> Void = {}
     var ledger = Ledger()
     var control = PendingControl()
     var clocks: ChannelClocks
@@ -61,6 +66,8 @@ struct ChannelMachine: ~Copyable {
     var peerEndReason: EndReason?
     var unauthenticatedBytes = 0
     var isDraining = false
+    /// How many calls wait for the peer's acknowledgement.
+    var acknowledgementWaiters = 0
     /// In direct mode, whether the peer has ended its direction of the link.
     var directPeerEnded = false
     /// In direct mode, whether the last thing that the peer sent was an empty message.
@@ -98,8 +105,8 @@ struct ChannelMachine: ~Copyable {
         start = now
         stage = role == .dialer ? .answer : .hello
         transcript = NegotiationTranscript(context: configuration.context)
-        inbox = Inbox(
-            maximumMessageLength: configuration.limits.maximumMessageLength, budget: budget)
+        self.budget = budget
+        inbox = Inbox(maximumMessageLength: configuration.limits.maximumMessageLength)
         clocks = ChannelClocks(now: now, deadlines: configuration.deadlines)
     }
 
@@ -135,13 +142,20 @@ struct ChannelMachine: ~Copyable {
         outcome == nil && stage != .judging && inbox.byteCount < readAhead
     }
 
+    /// Whether the peer's messages fill even the room that is there while an acknowledgement is
+    /// awaited, so that none can come before the application receives.
+    var hidesAcknowledgements: Bool { awaitsAcknowledgement && !wantsBytes && !isDraining }
+
     private var readAhead: Int {
-        configuration.limits.readAhead + (isDraining ? Self.lastWords : 0)
+        configuration.limits.readAhead
+            + (isDraining || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
     }
 
-    /// What is taken in beyond the read-ahead from a link that has gone, whose socket holds no more
-    /// than that.
-    private static let lastWords = 1 << 20
+    /// Whether somebody waits for the peer to acknowledge what was sent, which comes behind the
+    /// peer's own messages.
+    private var awaitsAcknowledgement: Bool {
+        acknowledgementWaiters > 0 || clocks.closing != nil && !ledger.isSendingComplete
+    }
 
     /// The link is gone, and only what it still holds comes; there is more room for that.
     mutating func startDraining(now: UInt64) {
@@ -162,6 +176,22 @@ struct ChannelMachine: ~Copyable {
     /// The hash over the handshake; empty before it is over, and kept when the channel ends.
     private(set) var handshakeHash: [UInt8] = []
 
+    /// The oldest message that waits, which the application has from now on. A message that it has
+    /// only in part is popped here, and counted by ``didTakeMessage(now:)`` when it has all of it.
+    mutating func popMessage() -> [UInt8]? { inbox.next() }
+
+    /// The application has the whole of the next message.
+    mutating func didTakeMessage(now: UInt64) {
+        ledger.didTake(now: now)
+        restartClose(now: now)
+    }
+
+    /// The application has dealt with its first `count` messages.
+    mutating func confirm(through count: UInt64, now: UInt64) {
+        ledger.didConfirm(through: count, now: now)
+        restartClose(now: now)
+    }
+
     /// Takes down the session's name, while the engine lives.
     mutating func noteHandshakeHash() { handshakeHash = engine.handshakeHash }
 
@@ -171,6 +201,12 @@ struct ChannelMachine: ~Copyable {
     ) throws(ChannelError) -> SecretBytes {
         guard isReady, outcome == nil else { throw .engineIsDead }
         return try engine.export(label: label, context: context, count: count)
+    }
+
+    /// Both ends are said, and everything is acknowledged: success, unless the peer has said that
+    /// there should have been more.
+    mutating func complete() {
+        finish(peerEndReason?.error.map { .failed($0) } ?? .complete)
     }
 
     /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages go at once,

@@ -5,7 +5,8 @@ struct Inbox: ~Copyable {
     private var whole: [[UInt8]] = []
     private var first = 0
     private var partial: [UInt8] = []
-    private let budget: ReassemblyBudget
+    /// What the message that is still coming is charged to; there before its first piece.
+    var part: ReassemblyBudget.Part?
     private let maximumMessageLength: Int
     /// Bytes of whole messages, each with ``overhead``.
     private(set) var byteCount = 0
@@ -14,12 +15,7 @@ struct Inbox: ~Copyable {
     /// header, its rounding to the allocator's sizes, and the place in a list.
     static let overhead = 64
 
-    init(maximumMessageLength: Int, budget: ReassemblyBudget) {
-        self.maximumMessageLength = maximumMessageLength
-        self.budget = budget
-    }
-
-    deinit { budget.give(partial.count) }
+    init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
 
     /// Whether a whole message waits.
     var isEmpty: Bool { first == whole.count }
@@ -37,15 +33,13 @@ struct Inbox: ~Copyable {
             // It is never incomplete, so it does not count as such.
             return keep(piece.array)
         }
-        guard budget.take(piece.count) else {
-            throw ChannelError(
-                .limitExceeded, "messages under way in this process reached their memory bound")
+        guard part?.take(piece.count, limit: maximumMessageLength) == true else {
+            throw .tooMuchUnderWay
         }
         partial.append(piece, in: 0..<piece.count)
         guard isLast else { return }
-        budget.give(partial.count)
         keep(partial)
-        partial = []
+        removePartial()
     }
 
     private mutating func keep(_ message: [UInt8]) {
@@ -55,7 +49,7 @@ struct Inbox: ~Copyable {
 
     /// Forgets the message that is still coming.
     mutating func removePartial() {
-        budget.give(partial.count)
+        part?.giveAll()
         partial = []
     }
 
@@ -74,5 +68,14 @@ struct Inbox: ~Copyable {
             first = 0
         }
         return message
+    }
+}
+
+extension ChannelError {
+    static var tooMuchUnderWay: ChannelError {
+        ChannelError(
+            .limitExceeded,
+            "the messages that are under way in this process reached their memory bound, and this "
+                + "peer's take most of it")
     }
 }

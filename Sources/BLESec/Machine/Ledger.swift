@@ -2,23 +2,50 @@ internal import ChannelCore
 
 /// Who has said what of which messages: counts of messages, in which an `end` counts as one.
 struct Ledger {
+    /// Which of the peer's messages this side acknowledges.
+    enum Rule {
+        /// Those that have arrived: all that a peer without ``ChannelFeatures/acknowledgesTaken``
+        /// expects.
+        case arrived
+        /// Those that ``didTake(now:)`` has counted.
+        case taken
+        /// Those that ``didConfirm(through:now:)`` has named.
+        case confirmed
+    }
+
+    var rule = Rule.arrived
     /// Sealed by this side.
     private(set) var sent: UInt64 = 0
     /// Of those, acknowledged by the peer.
     private(set) var acknowledged: UInt64 = 0
     /// Whole messages from the peer.
     private(set) var received: UInt64 = 0
-    /// Of those, acknowledged to the peer.
+    /// Of those, handed to the program.
+    private(set) var taken: UInt64 = 0
+    /// Of those, confirmed by the program.
     private(set) var confirmed: UInt64 = 0
+    /// Of those received, acknowledged to the peer.
+    private(set) var ackSent: UInt64 = 0
     private(set) var endSent = false
     private(set) var endReceived = false
-    /// When the oldest unconfirmed message came.
-    private(set) var oldestUnconfirmed: UInt64?
+    /// Since when there is something to acknowledge.
+    private(set) var ackPendingSince: UInt64?
 
     /// This side has ended, and the peer has everything.
     var isSendingComplete: Bool { endSent && acknowledged == sent }
     /// The peer has ended, and it was told that everything is here.
-    var isReceivingComplete: Bool { endReceived && confirmed == received }
+    var isReceivingComplete: Bool { endReceived && ackSent == received }
+
+    /// How many messages may be acknowledged now. The `end` is acknowledged with the last of them.
+    private var acknowledgeable: UInt64 {
+        let count =
+            switch rule {
+            case .arrived: received
+            case .taken: taken
+            case .confirmed: confirmed
+            }
+        return endReceived && count == received - 1 ? received : count
+    }
 
     mutating func didSend() { sent += 1 }
     mutating func didSendEnd() {
@@ -28,17 +55,35 @@ struct Ledger {
 
     mutating func didReceive(now: UInt64) {
         received += 1
-        if oldestUnconfirmed == nil { oldestUnconfirmed = now }
+        notePending(now: now)
     }
 
     mutating func didReceiveEnd(now: UInt64) {
-        didReceive(now: now)
         endReceived = true
+        didReceive(now: now)
     }
 
-    mutating func didConfirm() {
-        confirmed = received
-        oldestUnconfirmed = nil
+    /// The program has taken the next message.
+    mutating func didTake(now: UInt64) {
+        taken += 1
+        notePending(now: now)
+    }
+
+    /// The program has confirmed the first `count` of the messages that it has taken.
+    mutating func didConfirm(through count: UInt64, now: UInt64) {
+        confirmed = max(confirmed, min(count, taken))
+        notePending(now: now)
+    }
+
+    private mutating func notePending(now: UInt64) {
+        if ackPendingSince == nil, acknowledgeable > ackSent { ackPendingSince = now }
+    }
+
+    /// The count to acknowledge with.
+    mutating func takeAck() -> UInt64 {
+        ackSent = acknowledgeable
+        ackPendingSince = nil
+        return ackSent
     }
 
     mutating func peerAcknowledged(_ count: UInt64) throws(ChannelError) {
@@ -51,11 +96,14 @@ struct Ledger {
 
     private static let ackDelay = Record.ackDelay.wholeNanoseconds
 
-    /// Whether an acknowledgement is due by count, by time or because of an `end`.
-    func owesAck(now: UInt64) -> Bool {
-        guard let oldestUnconfirmed else { return false }
-        return endReceived || received - confirmed >= Record.messagesPerAck
-            || now >= oldestUnconfirmed.after(Self.ackDelay)
+    /// Whether an acknowledgement is due: by count, by time, because of the peer's `end`, or because
+    /// this side is about to send its own.
+    func owesAck(now: UInt64, isEnding: Bool) -> Bool {
+        guard let ackPendingSince else { return false }
+        let count = acknowledgeable
+        return isEnding || endReceived && count == received
+            || count - ackSent >= Record.messagesPerAck
+            || now >= ackPendingSince.after(Self.ackDelay)
     }
 }
 

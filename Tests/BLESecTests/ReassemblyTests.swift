@@ -1,0 +1,114 @@
+import BLESecTesting
+import ChannelCore
+import Locking
+import Testing
+
+@testable import BLESec
+
+@Suite("Messages that are still coming")
+struct ReassemblyTests {
+    @Test("a peer that stalls long messages takes its own share, and others receive theirs")
+    func share() throws {
+        let budget = ReassemblyBudget(bytes: 100_000, share: 60_000)
+        let stalling = try (0..<4).map { _ in try Self.stalling(budget) }
+        for forger in stalling {
+            for _ in 0..<3 where forger.failure == nil {
+                try forger.send(.dataMore, Array(repeating: 1, count: 10_000))
+            }
+        }
+        // Four peers of one channel each: whoever holds most is charged, not who comes last.
+        let innocent = try Forger.ready(budget: budget)
+        for _ in 0..<2 { try innocent.send(.dataMore, Array(repeating: 1, count: 10_000)) }
+        try innocent.send(.data)
+        #expect(innocent.failure == nil)
+        #expect(innocent.victim.inbox.next()?.count == 20_000)
+    }
+
+    @Test("channels of one peer have one share between them")
+    func onePeer() throws {
+        let friends = try Friends()
+        let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
+        let forgers = try (0..<3).map { _ in try Self.stalling(budget, friends: friends) }
+        for forger in forgers {
+            try forger.send(.dataMore, Array(repeating: 1, count: 16_000))
+            try forger.send(.dataMore, Array(repeating: 1, count: 4_000))
+        }
+        #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
+    }
+
+    @Test("one message may be as long as the limit on messages, whatever the share")
+    func oneMessage() throws {
+        let budget = ReassemblyBudget(bytes: 1_000_000, share: 10_000)
+        let forger = try Forger.ready(budget: budget) { $0.limits.maximumMessageLength = 90_000 }
+        for _ in 0..<9 { try forger.send(.dataMore, Array(repeating: 1, count: 10_000)) }
+        #expect(forger.failure == nil)
+    }
+
+    @Test("the largest holder's channel ends when somebody else needs the room")
+    func revoked() async throws {
+        let budget = ReassemblyBudget(bytes: 100, share: 100)
+        let ended = Locked<[String]>([])
+        func part(_ name: String) -> ReassemblyBudget.Part {
+            budget.part(of: nil) { ended.withLock { $0.append(name) } }
+        }
+        let (large, middle, small) = (part("large"), part("middle"), part("small"))
+        #expect(large.take(60, limit: 0) && middle.take(30, limit: 0) && small.take(10, limit: 0))
+        #expect(small.take(20, limit: 0))
+        #expect(ended.withLock { $0 } == ["large"])
+        #expect(!large.take(1, limit: 0), "what was revoked takes nothing more")
+        #expect(budget.bytesLeft == 40)
+        // Whoever would hold most itself is the one to stop.
+        #expect(!middle.take(80, limit: 0))
+        #expect(ended.withLock { $0 } == ["large"])
+        middle.giveAll()
+        #expect(budget.bytesLeft == 70)
+    }
+
+    @Test("a channel whose memory is revoked ends with limitExceeded")
+    func driverEnds() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        await scene.loop.run { acceptor.assumeIsolated { $0.machine.revokeReassembly() } }
+        await scene.clock.settle()
+        #expect(await acceptor.failure == .limitExceeded)
+        await dialer.abort()
+        await scene.finish()
+    }
+
+    @Test("a message that comes no further ends the channel, though pings go on")
+    func stalled() throws {
+        let forger = try Forger.ready()
+        try forger.send(.dataMore, [1])
+        try forger.keepAlive(for: .seconds(50))
+        try forger.send(.dataMore, [1])
+        try forger.keepAlive(for: .seconds(59))
+        #expect(forger.failure == nil)
+        try forger.keepAlive(for: .seconds(2))
+        #expect(forger.failure == .timedOut)
+    }
+
+    @Test("the time in which this side does not read does not count against a message")
+    func notReading() throws {
+        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        try forger.send(.data, Array(repeating: 1, count: 1_000))
+        #expect(forger.victim.wantsBytes == false)
+        try forger.passTime(.seconds(300))
+        _ = forger.victim.popMessage()
+        forger.victim.resumedReading(now: forger.now)
+        try forger.send(.dataMore, [1])
+        try forger.send(.data, [2])
+        #expect(forger.failure == nil)
+    }
+
+    private static func stalling(
+        _ budget: ReassemblyBudget, friends: Friends? = nil
+    ) throws -> Forger {
+        let forger = try Forger(friends: friends, budget: budget) {
+            $0.limits.maximumMessageLength = 40_000
+        }
+        try forger.shakeHands()
+        try forger.send(.ready, forger.transcript.ready(from: .dialer))
+        #expect(forger.isReady)
+        return forger
+    }
+}
