@@ -1,0 +1,137 @@
+#!/usr/bin/python3
+"""leave.py: two chats over a Unix socket, of which one leaves while the other writes.
+
+    Tests/Campaigns/leave.py [--tool PATH] [--rounds N] [--lines N] [--seed N]
+
+No line that the writer reports as delivered may be missing from what the other one has written to
+its standard output, in order and once. Prints a line for each round, and ends with `N passed, N failed`.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE = 60
+
+
+class Chat:
+    """A `blesec chat` whose output and notes are kept."""
+
+    def __init__(self, tool, folder, name, *options):
+        self.written, self.notes = folder / f"{name}.written", folder / f"{name}.notes"
+        self.process = subprocess.Popen(
+            [tool, "chat", f"unix:{folder / 'socket'}", "--identity", folder / name, *options],
+            stdin=subprocess.PIPE, stdout=self.written.open("wb"), stderr=self.notes.open("wb"),
+            cwd=folder)
+
+    def type(self, lines):
+        """Writes numbers until the chat takes no more."""
+        try:
+            for first in range(1, lines + 1, 200):
+                last = min(first + 200, lines + 1)
+                self.process.stdin.write(b"".join(b"%d\n" % number for number in range(first, last)))
+            self.process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass
+
+    def lines(self):
+        """What it has written so far, whole lines only."""
+        return [int(line) for line in self.written.read_bytes().split(b"\n")[:-1]]
+
+    def fates(self, name):
+        """The numbers of the lines that have become this."""
+        start = name + b" "
+        return [int(line.split()[1]) for line in self.notes.read_bytes().split(b"\n")[:-1]
+                if line.startswith(start)]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def wait(what, chat, condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline or chat.process.poll() is not None:
+            raise AssertionError(f"{what} did not come: {chat.notes.read_text()[-2000:]}")
+        time.sleep(0.002)
+
+
+def fingerprint(tool, path):
+    subprocess.run([tool, "keygen", path], check=True, capture_output=True)
+    shown = subprocess.run([tool, "pubkey", path], check=True, capture_output=True, text=True)
+    return next(word for word in shown.stdout.split() if word.startswith("SHA256:"))
+
+
+def one_round(tool, lines, chance):
+    """What the writer claims, what is missing, and how long the leaver took."""
+    with tempfile.TemporaryDirectory(prefix="blesec-") as name:
+        folder = Path(name)
+        keys = {who: fingerprint(tool, folder / who) for who in ("leaver", "writer")}
+        leaver = Chat(tool, folder, "leaver", "--listen", "--peer", keys["writer"])
+        writer = None
+        try:
+            wait("the listener", leaver, lambda: b"listening" in leaver.notes.read_bytes())
+            writer = Chat(tool, folder, "writer", "--peer", keys["leaver"])
+            typist = threading.Thread(target=writer.type, args=(lines,), daemon=True)
+            wait("the channel", writer, lambda: b"channel ready" in writer.notes.read_bytes())
+            typist.start()
+            goal = chance.randrange(1, max(2, lines // 4))
+            wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
+            begun = time.monotonic()
+            leaver.process.stdin.close()
+            status = leaver.process.wait(PATIENCE)
+            took = time.monotonic() - begun
+            # What the writer still hears of that link, it has heard by now.
+            time.sleep(0.3)
+            writer.process.kill()
+            writer.process.wait()
+            typist.join(PATIENCE)
+            came, claimed = leaver.lines(), writer.fates(b"delivered")
+            assert status == 0, f"the leaver ended with {status}: {leaver.notes.read_text()[-500:]}"
+            assert came == list(range(1, len(came) + 1)), "not in order, or not once"
+            assert len(set(claimed)) == len(claimed), "delivered twice"
+            assert not writer.fates(b"received"), "a peer of this version tells what was taken"
+            return claimed, sorted(set(claimed) - set(came)), len(writer.fates(b"unknown")), took
+        finally:
+            leaver.end()
+            if writer:
+                writer.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tool", type=lambda path: Path(path).resolve(), default=ROOT / ".build/release/blesec")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--lines", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("BLESEC_SEED", time.time_ns())))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    chance = random.Random(arguments.seed)
+    passed = failed = total = 0
+    for number in range(arguments.rounds):
+        try:
+            claimed, missing, unknown, took = one_round(arguments.tool, arguments.lines, chance)
+        except AssertionError as error:
+            print(f"round {number}: {error}", flush=True)
+            failed += 1
+            continue
+        total += len(claimed)
+        print(f"round {number}: {len(claimed)} delivered, {len(missing)} of them missing, "
+              f"{unknown} unknown; left in {took:.2f} s", flush=True)
+        passed, failed = passed + (not missing), failed + bool(missing)
+    print(f"{total} lines reported as delivered")
+    print(f"{passed} passed, {failed} failed")
+    return 0 if failed == 0 and passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
