@@ -17,6 +17,8 @@ public class AnySecureEngine {
     var handshakeHash: [UInt8] { [] }
     var announcesRekey: Bool { false }
     var provesEnd: Bool { false }
+    var isPeerProven: Bool { false }
+    var owesProof: Bool { false }
     var bulkPayload: Int { 0 }
     func sealedLength(_ count: Int) -> Int { 0 }
     func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? { nil }
@@ -48,6 +50,8 @@ private final class EngineBox<Wrapped: SecureEngine & ~Copyable>: AnySecureEngin
     override var handshakeHash: [UInt8] { engine.handshakeHash }
     override var announcesRekey: Bool { engine.announcesRekey }
     override var provesEnd: Bool { engine.provesEnd }
+    override var isPeerProven: Bool { engine.isPeerProven }
+    override var owesProof: Bool { engine.owesProof }
     override var bulkPayload: Int { engine.bulkPayload }
     override func sealedLength(_ count: Int) -> Int { engine.sealedLength(count) }
     override func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {

@@ -61,6 +61,24 @@ extension Engine {
         }
     }
 
+    var isPeerProven: Bool {
+        switch self {
+        case .noise(let engine): engine.isPeerProven
+        case .tls(let engine): engine.isPeerProven
+        case .app(let engine): engine.isPeerProven
+        case .failed: false
+        }
+    }
+
+    var owesProof: Bool {
+        switch self {
+        case .noise(let engine): engine.owesProof
+        case .tls(let engine): engine.owesProof
+        case .app(let engine): engine.owesProof
+        case .failed: false
+        }
+    }
+
     var bulkPayload: Int {
         switch self {
         case .noise(let engine): engine.bulkPayload

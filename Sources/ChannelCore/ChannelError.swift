@@ -88,6 +88,8 @@ extension ChannelError.Code {
     public static let untrusted = Self(rawValue: "untrusted")
     /// A handshake message or a record failed authentication.
     public static let authenticationFailed = Self(rawValue: "authentication-failed")
+    /// The handshake ended in direct mode, and the peer did not send the message that proves its key.
+    public static let unproven = Self(rawValue: "unproven")
     /// The peer broke the protocol.
     public static let protocolViolation = Self(rawValue: "protocol-violation")
     /// The peer is this very process, or holds this very key.

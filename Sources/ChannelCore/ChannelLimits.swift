@@ -9,7 +9,8 @@ public struct ChannelLimits: Sendable {
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
-    /// What a peer may send before it is authenticated, in bytes; 32 KiB (blesec/1, "Limits").
+    /// What a peer may send before it is authenticated, in bytes; 32 KiB (blesec/1, "Limits"). One
+    /// transport message more in direct mode, where that is what proves the peer.
     public var unauthenticatedBytes = 32 << 10
     /// Records in one direction before its key is changed; 2^20.
     public var rekeyAfterRecords: UInt64 = 1 << 20
@@ -32,6 +33,9 @@ public struct ChannelDeadlines: Sendable {
     public var judge: Duration = .seconds(60)
     /// From the end of one's own handshake to the peer's verified `ready`; 10 seconds.
     public var ready: Duration = .seconds(10)
+    /// In direct mode, from the end of the handshake to the first transport message of a peer that
+    /// proves its key with that; 60 seconds.
+    public var proof: Duration = .seconds(60)
     /// Silence with nothing making progress before a peer counts as dead; 60 seconds. A ping is
     /// sent after half of it.
     public var idle: Duration = .seconds(60)

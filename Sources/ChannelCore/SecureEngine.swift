@@ -6,7 +6,8 @@ public enum EnginePhase: Sendable, Equatable {
     case handshaking
     /// The peer's identity is known; nothing happens until `admit()` or `refuse()`.
     case judging(PeerIdentity)
-    /// Records can be sealed and opened, and this is who the peer has proven to be.
+    /// Records can be sealed and opened, and this is who the peer has proven to be, or proves to be
+    /// with its first record: see ``SecureEngine/isPeerProven``.
     case established(PeerIdentity)
     /// The handshake has failed and its keys are wiped. What ``SecureEngine/nextHandshake()`` still
     /// gives is for the peer: it says that this side has given up, and not why.
@@ -73,6 +74,14 @@ public protocol SecureEngine: ~Copyable {
     /// Whether an empty record without a type is a proven end of what its sender has to say.
     var provesEnd: Bool { get }
 
+    /// Whether the peer of an established engine has proven its identity. Where it has not, the first
+    /// record that is opened is the proof.
+    var isPeerProven: Bool { get }
+
+    /// Whether the peer of an established engine has no proof of this side's identity yet, so that
+    /// the first record that is sealed will be the proof.
+    var owesProof: Bool { get }
+
     /// The payload of a record when there is much to send.
     var bulkPayload: Int { get }
 
@@ -115,6 +124,10 @@ extension SecureEngine where Self: ~Copyable {
     public var announcesRekey: Bool { false }
     /// Nothing is proven by an empty record.
     public var provesEnd: Bool { false }
+    /// Established is proven.
+    public var isPeerProven: Bool { true }
+    /// Nothing is owed.
+    public var owesProof: Bool { false }
     /// ``Record/bulkPayload``.
     public var bulkPayload: Int { Record.bulkPayload }
 }

@@ -64,6 +64,35 @@ extension HandshakePattern {
         }
     }
 
+    /// Whether the other party has proof of `role` once the first `count` messages are done: of its
+    /// static private key, where it has one in this pattern, and of every pre-shared key.
+    ///
+    /// A key is proven by a message that `role` sends and that authenticates under it *and* under an
+    /// ephemeral of the other party: so nobody can have recorded it, and nobody can forge it with a
+    /// key stolen from the other party, as is possible with `ss` alone. Those are the payloads with
+    /// source property 2 in Noise §7.7. Where this is false for all messages of the handshake, the first transport
+    /// message of `role` is the proof, except in one-way patterns. True from the beginning for a
+    /// party with nothing to prove.
+    public func isProven(_ role: Role, after count: Int) -> Bool {
+        let product: Token = role == .initiator ? .se : .es
+        var isKeyMixed = !requiresLocalStatic(role)
+        var isFresh = preMessage(of: role.peer).contains(.e)
+        var missingPSKs = pskCount
+        guard !isKeyMixed || missingPSKs > 0 else { return true }
+        for message in messages.prefix(count) {
+            for token in message.tokens {
+                if token == product { isKeyMixed = true }
+                if token == .psk { missingPSKs -= 1 }
+            }
+            if message.sender != role {
+                isFresh = isFresh || message.tokens.contains(.e)
+            } else if isKeyMixed, isFresh, missingPSKs == 0 {
+                return true
+            }
+        }
+        return false
+    }
+
     /// The message that carries the static public key of `role`, or nil.
     public func messageCarryingStatic(of role: Role) -> Int? {
         messages.firstIndex { $0.sender == role && $0.tokens.contains(.s) }

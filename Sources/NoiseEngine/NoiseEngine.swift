@@ -18,6 +18,10 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     /// The identity that the policy is, or was, asked about.
     private var identity: PeerIdentity?
     private var isAdmitted = false
+    /// See ``SecureEngine``.
+    public private(set) var isPeerProven = false
+    /// See ``SecureEngine``.
+    public private(set) var owesProof = false
 
     /// Begins a handshake for one offer.
     public init(_ plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
@@ -142,6 +146,9 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         if identity == nil {
             identity = plan.name.pattern.pskCount > 0 ? .group : .anonymous
         }
+        let (pattern, role) = (finished.pattern, plan.role.noise)
+        isPeerProven = pattern.isProven(role.peer, after: pattern.messages.count)
+        owesProof = !pattern.isProven(role, after: pattern.messages.count)
         do throws(NoiseError) {
             transport = try finished.split()
         } catch {
@@ -176,6 +183,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
             output.removeLast(sealedLength(count))
             throw die(error)
         }
+        owesProof = false
     }
 
     /// See ``SecureEngine``.
@@ -208,6 +216,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
         } catch {
             throw die(error)
         }
+        isPeerProven = true
         return OpenedRecord(
             consumed: length, plaintext: Self.lengthSize..<Self.lengthSize + plaintext)
     }
@@ -255,6 +264,8 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     private mutating func die(_ error: ChannelError) -> ChannelError {
         handshake = nil
         transport = nil
+        isPeerProven = false
+        owesProof = false
         return error
     }
 }

@@ -34,7 +34,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
             case .cannotCreate, .addressInUse: .cannotCreate
             case .inputOutput, .link: .inputOutput
             case .timedOut: .timedOut
-            case .authenticationFailed, .protocolViolation, .truncated, .unacknowledged,
+            case .authenticationFailed, .unproven, .protocolViolation, .truncated, .unacknowledged,
                 .limitExceeded, .closed, .cancelled:
                 .protocolError
             case .untrusted, .permission, .selfConnection: .untrusted
@@ -60,7 +60,8 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
         case .inputOutput: "Standard input, standard output or the link failed."
         case .timedOut: "A deadline passed."
         case .protocolError:
-            "The protocol was broken, or the channel ended before both ends were complete."
+            "The protocol was broken, the peer did not prove its key, or the channel ended before "
+                + "both ends were complete."
         case .untrusted: "The peer is not trusted, or the system denies permission."
         case .hungUp: "SIGHUP ended it."
         case .interrupted: "SIGINT ended it."

@@ -35,7 +35,8 @@ struct ChannelOptions: Sendable {
         name: "--direct",
         help: "Speak exactly one protocol and nothing around it, with a peer that is not blesec: "
             + "TLS, or Noise messages with two bytes of length before each, with which nobody can "
-            + "tell whether everything has arrived.")
+            + "tell whether everything has arrived. Some patterns, IK among them, prove a peer only "
+            + "with its first message behind the handshake: there is no channel before that.")
 
     /// What both commands take, in the order of their pages.
     static let all =

@@ -11,6 +11,8 @@ extension Integration {
             var needsKey = false
             /// Whether both prove a key.
             var proves = true
+            /// Whether the listener proves a key, where the dialer does.
+            var provesListener = true
             /// How `blesec keygen` makes a key for it.
             var keygen: [String] = []
 
@@ -48,6 +50,50 @@ extension Integration {
             _ = try tool.line("listening on ")
             let peer = try fixture.peer("initiator")
             try fixture.check(tool, peer)
+        }
+
+        @Test(
+            "a noiseprotocol initiator proves itself with its first transport message",
+            arguments: [
+                Case(name: "Noise_IX_25519_ChaChaPoly_SHA256"),
+                Case(name: "Noise_KN_25519_ChaChaPoly_SHA256", provesListener: false),
+            ])
+        func lateProof(_ it: Case) throws {
+            let fixture = try Fixture(it, in: folder)
+            let tool = try fixture.tool("listen")
+            _ = try tool.line("listening on ")
+            let peer = try fixture.peer("initiator")
+            try fixture.check(tool, peer)
+        }
+
+        @Test(
+            "an attacker that has the pinned key's public half alone gets no channel",
+            arguments: ["IX", "IN", "KN", "KX"], [true, false])
+        func unproven(_ pattern: String, leaves: Bool) throws {
+            let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+            let made = try Tool.run("keygen", folder.file("key"))
+            try #require(made.status == 0, "\(made.errors)")
+            let path = folder.file("socket")
+            let tool = try Tool.start([
+                "listen", "unix:" + path, "--direct", "--protocol",
+                "Noise_\(pattern)_25519_ChaChaPoly_SHA256", "--peer", key, "--identity",
+                folder.file("key"), "--timeout", "2",
+            ])
+            _ = try tool.line("listening on ")
+            let attacker = RawSocket.dialing(path)
+            let ephemeral = ToolPair.noise(31, seed: 5) + [0]
+            let message =
+                ephemeral + (pattern.hasPrefix("I") ? [UInt8](repeating: 1, count: 32) : [])
+            attacker.send([0, UInt8(message.count)] + message)
+            if leaves { attacker.close() }
+            let outcome = try tool.wait()
+            #expect(outcome.status == 75, "\(outcome.errors)")
+            #expect(!outcome.errors.contains("channel ready"))
+            #expect(outcome.output == [])
+            #expect(
+                outcome.errors.contains("the peer closed the link before it proved its key")
+                    == leaves,
+                "\(outcome.errors)")
         }
 
         @Test("a noiseprotocol peer with another key than the pinned one gets no channel")
@@ -129,6 +175,8 @@ private struct Fixture {
         #expect(folder.read("from-peer") == down)
         #expect(outcomes[0].errors.contains("channel ready: \(it.name) with "))
         #expect(outcomes[1].errors.contains("ended by an empty message"))
-        if it.proves { #expect(outcomes[1].errors.contains("peer \(toolKey)\n")) }
+        if it.proves, it.provesListener {
+            #expect(outcomes[1].errors.contains("peer \(toolKey)\n"))
+        }
     }
 }

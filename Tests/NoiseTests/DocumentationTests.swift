@@ -50,6 +50,9 @@ import Testing
             #expect(row[2].hasPrefix(pattern.staticKeyExposure(of: .responder).words), "\(row)")
             for role in Role.allCases {
                 #expect(row[3].contains("\(role)") == pattern.authenticates(role), "\(row)")
+                let isLate = !pattern.isProven(role, after: pattern.messages.count)
+                #expect(
+                    row[5].contains("\(role)") == (isLate && !pattern.isOneWay), "\(row)")
             }
         }
     }

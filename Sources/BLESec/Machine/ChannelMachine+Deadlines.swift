@@ -104,6 +104,9 @@ extension ChannelMachine {
         guard outcome == nil else { return }
         if let refusal { return finish(.failed(refusal)) }
         guard stage == .records, isReady else {
+            if error == nil, awaitsProof {
+                return fail(.unproven("the peer closed the link before it proved its key"))
+            }
             return fail(
                 error ?? ChannelError(.truncated, "the peer closed the link during the handshake"))
         }
@@ -180,6 +183,8 @@ extension ChannelMachine {
         case .handshake: return (clocks.negotiated ?? start).after(deadlines.handshake)
         case .judging: return (clocks.judging ?? start).after(deadlines.judge)
         case .refusing: return (clocks.closing ?? start).after(Self.timeToGo)
+        case .records where awaitsProof:
+            return (clocks.handshakeDone ?? start).after(deadlines.proof)
         case .records where !isReady: return (clocks.handshakeDone ?? start).after(deadlines.ready)
         case .records: return clocks.closing?.after(deadlines.close) ?? .max
         }
@@ -198,6 +203,9 @@ extension ChannelMachine {
             fail(.late("the trust policy did not decide within", deadlines.judge))
         case .refusing:
             fail(.late("the peer did not go within", Self.timeToGo))
+        case .records where awaitsProof:
+            let seconds = deadlines.proof.components.seconds
+            fail(.unproven("the peer sent no message to prove its key within \(seconds) s"))
         case .records where !isReady:
             fail(.late("the peer's ready did not come within", deadlines.ready))
         case .records where ledger.isSendingComplete && ledger.isReceivingComplete:
@@ -237,5 +245,13 @@ extension ChannelError {
         _ what: String, _ limit: Duration, _ code: Code = .timedOut
     ) -> ChannelError {
         ChannelError(code, "\(what) \(limit.components.seconds) s")
+    }
+
+    /// What was missing, and the remedy for an honest peer.
+    static func unproven(_ what: String) -> ChannelError {
+        ChannelError(
+            .unproven,
+            "\(what); with this pattern in direct mode it has to send a message first, which may be "
+                + "empty")
     }
 }

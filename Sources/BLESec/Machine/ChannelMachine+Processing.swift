@@ -1,4 +1,5 @@
 internal import ChannelCore
+internal import Noise
 internal import Primitives
 
 // What arrives: from the link's bytes to whole messages in the inbox.
@@ -18,14 +19,21 @@ extension ChannelMachine {
             fail(error)
         }
         // Counted after the step: the acceptor's `ready` and its first data may come in one piece.
-        guard isReady || unauthenticatedBytes <= configuration.limits.unauthenticatedBytes else {
+        guard isReady || unauthenticatedBytes <= unauthenticatedLimit else {
             return fail(
                 ChannelError(
                     .limitExceeded,
-                    "the peer sent more than \(configuration.limits.unauthenticatedBytes) bytes "
-                        + "before it was authenticated"))
+                    "the peer sent more than \(unauthenticatedLimit) bytes before it was "
+                        + "authenticated"))
         }
         noteCompletion(now: now)
+    }
+
+    /// What a peer may send before it is authenticated; where a transport message is the proof, it may
+    /// be as long as any.
+    var unauthenticatedLimit: Int {
+        configuration.limits.unauthenticatedBytes
+            + (awaitsProof ? 2 + HandshakeState.maximumMessageLength : 0)
     }
 
     /// Does one thing with what has arrived, and says whether there may be more to do.
@@ -150,8 +158,7 @@ extension ChannelMachine {
         switch configuration.mode {
         case .direct:
             isOwnReadySent = true
-            isPeerReady = true
-            becomeReady(now: now)
+            if engine.isPeerProven { peerIsProven(now: now) }
         case .negotiated:
             ledger.rule =
                 switch configuration.acknowledgement {
@@ -165,6 +172,12 @@ extension ChannelMachine {
                 control.ready = true
             }
         }
+    }
+
+    /// Direct mode has no `ready`: what the peer has sent by now is its proof.
+    mutating func peerIsProven(now: UInt64) {
+        isPeerReady = true
+        becomeReady(now: now)
     }
 
     /// Both sides are proven.

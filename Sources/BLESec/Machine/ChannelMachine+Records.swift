@@ -15,7 +15,7 @@ extension ChannelMachine {
             clocks.recordBegan = nil
             receiving.add(plaintext.count)
             if configuration.mode == .direct {
-                try takeDirect(plaintext)
+                try takeDirect(plaintext, now: now)
             } else {
                 try takeNegotiated(plaintext, now: now)
             }
@@ -32,7 +32,17 @@ extension ChannelMachine {
         try inbound.withBytes { bytes throws(ChannelError) in try engine.open(&bytes) }
     }
 
-    private mutating func takeDirect(_ plaintext: Range<Int>) throws(ChannelError) {
+    private mutating func takeDirect(
+        _ plaintext: Range<Int>, now: UInt64
+    ) throws(ChannelError) {
+        if awaitsProof {
+            guard engine.isPeerProven else {
+                throw .unproven("the peer's first message proves nothing")
+            }
+            peerIsProven(now: now)
+            // An empty message that is the proof says nothing of an end.
+            if plaintext.isEmpty { return }
+        }
         peerWentQuiet = plaintext.isEmpty
         if peerWentQuiet, engine.provesEnd { directPeerEnded = true }
         guard !plaintext.isEmpty else { return }

@@ -145,6 +145,12 @@ extension ChannelMachine {
     }
 
     private mutating func sealDirect() throws(ChannelError) -> Bool {
+        guard isReady else { return false }
+        if engine.owesProof {
+            // The peer waits for it, and the application may have nothing to say first.
+            try Self.seal(&engine, &outbound, nil, [UInt8]().span)
+            return true
+        }
         if !outbox.isEmpty {
             _ = try Self.sealDirect(&engine, &outbox, &outbound, atMost: bulkPayload)
             return true

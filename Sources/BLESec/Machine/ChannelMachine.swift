@@ -87,6 +87,11 @@ struct ChannelMachine: ~Copyable {
     var isReady: Bool { isOwnReadySent && isPeerReady }
     /// Whether no message comes any more because the peer said so.
     var hasPeerEnded: Bool { ledger.endReceived || directPeerEnded }
+    /// Whether the handshake is over in direct mode, and the peer has to prove itself with a transport
+    /// message: until then nothing of the application's is sent, and nothing is said of the peer.
+    var awaitsProof: Bool {
+        configuration.mode == .direct && stage == .records && !isPeerReady
+    }
     /// The peer's identity, once proven.
     var peer: PeerIdentity? { isReady ? identity : nil }
 
@@ -234,6 +239,8 @@ struct ChannelMachine: ~Copyable {
         case .hello: 1
         case .early, .answer: 2
         case .handshake: 3
+        // Whoever has not proven anything has come no further than others in the handshake.
+        case .records where awaitsProof: 3
         case .judging: 4
         case .records: 5
         }

@@ -1,0 +1,255 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Locking
+import Noise
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// Direct mode has no `ready`: the peer's first transport message has to do, where the handshake
+/// alone proves nothing.
+@Suite("Proof of the peer in direct mode")
+struct DirectProofTests {
+    private static func name(_ pattern: String) -> String {
+        "Noise_\(pattern)_25519_ChaChaPoly_SHA256"
+    }
+
+    /// Two friends who speak a pattern in direct mode.
+    private static func configurations(
+        _ pattern: String, _ friends: Friends
+    ) throws -> (dialer: ChannelConfiguration, acceptor: ChannelConfiguration) {
+        var both = try friends.configurations(name(pattern))
+        both.dialer.mode = .direct
+        both.acceptor.mode = .direct
+        both.dialer.allowsExposedIdentity = true
+        return both
+    }
+
+    private static func pair(_ pattern: String) throws -> MachinePair {
+        let both = try configurations(pattern, Friends())
+        return try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+    }
+
+    /// Expects that a side waits for its peer's proof and says nothing meanwhile, and for how long.
+    private static func expectUnproven(_ pair: MachinePair, _ role: ChannelRole) {
+        func outcome() -> ChannelError.Code? {
+            role == .dialer ? pair.dialer.outcome?.code : pair.acceptor.outcome?.code
+        }
+        _ = try? role == .dialer ? pair.dialer.queue([1]) : pair.acceptor.queue([1])
+        #expect(pair.take(role) == [])
+        let isReady = role == .dialer ? pair.dialer.isReady : pair.acceptor.isReady
+        #expect(!isReady)
+        #expect((role == .dialer ? pair.dialer.peer : pair.acceptor.peer) == nil)
+        #expect((role == .dialer ? pair.dialer.phase : pair.acceptor.phase) == .proving)
+        pair.passTime(.milliseconds(59_999))
+        #expect(outcome() == nil)
+        #expect(pair.take(role) == [])
+        pair.passTime(.milliseconds(1))
+        #expect(outcome() == .unproven)
+        #expect((role == .dialer ? pair.dialer.peer : pair.acceptor.peer) == nil)
+    }
+
+    // MARK: - Attacks
+
+    @Test(
+        "a first message that is replayed proves nothing",
+        arguments: ["IK", "KK", "IKpsk1", "NNpsk0", "KNpsk0", "KX", "IX"])
+    func replay(pattern: String) throws {
+        let both = try Self.configurations(pattern, Friends())
+        let first = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        let recorded = first.take(.dialer)
+        let second = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        second.deliver(recorded, to: .acceptor)
+        // The acceptor's own handshake message.
+        #expect(second.take(.acceptor).isEmpty == false)
+        Self.expectUnproven(second, .acceptor)
+    }
+
+    @Test(
+        "random bytes, and the public key of someone else, prove nothing",
+        arguments: ["KN", "KX", "IN", "IX", "KK1", "IK1"])
+    func randomBytes(pattern: String) throws {
+        let friends = try Friends()
+        let both = try Self.configurations(pattern, friends)
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        var random = SeededGenerator(seed: 3)
+        var message = random.bytes(32)
+        message[31] &= 0x7F
+        if pattern.hasPrefix("I") { message += friends.dialer.publicKey }
+        pair.deliver(Forger.framed(message), to: .acceptor)
+        #expect(pair.take(.acceptor).isEmpty == false)
+        Self.expectUnproven(pair, .acceptor)
+    }
+
+    @Test(
+        "an acceptor that knows its public key alone proves nothing to a dialer",
+        arguments: ["NX1", "XX1", "KX1", "K1X1", "IX1", "I1X1"])
+    func publicKeyAlone(pattern: String) throws {
+        let friends = try Friends()
+        let both = try Self.configurations(pattern, friends)
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        let impostor = try Impostor(
+            ProtocolName(Self.name(pattern)), .responder, prologue: [],
+            keys: .init(shown: friends.acceptor.publicKey, victim: friends.dialer.publicKey))
+        try impostor.read(Array(pair.take(.dialer).dropFirst(2)))
+        pair.deliver(Forger.framed(try impostor.write()), to: .dialer)
+        // The dialer's last handshake message, which its friend could read.
+        #expect(pair.take(.dialer).isEmpty == false)
+        Self.expectUnproven(pair, .dialer)
+    }
+
+    @Test(
+        "who has stolen the acceptor's key can forge ss, and proves nothing",
+        arguments: ["IK", "KK"])
+    func stolen(pattern: String) throws {
+        let friends = try Friends()
+        let both = try Self.configurations(pattern, friends)
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        let impostor = try Impostor(
+            ProtocolName(Self.name(pattern)), .initiator, prologue: [],
+            keys: .init(
+                shown: friends.dialer.publicKey, victim: friends.acceptor.publicKey,
+                stolen: friends.acceptor.keyPair))
+        pair.deliver(Forger.framed(try impostor.write()), to: .acceptor)
+        #expect(pair.take(.acceptor).isEmpty == false)
+        Self.expectUnproven(pair, .acceptor)
+    }
+
+    @Test("a replay takes a place among the handshakes, enrols nobody, and is no channel")
+    func enrolment() async throws {
+        let store = EmptyStore()
+        let friends = try Friends()
+        let both = try Self.configurations("IK", friends)
+        let recorded = try MachinePair(dialer: both.dialer, acceptor: both.acceptor).take(.dialer)
+        let town = try await Town {
+            $0 = both.acceptor
+            $0.trust = .enrolled(store, window: PairingWindow(for: .seconds(600)))
+        }
+        let stranger = await town.stranger()
+        await stranger.say(recorded)
+        await town.scene.clock.settle()
+        var load = await town.listener.load
+        #expect(load.handshakes == 1 && load.ready == 0)
+        await town.scene.clock.advance(by: .seconds(61))
+        await town.scene.clock.settle()
+        load = await town.listener.load
+        #expect(load.handshakes == 0 && load.ready == 0)
+        #expect(town.failures.all == [.unproven])
+        #expect(store.bound.withLock { $0 } == [])
+        await town.finish()
+    }
+
+    @Test("a link that ends before the proof is no end of a channel", arguments: [true, false])
+    func cut(canSend: Bool) throws {
+        let both = try Self.configurations("IK", Friends())
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        pair.deliver(pair.take(.dialer), to: .acceptor)
+        pair.acceptor.linkEnded(nil, canSend: canSend, now: pair.now)
+        #expect(pair.acceptor.outcome?.code == .unproven)
+    }
+
+    // MARK: - Honest peers
+
+    @Test(
+        "two machines prove themselves without a word of their applications",
+        arguments: [
+            "KN", "KK", "KX", "IN", "IK", "IX", "NX1", "X1N", "XX1", "KX1", "IX1", "XX", "NN",
+            "NNpsk0", "NNpsk2", "XXpsk3", "IKpsk2",
+        ])
+    func byThemselves(pattern: String) throws {
+        let pair = try Self.pair(pattern)
+        pair.run()
+        #expect(pair.isReady)
+        // Whoever is ready first, the proof before it is no end.
+        #expect([pair.dialer.peerWentQuiet, pair.acceptor.peerWentQuiet] == [false, false])
+        #expect([pair.dialer.hasPeerEnded, pair.acceptor.hasPeerEnded] == [false, false])
+        let (answer, question) = (
+            [UInt8](repeating: 5, count: 70_000), [UInt8](repeating: 6, count: 9)
+        )
+        _ = try pair.acceptor.queue(answer)
+        _ = try pair.dialer.queue(question)
+        pair.dialer.end()
+        pair.acceptor.end()
+        pair.run()
+        var received: [UInt8] = []
+        while let piece = pair.dialer.inbox.next() { received += piece }
+        #expect(received == answer)
+        #expect(pair.acceptor.inbox.next() == question)
+        #expect([pair.dialer.peerWentQuiet, pair.acceptor.peerWentQuiet] == [true, true])
+    }
+
+    @Test("one transport message is the proof, be it empty, and none that is not whole")
+    func proof() throws {
+        for length in [0, 1, 40_000, 65_519] {
+            let friends = try Friends()
+            let both = try Self.configurations("IX", friends)
+            let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+            let peer = try Impostor(
+                ProtocolName(Self.name("IX")), .initiator, prologue: [],
+                keys: .init(
+                    shown: friends.dialer.publicKey, own: friends.dialer.keyPair,
+                    victim: friends.acceptor.publicKey))
+            pair.deliver(Forger.framed(try peer.write()), to: .acceptor)
+            try peer.read(Array(pair.take(.acceptor).dropFirst(2)))
+            let message = [UInt8](repeating: 4, count: length)
+            let sealed = try peer.seal(message)
+            pair.deliver(Array(sealed.dropLast()), to: .acceptor, piece: 10_000)
+            var isReady = pair.acceptor.isReady
+            #expect(!isReady && pair.acceptor.outcome == nil)
+            pair.deliver(sealed.suffix(1), to: .acceptor)
+            isReady = pair.acceptor.isReady
+            #expect(isReady)
+            #expect(pair.acceptor.peer == .publicKey(friends.dialer.publicKey, curve: .x25519))
+            #expect(pair.acceptor.inbox.next() == (length == 0 ? nil : message))
+            #expect(pair.acceptor.peerWentQuiet == false)
+            pair.deliver(try peer.seal([]), to: .acceptor)
+            #expect(pair.acceptor.peerWentQuiet == true)
+        }
+    }
+
+    @Test("a message that does not authenticate ends the wait")
+    func forgedProof() throws {
+        let both = try Self.configurations("KN", Friends())
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        pair.deliver(pair.take(.dialer), to: .acceptor)
+        pair.deliver(Forger.framed([UInt8](repeating: 0, count: 16)), to: .acceptor)
+        #expect(pair.acceptor.outcome?.code == .authenticationFailed)
+    }
+
+    @Test("an unproven peer may send one transport message beyond the bound, and no more")
+    func bound() throws {
+        var both = try Self.configurations("KN", Friends())
+        both.acceptor.limits.unauthenticatedBytes = 4_096
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        #expect(pair.acceptor.unauthenticatedLimit == 4_096)
+        pair.deliver(pair.take(.dialer), to: .acceptor)
+        #expect(pair.acceptor.unauthenticatedLimit == 4_096 + 2 + 65_535)
+        pair.deliver(
+            [0xFF, 0xFF] + [UInt8](repeating: 0, count: 65_534), to: .acceptor, piece: 1_000)
+        #expect(pair.acceptor.outcome == nil)
+        pair.deliver([0], to: .acceptor)
+        #expect(pair.acceptor.outcome?.code == .authenticationFailed)
+    }
+
+    @Test("the wait for the proof can be set")
+    func deadline() throws {
+        var both = try Self.configurations("IK", Friends())
+        both.acceptor.deadlines.proof = .seconds(3)
+        let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
+        pair.deliver(pair.take(.dialer), to: .acceptor)
+        pair.passTime(.milliseconds(2_999))
+        #expect(pair.acceptor.outcome == nil)
+        pair.passTime(.milliseconds(1))
+        #expect(pair.acceptor.outcome?.code == .unproven)
+    }
+}
+
+/// A store that knows nobody, and remembers whom it was told to bind.
+private final class EmptyStore: TrustStore {
+    let bound = Locked<[Fingerprint]>([])
+    func key(named name: String) -> Fingerprint? { nil }
+    func bind(_ name: String, to key: Fingerprint) { bound.withLock { $0.append(key) } }
+    func contains(_ key: Fingerprint) -> Bool { false }
+}

@@ -1,0 +1,175 @@
+import ChannelCore
+import Primitives
+
+@testable import Noise
+
+/// A party of a Noise handshake that keeps to the messages of its pattern and lies about its keys:
+/// where it lacks a key for a product, or a psk, it mixes random bytes and goes on.
+///
+/// It is written over the symmetric state alone, and knows neither channels nor engines.
+final class Impostor {
+    /// What it has. With nothing but public keys it is an attacker from the street; with everything
+    /// it is the honest peer.
+    struct Keys {
+        /// The static public key that it says is its own.
+        var shown: [UInt8]
+        /// With what it computes where that key's private half is wanted.
+        var own: DHKeyPair?
+        /// The victim's static public key, which is no secret.
+        var victim: [UInt8]
+        /// The victim's static key pair, once stolen.
+        var stolen: DHKeyPair?
+        /// The pre-shared keys, in their order; `nil` for none of them.
+        var psks: [PreSharedKey]?
+    }
+
+    let role: Role
+    private let pattern: HandshakePattern
+    private let keys: Keys
+    private var state: SymmetricState?
+    private let ephemeral: DHKeyPair
+    private var remoteEphemeral: [UInt8]?
+    private var psksUsed = 0
+    private(set) var messagesDone = 0
+    /// Whether it lacked a key, so that its state is not the victim's any more.
+    private(set) var isLost = false
+    private var transport: TransportState?
+
+    /// Begins a handshake. In a fallback the initiator's ephemeral is known: to the initiator as its
+    /// own, to the responder as `remoteEphemeral`.
+    init(
+        _ name: ProtocolName, _ role: Role, prologue: [UInt8], keys: Keys,
+        ephemeral: DHKeyPair? = nil, remoteEphemeral: [UInt8]? = nil
+    ) throws {
+        self.role = role
+        self.keys = keys
+        pattern = name.pattern
+        self.ephemeral = try ephemeral ?? .generate(.x25519)
+        self.remoteEphemeral = remoteEphemeral
+        var state = SymmetricState(name)
+        state.mixHash(prologue)
+        for owner in Role.allCases {
+            for token in pattern.preMessage(of: owner) {
+                let isOwn = owner == role
+                switch token {
+                case .e:
+                    Self.mixEphemeral(
+                        isOwn ? self.ephemeral.publicKey : remoteEphemeral ?? [], pattern, &state)
+                default: state.mixHash(isOwn ? keys.shown : keys.victim)
+                }
+            }
+        }
+        self.state = consume state
+    }
+
+    var isFinished: Bool { messagesDone == pattern.messages.count }
+    var isMyTurn: Bool { !isFinished && pattern.messages[messagesDone].sender == role }
+
+    /// Its next message.
+    func write() throws -> [UInt8] {
+        var message: [UInt8] = []
+        for token in pattern.messages[messagesDone].tokens {
+            switch token {
+            case .e:
+                message += ephemeral.publicKey
+                mixEphemeral(ephemeral.publicKey)
+            case .s: message += try encrypt(keys.shown)
+            case .ee, .es, .se, .ss, .psk: try mix(token)
+            }
+        }
+        message += try encrypt([])
+        messagesDone += 1
+        try splitIfFinished()
+        return message
+    }
+
+    /// Takes the victim's next message; what it cannot decrypt, it believes.
+    func read(_ message: [UInt8]) throws {
+        var rest = message[...]
+        func take(_ count: Int) -> [UInt8] {
+            defer { rest = rest.dropFirst(count) }
+            return Array(rest.prefix(count))
+        }
+        for token in pattern.messages[messagesDone].tokens {
+            switch token {
+            case .e:
+                let key = take(32)
+                remoteEphemeral = key
+                mixEphemeral(key)
+            case .s: try decrypt(take(32 + (state?.hasKey == true ? 16 : 0)))
+            case .ee, .es, .se, .ss, .psk: try mix(token)
+            }
+        }
+        try decrypt(Array(rest))
+        messagesDone += 1
+        try splitIfFinished()
+    }
+
+    /// A transport message behind its length, under the keys that it takes for the session's.
+    func seal(_ plaintext: [UInt8]) throws -> [UInt8] {
+        var bytes = plaintext + [UInt8](repeating: 0, count: 16)
+        var span = bytes.mutableSpan
+        try transport?.encrypt(inPlace: &span, count: plaintext.count)
+        return Forger.framed(bytes)
+    }
+
+    private func splitIfFinished() throws {
+        guard isFinished, let state = state.take() else { return }
+        let hash = state.handshakeHash
+        transport = TransportState(
+            state.split(), isFirstWriter: pattern.messages[0].sender == role, role: role,
+            isOneWay: false, handshakeHash: hash, remoteStatic: nil)
+    }
+
+    private func encrypt(_ plaintext: [UInt8]) throws -> [UInt8] {
+        try [UInt8](capacity: plaintext.count + 16) { output throws(NoiseError) in
+            try state?.encryptAndHash(plaintext.span, into: &output)
+        }
+    }
+
+    private func decrypt(_ ciphertext: [UInt8]) throws {
+        guard !isLost else {
+            state?.mixHash(ciphertext)
+            return
+        }
+        _ = try [UInt8](capacity: ciphertext.count) { output throws(NoiseError) in
+            try state?.decryptAndHash(ciphertext.span, into: &output)
+        }
+    }
+
+    private func mix(_ token: Token) throws {
+        guard let parties = token.product else {
+            let psk = keys.psks?[psksUsed]
+            psksUsed += 1
+            isLost = isLost || psk == nil
+            state?.mixKeyAndHash(try psk ?? PreSharedKey(SecretBytes(randomCount: 32)))
+            return
+        }
+        let ours = role == .initiator ? parties.initiator : parties.responder
+        let theirs = role == .initiator ? parties.responder : parties.initiator
+        let remote = theirs == .e ? remoteEphemeral ?? [] : keys.victim
+        if let local = ours == .e ? ephemeral : keys.own {
+            let product = try local.sharedSecret(with: remote)
+            state?.mixKey(product.span)
+        } else if theirs == .s, let stolen = keys.stolen {
+            let product = try stolen.sharedSecret(
+                with: ours == .e ? ephemeral.publicKey : keys.shown)
+            state?.mixKey(product.span)
+        } else {
+            isLost = true
+            state?.mixKey(SecretBytes(randomCount: 32).span)
+        }
+    }
+
+    private func mixEphemeral(_ key: [UInt8]) {
+        state?.mixHash(key)
+        if pattern.pskCount > 0 { state?.mixKey(key.span) }
+    }
+
+    private static func mixEphemeral(
+        _ key: [UInt8], _ pattern: HandshakePattern, _ state: inout SymmetricState
+    ) {
+        state.mixHash(key)
+        if pattern.pskCount > 0 { state.mixKey(key.span) }
+    }
+}
