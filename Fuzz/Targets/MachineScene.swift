@@ -15,6 +15,12 @@ final class MachineScene {
     private var isHonest = true
     private var sent: [[UInt8]] = []
     private var received = 0
+    /// Whether the peer, which has the keys, has answered the victim's ephemeral with a handshake
+    /// message, and whether it has sealed a record.
+    private var hasPeerAnswered = false
+    private var hasPeerSealed = false
+    /// Whether a record of the peer's is the first proof that the victim can have.
+    private let isProofLate: Bool
 
     /// The most that waits on the link; the rest is as if it had never been sent.
     private static let wireLength = 256 << 10
@@ -26,6 +32,7 @@ final class MachineScene {
         peer = ChannelMachine(
             role: role.peer, configuration: setting.configuration(role.peer), maximumSDU: 2_048,
             now: now)
+        isProofLate = setting.mode == .negotiated || setting.lateProof == role
         must { try victim.begin() }
         must { try peer.begin() }
     }
@@ -89,6 +96,7 @@ final class MachineScene {
     private func seal(_ type: UInt8, _ payload: [UInt8]) {
         guard peer.outcome == nil, case .established = peer.engine.phase else { return }
         isHonest = false
+        hasPeerSealed = true
         let type = peer.configuration.mode == .direct ? nil : type
         append(Self.sealed(&peer.engine, type, payload))
         if type == RecordType.rekey.rawValue, peer.outcome == nil {
@@ -145,19 +153,28 @@ final class MachineScene {
             victim.didSend(bytes.count, now: now)
             if peer.outcome == nil {
                 peer.inbound.append(bytes)
+                let waiting = peer.outbound.count
                 peer.process(arrived: bytes.count, now: now)
+                if peer.outbound.count > waiting { hasPeerAnswered = true }
                 while peer.inbox.next() != nil { peer.resumedReading(now: now) }
             }
             victim.fill(now: now)
         }
         if !victim.outbound.isEmpty { victim.didBlock() }
-        peer.fill(now: now)
+        fillPeer()
         while peer.outcome == nil, !peer.outbound.isEmpty {
             let bytes = peer.outbound.withBytes { $0.span.array }
             peer.didSend(bytes.count, now: now)
             append(bytes)
-            peer.fill(now: now)
+            fillPeer()
         }
+    }
+
+    /// Lets the peer seal what it has: handshake messages are made where bytes arrive, and not here.
+    private func fillPeer() {
+        let waiting = peer.outbound.count
+        peer.fill(now: now)
+        if peer.outbound.count > waiting { hasPeerSealed = true }
     }
 
     private func endLink(_ how: UInt8) {
@@ -214,13 +231,17 @@ final class MachineScene {
     private func verify() {
         let limits = victim.configuration.limits
         precondition(victim.peer == nil || victim.isReady)
+        // Only the peer has its keys: whatever the fuzzer makes up, records or repeats is no proof.
+        precondition(
+            !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
+            "a peer that has proven nothing")
         precondition(victim.isPeerReady || victim.inbox.isEmpty, "a message of a stranger")
         precondition(victim.ledger.acknowledged <= victim.ledger.sent)
         precondition(victim.ledger.confirmed <= victim.ledger.received)
         precondition(
             victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
         precondition(
-            victim.isReady || victim.unauthenticatedBytes <= limits.unauthenticatedBytes
+            victim.isReady || victim.unauthenticatedBytes <= victim.unauthenticatedLimit
                 || victim.outcome != nil)
         guard let outcome = victim.outcome else { return }
         precondition(victim.inbound.isEmpty && victim.outbound.isEmpty && victim.outbox.isEmpty)

@@ -22,6 +22,12 @@ extension FuzzTarget {
                 let start: [UInt8] = [UInt8(index), role]
                 seeds.append(start + [0] + courses[0])
                 seeds.append(start + [2] + courses[0] + [10, 0] + courses[0])
+                // A first message by someone who knows public keys alone.
+                for key in [[], Devices.dialer.publicKey] {
+                    let message = [UInt8](repeating: 9, count: 32) + key
+                    let count = UInt8(message.count)
+                    seeds.append(start + [0, 0, count + 2, 0, count] + message + courses[0])
+                }
                 // Each setting has some of the others, and each of them has many settings.
                 for number in 0..<4 {
                     let course = courses[1 + (3 * index + number) % (courses.count - 1)]

@@ -7,6 +7,11 @@ struct Setting: Sendable {
     let acceptor: [String]
     /// The dialer expects a key that the acceptor has lost.
     var isStale = false
+    /// In direct mode, who has no proof of its peer before the peer's first transport message
+    /// (Noise §7.7).
+    let lateProof: ChannelRole?
+    /// Who has no static key in this pattern.
+    let keyless: ChannelRole?
 
     private static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
     private static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
@@ -15,12 +20,15 @@ struct Setting: Sendable {
 
     private init(
         _ dialer: [String], _ acceptor: [String]? = nil,
-        mode: ChannelConfiguration.Mode = .negotiated, isStale: Bool = false
+        mode: ChannelConfiguration.Mode = .negotiated, isStale: Bool = false,
+        lateProof: ChannelRole? = nil, keyless: ChannelRole? = nil
     ) {
         self.dialer = dialer
         self.acceptor = acceptor ?? dialer
         self.mode = mode
         self.isStale = isStale
+        self.lateProof = lateProof
+        self.keyless = keyless
     }
 
     /// Every way through a negotiation, and both engines in both modes.
@@ -29,7 +37,16 @@ struct Setting: Sendable {
         Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]),
         Setting([ik, xx], isStale: true), Setting([xx, aes], [aes]), Setting([tls]),
         Setting([tls, xx], [xx]), Setting([xx, tls], [tls]), Setting([xx], [aes]),
-        Setting([xx], mode: .direct), Setting([tls], mode: .direct), Setting([ik], mode: .direct),
+        Setting([xx], mode: .direct), Setting([tls], mode: .direct),
+        Setting([ik], mode: .direct, lateProof: .acceptor),
+        Setting(["Noise_IX_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor),
+        Setting(
+            ["Noise_KN_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor,
+            keyless: .acceptor),
+        Setting(
+            ["Noise_NX1_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .dialer,
+            keyless: .dialer),
+        Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor),
     ]
 
     /// Whether the two have anything in common.
@@ -47,7 +64,7 @@ struct Setting: Sendable {
                 PeerKey(fingerprint: friend.fingerprint),
             ])
         }
-        if isNN { trust = .anyone }
+        if isNN || keyless == role.peer { trust = .anyone }
         // A policy that asks knows no keys in advance.
         if asks, !offers.contains(where: { $0.contains("K") }) { trust = .asking { _ in .admit } }
         var configuration = ChannelConfiguration(
@@ -56,6 +73,7 @@ struct Setting: Sendable {
         configuration.tls = Devices.tls(role)
         configuration.protocols = offers
         configuration.mode = mode
+        configuration.allowsExposedIdentity = true
         if isNN { configuration.presharedKeys = Array(Devices.preSharedKeys.prefix(1)) }
         configuration.fixedEphemeral = Devices.ephemerals[role]
         // Both are in one process here, and two devices all the same.

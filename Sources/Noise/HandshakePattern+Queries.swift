@@ -70,9 +70,9 @@ extension HandshakePattern {
     /// A key is proven by a message that `role` sends and that authenticates under it *and* under an
     /// ephemeral of the other party: so nobody can have recorded it, and nobody can forge it with a
     /// key stolen from the other party, as is possible with `ss` alone. Those are the payloads with
-    /// source property 2 in Noise §7.7. Where this is false for all messages of the handshake, the first transport
-    /// message of `role` is the proof, except in one-way patterns. True from the beginning for a
-    /// party with nothing to prove.
+    /// source property 2 in Noise §7.7. Where this is false for all messages of the handshake, the
+    /// first transport message of `role` is the proof, except in one-way patterns. True from the
+    /// beginning for a party with nothing to prove.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         var isKeyMixed = !requiresLocalStatic(role)

@@ -24,6 +24,7 @@ final class Impostor {
     }
 
     let role: Role
+    private let name: ProtocolName
     private let pattern: HandshakePattern
     private let keys: Keys
     private var state: SymmetricState?
@@ -43,6 +44,7 @@ final class Impostor {
     ) throws {
         self.role = role
         self.keys = keys
+        self.name = name
         pattern = name.pattern
         self.ephemeral = try ephemeral ?? .generate(.x25519)
         self.remoteEphemeral = remoteEphemeral
@@ -132,8 +134,16 @@ final class Impostor {
             state?.mixHash(ciphertext)
             return
         }
-        _ = try [UInt8](capacity: ciphertext.count) { output throws(NoiseError) in
-            try state?.decryptAndHash(ciphertext.span, into: &output)
+        do throws(NoiseError) {
+            _ = try [UInt8](capacity: ciphertext.count) { output throws(NoiseError) in
+                try state?.decryptAndHash(ciphertext.span, into: &output)
+            }
+        } catch {
+            // It computes with another key than the victim does: from here on it can only guess.
+            isLost = true
+            var guess = SymmetricState(name)
+            guess.mixKey(SecretBytes(randomCount: 32).span)
+            state = consume guess
         }
     }
 

@@ -1,0 +1,140 @@
+import Noise
+
+/// What the specification says of each payload: the tables of Noise §7.7 (one-way and interactive
+/// patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
+///
+/// Each payload has its direction, its source property and its destination property. Those behind the
+/// bar are of transport messages, which the tables list where they differ from the handshake's. Two
+/// patterns are not as printed. For NX1 the revision has the transport messages `-> 2 1` and
+/// `<- 0 5`, with the arrows interchanged: the initiator has no key that it could prove. For X1N it
+/// leaves out the last one.
+struct SourceProperties {
+    private static let tables = """
+        N     -> 0 2 |
+        K     -> 1 2 |
+        X     -> 1 2 |
+        NN    -> 0 0  <- 0 1 | -> 0 1
+        NK    -> 0 2  <- 2 1 | -> 0 5
+        NX    -> 0 0  <- 2 1 | -> 0 5
+        XN    -> 0 0  <- 0 1  -> 2 1 | <- 0 5
+        XK    -> 0 2  <- 2 1  -> 2 5 | <- 2 5
+        XX    -> 0 0  <- 2 1  -> 2 5 | <- 2 5
+        KN    -> 0 0  <- 0 3 | -> 2 1  <- 0 5
+        KK    -> 1 2  <- 2 4 | -> 2 5  <- 2 5
+        KX    -> 0 0  <- 2 3 | -> 2 5  <- 2 5
+        IN    -> 0 0  <- 0 3 | -> 2 1  <- 0 5
+        IK    -> 1 2  <- 2 4 | -> 2 5  <- 2 5
+        IX    -> 0 0  <- 2 3 | -> 2 5  <- 2 5
+        NK1   -> 0 0  <- 2 1 | -> 0 5
+        NX1   -> 0 0  <- 0 1  -> 0 3 | <- 2 1  -> 0 5
+        X1N   -> 0 0  <- 0 1  -> 0 1  <- 0 3 | -> 2 1  <- 0 5
+        X1K   -> 0 2  <- 2 1  -> 0 5  <- 2 3 | -> 2 5  <- 2 5
+        XK1   -> 0 0  <- 2 1  -> 2 5 | <- 2 5
+        X1K1  -> 0 0  <- 2 1  -> 0 5  <- 2 3 | -> 2 5  <- 2 5
+        X1X   -> 0 0  <- 2 1  -> 0 5  <- 2 3 | -> 2 5  <- 2 5
+        XX1   -> 0 0  <- 0 1  -> 2 3 | <- 2 5  -> 2 5
+        X1X1  -> 0 0  <- 0 1  -> 0 3  <- 2 3 | -> 2 5  <- 2 5
+        K1N   -> 0 0  <- 0 1  -> 2 1 | <- 0 5
+        K1K   -> 0 2  <- 2 1  -> 2 5 | <- 2 5
+        KK1   -> 0 0  <- 2 3 | -> 2 5  <- 2 5
+        K1K1  -> 0 0  <- 2 1  -> 2 5 | <- 2 5
+        K1X   -> 0 0  <- 2 1  -> 2 5 | <- 2 5
+        KX1   -> 0 0  <- 0 3  -> 2 3 | <- 2 5  -> 2 5
+        K1X1  -> 0 0  <- 0 1  -> 2 3 | <- 2 5  -> 2 5
+        I1N   -> 0 0  <- 0 1  -> 2 1 | <- 0 5
+        I1K   -> 0 2  <- 2 1  -> 2 5 | <- 2 5
+        IK1   -> 0 0  <- 2 3 | -> 2 5  <- 2 5
+        I1K1  -> 0 0  <- 2 1  -> 2 5 | <- 2 5
+        I1X   -> 0 0  <- 2 1  -> 2 5 | <- 2 5
+        IX1   -> 0 0  <- 0 3  -> 2 3 | <- 2 5  -> 2 5
+        I1X1  -> 0 0  <- 0 1  -> 2 3 | <- 2 5  -> 2 5
+        """
+
+    /// A line of the tables.
+    struct Payload {
+        let sender: Role
+        let source: Int
+        let destination: Int
+        let isHandshake: Bool
+    }
+
+    /// Every pattern of the tables.
+    static let all = tables.split(separator: "\n").map { SourceProperties(line: $0) }
+
+    /// The pattern's name, without modifiers.
+    let name: String
+    let payloads: [Payload]
+    /// The numbers of the psk modifiers; see ``withPSKs(_:)``.
+    private(set) var psks: [Int] = []
+
+    private init(line: Substring) {
+        let words = line.split(separator: " ")
+        name = String(words[0])
+        var payloads: [Payload] = []
+        var isHandshake = true
+        var index = 1
+        while index < words.count {
+            if words[index] == "|" {
+                isHandshake = false
+                index += 1
+                continue
+            }
+            payloads.append(
+                Payload(
+                    sender: words[index] == "->" ? .initiator : .responder,
+                    source: Int(words[index + 1]) ?? -1, destination: Int(words[index + 2]) ?? -1,
+                    isHandshake: isHandshake))
+            index += 3
+        }
+        self.payloads = payloads
+    }
+
+    private init(name: String, payloads: [Payload], psks: [Int]) {
+        self.name = name
+        self.payloads = payloads
+        self.psks = psks
+    }
+
+    /// The pattern of that name.
+    static func named(_ name: String) -> SourceProperties? { all.first { $0.name == name } }
+
+    var handshake: [Payload] { payloads.filter(\.isHandshake) }
+
+    /// Whether only the initiator sends; Noise §7.4.
+    var isOneWay: Bool { payloads.allSatisfy { $0.sender == .initiator } }
+
+    /// The pattern with psk modifiers. The tables stay as they are: Noise §9 has none of its own.
+    func withPSKs(_ psks: [Int]) -> SourceProperties {
+        SourceProperties(name: name, payloads: payloads, psks: psks)
+    }
+
+    /// The fallback (Noise §10.2): the first message was sent in the handshake before.
+    var fallback: SourceProperties {
+        SourceProperties(name: name, payloads: Array(payloads.dropFirst()), psks: psks)
+    }
+
+    /// The name with its modifiers in a protocol.
+    var protocolName: String {
+        let modifiers = psks.map { "psk\($0)" }.joined(separator: "+")
+        return "Noise_\(name)\(modifiers)_25519_ChaChaPoly_SHA256"
+    }
+
+    /// Whether `role` has a static key to prove: only then has any of its payloads source property 2.
+    func hasKey(_ role: Role) -> Bool { payloads.contains { $0.sender == role && $0.source == 2 } }
+
+    /// Whether the other party has proof of `role` once the first `count` messages of the handshake
+    /// are done.
+    ///
+    /// A key is proven by a payload with source property 2. A psk is mixed in the first message (psk0)
+    /// or at the end of message N (pskN), and each party's ephemeral with its first message (§9.2):
+    /// so it is proven by a payload of that message or a later one, behind the other party's first.
+    func isProven(_ role: Role, after count: Int) -> Bool {
+        guard hasKey(role) || !psks.isEmpty else { return true }
+        let lastPSK = psks.map { max(0, $0 - 1) }.max() ?? 0
+        let othersFirst = handshake.firstIndex { $0.sender != role } ?? .max
+        return handshake.enumerated().prefix(count).contains { index, payload in
+            payload.sender == role && (payload.source == 2 || !hasKey(role))
+                && (psks.isEmpty || index >= lastPSK && index > othersFirst)
+        }
+    }
+}
