@@ -10,7 +10,9 @@ public struct ChannelConfiguration: Sendable {
         /// Hello, answer, handshake, records with acknowledgements and a proper end.
         case negotiated
         /// Length-prefixed Noise messages or TLS, and nothing else, for talking to anyone's
-        /// implementation. That a Noise stream was cut short cannot be told in this mode.
+        /// implementation. That a Noise stream was cut short cannot be told in this mode, and some
+        /// patterns prove a peer only with its first message behind the handshake: there is no channel
+        /// before that (`docs/noise.md`, "Who speaks first in direct mode").
         case direct
     }
 

@@ -9,7 +9,7 @@ extension SecureChannel {
     /// at once.
     ///
     /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when the policy refused,
-    ///   `refused` when the peer did, `noCommonProtocol`, and others.
+    ///   `refused` when the peer did, `noCommonProtocol`, `unproven` in direct mode, and others.
     public static func dial(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
