@@ -81,7 +81,7 @@ final class MachineScene {
         if !hasLinkEnded { endLink(0) }
         victim.fail(ChannelError(.closed, "the input is over"))
         verify()
-        while victim.inbox.next() != nil {}
+        while victim.popMessage() != nil {}
         precondition(victim.inbox.byteCount == 0)
     }
 
@@ -156,7 +156,10 @@ final class MachineScene {
                 let waiting = peer.outbound.count
                 peer.process(arrived: bytes.count, now: now)
                 if peer.outbound.count > waiting { hasPeerAnswered = true }
-                while peer.inbox.next() != nil { peer.resumedReading(now: now) }
+                while peer.popMessage() != nil {
+                    peer.didTakeMessage(now: now)
+                    peer.resumedReading(now: now)
+                }
             }
             victim.fill(now: now)
         }
@@ -196,7 +199,8 @@ final class MachineScene {
 
     private func take() {
         let wasFull = !victim.wantsBytes
-        guard let message = victim.inbox.next() else { return }
+        guard let message = victim.popMessage() else { return }
+        victim.didTakeMessage(now: now)
         if isHonest, victim.configuration.mode == .negotiated {
             precondition(received < sent.count && message == sent[received], "another message")
         }
@@ -237,7 +241,12 @@ final class MachineScene {
             "a peer that has proven nothing")
         precondition(victim.isPeerReady || victim.inbox.isEmpty, "a message of a stranger")
         precondition(victim.ledger.acknowledged <= victim.ledger.sent)
-        precondition(victim.ledger.confirmed <= victim.ledger.received)
+        let ledger = victim.ledger
+        precondition(ledger.ackSent <= ledger.received)
+        precondition(
+            ledger.rule == .arrived
+                || ledger.ackSent <= (ledger.rule == .taken ? ledger.taken : ledger.confirmed)
+                    + (ledger.endReceived ? 1 : 0), "acknowledged, and the program has it not")
         precondition(
             victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
         precondition(

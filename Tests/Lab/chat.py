@@ -20,6 +20,7 @@ from mgmt import Management  # noqa: E402
 
 CUTS = 10
 MESSAGES = 1000
+FLOOD = 200_000
 
 
 class Chat:
@@ -55,6 +56,14 @@ class Chat:
             self.process.stdin.flush()
             time.sleep(pause)
 
+    def flood(self, lines):
+        """Types that many numbers as fast as they are taken, until the chat is gone."""
+        try:
+            for number in range(1, lines + 1):
+                self.process.stdin.write(f"{number}\n")
+        except (BrokenPipeError, ValueError):
+            pass
+
     def connected(self, within):
         """Waits until it is connected, and says when it was."""
         return self.event(within, "state", state="connected")["at"]
@@ -81,6 +90,7 @@ class Chat:
         """What became of each line, by its number: from 1."""
         fates = {}
         for event in self.events:
+            assert event["event"] != "received", "both sides tell what was taken"
             if event["event"] in ("delivered", "unknown"):
                 assert event["number"] not in fates, event
                 fates[event["number"]] = event["event"]
@@ -97,7 +107,10 @@ class Chat:
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            stream.close()
+            try:
+                stream.close()
+            except BrokenPipeError:  # what was typed and never read
+                pass
 
 
 class ChatTests(DiscoveryTests):
@@ -176,6 +189,40 @@ class ChatTests(DiscoveryTests):
             f"of {MESSAGES}", flush=True)
         self.assertGreater(sum(unknown), 0, "the link was never cut with a message under way")
         self.assertLess(sum(unknown), MESSAGES)
+
+    def test_chat_leaves(self):
+        """one leaves while the other writes 200,000 lines, after ten cuts: what is delivered is written"""
+        leaver, writer = self.chat("dialer"), self.chat("listener")
+        for chat in (leaver, writer):
+            chat.connected(within=40)
+        flood = threading.Thread(target=writer.flood, args=(FLOOD,), daemon=True)
+        flood.start()
+        for _ in range(CUTS):
+            seen = len(leaver.received)
+            deadline = time.monotonic() + 40
+            while len(leaver.received) < seen + 20:
+                self.assertLess(time.monotonic(), deadline, leaver.events[-20:])
+                time.sleep(0.02)
+            self.assertTrue(self.cut())
+            leaver.reconnected(within=40)
+        seen = len(leaver.received)
+        while len(leaver.received) == seen:
+            time.sleep(0.01)
+        self.assertEqual(leaver.end(), 0, leaver.events[-20:])
+        # What the writer hears of that link, it has heard by then.
+        time.sleep(1)
+        writer.process.kill()
+        flood.join(10)
+        for reader in writer.readers:
+            reader.join(10)
+        fates = writer.fates()
+        delivered = {number for number, fate in fates.items() if fate == "delivered"}
+        came = leaver.received
+        self.assertEqual(came, sorted(set(came)), "in order, none twice")
+        self.assertGreater(len(delivered), CUTS * 10)
+        self.assertLessEqual(delivered, set(came))
+        print(f"   {len(came)} lines written, {len(delivered)} delivered, "
+              f"{len(fates) - len(delivered)} unknown", flush=True)
 
     def test_chat_killed(self):
         """a chat goes on with a peer that stood still, and with one that was killed and started again"""

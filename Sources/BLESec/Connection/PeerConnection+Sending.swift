@@ -1,7 +1,10 @@
 public import ChannelCore
 
 extension PeerConnection {
-    /// Sends a message, and says what became of it.
+    /// Sends a message, and says what became of it once the peer's program has taken it or the link
+    /// has gone.
+    ///
+    /// What the peer sends has to be received meanwhile: an acknowledgement comes behind it.
     ///
     /// - Throws: `noSuchPeer` without a link, where that is not waited for; `closed`, or what has
     ///   closed the connection; `limitExceeded` for a message above the limit; `configuration` in
