@@ -80,12 +80,9 @@ extension ChannelConfiguration {
     }
 
     /// Whether an identity is this device's own.
-    func isOwn(_ identity: PeerIdentity) -> Bool {
-        switch identity {
-        case .publicKey(let key, _): key == self.identity?.publicKey
-        case .certificate(let key, _): key == tls?.identity.subjectPublicKeyInfo
-        case .group, .anonymous: false
-        }
+    func isOwn(_ claimed: ClaimedIdentity) -> Bool {
+        guard let key = claimed.fingerprint else { return false }
+        return key == identity?.fingerprint || key == tls?.identity.fingerprint
     }
 
     /// What TLS is spoken with in a role.

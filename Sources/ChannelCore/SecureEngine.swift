@@ -4,8 +4,8 @@ public import Primitives
 public enum EnginePhase: Sendable, Equatable {
     /// Handshake messages are outstanding, from one side or the other.
     case handshaking
-    /// The peer's identity is known; nothing happens until `admit()` or `refuse()`.
-    case judging(PeerIdentity)
+    /// The peer has said who it is; nothing happens until `admit()` or `refuse()`.
+    case judging(ClaimedIdentity)
     /// Records can be sealed and opened, and this is who the peer has proven to be, or proves to be
     /// with its first record: see ``SecureEngine/isPeerProven``.
     case established(PeerIdentity)

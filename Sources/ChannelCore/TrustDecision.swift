@@ -6,8 +6,8 @@ extension TrustPolicy {
         case ask(Judge)
     }
 
-    /// Judges a proven identity. Nothing is written here; see ``remember(_:)``.
-    package func decide(_ identity: PeerIdentity) -> Decision {
+    /// Judges an identity that the peer claims. Nothing is written here; see ``remember(_:)``.
+    package func decide(_ identity: ClaimedIdentity) -> Decision {
         if let key = identity.fingerprint, denied?.contains(key) == true {
             return .refuse("\(key) is on the deny list")
         }
@@ -22,7 +22,7 @@ extension TrustPolicy {
                 return keys.contains { $0.fingerprint == key }
                     ? .admit : .refuse("the peer's key \(key) is not among the expected ones")
             case .authority(let uris):
-                guard case .certificate(_, let uri?) = identity else {
+                guard let uri = identity.uri else {
                     return .refuse("no authority vouches for the peer")
                 }
                 return uris?.contains(uri) != false

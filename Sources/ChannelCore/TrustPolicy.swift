@@ -11,8 +11,9 @@ public struct TrustPolicy: Sendable {
         case refuse(String)
     }
 
-    /// Decides about an identity; a throw counts as a refusal.
-    public typealias Judge = @Sendable (PeerIdentity) async throws -> Verdict
+    /// Decides about an identity that the peer claims and need not have proven yet; a throw counts as
+    /// a refusal.
+    public typealias Judge = @Sendable (ClaimedIdentity) async throws -> Verdict
 
     package enum Rule: Sendable {
         case pinned([PeerKey])
@@ -54,6 +55,9 @@ public struct TrustPolicy: Sendable {
     public static let anyone = TrustPolicy(rule: .anyone)
 
     /// Whatever `judge` says, which may take its time: a person may have to look at a fingerprint.
+    ///
+    /// That somebody claims an identity is no proof that they are there, even where `judge` admits it:
+    /// the channel exists only when they have proven it.
     public static func asking(_ judge: @escaping Judge) -> TrustPolicy {
         TrustPolicy(rule: .asking(judge))
     }

@@ -74,7 +74,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     public var phase: EnginePhase {
         if handshake == nil, transport == nil { return .failed }
         guard let identity else { return .handshaking }
-        guard isAdmitted else { return .judging(identity) }
+        guard isAdmitted else { return .judging(ClaimedIdentity(identity)) }
         return transport == nil ? .handshaking : .established(identity)
     }
 

@@ -57,7 +57,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
         if let failure { return .failing(failure) }
         guard let session else { return .failed }
         guard isSuspended || isDone, let identity = session.identity else { return .handshaking }
-        guard isAdmitted else { return .judging(identity) }
+        guard isAdmitted else { return .judging(ClaimedIdentity(identity)) }
         return established == nil ? .handshaking : .established(identity)
     }
 

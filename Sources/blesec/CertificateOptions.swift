@@ -74,12 +74,15 @@ enum CertificateOptions {
         }
         guard !keys.isEmpty else { return .authority(uris: uris) }
         let fingerprints = Set(keys.map(\.fingerprint))
-        return .asking { [uris] identity in
-            guard case .certificate(_, let uri) = identity, let key = identity.fingerprint else {
+        return .asking { [uris] claimed in
+            guard let key = claimed.fingerprint else {
                 return .refuse("the peer has shown no certificate")
             }
-            if fingerprints.contains(key) || uri.map(uris.contains) == true { return .admit }
-            return .refuse("the peer is \(uri ?? "") with \(key), and others are expected")
+            if fingerprints.contains(key) || claimed.uri.map(uris.contains) == true {
+                return .admit
+            }
+            return .refuse(
+                "the peer is \(claimed.uri ?? "") with \(key), and others are expected")
         }
     }
 }

@@ -30,11 +30,11 @@ final class ConnectionNotes: Sendable {
 
     /// Anyone may come, until somebody has; then nobody else.
     var firstComer: TrustPolicy {
-        .asking { [self] identity in
-            guard let known = peer.withLock({ $0 }), identity.fingerprint != known else {
+        .asking { [self] claimed in
+            guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
                 return .admit
             }
-            return .refuse("\(identity) comes after \(known)")
+            return .refuse("a peer that is \(claimed) comes after \(known)")
         }
     }
 

@@ -15,7 +15,7 @@ struct JudgingTests {
     final class Person: Sendable {
         private let stream: AsyncStream<TrustPolicy.Verdict>
         private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
-        let questions = Locked<[PeerIdentity]>([])
+        let questions = Locked<[ClaimedIdentity]>([])
 
         init() { (stream, answers) = AsyncStream.makeStream() }
 

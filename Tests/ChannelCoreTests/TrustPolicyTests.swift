@@ -31,7 +31,7 @@ struct TrustPolicyTests {
     }
 
     static func admits(_ policy: TrustPolicy, _ identity: PeerIdentity) -> Bool {
-        if case .admit = policy.decide(identity) { return true }
+        if case .admit = policy.decide(ClaimedIdentity(identity)) { return true }
         return false
     }
 
@@ -71,7 +71,7 @@ struct TrustPolicyTests {
             TrustPolicy.pinned([PeerKey(fingerprint: key)]), .anyone, .enrolled(store),
             .firstUse(store, name: "friend"), .asking { _ in .admit },
         ] {
-            guard case .refuse = policy.denying(list).decide(identity) else {
+            guard case .refuse = policy.denying(list).decide(ClaimedIdentity(identity)) else {
                 Issue.record("a denied key is not refused")
                 continue
             }

@@ -142,3 +142,21 @@ final class OwnBox: AnySecureEngine {}  // error: cannot inherit from non-open c
 func claimed(_ channel: SecureChannel) async {
     _ = await channel.claimedIdentity  // error: has no member 'claimedIdentity'
 }
+
+//: what a policy is asked about is no proven identity, and does not become one
+func actOnClaim() -> TrustPolicy {
+    .asking { claimed in
+        let proven: PeerIdentity = claimed  // error: cannot convert value of type 'ClaimedIdentity'
+        return proven == .anonymous ? .refuse("nobody") : .admit
+    }
+}
+
+//: a claim does not show the identity that is in it
+func openClaim(_ claimed: ClaimedIdentity) -> PeerIdentity {
+    claimed.identity  // error: 'identity' is inaccessible
+}
+
+//: a claim is compared with no proven identity
+func compareClaim(_ claimed: ClaimedIdentity, _ peer: PeerIdentity) -> Bool {
+    claimed == peer  // error: binary operator '==' cannot be applied
+}

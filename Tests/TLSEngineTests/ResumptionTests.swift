@@ -75,9 +75,10 @@ struct ResumptionTests {
         }
         #expect(
             acceptors
-                == .certificate(
-                    subjectPublicKeyInfo: acceptor.identity.subjectPublicKeyInfo,
-                    uri: "blesec://devices/acceptor"))
+                == ClaimedIdentity(
+                    .certificate(
+                        subjectPublicKeyInfo: acceptor.identity.subjectPublicKeyInfo,
+                        uri: "blesec://devices/acceptor")))
         #expect(pair.dialer.refuse() == .byRecord)
         try pair.dialer.admit()
         let last = try #require(try pair.dialer.nextHandshake())

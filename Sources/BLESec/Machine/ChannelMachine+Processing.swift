@@ -101,8 +101,8 @@ extension ChannelMachine {
     }
 
     /// Asks the trust policy about an identity, once.
-    private mutating func judge(_ identity: PeerIdentity, now: UInt64) throws(ChannelError) {
-        self.identity = identity
+    private mutating func judge(_ identity: ClaimedIdentity, now: UInt64) throws(ChannelError) {
+        claimedIdentity = identity
         guard !configuration.isOwn(identity) else { throw .talksToItself }
         switch configuration.policy(for: protocolName).decide(identity) {
         case .admit:

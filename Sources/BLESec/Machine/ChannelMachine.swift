@@ -54,6 +54,8 @@ struct ChannelMachine: ~Copyable {
     var receiving = DirectionCount()
     var dialToken: PendingDials.Token?
 
+    /// The identity that the peer's handshake has shown, proven or not: for the policy alone.
+    var claimedIdentity: ClaimedIdentity?
     /// The identity that the peer's handshake proves; reported only once ``isReady``.
     var identity: PeerIdentity?
     /// What a trust policy that needs time has to be asked.
@@ -168,9 +170,6 @@ struct ChannelMachine: ~Copyable {
         // Whoever reads next relies on it that no whole record waits while there is room.
         process(arrived: 0, now: now)
     }
-
-    /// The identity that the handshake has shown, proven or not: for the policy alone.
-    var claimedIdentity: PeerIdentity? { identity }
 
     /// What to ask the application's policy, once.
     mutating func takeJudge() -> TrustPolicy.Judge? {

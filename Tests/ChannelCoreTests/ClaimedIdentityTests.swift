@@ -1,0 +1,29 @@
+import ChannelCore
+import Primitives
+import Testing
+
+@Suite("Claimed identities")
+struct ClaimedIdentityTests {
+    @Test("a claim is printed as a claim, with the whole fingerprint, whatever is claimed")
+    func description() throws {
+        let key = try IdentityKey.generate()
+        let claimed = ClaimedIdentity(.publicKey(key.publicKey, curve: .x25519))
+        #expect("\(claimed)" == "claimed \(key.fingerprint)")
+        #expect("\(ClaimedIdentity(.group))" == "claimed group")
+        #expect("\(ClaimedIdentity(.anonymous))" == "claimed anonymous")
+    }
+
+    @Test("a claim shows the fingerprint and the URI that a person or a list compares")
+    func parts() throws {
+        let info: [UInt8] = [0x30, 0x00]
+        let certified = ClaimedIdentity(
+            .certificate(subjectPublicKeyInfo: info, uri: "blesec://devices/lamp"))
+        #expect(certified.fingerprint == Fingerprint(subjectPublicKeyInfo: info))
+        #expect(certified.uri == "blesec://devices/lamp")
+        let pinned = ClaimedIdentity(.certificate(subjectPublicKeyInfo: info, uri: nil))
+        #expect(pinned.fingerprint == certified.fingerprint && pinned.uri == nil)
+        let key = ClaimedIdentity(.publicKey([UInt8](repeating: 9, count: 32), curve: .x25519))
+        #expect(key.fingerprint != nil && key.uri == nil)
+        #expect(ClaimedIdentity(.group).fingerprint == nil && ClaimedIdentity(.group).uri == nil)
+    }
+}
