@@ -42,6 +42,12 @@ public struct Endpoint: Sendable, Hashable {
         }
     }
 
+    /// The same endpoint for a process with another working directory; nil where there is none.
+    package var absolute: Endpoint? {
+        guard case .unix(let address) = kind else { return self }
+        return address.absolute.map { Endpoint($0) }
+    }
+
     /// The endpoint of a Unix socket.
     public init(_ address: UnixAddress) { kind = .unix(address) }
 

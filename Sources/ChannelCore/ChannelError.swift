@@ -30,6 +30,8 @@ public struct ChannelError: Error, Sendable {
     public var phase: ChannelPhase?
     /// The underlying cause, if the channel layer was not the one to notice.
     public var underlying: Underlying?
+    /// Whom the trust policy has refused, with ``Code/untrusted``.
+    public var claimed: ClaimedIdentity?
 
     /// Makes an error.
     public init(

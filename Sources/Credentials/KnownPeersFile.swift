@@ -19,6 +19,8 @@ public final class KnownPeersFile: TrustStore {
         public let key: Fingerprint
         /// The rest of the line.
         public let comment: String
+        /// The line's number, from 1.
+        public let line: Int
     }
 
     /// The longest name in bytes of UTF-8.
@@ -125,7 +127,9 @@ public final class KnownPeersFile: TrustStore {
             fresh.keys[name] = key
             fresh.known.insert(key)
             fresh.peers.append(
-                Peer(name: name, key: key, comment: words[2...].joined(separator: " ")))
+                Peer(
+                    name: name, key: key, comment: words[2...].joined(separator: " "),
+                    line: number))
         }
         return fresh
     }

@@ -27,6 +27,11 @@ public final class LastAddressesFile: Sendable {
         return try parse(listing).last { $0.key == key }?.address
     }
 
+    /// Reads the file; throws what ``address(of:)`` would.
+    func check() throws(ChannelError) {
+        if let listing = try KeyListing(path) { _ = try parse(listing) }
+    }
+
     /// Notes where the peer was reached, instead of what was noted before.
     ///
     /// - Throws: `configuration` for an address that is empty or too long; `cannotCreate`; `timedOut`

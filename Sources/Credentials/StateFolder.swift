@@ -40,6 +40,13 @@ public struct StateFolder: Sendable {
         return try StateFolder(path)
     }
 
+    /// Reads both files, and throws what is wrong with either: before a peer is dialed is the time to
+    /// say so.
+    public func check() throws(ChannelError) {
+        _ = try knownPeers.peers()
+        try lastAddresses.check()
+    }
+
     private func requireClosed() throws(ChannelError) {
         guard let directory = FileDescriptor(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK) else {
             let number = errno

@@ -47,6 +47,16 @@ public struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    /// The same place, whatever the working directory is; nil where that makes the path too long.
+    package var absolute: UnixAddress? {
+        guard !path.hasPrefix("/") else { return self }
+        guard let folder = unsafe getcwd(nil, 0) else { return nil }
+        defer { unsafe free(folder) }
+        guard let text = unsafe String(validatingCString: folder) else { return nil }
+        let name = path.hasPrefix("./") ? path.dropFirst(2) : path[...]
+        return try? UnixAddress(path: text + (text == "/" ? "" : "/") + name, kind: kind)
+    }
+
     var socketAddress: SocketAddress {
         SocketAddress(SocketAddress.family(AF_UNIX) + path.utf8 + [0])
     }

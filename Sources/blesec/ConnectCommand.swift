@@ -67,8 +67,8 @@ enum ConnectCommand {
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)
         let target = try Target(arguments, memory)
-        let options = try ChannelOptions(
-            arguments, expecting: target.peer, known: target.peer == nil ? memory.expected : nil)
+        let known = try target.peer == nil ? memory.expected : nil
+        let options = try ChannelOptions(arguments, expecting: target.peer, known: known)
         let notes = ConnectionNotes(memory, FailureLog())
         var configuration = options.configuration
         if arguments.has(persist) {
@@ -82,16 +82,17 @@ enum ConnectCommand {
             for option in NearbyArguments.dialing where arguments.has(option) {
                 throw arguments.usage("\(option.name) goes with service:UUID or peer:KEY")
             }
-            way = dialing(endpoint, configuration, notes)
+            way = dialing(endpoint, configuration, expecting: known, memory, notes)
         case .service(let service), .peer(_, let service):
             let settings = try NearbyArguments(
                 arguments, service: service, isPinned: options.isPinned)
             let last = try target.peer.flatMap { peer throws(ChannelError) in
-                try memory.lastEndpoint(of: peer)
+                try memory.lastEndpoint(of: peer).map { PeerSearch.Place(endpoint: $0, peer: peer) }
             }
-            let search = PeerSearch(settings, configuration, last: last, notes)
+            let search = PeerSearch(settings, configuration, last: last, memory, notes)
             way = Way(
                 dial: { progress throws(ChannelError) in try await search.dial(progress) },
+                explained: { search.explained($0) },
                 end: { await search.end() })
         }
         do throws(ChannelError) {
@@ -110,17 +111,24 @@ enum ConnectCommand {
     /// How a channel comes about.
     private struct Way: Sendable {
         let dial: PeerRoute.Dial
+        /// What an error means that has ended it.
+        var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
         /// Leaves nothing behind.
         var end: @Sendable () async -> Void = {}
     }
 
     private static func dialing(
-        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ notes: ConnectionNotes
+        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, expecting peer: PeerKey?,
+        _ memory: PeerMemory, _ notes: ConnectionNotes
     ) -> Way {
         Way { progress throws(ChannelError) in
-            let channel = try await PeerRoute.dial(endpoint, configuration, progress)
-            notes.reached(endpoint, over: channel.linkDescription)
-            return channel
+            do throws(ChannelError) {
+                let channel = try await PeerRoute.dial(endpoint, configuration, progress)
+                notes.reached(endpoint, over: channel.linkDescription)
+                return channel
+            } catch {
+                throw peer.flatMap { memory.changedKey(error, of: $0, at: endpoint) } ?? error
+            }
         }
     }
 
@@ -130,9 +138,14 @@ enum ConnectCommand {
         let interruption = Interruption()
         let limit = options.timeLimit
         let dial = { @Sendable () async throws(ChannelError) in try await way.dial { _ in } }
-        let channel = try await interruption.cancelling { () async throws(ChannelError) in
-            guard let limit else { return try await dial() }
-            return try await limit.run("channel to \(arguments.operands[0])", dial)
+        let channel: SecureChannel
+        do throws(ChannelError) {
+            channel = try await interruption.cancelling { () async throws(ChannelError) in
+                guard let limit else { return try await dial() }
+                return try await limit.run("channel to \(arguments.operands[0])", dial)
+            }
+        } catch {
+            throw way.explained(error)
         }
         await ChannelNotes.ready(channel)
         try notes.remember(await channel.peer, over: channel.linkDescription)
@@ -158,7 +171,12 @@ enum ConnectCommand {
             output: { message throws(ChannelError) in try await StandardOutput.send(message) },
             stands: { status throws(ChannelError) in try notes.stands(status) },
             waitsForPeer: true)
-        let unknown = try await session.run()
+        let unknown: Int
+        do throws(ChannelError) {
+            unknown = try await session.run()
+        } catch {
+            throw way.explained(error)
+        }
         try await StandardOutput.finish()
         guard unknown > 0 else { return }
         throw ChannelError(
@@ -180,10 +198,8 @@ enum ConnectCommand {
                     throw arguments.usage("--service goes with peer:KEY")
                 }
                 self = .service(try NearbyArguments.uuid(text.dropFirst(8), arguments))
-            } else if text.hasPrefix("peer:") {
-                self = .peer(
-                    try memory.key(String(text.dropFirst(5))),
-                    try NearbyArguments.service(arguments))
+            } else if let peer = PeerMemory.peer(text) {
+                self = .peer(try memory.key(peer), try NearbyArguments.service(arguments))
             } else {
                 self = .endpoint(try ChannelOptions.endpoint(arguments))
             }

@@ -17,41 +17,55 @@ struct PeerMemory: Sendable {
     static let all = [remember, state]
 
     private let folder: StateFolder?
-    /// Why there is no folder though there may be one.
-    private let refusal: ChannelError?
     private let name: String?
+    /// Whether somebody has asked for it, so that what is wrong with it ends the command.
+    private let isAsked: Bool
 
-    /// Opens the folder; it is made only for who wants to remember somebody. One that nobody has asked
-    /// for and that cannot be used, such as another user's, matters only when a name is looked up.
+    /// Opens the folder, for who wants to remember somebody or names a peer, and checks what is in it.
+    /// It is made only for who wants to remember somebody.
+    ///
+    /// What is wrong is told before a peer is dialed: with `--remember`, `--state` or `peer:NAME` as an
+    /// error. For `peer:KEY` it would only save a search, and is a note.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
             throw arguments.usage(
                 "a name to remember has 1 to \(KnownPeersFile.maximumNameLength) bytes")
         }
+        let isGiven = name != nil || arguments.has(Self.state)
+        let peer = arguments.operands.first.flatMap(Self.peer)
+        isAsked = isGiven || peer.map { (try? PeerKey($0)) == nil } ?? false
+        guard isGiven || peer != nil else {
+            folder = nil
+            return
+        }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
             guard name == nil else {
                 throw arguments.usage("neither --state nor a home directory says where to remember")
             }
-            (folder, refusal) = (nil, nil)
-            return
-        }
-        guard name == nil else {
-            (folder, refusal) = (try StateFolder.make(path), nil)
+            folder = nil
             return
         }
         do throws(ChannelError) {
-            (folder, refusal) = (try StateFolder(path), nil)
+            let folder = try name == nil ? StateFolder(path) : StateFolder.make(path)
+            try folder.check()
+            self.folder = folder
         } catch {
-            guard !arguments.has(Self.state) else { throw error }
-            (folder, refusal) = (nil, error.code == .noSuchFile ? nil : error)
+            let isMissing = error.code == .noSuchFile && !arguments.has(Self.state)
+            guard isMissing || !isAsked else { throw error }
+            if !isMissing { Self.unused(error) }
+            folder = nil
         }
+    }
+
+    /// What stands behind `peer:` in an operand.
+    static func peer(_ operand: String) -> String? {
+        operand.hasPrefix("peer:") ? String(operand.dropFirst(5)) : nil
     }
 
     /// The key that `text` is, or the one that it is the name of.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(text) { return key }
-        if let refusal { throw refusal }
         guard let key = try folder?.knownPeers.key(named: text) else {
             throw ChannelError(
                 .noSuchPeer,
@@ -72,10 +86,23 @@ struct PeerMemory: Sendable {
 
     /// Where the key was reached last.
     func lastEndpoint(of key: PeerKey) throws(ChannelError) -> Endpoint? {
-        guard let text = try folder?.lastAddresses.address(of: key.fingerprint) else { return nil }
-        let words = text.split(separator: " ", omittingEmptySubsequences: false)
-        guard var endpoint = try? Endpoint(String(words[0])), words.count == 2,
-            let type = AddressType(rawValue: String(words[1]))
+        do throws(ChannelError) {
+            guard let text = try folder?.lastAddresses.address(of: key.fingerprint) else {
+                return nil
+            }
+            return try endpoint(text)
+        } catch {
+            guard !isAsked else { throw error }
+            Self.unused(error)
+            return nil
+        }
+    }
+
+    private func endpoint(_ text: String) throws(ChannelError) -> Endpoint {
+        // The path of a socket may have spaces in it.
+        guard let space = text.lastIndex(of: " "),
+            let type = AddressType(rawValue: String(text[text.index(after: space)...])),
+            var endpoint = try? Endpoint(String(text[..<space]))
         else {
             throw ChannelError(
                 .badKey,
@@ -87,12 +114,48 @@ struct PeerMemory: Sendable {
 
     /// Remembers a peer that has proven itself: by name, if it is to be, and where it was reached, if
     /// it has a name.
+    ///
+    /// - Throws: when the name cannot be bound. Where the peer was is worth a note and no error: the
+    ///   channel is there.
     func note(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
         if let name { try folder.knownPeers.bind(name, to: key) }
-        guard let endpoint, try folder.knownPeers.contains(key) else { return }
+        guard let endpoint = endpoint?.absolute else { return }
         let text = "\(endpoint) \(endpoint.addressType.rawValue)"
         guard text.utf8.count <= LastAddressesFile.maximumAddressLength else { return }
-        try folder.lastAddresses.note(text, of: key)
+        do throws(ChannelError) {
+            guard try folder.knownPeers.contains(key) else { return }
+            try folder.lastAddresses.note(text, of: key)
+        } catch {
+            Diagnostics.note(
+                "where the peer is will not be remembered: \(error.reason)", "not-remembered",
+                [("reason", .string(error.reason))])
+        }
+    }
+
+    /// The error of a peer that came with another key than the one expected at an endpoint: which
+    /// name, which keys, and where that is written. Nil for any other error.
+    func changedKey(
+        _ error: ChannelError, of peer: PeerKey, at endpoint: Endpoint
+    ) -> ChannelError? {
+        guard error.code == .untrusted, let found = error.claimed?.fingerprint,
+            found != peer.fingerprint
+        else { return nil }
+        let known = (try? folder?.knownPeers.peers())?.first { $0.key == peer.fingerprint }
+        guard let folder, let known else {
+            return ChannelError(
+                .untrusted, "whoever is at \(endpoint) shows \(found), and not \(peer.fingerprint)")
+        }
+        return ChannelError(
+            .untrusted,
+            "the key of `\(known.name)` is another one: whoever is at \(endpoint) shows \(found), and "
+                + "\(folder.knownPeers.path), line \(known.line), has \(known.key). Somebody else "
+                + "may be there. If \(known.name) has a new key, compare it, and correct that line")
+    }
+
+    private static func unused(_ error: ChannelError) {
+        Diagnostics.note(
+            "what is remembered is not used: \(error.reason)", "memory-unused",
+            [("code", .string(error.code.rawValue)), ("reason", .string(error.reason))])
     }
 }

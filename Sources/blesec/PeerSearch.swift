@@ -4,28 +4,39 @@ internal import ToolKit
 
 /// Finds a peer by a service, or first where it was last.
 final class PeerSearch: Sendable {
+    /// Where a peer was last.
+    struct Place: Sendable {
+        let endpoint: Endpoint
+        let peer: PeerKey
+    }
+
     /// How long is waited for a peer where it was last.
     private static let patience = Duration.seconds(4)
 
     private let settings: NearbyArguments
     private let configuration: ChannelConfiguration
+    private let memory: PeerMemory
     private let notes: ConnectionNotes
 
     private struct State: Sendable {
-        var last: Endpoint?
+        var last: Place?
+        /// What was met at the last place that says more than a search without success: another key, a
+        /// refusal, or this device itself.
+        var news: ChannelError?
         var service: NearbyService?
     }
     private let state: Locked<State>
 
     init(
-        _ settings: NearbyArguments, _ configuration: ChannelConfiguration, last: Endpoint?,
-        _ notes: ConnectionNotes
+        _ settings: NearbyArguments, _ configuration: ChannelConfiguration, last: Place?,
+        _ memory: PeerMemory, _ notes: ConnectionNotes
     ) {
         var settings = settings
         settings.options.accepts = false
         settings.options.rules.links = 1
         self.settings = settings
         self.configuration = configuration
+        self.memory = memory
         self.notes = notes
         state = Locked(State(last: last))
     }
@@ -39,6 +50,28 @@ final class PeerSearch: Sendable {
         {
             return channel
         }
+        do throws(ChannelError) {
+            let channel = try await search(progress)
+            state.withLock { $0.news = nil }
+            return channel
+        } catch {
+            throw explained(error)
+        }
+    }
+
+    /// The reason why nobody was found: what was met where the peer was last is the news, and not what
+    /// has ended the search.
+    func explained(_ error: ChannelError) -> ChannelError {
+        guard [.timedOut, .noSuchAdapter, .permission, .link].contains(error.code),
+            var news = state.withLock({ $0.news })
+        else { return error }
+        news.reason += "; elsewhere it was not found: \(error.reason)"
+        return news
+    }
+
+    private func search(
+        _ progress: @escaping PeerRoute.Progress
+    ) async throws(ChannelError) -> SecureChannel {
         let service = try await service()
         await service.observe { event in
             switch event {
@@ -57,9 +90,9 @@ final class PeerSearch: Sendable {
     func end() async { await state.withLock({ $0.service.take() })?.close() }
 
     private func dial(
-        _ last: Endpoint, _ progress: PeerRoute.Progress
+        _ last: Place, _ progress: PeerRoute.Progress
     ) async throws(ChannelError) -> SecureChannel? {
-        var endpoint = last
+        var endpoint = last.endpoint
         endpoint.adapter = settings.options.adapter
         Diagnostics.note(
             "dialing \(endpoint), where the peer was last", "dialing",
@@ -72,6 +105,10 @@ final class PeerSearch: Sendable {
             return channel
         } catch {
             if [.cancelled, .configuration].contains(error.code) { throw error }
+            let isNews = [.refused, .selfConnection].contains(error.code)
+            let news =
+                memory.changedKey(error, of: last.peer, at: endpoint) ?? (isNews ? error : nil)
+            state.withLock { $0.news = news }
             return nil
         }
     }
@@ -81,6 +118,11 @@ final class PeerSearch: Sendable {
         let service = try await NearbyService.start(
             settings.service, configuration: configuration, options: settings.options,
             onEvent: notes.take)
+        if let news = state.withLock({ $0.news }) {
+            Diagnostics.note(
+                "\(news.reason); looking for it elsewhere", "elsewhere",
+                [("code", .string(news.code.rawValue)), ("reason", .string(news.reason))])
+        }
         NearbyNotes.looking(service)
         state.withLock { $0.service = service }
         return service

@@ -27,6 +27,21 @@ struct ChannelTests {
         await loop.shutdown()
     }
 
+    @Test("a program that dials its own listener is told so on both sides")
+    func dialsItself() async throws {
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let configuration = try Friends().configuration(.acceptor)
+        let (failures, feed) = AsyncStream<ChannelError.Code>.makeStream()
+        let listener = try await SecureListener.listen(
+            on: try Endpoint("unix:\(path)"), configuration: configuration
+        ) { _, error in feed.yield(error.code) }
+        await #expect(throws: ChannelError(.selfConnection, "")) {
+            try await SecureChannel.dial(listener.localEndpoint, configuration: configuration)
+        }
+        #expect(await failures.first { _ in true } == .selfConnection)
+        await listener.close()
+    }
+
     @Test("a listener on a Unix socket serves a dialer", arguments: ["unix", "unix-seqpacket"])
     func unix(kind: String) async throws {
         let friends = try Friends()

@@ -2,6 +2,7 @@ import BLESecTesting
 import ChannelCore
 import Links
 import Locking
+import Primitives
 import Testing
 
 @testable import BLESec
@@ -82,6 +83,29 @@ struct JudgingTests {
         #expect(await failure(of: question.asking) == .untrusted)
         // A dialer that refuses just goes, so that its own key never leaves.
         #expect(await failure(of: question.other) == (role == .dialer ? .truncated : .refused))
+    }
+
+    @Test("an error of trust says who was claimed to be there", arguments: roles)
+    func saysWho(role: ChannelRole) throws {
+        let friends = try Friends()
+        let stranger = try IdentityKey.generate()
+        var configurations = try (friends.configuration(.dialer), friends.configuration(.acceptor))
+        if role == .dialer {
+            configurations.1.identity = stranger
+        } else {
+            configurations.0.identity = stranger
+        }
+        let pair = try MachinePair(dialer: configurations.0, acceptor: configurations.1)
+        pair.run()
+        // An acceptor waits for the dialer to go.
+        pair.acceptor.linkEnded(nil, now: pair.now)
+        let outcome = role == .dialer ? pair.dialer.outcome : pair.acceptor.outcome
+        guard case .failed(let error) = outcome else {
+            Issue.record("nobody is refused")
+            return
+        }
+        #expect(error.code == .untrusted)
+        #expect(error.claimed == ClaimedIdentity(.publicKey(stranger.publicKey, curve: .x25519)))
     }
 
     @Test("nobody who answers within a minute is a refusal, and a late answer changes nothing")

@@ -114,7 +114,52 @@ struct ReplayTests {
         }
         let course = try Course((configuration(), configuration()))
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
-        #expect([course.dialer.failure, course.acceptor.failure].contains(.selfConnection))
+        let failures = [course.dialer.failure, course.acceptor.failure]
+        #expect(failures.contains(.selfConnection))
+        // In one process the side that just sees the link end learns why.
+        if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
+    }
+
+    @Test(
+        "both sides of a device that reaches itself in direct mode say so",
+        arguments: [
+            "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_NN_25519_ChaChaPoly_SHA256", "TLS1.3",
+        ])
+    func ownDirectDial(offer: String) throws {
+        let isTLS = offer == "TLS1.3"
+        var configuration =
+            try isTLS
+            ? Company.shared().configuration(.dialer)
+            : Friends().configurations(offer).dialer
+        if offer.contains("NN") { configuration.identity = nil }
+        configuration.protocols = [offer]
+        configuration.mode = .direct
+        let pair = try MachinePair(dialer: configuration, acceptor: configuration)
+        pair.run()
+        #expect(pair.acceptor.outcome?.code == .selfConnection)
+        pair.dialer.linkEnded(nil, now: pair.now)
+        #expect(pair.dialer.outcome?.code == .selfConnection)
+    }
+
+    @Test("a peer that goes is not taken for this device, whoever replays its hello here")
+    func replayedHere() throws {
+        let friends = try Friends()
+        let pair = try MachinePair(
+            dialer: friends.configuration(.dialer), acceptor: friends.configuration(.acceptor))
+        // What the dialer has sent comes to a listener of its own, too.
+        var own = ChannelMachine(
+            role: .acceptor, configuration: try friends.configuration(.dialer), maximumSDU: 4_096,
+            now: pair.now)
+        try own.begin()
+        let hello = pair.take(.dialer)
+        own.inbound.append(hello)
+        own.process(arrived: hello.count, now: pair.now)
+        #expect(own.outcome?.code == .selfConnection)
+        // The peer answers all the same, and what becomes of the channel is its own matter.
+        pair.deliver(hello, to: .acceptor)
+        pair.deliver(pair.take(.acceptor), to: .dialer)
+        pair.dialer.linkEnded(nil, now: pair.now)
+        #expect(pair.dialer.outcome?.code == .truncated)
     }
 
     @Test("a device without an identity that reaches itself is refused by its own ephemeral")
@@ -126,6 +171,7 @@ struct ReplayTests {
         acceptor.identity = nil
         let course = try Course((dialer, acceptor))
         #expect(course.acceptor.failure == .selfConnection)
+        #expect(course.dialer.failure == .selfConnection)
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 

@@ -68,6 +68,7 @@ import Testing
         let store = KnownPeersFile(path)
         #expect(try store.peers().map(\.name) == ["anna", "Zoë"])
         #expect(try store.peers().map(\.comment) == ["met at the station", ""])
+        #expect(try store.peers().map(\.line) == [3, 4])
         try store.bind("ben", to: key(3))
         #expect(folder.read("known_peers") == Array("\(text)\nben \(key(3))\n".utf8))
     }

@@ -137,7 +137,7 @@ extension Integration {
                 ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
             _ = try stranger.line("listening on ")
             let refused = try pair.connect(remember, trust: ["--anyone"]).wait(with: [stranger])
-            Tool.expect(refused, status: 77, "is not among the expected ones")
+            Tool.expect(refused, status: 77, "the key of `lamp` is another one")
             let unknown = try Tool.run(arguments: ["connect", "peer:nobody"] + state)
             Tool.expect(unknown, status: 68, "nobody called `nobody` is remembered")
             stranger.signal(15)

@@ -104,6 +104,10 @@ extension ChannelMachine {
         guard outcome == nil else { return }
         if let refusal { return finish(.failed(refusal)) }
         guard stage == .records, isReady else {
+            // An acceptor that meets itself closes without a word.
+            if unauthenticatedBytes == 0, dialToken?.cameBack == true {
+                return fail(.talksToItself)
+            }
             if error == nil, awaitsProof {
                 return fail(.unproven("the peer closed the link before it proved its key"))
             }

@@ -52,7 +52,7 @@ extension ChannelMachine {
     mutating func readEarly(now: UInt64) throws(ChannelError) -> Bool {
         guard let early = try takeFramed() else { return false }
         transcript.early = early
-        guard !configuration.pendingDials.contains(early, by: configuration.ownKeys) else {
+        guard !configuration.pendingDials.refuses(early, by: configuration.ownKeys) else {
             throw .talksToItself
         }
         clocks.negotiated = now

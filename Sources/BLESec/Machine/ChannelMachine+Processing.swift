@@ -72,18 +72,29 @@ extension ChannelMachine {
         }
         if engine.framesHandshake {
             guard let message = try takeFramed() else { return false }
-            if role == .acceptor,
-                configuration.pendingDials.contains(message, by: configuration.ownKeys)
-            {
-                throw .talksToItself
-            }
+            try refuseOwnDial(message)
             try engine.receiveHandshake(message.span)
         } else {
+            // A TLS hello of direct mode lies there until it is whole.
+            if unauthenticatedBytes == inbound.count {
+                try refuseOwnDial(
+                    inbound.withBytes {
+                        $0.span.array(in: 0..<min($0.count, PendingDials.prefixLength))
+                    })
+            }
             let used = try Self.receiveHandshake(&engine, &inbound)
             inbound.consume(used)
             return used > 0
         }
         return true
+    }
+
+    /// An acceptor has nothing to say to a dial of its own process.
+    private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
+        guard role == .acceptor,
+            configuration.pendingDials.refuses(message, by: configuration.ownKeys)
+        else { return }
+        throw .talksToItself
     }
 
     private static func receiveHandshake(
@@ -136,7 +147,9 @@ extension ChannelMachine {
 
     /// Remembers a refusal: the handshake ends in the engine's own way or in a `reject` record where
     /// that shows nothing of this side, and in silence elsewhere.
-    private mutating func deny(_ error: ChannelError) throws(ChannelError) {
+    private mutating func deny(_ reason: ChannelError) throws(ChannelError) {
+        var error = reason
+        error.claimed = claimedIdentity
         switch engine.refuse() {
         case .byHandshake:
             refusal = error

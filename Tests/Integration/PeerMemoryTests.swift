@@ -1,0 +1,198 @@
+import Glibc
+import TestSupport
+import Testing
+
+extension Integration {
+    /// What `blesec` remembers of peers, and what it does when that cannot be used or has changed.
+    @Suite struct PeerMemoryTests {
+        let pair: ToolPair
+        /// A D-Bus that is not there: no bluetoothd answers, whatever runs on this machine.
+        let noBus = ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
+
+        init() throws { pair = try ToolPair() }
+
+        private func makeFolder(_ name: String, names: String, addresses: String = "") {
+            let status = unsafe mkdir(pair.folder.file(name), 0o700)
+            precondition(status == 0, "\(name) cannot be made")
+            pair.folder.write("\(name)/known_peers", names)
+            pair.folder.write("\(name)/last_addresses", addresses)
+        }
+
+        private func identity(_ name: String) -> [String] {
+            ["--identity", pair.folder.file(name)]
+        }
+
+        /// Remembers the listener as lamp, at the pair's endpoint.
+        private func remember() throws -> [String] {
+            let state = ["--state", pair.folder.file("state")]
+            let listener = try pair.listen()
+            let first = try pair.connect(["--remember", "lamp"] + state).wait(with: [listener])
+            try #require(first.status == 0, "\(first.errors)")
+            _ = try listener.wait()
+            return state
+        }
+
+        @Test(
+            "a bad line in what is remembered stops no command that names nobody",
+            arguments: ["connect", "chat"])
+        func badLine(command: String) throws {
+            makeFolder("blesec", names: "lamp SHA256:short\n", addresses: "nonsense\n")
+            let listener = try pair.listen()
+            let dialer = try Subprocess(
+                Tool.path,
+                [command, pair.endpoint(), "--peer", pair.listenerKey] + identity("dialer"),
+                input: .bytes(Array("all of it\n".utf8)),
+                environment: ["XDG_STATE_HOME": pair.folder.path])
+            if command == "chat" { listener.endInput() }
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
+            #expect(outcomes[0].text.hasPrefix("all of it"))
+            #expect(!outcomes[1].errors.contains("known_peers"))
+        }
+
+        @Test("a bad line is told before anybody is dialed where the command asks for memory")
+        func badLineAsked() throws {
+            let folder = pair.folder.file("blesec")
+            makeFolder("blesec", names: "# a comment\nlamp SHA256:short\n")
+            // Nobody listens there: an attempt to dial would end with status 68.
+            let nobody = pair.endpoint()
+            for words in [
+                ["connect", nobody, "--anyone", "--remember", "x", "--state", folder],
+                ["connect", nobody, "--anyone", "--state", folder],
+                ["chat", nobody, "--anyone", "--state", folder],
+                ["connect", "peer:lamp", "--state", folder],
+            ] {
+                Tool.expect(
+                    try Tool.run(arguments: words), status: 65, "known_peers, line 2: a fingerprint"
+                )
+            }
+            let environment = ["XDG_STATE_HOME": pair.folder.path]
+            let named = try Subprocess.run(
+                Tool.path, ["connect", "peer:lamp"], environment: environment)
+            Tool.expect(named, status: 65, "known_peers, line 2: a fingerprint")
+            pair.folder.write("blesec/known_peers", "")
+            pair.folder.write("blesec/last_addresses", "nonsense\n")
+            let addresses = try Subprocess.run(
+                Tool.path, ["connect", nobody, "--anyone", "--remember", "x"],
+                environment: environment)
+            Tool.expect(addresses, status: 65, "last_addresses, line 1: a line is")
+        }
+
+        @Test("a peer that is named by its key is looked for, whatever is wrong with the memory")
+        func keyNeedsNoMemory() throws {
+            makeFolder("blesec", names: "lamp SHA256:short\n")
+            let outcome = try Subprocess.run(
+                Tool.path, ["connect", "peer:\(pair.listenerKey)"] + identity("dialer"),
+                environment: noBus.merging(["XDG_STATE_HOME": pair.folder.path]) { $1 })
+            #expect(outcome.status == 68, "\(outcome.errors)")
+            let lines = outcome.errors.split(separator: "\n")
+            #expect(lines.count == 2)
+            #expect(lines[0].hasPrefix("what is remembered is not used: "))
+            #expect(lines[1].hasPrefix("blesec: ") && lines[1].contains("bluetoothd"))
+        }
+
+        @Test("another key where a peer was last is the error, unless the peer is found elsewhere")
+        func changedKey() throws {
+            let state = try remember()
+            // Someone else is there now, and the name is on the second line.
+            let file = pair.folder.file("state/known_peers")
+            pair.folder.write("state/known_peers", "# friends\nlamp \(pair.listenerKey)\n")
+            let other = try Tool.start(
+                ["listen", pair.endpoint(), "--anyone", "--keep", "--timeout", "20"]
+                    + identity("dialer"))
+            _ = try other.line("listening on ")
+            func dial(_ words: [String], _ environment: [String: String]) throws -> String {
+                let outcome = try Subprocess(
+                    Tool.path, ["connect", "peer:lamp"] + state + words, environment: environment
+                ).wait(with: [other])
+                #expect(outcome.status == 77, "\(outcome.errors)")
+                #expect(outcome.output == [])
+                return String(try #require(outcome.errors.split(separator: "\n").last))
+            }
+            let news =
+                "the key of `lamp` is another one: whoever is at \(pair.endpoint()) shows "
+                + "\(pair.dialerKey), and \(file), line 2, has \(pair.listenerKey). "
+            let plain = try dial([], noBus)
+            #expect(plain.hasPrefix("blesec: " + news), "\(plain)")
+            #expect(plain.contains("; elsewhere it was not found: bluetoothd does not run"))
+            let json = try dial(["--json"], noBus)
+            #expect(json.contains(#""code": "untrusted""#) && json.contains(news), "\(json)")
+            // A search that takes too long is no better reason.
+            let bus = RawSocket.listening(at: pair.folder.file("bus"))
+            let late = try dial(
+                ["--timeout", "1"],
+                ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(pair.folder.file("bus"))"])
+            #expect(late.hasPrefix("blesec: " + news), "\(late)")
+            #expect(late.contains("was ready within 1 s"), "\(late)")
+            bus.close()
+            other.signal(15)
+            _ = try other.wait()
+        }
+
+        @Test("a refusal where a peer was last is the error, unless the peer is found elsewhere")
+        func refusedThere() throws {
+            let state = try remember()
+            let listener = try pair.listen(["--keep"])
+            let refused = try Subprocess(
+                // Without --identity it is nobody whom the peer knows.
+                Tool.path, ["connect", "peer:lamp"] + state, environment: noBus
+            ).wait(with: [listener])
+            #expect(refused.status == 69, "\(refused.errors)")
+            #expect(refused.errors.contains("the peer refuses this identity; elsewhere it was "))
+            listener.signal(15)
+            _ = try listener.wait()
+        }
+
+        @Test("a name that is to be remembered again says which key it has, and where")
+        func changedKeyOfName() throws {
+            let state = try remember()
+            let other = try Tool.start(
+                ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
+            _ = try other.line("listening on ")
+            let refused = try pair.connect(
+                ["--remember", "lamp"] + state, trust: ["--anyone"]
+            ).wait(with: [other])
+            Tool.expect(refused, status: 77, "the key of `lamp` is another one: whoever is at ")
+            #expect(refused.errors.contains("known_peers, line 1, has \(pair.listenerKey)"))
+            other.signal(15)
+            _ = try other.wait()
+        }
+
+        @Test("where a socket was is remembered for every working directory, blanks and all")
+        func relativePath() throws {
+            let state = ["--state", pair.folder.file("state")]
+            let folder = pair.folder.file("a b")
+            try #require(unsafe mkdir(folder, 0o700) == 0)
+            let listener = try Tool.start(
+                ["listen", "unix:\(folder)/so cket", "--peer", pair.dialerKey, "--keep"]
+                    + identity("listener"))
+            _ = try listener.line("listening on ")
+            let words =
+                ["connect", "unix:./so cket", "--peer", pair.listenerKey, "--remember", "lamp"]
+                + identity("dialer") + state
+            let there = try Subprocess(
+                "sh", ["-c", "cd \"$1\" && shift && exec \"$@\"", "sh", folder, Tool.path] + words
+            ).wait(with: [listener])
+            #expect(there.status == 0, "\(there.errors)")
+            let noted = try #require(pair.folder.read("state/last_addresses"))
+            let path = "unix:\(folder)/so cket".replacingBlanks()
+            #expect(
+                String(decoding: noted, as: UTF8.self) == "\(pair.listenerKey) \(path)%20public\n")
+            let here = try Subprocess(
+                Tool.path, ["connect", "peer:lamp"] + identity("dialer") + state,
+                environment: noBus
+            ).wait(with: [listener])
+            #expect(here.status == 0, "\(here.errors)")
+            #expect(here.errors.hasPrefix("dialing unix:\(folder)/so cket, where"))
+            listener.signal(15)
+            _ = try listener.wait()
+        }
+    }
+}
+
+extension String {
+    /// As a path stands in the file of addresses.
+    fileprivate func replacingBlanks() -> String {
+        split(separator: " ", omittingEmptySubsequences: false).joined(separator: "%20")
+    }
+}
