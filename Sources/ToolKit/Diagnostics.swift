@@ -30,14 +30,14 @@ package enum Diagnostics {
                     ("exit", .number(Int(ExitStatus(error).rawValue))),
                 ]))
         } else {
-            write("\(program): " + error.reason)
+            write(oneLine("\(program): " + error.reason))
         }
     }
 
     /// Says that something has happened: `text`, or an object with `event` and `fields`.
     package static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = [])
     {
-        write(isJSON ? JSON.object([("event", .string(event))] + fields) : text)
+        write(isJSON ? JSON.object([("event", .string(event))] + fields) : oneLine(text))
     }
 
     /// `text` on one line, whatever is in it: a file's name may hold a line feed or a terminal's
@@ -45,17 +45,17 @@ package enum Diagnostics {
     package static func oneLine(_ text: String) -> String {
         var line = ""
         for scalar in text.unicodeScalars {
-            switch scalar.properties.generalCategory {
-            case .control, .format, .lineSeparator, .paragraphSeparator:
+            if scalar.isShown {
+                line.unicodeScalars.append(scalar)
+            } else {
                 line += "\\u{\(String(scalar.value, radix: 16, uppercase: true))}"
-            default: line.unicodeScalars.append(scalar)
             }
         }
         return line
     }
 
-    private static func write(_ text: String) {
+    private static func write(_ line: String) {
         // Nothing can be done about a standard error that takes nothing.
-        try? StandardOutput.write(Array((oneLine(text) + "\n").utf8), to: STDERR_FILENO)
+        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
     }
 }

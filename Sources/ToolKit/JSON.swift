@@ -12,7 +12,8 @@ package enum JSON {
         case null
     }
 
-    /// An object on one line, with its members in the given order.
+    /// An object on one line, with its members in the given order. What a terminal would act on is
+    /// escaped, so that the line may be shown as it is.
     package static func object(_ members: [(String, Value)]) -> String {
         let texts = members.map { name, value in "\(quote(name)): \(text(value))" }
         return "{" + texts.joined(separator: ", ") + "}"
@@ -61,13 +62,26 @@ package enum JSON {
             switch scalar {
             case "\"": text += "\\\""
             case "\\": text += "\\\\"
-            case _ where scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value):
-                let digits = String(scalar.value, radix: 16)
-                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: text.unicodeScalars.append(scalar)
+            case _ where scalar.isShown: text.unicodeScalars.append(scalar)
+            default:
+                for unit in scalar.utf16 {
+                    let digits = String(unit, radix: 16)
+                    text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+                }
             }
         }
         return text + "\""
+    }
+}
+
+extension Unicode.Scalar {
+    /// Whether it may stand on a terminal's line as it is: no control, no sign that changes how others
+    /// are shown, and no separator of lines.
+    package var isShown: Bool {
+        switch properties.generalCategory {
+        case .control, .format, .lineSeparator, .paragraphSeparator: false
+        default: true
+        }
     }
 }
 

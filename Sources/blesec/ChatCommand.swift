@@ -29,7 +29,8 @@ enum ChatCommand {
                 + "`sent N`, and later `delivered N` or `unknown N`, of line N (`received N` where the "
                 + "peer's side is older and tells only that it has it); with --json these, "
                 + "the states of the connection and the peer's lines are objects. Characters that "
-                + "a terminal would act on are shown as \\u{...}.",
+                + "a terminal would act on are shown as \\u{...}, and in an object as JSON "
+                + "escapes them.",
             "The chat ends with standard input or with Ctrl-C, once what was sent is delivered; it "
                 + "does not end when the peer leaves. Whom to accept is said by --peer, or by "
                 + "--remember with a name that is known; with --anyone the first one who comes is "

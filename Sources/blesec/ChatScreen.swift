@@ -9,14 +9,17 @@ struct ChatScreen: Sendable {
 
     /// Shows what the peer says, on one line, whatever is in it.
     func show(_ message: [UInt8]) async throws(ChannelError) {
-        let text = Self.text(message)
         let line: String
         if Diagnostics.isJSON {
-            line = JSON.object([("event", .string("message")), ("text", .string(text))])
+            // The peer's own characters: JSON escapes what a terminal would act on.
+            line = JSON.object([
+                ("event", .string("message")),
+                ("text", .string(String(decoding: message, as: UTF8.self))),
+            ])
         } else if isOutputTerminal {
-            line = "\u{1B}[1;36m<\u{1B}[0m \(text)"
+            line = "\u{1B}[1;36m<\u{1B}[0m \(Self.text(message))"
         } else {
-            line = text
+            line = Self.text(message)
         }
         try await StandardOutput.send(Array((line + "\n").utf8))
     }
