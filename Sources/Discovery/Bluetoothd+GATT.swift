@@ -1,15 +1,6 @@
 public import Links
 public import L2CAP
 
-/// A characteristic of a device that is connected.
-public struct RemoteCharacteristic: Sendable, Hashable {
-    /// Its UUID.
-    public let uuid: BluetoothUUID
-    /// What it can do, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
-    public let flags: Set<String>
-    let path: String
-}
-
 /// GATT as a client: other devices' services.
 extension Bluetoothd {
     /// Connects to a device that was heard on the adapter.
@@ -77,25 +68,22 @@ extension Bluetoothd {
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String
     ) throws(DiscoveryError) -> [RemoteCharacteristic] {
         guard let device = device(address, on: adapter),
-            let path = tree.paths(of: ObjectTree.Interface.service, below: device).first(where: {
-                uuid(of: $0, ObjectTree.Interface.service) == service
-            })
+            let found = tree.characteristics(of: service, below: device)
         else {
             throw DiscoveryError(.notFound, "\(address) does not offer the service \(service)")
         }
-        let interface = ObjectTree.Interface.characteristic
-        return tree.paths(of: interface, below: path).compactMap { path in
-            guard let uuid = uuid(of: path, interface) else { return nil }
-            let flags = tree[path, interface]?["Flags"]?.texts ?? []
-            return RemoteCharacteristic(uuid: uuid, flags: Set(flags), path: path)
-        }
+        return found
     }
 
     /// Reads a characteristic's value.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported`` where it has not the property `read`, and then
+    ///   bluetoothd is not asked; what bluetoothd says.
     public func read(
         _ characteristic: RemoteCharacteristic, until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [UInt8] {
         let doing = "read the characteristic \(characteristic.uuid)"
+        try characteristic.require(.read, to: doing)
         let reply = try await call(
             doing, characteristic.path, ObjectTree.Interface.characteristic, "ReadValue",
             [.properties([:])],
@@ -108,15 +96,21 @@ extension Bluetoothd {
 
     /// Writes a value without response: returns when bluetoothd has it, and whether it arrives is not
     /// told.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported`` where it has not the property
+    ///   `write-without-response`, and then bluetoothd is not asked; what bluetoothd says.
     public func write(
         _ bytes: [UInt8], to characteristic: RemoteCharacteristic
     ) async throws(DiscoveryError) {
+        let doing = "write the characteristic \(characteristic.uuid)"
+        try characteristic.require(.writeWithoutResponse, to: doing)
         _ = try await call(
-            "write the characteristic \(characteristic.uuid)", characteristic.path,
-            ObjectTree.Interface.characteristic, "WriteValue", Self.command(bytes))
+            doing, characteristic.path, ObjectTree.Interface.characteristic, "WriteValue",
+            Self.command(bytes))
     }
 
-    /// Writes a value without response, and tells once when bluetoothd has it, or why not.
+    /// Writes a value without response, and tells once when bluetoothd has it, or why not. Whoever calls
+    /// it has looked at the characteristic's properties.
     func write(
         _ bytes: [UInt8], to characteristic: RemoteCharacteristic,
         done: @escaping @Sendable (DiscoveryError?) -> Void
@@ -141,15 +135,19 @@ extension Bluetoothd {
     }
 
     /// Subscribes to a characteristic's notifications, which `handler` gets on the loop's thread.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported`` where it has neither the property `notify` nor
+    ///   `indicate`, and then bluetoothd is not asked; what bluetoothd says.
     public func subscribe(
         to characteristic: RemoteCharacteristic,
         _ handler: @escaping @Sendable ([UInt8]) -> Void
     ) async throws(DiscoveryError) {
+        let doing = "subscribe to the characteristic \(characteristic.uuid)"
+        try characteristic.require(.notify, .indicate, to: doing)
         notified[characteristic.path] = handler
         do throws(DiscoveryError) {
             _ = try await call(
-                "subscribe to the characteristic \(characteristic.uuid)", characteristic.path,
-                ObjectTree.Interface.characteristic, "StartNotify")
+                doing, characteristic.path, ObjectTree.Interface.characteristic, "StartNotify")
         } catch {
             notified[characteristic.path] = nil
             throw error
@@ -208,10 +206,6 @@ extension Bluetoothd {
 
     private func flag(_ name: String, of path: String) -> Bool {
         tree[path, ObjectTree.Interface.device]?[name]?.bool ?? false
-    }
-
-    private func uuid(of path: String, _ interface: String) -> BluetoothUUID? {
-        tree[path, interface]?["UUID"]?.text.flatMap { BluetoothUUID($0) }
     }
 
     private func disconnectSoon(_ path: String) {

@@ -21,6 +21,8 @@ public struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertible
         public static let exhausted = Code("exhausted")
         /// No such device, service or characteristic.
         public static let notFound = Code("notFound")
+        /// The characteristic does not do that: it lacks a property.
+        public static let notSupported = Code("notSupported")
         /// The device could not be reached, or went away.
         public static let unreachable = Code("unreachable")
         /// The deadline passed.

@@ -12,7 +12,7 @@ extension ChannelError {
         case .notFound, .unreachable: code = .noSuchPeer
         case .timedOut: code = .timedOut
         case .cancelled: code = .cancelled
-        case .malformed: code = .protocolViolation
+        case .malformed, .notSupported: code = .protocolViolation
         case .closed: code = .closed
         default: code = .link
         }

@@ -8,6 +8,7 @@ extension Bluetoothd {
     /// authenticated.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when the service has no stream,
+    ///   ``DiscoveryError/Code/notSupported`` when a characteristic of it lacks its property,
     ///   ``DiscoveryError/Code/unreachable`` when the device went away,
     ///   ``DiscoveryError/Code/timedOut`` at the deadline: it may serve somebody else.
     public func openStream(
@@ -22,6 +23,8 @@ extension Bluetoothd {
         else {
             throw DiscoveryError(.notFound, "\(address) offers no byte stream over GATT")
         }
+        try there.require(.writeWithoutResponse, to: "\(doing) over \(there.uuid)")
+        try back.require(.notify, .indicate, to: "\(doing) over \(back.uuid)")
         let mtu = await mtu(of: there)
         let stream = FragmentStream(
             dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,

@@ -1,0 +1,57 @@
+/// A characteristic of a device that is connected.
+public struct RemoteCharacteristic: Sendable, Hashable {
+    /// What a characteristic may be asked for, in BlueZ's words (doc/gatt-api.txt, "Flags").
+    public enum Property: String, Sendable, Hashable, CaseIterable {
+        /// Its value can be read.
+        case read
+        /// It can be written, with a response.
+        case write
+        /// It can be written without a response.
+        case writeWithoutResponse = "write-without-response"
+        /// It notifies who has subscribed.
+        case notify
+        /// It indicates its value to who has subscribed, which each confirms.
+        case indicate
+    }
+
+    /// Its UUID.
+    public let uuid: BluetoothUUID
+    /// What it can do, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
+    public let flags: Set<String>
+    let path: String
+
+    /// Whether it has a property.
+    public func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
+
+    /// Checks that it has one of these properties, before it is asked for that.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported``, with the property that is missing.
+    func require(_ properties: Property..., to doing: String) throws(DiscoveryError) {
+        guard !properties.contains(where: has) else { return }
+        let missing = properties.map { "`\($0.rawValue)`" }.joined(separator: " or ")
+        let offered = flags.sorted().map { "`\($0)`" }.joined(separator: ", ")
+        throw DiscoveryError(
+            .notSupported,
+            "cannot \(doing): it lacks the property \(missing), and offers "
+                + (offered.isEmpty ? "none" : offered))
+    }
+}
+
+extension ObjectTree {
+    /// The characteristics of a service of a device; nil where the device does not have the service.
+    func characteristics(of service: BluetoothUUID, below device: String) -> [RemoteCharacteristic]?
+    {
+        let services = paths(of: Interface.service, below: device)
+        guard let path = services.first(where: { uuid(of: $0, Interface.service) == service })
+        else { return nil }
+        return paths(of: Interface.characteristic, below: path).compactMap { path in
+            guard let uuid = uuid(of: path, Interface.characteristic) else { return nil }
+            let flags = self[path, Interface.characteristic]?["Flags"]?.texts ?? []
+            return RemoteCharacteristic(uuid: uuid, flags: Set(flags), path: path)
+        }
+    }
+
+    private func uuid(of path: String, _ interface: String) -> BluetoothUUID? {
+        self[path, interface]?["UUID"]?.text.flatMap { BluetoothUUID($0) }
+    }
+}

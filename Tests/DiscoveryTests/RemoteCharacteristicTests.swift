@@ -1,0 +1,110 @@
+import Links
+import Testing
+
+@testable import BLESec
+@testable import Discovery
+
+@Suite("Characteristics of other devices")
+struct RemoteCharacteristicTests {
+    static let device = "/org/bluez/hci0/dev_00_11_22_33_44_55"
+    static let service = BluetoothUUID(high: 1, low: 2)
+
+    /// bluetoothd's objects for a device with one service, and a characteristic for each list of
+    /// flags.
+    static func tree(_ flags: [BusValue?]) -> ObjectTree {
+        var tree = ObjectTree()
+        func add(_ path: String, _ interface: String, _ properties: [String: BusValue]) {
+            tree.add(
+                path,
+                .array([.entry(.string(interface), .properties(properties))], of: "{sa{sv}}"))
+        }
+        add(device, ObjectTree.Interface.device, ["Connected": .bool(true)])
+        let path = device + "/service0010"
+        add(path, ObjectTree.Interface.service, ["UUID": .string(service.description)])
+        for (index, flags) in flags.enumerated() {
+            var properties: [String: BusValue] = [
+                "UUID": .string(BluetoothUUID(high: 3, low: UInt64(index)).description)
+            ]
+            properties["Flags"] = flags
+            add("\(path)/char000\(index)", ObjectTree.Interface.characteristic, properties)
+        }
+        return tree
+    }
+
+    static func characteristics(_ flags: BusValue?...) throws -> [RemoteCharacteristic] {
+        try #require(tree(flags).characteristics(of: service, below: device))
+    }
+
+    @Test("have the properties that bluetoothd lists, and no others")
+    func properties() throws {
+        let found = try Self.characteristics(
+            .strings(["read", "notify"]), .strings(["write-without-response", "x"]), .strings([]),
+            nil, .string("read"))
+        #expect(found.map(\.uuid) == (0..<5).map { BluetoothUUID(high: 3, low: $0) })
+        #expect(RemoteCharacteristic.Property.allCases.filter(found[0].has) == [.read, .notify])
+        #expect(
+            RemoteCharacteristic.Property.allCases.filter(found[1].has) == [.writeWithoutResponse])
+        for index in 2..<5 {
+            #expect(!RemoteCharacteristic.Property.allCases.contains(where: found[index].has))
+        }
+        #expect(Self.tree([]).characteristics(of: Self.service, below: "/elsewhere") == nil)
+        #expect(
+            Self.tree([]).characteristics(of: BluetoothUUID(high: 9, low: 9), below: Self.device)
+                == nil)
+    }
+
+    @Test("are asked for nothing that they do not offer, and the error names what is missing")
+    func missing() async throws {
+        // Each has all properties but those that the call needs.
+        func without(_ properties: RemoteCharacteristic.Property...) throws -> RemoteCharacteristic
+        {
+            let others = RemoteCharacteristic.Property.allCases.filter { !properties.contains($0) }
+            return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
+        }
+        let loop = EventLoop(name: "test")
+        // Whether bluetoothd runs here or not, it is not asked: the error would be another one.
+        let bluetoothd = await Bluetoothd.connect(loop: loop)
+        await expect("`read`") {
+            _ = try await bluetoothd.read(try without(.read), until: loop.now)
+        }
+        await expect("`write-without-response`") {
+            try await bluetoothd.write([1], to: try without(.writeWithoutResponse))
+        }
+        await expect("`notify` or `indicate`") {
+            try await bluetoothd.subscribe(to: try without(.notify, .indicate)) { _ in }
+        }
+        await bluetoothd.close()
+        await loop.shutdown()
+    }
+
+    @Test("are asked for what they offer: a subscription needs one of two properties")
+    func offered() throws {
+        for flag in ["notify", "indicate"] {
+            let found = try Self.characteristics(.strings([flag]))[0]
+            try found.require(.notify, .indicate, to: "subscribe")
+            #expect(throws: DiscoveryError.self) { try found.require(.read, to: "read") }
+        }
+    }
+
+    @Test("with a property too few, are a peer's mistake, for who opens a channel")
+    func channelError() throws {
+        let found = try Self.characteristics(.strings(["notify"]))[0]
+        let error = #expect(throws: DiscoveryError.self) { try found.require(.read, to: "read it") }
+        #expect(
+            error?.reason == "cannot read it: it lacks the property `read`, and offers `notify`")
+        #expect(ChannelError(discovery: try #require(error)).code == .protocolViolation)
+    }
+
+    private func expect(
+        _ missing: String, _ body: () async throws -> Void,
+        at location: SourceLocation = #_sourceLocation
+    ) async {
+        let error = await #expect(throws: DiscoveryError.self, sourceLocation: location) {
+            try await body()
+        }
+        #expect(error?.code == .notSupported, sourceLocation: location)
+        #expect(
+            error?.reason.contains("it lacks the property \(missing), and offers ") == true,
+            "\(error?.reason ?? "")", sourceLocation: location)
+    }
+}
