@@ -1,7 +1,7 @@
 /// What went wrong with a channel, for programs in ``code`` and for people in ``reason``.
 ///
 /// Two errors are equal when their codes are equal. `reason` never holds a secret, and the peer
-/// never learns it: whatever failed during authentication, the other side sees the same thing.
+/// never learns it. What the other side can tell apart is in SECURITY.md, "What a failure shows".
 public struct ChannelError: Error, Sendable {
     /// What programs compare. New codes may come, so a `switch` over them needs a `default`.
     public struct Code: RawRepresentable, Hashable, Sendable {
