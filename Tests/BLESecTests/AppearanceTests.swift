@@ -279,6 +279,26 @@ struct AppearanceTests {
         }
     }
 
+    @Test("an alert that somebody puts in ends a handshake as a cut link does, and a channel too")
+    func forgedAlert() throws {
+        let alert: [UInt8] = [21, 3, 3, 0, 2, 2, 40]
+        let company = try Company.shared()
+        let early = try company.pair()
+        early.step(.dialer)
+        early.step(.acceptor)
+        early.deliver(alert, to: .acceptor)
+        #expect(early.acceptor.outcome != nil && !early.acceptor.isReady)
+        #expect(early.acceptor.peer == nil)
+        let ready = try company.pair()
+        ready.run()
+        #expect(ready.isReady)
+        ready.deliver(alert, to: .acceptor)
+        guard case .failed = ready.acceptor.outcome else {
+            Issue.record("the channel goes on, or has ended as it should")
+            return
+        }
+    }
+
     @Test(
         "in direct mode with TLS a policy's refusal is the link's end, a bad certificate's an alert"
     )

@@ -1,4 +1,5 @@
 import ChannelCore
+import Locking
 import Primitives
 import TLSEngine
 import TestSupport
@@ -284,6 +285,46 @@ struct TLSChannelTests {
         pair.dialer.saidFarewell()
         pair.acceptor.linkEnded(nil, now: pair.now)
         #expect(pair.acceptor.outcome?.code == nil && pair.dialer.outcome?.code == nil)
+    }
+
+    @Test("a channel that is open outlives the revocation of its peer, and the next one is refused")
+    func revokedWhileOpen() throws {
+        final class Source: RevocationSource {
+            let list = Locked<RevocationList?>(nil)
+            let none: RevocationList
+
+            init(_ none: RevocationList) { self.none = none }
+            func current(at now: Int64) -> RevocationList { list.withLock { $0 } ?? none }
+        }
+        let authority = try TestAuthority()
+        for name in ["dialer", "acceptor"] { try authority.issueDevice(name) }
+        let source = Source(try RevocationList(lists: [], authorities: authority.authorities()))
+        func configuration(_ name: String) throws -> ChannelConfiguration {
+            var configuration = ChannelConfiguration(identity: nil, trust: .authority())
+            configuration.protocols = [Self.tls]
+            configuration.tls = try TLSContext(
+                identity: authority.identity(name), authorities: authority.authorities(),
+                revoked: name == "acceptor" ? source : nil)
+            return configuration
+        }
+        func pair() throws -> MachinePair {
+            let pair = try MachinePair(
+                dialer: configuration("dialer"), acceptor: configuration("acceptor"))
+            pair.run()
+            return pair
+        }
+        let open = try pair()
+        #expect(open.isReady)
+        let revoked = try RevocationList(
+            lists: [authority.revocationList(["dialer"])], authorities: authority.authorities())
+        source.list.withLock { $0 = revoked }
+        _ = try open.dialer.queue([1])
+        open.run()
+        #expect(open.acceptor.inbox.next() == [1])
+        let next = try pair()
+        #expect(!next.isReady)
+        next.acceptor.linkEnded(nil, now: next.now)
+        #expect(next.acceptor.outcome?.code == .untrusted)
     }
 
     @Test("direct mode tells that a stream was cut short")

@@ -50,6 +50,23 @@ extension Integration {
             #expect(!outcomes[1].errors.contains("known_peers"))
         }
 
+        @Test("nothing is remembered, and no folder made, unless somebody asks for it")
+        func nothingRemembered() throws {
+            let listener = try pair.listen(["--keep"])
+            let state = pair.folder.file("nothing")
+            for words in [["connect", pair.endpoint()], ["connect", "peer:\(pair.listenerKey)"]] {
+                let trust = words[1].hasPrefix("peer:") ? [] : ["--peer", pair.listenerKey]
+                _ = try Subprocess(
+                    Tool.path, words + identity("dialer") + trust,
+                    environment: noBus.merging(["XDG_STATE_HOME": state, "HOME": state]) { $1 }
+                ).wait(with: [listener])
+            }
+            #expect(pair.folder.mode("nothing") == nil)
+            listener.signal(15)
+            let served = try listener.wait()
+            #expect(served.errors.contains("channel complete with \(pair.dialerKey)"))
+        }
+
         @Test("a bad line is told before anybody is dialed where the command asks for memory")
         func badLineAsked() throws {
             let folder = pair.folder.file("blesec")

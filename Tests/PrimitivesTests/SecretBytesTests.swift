@@ -1,3 +1,4 @@
+import Glibc
 import Primitives
 import Testing
 
@@ -69,6 +70,25 @@ import Testing
         #expect((1...3).contains(SecretArena.slabCount(forSecretsOf: Page.size)))
     }
 
+    @Test("a slab is locked, kept out of core dumps, and lies between pages that nobody can read")
+    func guarded() throws {
+        let secret = SecretBytes(randomCount: 32)
+        let address = unsafe secret.span.withUnsafeBufferPointer {
+            UInt(bitPattern: $0.baseAddress)
+        }
+        let maps = try MemoryMap.all()
+        let index = try #require(maps.firstIndex { $0.range.contains(address) })
+        #expect(maps[index].permissions.hasPrefix("rw-"))
+        #expect(maps[index].flags.contains("dd"), "not in core dumps")
+        if MemoryMap.canLock { #expect(maps[index].flags.contains("lo"), "not in swap") }
+        for neighbour in [maps[index - 1], maps[index + 1]] {
+            #expect(neighbour.permissions.hasPrefix("---"))
+            #expect(
+                neighbour.range.upperBound == maps[index].range.lowerBound
+                    || neighbour.range.lowerBound == maps[index].range.upperBound)
+        }
+    }
+
     @Test("many tasks take and give back secrets at once, and none sees another's bytes")
     func concurrency() async {
         let isApart = await withTaskGroup(of: Bool.self) { group in
@@ -86,6 +106,45 @@ import Testing
             return await group.reduce(true) { $0 && $1 }
         }
         #expect(isApart)
+    }
+}
+
+/// One mapping of this process, as `/proc/self/smaps` has it (proc(5)).
+private struct MemoryMap {
+    let range: Range<UInt>
+    let permissions: String
+    var flags: Set<String> = []
+
+    /// Whether the system lets this process lock a page.
+    static var canLock: Bool {
+        let size = 4_096
+        guard let page = unsafe aligned_alloc(size, size) else { return false }
+        defer { unsafe free(page) }
+        return unsafe mlock(page, size) == 0 && munlock(page, size) == 0
+    }
+
+    static func all() throws -> [MemoryMap] {
+        var text: [UInt8] = []
+        let descriptor = unsafe open("/proc/self/smaps", O_RDONLY | O_CLOEXEC)
+        defer { close(descriptor) }
+        var piece = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = unsafe read(descriptor, &piece, piece.count)
+            guard count > 0 else { break }
+            text += piece[..<count]
+        }
+        var maps: [MemoryMap] = []
+        for line in String(decoding: text, as: UTF8.self).split(separator: "\n") {
+            let words = line.split(separator: " ")
+            let bounds = words[0].split(separator: "-").compactMap { UInt($0, radix: 16) }
+            if bounds.count == 2, !words[0].hasSuffix(":") {
+                maps.append(
+                    MemoryMap(range: bounds[0]..<bounds[1], permissions: String(words[1])))
+            } else if words[0] == "VmFlags:" {
+                maps[maps.count - 1].flags = Set(words.dropFirst().map(String.init))
+            }
+        }
+        return maps
     }
 }
 

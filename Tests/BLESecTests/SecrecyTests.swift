@@ -1,0 +1,99 @@
+import ChannelCore
+import Noise
+import Primitives
+import Testing
+
+@testable import BLESec
+
+/// What who listens does not get, and what the page on security says they do.
+@Suite("What is secret, and what is not")
+struct SecrecyTests {
+    static let offers = [Company.noise, Company.tls]
+
+    /// All that has travelled, in the order of its sending on each side.
+    static func travelled(_ pair: MachinePair) -> [UInt8] {
+        [ChannelRole.dialer, .acceptor].flatMap { pair.sent[$0, default: []].flatMap(\.self) }
+    }
+
+    @Test("nothing of what is sent stands in what travels, and the offers do", arguments: offers)
+    func ciphertext(offer: String) throws {
+        let pair = try Company.shared().pair(dialer: [offer], acceptor: [offer])
+        pair.run()
+        let message = Array("a message that nobody else may read".utf8)
+        for _ in 0..<3 {
+            _ = try pair.dialer.queue(message)
+            _ = try pair.acceptor.queue(message)
+            pair.run()
+            #expect(pair.acceptor.inbox.next() == message)
+            #expect(pair.dialer.inbox.next() == message)
+        }
+        let travelled = Self.travelled(pair)
+        for start in 0...message.count - 8 {
+            #expect(!travelled.contains(Array(message[start..<start + 8])))
+        }
+        // The same twice is not the same in what travels.
+        let lengths = pair.sent[.dialer, default: []].suffix(3).map(\.count)
+        #expect(Set(lengths).count == 1, "sizes show")
+        #expect(Set(pair.sent[.dialer, default: []].suffix(3)).count == 3)
+        #expect(travelled.contains(Array(offer.utf8)), "the hello is in clear")
+    }
+
+    @Test("an XX dialer's key is in nothing that travels, and neither is the acceptor's in clear")
+    func keys() throws {
+        let friends = try Friends()
+        let pair = try friends.pair()
+        pair.run()
+        #expect(pair.isReady)
+        let travelled = Self.travelled(pair)
+        #expect(!travelled.contains(friends.dialer.publicKey))
+        #expect(!travelled.contains(friends.acceptor.publicKey))
+    }
+
+    @Test("whatever is offered by default has a product of two ephemeral keys")
+    func forwardSecrecy() throws {
+        let configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
+        for offer in configuration.protocols {
+            let tokens = try ProtocolName(offer).pattern.messages.flatMap(\.tokens)
+            #expect(tokens.contains(.ee), "\(offer)")
+        }
+    }
+
+    @Test(
+        "two sessions between the same two have other ephemerals, keys and names", arguments: offers
+    )
+    func fresh(offer: String) throws {
+        let company = try Company.shared()
+        let pairs = try (0..<2).map { _ in try company.pair(dialer: [offer], acceptor: [offer]) }
+        for pair in pairs {
+            pair.run()
+            #expect(pair.isReady)
+        }
+        #expect(pairs[0].dialer.handshakeHash != pairs[1].dialer.handshakeHash)
+        #expect(pairs[0].sent[.dialer]?.first != pairs[1].sent[.dialer]?.first)
+        #expect(pairs[0].sent[.acceptor]?.first != pairs[1].sent[.acceptor]?.first)
+        let key = try pairs[0].dialer.export(label: "k", context: [], count: 32)
+        #expect(try !pairs[1].dialer.export(label: "k", context: [], count: 32).isEqual(to: key))
+    }
+
+    @Test("a direct stream of Noise that is cut between two messages looks as if it had ended")
+    func directNoiseIsCut() throws {
+        var configurations = try Friends().configurations(Company.noise)
+        (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
+        let pair = try MachinePair(
+            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        pair.run()
+        _ = try pair.dialer.queue([1])
+        pair.run()
+        // More is on its way, and does not come through.
+        _ = try pair.dialer.queue([2])
+        _ = pair.take(.dialer)
+        pair.acceptor.linkEnded(nil, now: pair.now)
+        #expect(pair.acceptor.inbox.next() == [1])
+        #expect(pair.acceptor.outcome?.code == nil && pair.acceptor.outcome != nil)
+    }
+}
+
+extension [UInt8] {
+    /// Whether `part` stands in it.
+    fileprivate func contains(_ part: [UInt8]) -> Bool { firstRange(of: part) != nil }
+}
