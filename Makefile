@@ -5,7 +5,7 @@
 release := -c release --static-swift-stdlib
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test lab check report format docs clean ready ready-python ready-lab release tests
+.PHONY: help bench test lab check check-release report format docs clean ready ready-python ready-lab release tests
 # Tests for the laboratory exist only where it is asked for.
 unexport BLESEC_LAB BLESEC_FUZZ
 
@@ -14,6 +14,7 @@ help:
 	@echo 'make test     build, and run all tests that need no Bluetooth'
 	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
 	@echo 'make check    all that has to pass: format, builds, tests, sanitizers, docs, lab'
+	@echo 'make check-release   the same, and what takes too long for every change: campaigns'
 	@echo 'make report   measure everything, and write docs/performance.md'
 	@echo 'make format   format the sources'
 	@echo 'make docs     build the documentation, into .build/docs'
@@ -31,6 +32,9 @@ lab: ready-lab ready-python release
 check: ready-lab
 	@tools/install --python --lint
 	@tools/check
+
+check-release: check
+	@Tests/Campaigns/run
 
 report: ready-lab release
 	@tools/install --report
