@@ -40,6 +40,9 @@ package import ChannelCore
         unsafe self.init(owning: pointer)
     }
 
+    /// The bytes of the DER form.
+    var length: Int { Int(max(0, unsafe i2d_X509(pointer, nil))) }
+
     /// The DER SubjectPublicKeyInfo.
     package var subjectPublicKeyInfo: [UInt8] {
         guard let key = unsafe X509_get_X509_PUBKEY(pointer) else { return [] }

@@ -19,6 +19,10 @@ public final class CertificateAuthorities: Sendable {
                 throw ChannelError(
                     .badKey, "holds a certificate that is no authority's: it may not issue others")
             }
+            guard certificate.hasCanonicalKey else {
+                throw ChannelError(
+                    .badKey, "holds an authority whose key is \(CanonicalKey.remedy)")
+            }
             read.append(certificate)
         }
         self.certificates = read

@@ -14,6 +14,7 @@ enum CertificateFault: Error, Equatable {
     case pathTooLong
     case issuerMayNotIssue
     case weakKey
+    case unusualKey
     case revoked
     case malformedSerial
     case noURI, severalURIs, malformedURI
@@ -37,6 +38,7 @@ enum CertificateFault: Error, Equatable {
             self = .issuerMayNotIssue
         case X509_V_ERR_EE_KEY_TOO_SMALL, X509_V_ERR_CA_KEY_TOO_SMALL, X509_V_ERR_CA_MD_TOO_WEAK:
             self = .weakKey
+        case X509_V_ERR_EC_KEY_EXPLICIT_PARAMS: self = .unusualKey
         default:
             self = .other(
                 code, unsafe String(cString: X509_verify_cert_error_string(Int(code))))
@@ -60,6 +62,9 @@ enum CertificateFault: Error, Equatable {
         case .pathTooLong: "stands at the end of a longer path than its authority permits"
         case .issuerMayNotIssue: "rests on a certificate that may not issue it"
         case .weakKey: "rests on a key or a hash that is too weak"
+        case .unusualKey:
+            "has its key in an unusual encoding, or one that it rests on has: only named curves and "
+                + "uncompressed points are accepted"
         case .revoked: "is revoked, or one that it rests on is"
         case .malformedSerial: "has a malformed serial number"
         case .noURI: "names no URI, and other names do not count"

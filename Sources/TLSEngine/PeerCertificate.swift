@@ -20,6 +20,10 @@ struct PeerCertificate {
             try judgeLeaf(certificate, now: now)
             if context.authorities != nil {
                 path = unsafe try findPath(store, now: now)
+            }
+            // Lists hold the fingerprints of this encoding, so another one is refused before they are asked.
+            guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
+            if context.authorities != nil {
                 uri = try certificate.onlyURI()
             }
         } catch {

@@ -71,7 +71,9 @@ package struct RevokedSerials: Sendable {
             ERR_clear_error()
         }
         throw ChannelError(
-            .badKey, "holds a revocation list that none of the authorities has signed")
+            .badKey,
+            "holds a revocation list that none of the authorities has signed: one that an "
+                + "intermediate has signed needs its certificate beside the authority's")
     }
 
     private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {

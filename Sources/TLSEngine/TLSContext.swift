@@ -11,8 +11,14 @@ public import ChannelCore
     public static let protocolName = "TLS1.3"
     /// The name that both sides of negotiated mode agree on in the handshake (RFC 7301).
     static let applicationProtocol = Array("blesec/1".utf8)
-    /// The longest list of certificates that a peer may send, in bytes.
+    /// The longest list of certificates that a side may send, in bytes of the Certificate message.
     static let longestChain = 16 << 10
+
+    /// How long the Certificate message is with these certificates (RFC 8446 §4.4.2): an empty context,
+    /// the list's length, and around each certificate its length and no extensions.
+    static func chainLength(of certificates: [Certificate]) -> Int {
+        certificates.reduce(1 + 3) { $0 + 3 + $1.length + 2 }
+    }
 
     /// Suites, the faster first: which one that is depends on AES instructions alone.
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
@@ -33,11 +39,20 @@ public import ChannelCore
 
     /// Makes a context.
     ///
-    /// - Throws: `configuration` when the linked OpenSSL lacks a group; `internal` when it fails.
+    /// - Throws: `configuration` when the linked OpenSSL lacks a group, or for `revoked` without
+    ///   `authorities`; `internal` when OpenSSL fails.
     public init(
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws(ChannelError) {
+        // A list names certificates by their issuer. Without authorities no path leads to an issuer, so
+        // nobody would ever be found on a list.
+        guard revoked == nil || authorities != nil else {
+            throw ChannelError(
+                .configuration,
+                "revocation lists have no effect without authorities: give the authorities, or "
+                    + "refuse single keys by a deny list")
+        }
         ERR_clear_error()
         guard let context = unsafe SSL_CTX_new(TLS_method()) else { throw .tlsContext() }
         unsafe pointer = context

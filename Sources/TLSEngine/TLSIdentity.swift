@@ -21,7 +21,8 @@ public import Primitives
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
     /// - Throws: `badKey`, with a reason that begins with a verb: the key does not match, the leaf
-    ///   has expired or is not valid yet, its key usage forbids TLS.
+    ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
+    ///   encoding, the certificates are longer than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -38,6 +39,18 @@ public import Primitives
         }
         guard chain.allSatisfy(\.isAuthority) else {
             throw ChannelError(.badKey, "holds an intermediate that may not issue certificates")
+        }
+        guard leaf.hasCanonicalKey, chain.allSatisfy(\.hasCanonicalKey) else {
+            throw ChannelError(
+                .badKey, "holds a certificate whose key is \(CanonicalKey.remedy)")
+        }
+        let length = TLSContext.chainLength(of: [leaf] + chain)
+        guard length <= TLSContext.longestChain else {
+            throw ChannelError(
+                .badKey,
+                "holds certificates of \(length) bytes together, and peers accept at most "
+                    + "\(TLSContext.longestChain): leave out the authority's and others that are "
+                    + "not needed")
         }
         let key = try unsafe Self.read(privateKey)
         ERR_clear_error()

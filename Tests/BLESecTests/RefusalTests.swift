@@ -1,4 +1,5 @@
 import ChannelCore
+import Credentials
 import TLSEngine
 import TestSupport
 import Testing
@@ -36,6 +37,8 @@ struct Refusable: Sendable, CustomTestStringConvertible {
         var options = TLSOptions()
         var revoked: (any RevocationSource)?
         var policy = TrustPolicy.authority()
+        /// Others than the authority's own certificate.
+        var authorities: CertificateAuthorities?
 
         init() throws {
             authority = try TestAuthority()
@@ -55,8 +58,9 @@ struct Refusable: Sendable, CustomTestStringConvertible {
             var configuration = ChannelConfiguration(identity: nil, trust: policy)
             configuration.protocols = [TLSContext.protocolName]
             configuration.tls = try TLSContext(
-                identity: authority.identity("victim"), authorities: authority.authorities(),
-                revoked: revoked, options: options)
+                identity: authority.identity("victim"),
+                authorities: authorities ?? authority.authorities(), revoked: revoked,
+                options: options)
             return configuration
         }
     }
@@ -195,6 +199,46 @@ extension Refusable {
             manner.leaf = leaf
             return manner
         },
+        Self("revoked by its intermediate, whose certificate is known", "is revoked") { it in
+            let middle = try TestAuthority("middle", under: it.authority)
+            try middle.issueDevice("rogue")
+            let folder = it.authority.folder
+            let both = ["ca.pem", "middle.pem"].flatMap { folder.read($0) ?? [] }
+            let authorities = try CertificateFile.authorities(folder.write("both.pem", both))
+            it.authorities = authorities
+            it.revoked = try RevocationList(
+                lists: [middle.revocationList(["rogue"])], authorities: authorities)
+            return Manner(certificate: "rogue", chain: ["middle"])
+        },
+        Self("whose key was revoked, and comes back with a compressed point", "unusual encoding") {
+            it in
+            let device = TestAuthority.device("rogue")
+            try it.authority.issue("rogue", device, pointForm: "uncompressed")
+            it.revoked = try RevocationList(
+                lists: [], keys: [it.authority.identity("rogue").fingerprint],
+                authorities: it.authority.authorities())
+            try it.authority.issue("rogue", device, pointForm: "compressed")
+            return Manner(certificate: "rogue")
+        },
+        Self("with a hybrid point", "unusual encoding") { it in
+            try it.authority.issue("rogue", TestAuthority.device("rogue"), pointForm: "hybrid")
+            return Manner(certificate: "rogue")
+        },
+        Self("whose curve is spelled out", "unusual encoding") { it in
+            try it.issued(
+                TestAuthority.device("rogue"),
+                newKey: [
+                    "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt",
+                    "ec_param_enc:explicit",
+                ])
+        },
+        Self("whose intermediate has a compressed point", "unusual encoding") { it in
+            try it.authority.issue(
+                "middle", TestAuthority.authority("CA:TRUE"), pointForm: "compressed")
+            let middle = TestAuthority("middle", in: it.authority)
+            try middle.issueDevice("rogue")
+            return Manner(certificate: "rogue", chain: ["middle"])
+        },
         Self("with a key that is too short", "too weak") { it in
             try it.issued(TestAuthority.device("rogue"), newKey: ["rsa:1024"])
         },
@@ -295,6 +339,43 @@ struct RefusalTests {
             #expect(rogue.alert == (role == .acceptor ? 40 : nil))
             #expect(rogue.types == (role == .dialer ? [.reject] : []))
             #expect(rogue.failure?.code == .untrusted)
+        }
+    }
+
+    @Test(
+        "a denied key does not come back in another form, where no authority is asked",
+        arguments: ["compressed", "hybrid", "explicit"])
+    func deniedKey(form: String) throws {
+        let scenery = try Refusable.Scenery()
+        let device = TestAuthority.device("rogue")
+        func issue(_ form: String) throws {
+            guard form == "explicit" else {
+                return try scenery.authority.issue("rogue", device, pointForm: form)
+            }
+            try scenery.authority.issue(
+                "rogue", device,
+                newKey: [
+                    "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt",
+                    "ec_param_enc:explicit",
+                ])
+        }
+        try issue("uncompressed")
+        let denied = DenyList([try scenery.authority.identity("rogue").fingerprint])
+        var configuration = ChannelConfiguration(
+            identity: nil, trust: TrustPolicy.anyone.denying(denied))
+        configuration.protocols = [TLSContext.protocolName]
+        configuration.tls = try TLSContext(identity: scenery.authority.identity("victim"))
+        for (form, reason) in [("uncompressed", "on the deny list"), (form, "unusual encoding")] {
+            try issue(form)
+            for role in [ChannelRole.dialer, .acceptor] {
+                let rogue = try Rogue(
+                    role, Rogue.Manner(certificate: "rogue"), in: scenery.authority.folder,
+                    victim: configuration)
+                try rogue.run()
+                #expect(!rogue.isReady)
+                let failure = try #require(rogue.failure)
+                #expect(failure.reason.contains(reason), "\(role): \(failure.reason)")
+            }
         }
     }
 

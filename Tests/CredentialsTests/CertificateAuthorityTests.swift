@@ -269,6 +269,12 @@ struct CertificateAuthorityTests {
         expect(.badKey, "chmod 600 \(shared)") { _ = try issue(authority, "a", key: shared) }
         let locked = try openssl(
             "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:hunter2")
+        let point = try openssl(
+            "ec", "-conv_form", "compressed", "-pubout",
+            input: Array(try openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout").utf8))
+        expect(.badKey, "unusual encoding") {
+            _ = try issue(authority, "a", key: folder.write("point", point))
+        }
         expect(.badKey, "-pubout") {
             _ = try issue(authority, "a", key: folder.write("locked", locked))
         }
@@ -285,7 +291,7 @@ struct CertificateAuthorityTests {
         expect(.noSuchFile, "no such file") {
             _ = try issue(authority, "a", key: folder.file("missing"))
         }
-        #expect(folder.names == ["ca", "damaged", "locked", "shared", "text"])
+        #expect(folder.names == ["ca", "damaged", "locked", "point", "shared", "text"])
     }
 
     @Test("a directory that is not an authority's, or no longer whole, is refused")

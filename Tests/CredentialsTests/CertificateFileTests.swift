@@ -76,6 +76,36 @@ struct CertificateFileTests {
         }
     }
 
+    @Test(
+        "an own key, or an authority's, that is in an unusual encoding is refused",
+        arguments: ["compressed", "hybrid"])
+    func unusualKeys(form: String) throws {
+        try authority.issue("one", TestAuthority.device("one"), pointForm: form)
+        expectRefused("unusual encoding") { _ = try load("one") }
+        // The certificate decides, and not how the private key's file is written.
+        try authority.issue("one", TestAuthority.device("one"), pointForm: "uncompressed")
+        #expect(try load("one").uri == "blesec://devices/one")
+        try authority.issue("middle", TestAuthority.authority("CA:TRUE"), pointForm: form)
+        expectRefused("unusual encoding") {
+            _ = try CertificateFile.authorities(folder.file("middle.pem"))
+        }
+        expectRefused("unusual encoding") {
+            _ = try CertificateFile.identity(
+                certificate: folder.file("one.pem"), key: folder.file("one.key"),
+                intermediates: folder.file("middle.pem"), now: now)
+        }
+    }
+
+    @Test("an own key whose curve is spelled out is refused")
+    func spelledOut() throws {
+        try authority.issueDevice(
+            "one",
+            newKey: [
+                "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:explicit",
+            ])
+        expectRefused("unusual encoding") { _ = try load("one") }
+    }
+
     @Test("a key that belongs to another certificate is refused")
     func otherKey() throws {
         try authority.issueDevice("one")

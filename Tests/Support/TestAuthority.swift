@@ -22,6 +22,12 @@ public final class TestAuthority: Sendable {
         try issuer.issue(name, extensions ?? Self.authority("CA:TRUE"))
     }
 
+    /// An authority whose certificate and key another one has issued in its folder already.
+    public init(_ name: String, in issuer: TestAuthority) {
+        folder = issuer.folder
+        self.name = name
+    }
+
     /// The extensions of an authority's certificate.
     public static func authority(_ constraints: String) -> String {
         "basicConstraints=critical,\(constraints)\nkeyUsage=keyCertSign,cRLSign\n"
@@ -45,12 +51,30 @@ public final class TestAuthority: Sendable {
     public func issue(_ subject: String, _ extensions: String, newKey: [String] = ["ed25519"])
         throws
     {
+        try request(
+            subject,
+            ["-newkey"] + newKey + ["-nodes", "-keyout", folder.file("\(subject).key")], extensions)
+    }
+
+    /// Issues `NAME.pem` for the P-256 key in `NAME.key`, which is made where it is missing, with its point in
+    /// one of the forms of `openssl ec`.
+    public func issue(_ subject: String, _ extensions: String, pointForm: String) throws {
+        let key = folder.file("\(subject).key")
+        if folder.read("\(subject).key") == nil {
+            try run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
+        }
+        let form = folder.file("\(subject).form")
+        try run("ec", "-in", key, "-conv_form", pointForm, "-out", form)
+        try run("pkcs8", "-topk8", "-nocrypt", "-in", form, "-out", key)
+        try run("pkey", "-in", key, "-noout", "-check")
+        try request(subject, ["-key", key], extensions)
+    }
+
+    private func request(
+        _ subject: String, _ key: [String], _ extensions: String
+    ) throws {
         let request = folder.file("\(subject).csr")
-        try run(
-            ["req", "-new", "-newkey"] + newKey + [
-                "-nodes", "-subj", "/CN=\(subject)", "-keyout", folder.file("\(subject).key"),
-                "-out", request,
-            ])
+        try run(["req", "-new", "-subj", "/CN=\(subject)", "-out", request] + key)
         try run(
             "x509", "-req", "-in", request, "-CA", certificate, "-CAkey",
             folder.file("\(name).key"), "-days", "30", "-out", folder.file("\(subject).pem"),

@@ -1,7 +1,9 @@
 import ChannelCore
-import TLSEngine
+import Credentials
 import TestSupport
 import Testing
+
+@testable import TLSEngine
 
 @Suite("What TLS is spoken with")
 struct ContextTests {
@@ -99,5 +101,99 @@ struct ContextTests {
             }
             _ = try TLSEngine(context, role: role.peer, isNegotiated: true)
         }
+    }
+
+    @Test("a revocation list without authorities, which would have no effect, is refused")
+    func listWithoutAuthorities() throws {
+        try authority.issueDevice("one")
+        let list = try RevocationList(
+            lists: [authority.revocationList(["one"])], authorities: authority.authorities())
+        let error = #expect(throws: ChannelError(.configuration, "")) {
+            _ = try TLSContext(identity: authority.identity("one"), revoked: list)
+        }
+        #expect(error?.reason.contains("deny list") == true)
+        _ = try TLSContext(
+            identity: authority.identity("one"), authorities: authority.authorities(),
+            revoked: list)
+    }
+
+    @Test("a list that an intermediate has signed is refused where its certificate is not known")
+    func listOfIntermediate() throws {
+        let middle = try TestAuthority("middle", under: authority)
+        try middle.issueDevice("one")
+        let list = try middle.revocationList(["one"])
+        let error = #expect(throws: ChannelError(.badKey, "")) {
+            _ = try RevocationList(lists: [list], authorities: authority.authorities())
+        }
+        #expect(error?.reason.contains("its certificate beside the authority's") == true)
+        let both = try ["ca.pem", "middle.pem"].flatMap { try #require(authority.folder.read($0)) }
+        let authorities = try CertificateFile.authorities(authority.folder.write("both.pem", both))
+        _ = try RevocationList(lists: [list], authorities: authorities)
+    }
+
+    @Test(
+        "a chain of the greatest length goes through, and one byte more is refused at load"
+    )
+    func longestChain() throws {
+        try authority.issueDevice("one")
+        let near = try authority.device("near")
+        /// The identity with an intermediate that is padded by so many bytes, which nobody needs.
+        func identity(padding: Int) throws -> TLSIdentity {
+            try authority.issue(
+                "pad",
+                TestAuthority.authority("CA:TRUE")
+                    + "nsComment=\(String(repeating: "x", count: padding))\n")
+            return try authority.identity("one", chain: "pad")
+        }
+        let chain = try identity(padding: 10_000)
+        let room = 16_384 - TLSContext.chainLength(of: [chain.certificate] + chain.intermediates)
+        let far = try TLSContext(
+            identity: identity(padding: 10_000 + room), authorities: authority.authorities())
+        for (dialer, acceptor) in [(far, near), (near, far)] {
+            var pair = try EnginePair(dialer, acceptor)
+            try pair.shakeHands()
+            #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
+        }
+        for more in [1, 60_000] {
+            let error = #expect(throws: ChannelError(.badKey, "")) {
+                _ = try identity(padding: 10_000 + room + more)
+            }
+            #expect(error?.reason.contains("peers accept at most 16384") == true)
+        }
+    }
+
+    @Test("a key of each algorithm has one encoding that is accepted")
+    func canonicalKeys() throws {
+        let p256 = try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        let rsa = try info(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
+        for info in [
+            p256, rsa, try info(["-algorithm", "ed25519"]), try info(["-algorithm", "ed448"]),
+            try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"]),
+            try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"]),
+        ] {
+            #expect(CanonicalKey.matches(info))
+            #expect(!CanonicalKey.matches(info + [0]))
+            #expect(!CanonicalKey.matches(Array(info.dropLast())))
+        }
+        // RSA without its NULL, which some software leaves away (RFC 3279 §2.3.1 wants it).
+        let null = try #require(rsa.indices.first { rsa[$0...].starts(with: [0x05, 0x00, 0x03]) })
+        var bare = rsa
+        bare.removeSubrange(null..<null + 2)
+        bare[3] -= 2
+        bare[5] -= 2
+        #expect(bare.count == rsa.count - 2 && !CanonicalKey.matches(bare))
+        // And what TLS signs with by no means here.
+        #expect(!CanonicalKey.matches(try info(["-algorithm", "x25519"])))
+        #expect(!CanonicalKey.matches(try info(["-algorithm", "RSA-PSS"])))
+        #expect(!CanonicalKey.matches([]))
+    }
+
+    /// The SubjectPublicKeyInfo of a fresh key.
+    private func info(_ options: [String]) throws -> [UInt8] {
+        let key = authority.folder.file("fresh.key")
+        try authority.run(["genpkey", "-out", key] + options)
+        let info = authority.folder.file("fresh.spki")
+        try authority.run(["pkey", "-in", key, "-pubout", "-outform", "DER", "-out", info])
+        return try #require(authority.folder.read("fresh.spki"))
     }
 }

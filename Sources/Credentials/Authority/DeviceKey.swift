@@ -2,6 +2,7 @@ internal import COpenSSL
 internal import ChannelCore
 internal import Glibc
 internal import Primitives
+internal import TLSEngine
 
 /// The public key of a device that made its own: from its file, or from the private key's.
 enum DeviceKey {
@@ -52,7 +53,11 @@ enum DeviceKey {
         }
         defer { unsafe EVP_PKEY_free(key) }
         try unsafe requireSigning(key)
-        return unsafe encode(key)
+        let info = unsafe encode(key)
+        guard CanonicalKey.matches(info) else {
+            throw ChannelError(.badKey, "holds a key that is \(CanonicalKey.remedy)")
+        }
+        return info
     }
 
     private static func privateKey(_ info: borrowing SecretBytes) -> OpaquePointer? {
