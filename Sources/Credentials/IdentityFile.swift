@@ -27,14 +27,17 @@ public enum IdentityFile {
         } catch {
             throw ChannelError(.badKey, "\(path) \(reason(error))")
         }
+        // What is wrong with the passphrase's own file is not put behind the name of this one.
+        var secret: SecretBytes?
+        if pem.label == encryptedLabel, let passphrase {
+            secret = try passphrase.passphrase(for: path, .opening)
+        }
         do throws(ChannelError) {
             let hash = try hash(in: pem.preamble)
-            let key = try privateKey(pem, path, passphrase)
+            let key = try privateKey(pem, secret)
             return try identity(key, hash)
         } catch {
-            guard error.code == .badKey, !error.reason.hasPrefix(path) else { throw error }
-            throw ChannelError(
-                .badKey, "\(path) \(error.reason)", underlying: error.underlying)
+            throw error.naming(path)
         }
     }
 
@@ -101,19 +104,18 @@ public enum IdentityFile {
     }
 
     private static func privateKey(
-        _ pem: borrowing PEM, _ path: String, _ source: PassphraseSource?
+        _ pem: borrowing PEM, _ passphrase: borrowing SecretBytes?
     ) throws(ChannelError) -> PrivateKeyInfo.Key {
         switch pem.label {
         case plainLabel:
             return try PrivateKeyInfo.decode(pem.content.span)
         case encryptedLabel:
-            guard let source else {
-                throw ChannelError(
-                    .badKey,
-                    "is encrypted, and no passphrase was given")
+            switch passphrase {
+            case .some(let passphrase):
+                return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)
+            case nil:
+                throw ChannelError(.badKey, "is encrypted, and no passphrase was given")
             }
-            let passphrase = try source.passphrase(for: path, .opening)
-            return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)
         case "PUBLIC KEY":
             throw ChannelError(
                 .badKey, "holds a public key: the private key of an identity is wanted here")

@@ -133,6 +133,24 @@ import Testing
         try refuses(path, .badKey, "run `chmod 600 \(shared)`", .file(shared))
     }
 
+    @Test("what is wrong with a passphrase's file is told of that file alone")
+    func passphraseFileAlone() throws {
+        let path = folder.file("key")
+        try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: secret("x"))
+        for source in [folder.write("loose", "x\n", mode: 0o644), folder.write("empty", "\n")] {
+            let error = #expect(throws: ChannelError(.badKey, "")) {
+                try IdentityFile.load(path, passphrase: .file(source))
+            }
+            #expect(error?.reason.hasPrefix(source) == true, "\(error?.reason ?? "")")
+            #expect(error?.reason.contains(path) == false)
+        }
+        // What is wrong with the key is told of the key, also where the one name begins with the other.
+        let error = #expect(throws: ChannelError(.badKey, "")) {
+            try IdentityFile.load(path, passphrase: .file(folder.write("key2", "y\n")))
+        }
+        #expect(error?.reason.hasPrefix("\(path) ") == true, "\(error?.reason ?? "")")
+    }
+
     @Test("an unknown noise-hash, or two of them, are refused")
     func hashes() throws {
         let key = try validKey()
