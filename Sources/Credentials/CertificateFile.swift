@@ -14,9 +14,10 @@ public enum CertificateFile {
     ///
     /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since 1970
     /// at which the leaf has to be valid.
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, the key file can be
-    ///   opened by others, the key does not match, the leaf has expired or is not valid yet, or its
-    ///   key usage forbids TLS. The reason names the file.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, others may have
+    ///   written one or can open the key file, the key does not match, the leaf has expired or is not
+    ///   valid yet, its key usage forbids TLS, a key is in an unusual encoding, or the certificates
+    ///   are longer than peers accept. The reason names the file.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64
@@ -35,7 +36,8 @@ public enum CertificateFile {
 
     /// Reads the certificates of authorities.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when one of them may not issue certificates.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when others may have written the file, or one of
+    ///   them may not issue certificates.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
         do throws(ChannelError) {
@@ -47,11 +49,14 @@ public enum CertificateFile {
 
     /// The DER forms of the certificates in a PEM file, at least one.
     static func certificates(_ path: String) throws(ChannelError) -> [[UInt8]] {
-        guard let file = FileDescriptor(path, O_RDONLY | O_NONBLOCK | O_NOCTTY) else {
-            throw .cannotOpen(path, errno)
+        let file: TrustedFile
+        do throws(TrustedFile.Failure) {
+            file = try TrustedFile(path)
+        } catch {
+            throw error.error(path)
         }
-        guard file.status.isRegularFile, file.status.st_size <= maximumLength,
-            let text = file.readAll(atMost: maximumLength)
+        guard file.status.st_size <= maximumLength,
+            let text = file.descriptor.readAll(atMost: maximumLength)
         else {
             throw ChannelError(
                 .badKey, "\(path) is not a file of at most \(maximumLength) bytes with certificates"

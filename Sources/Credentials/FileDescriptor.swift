@@ -13,8 +13,11 @@ struct FileDescriptor: ~Copyable {
             number = unsafe open(path, flags | O_CLOEXEC, mode)
         } while number < 0 && errno == EINTR
         guard number >= 0 else { return nil }
-        self.number = number
+        self.init(owning: number)
     }
+
+    /// Takes over an open descriptor.
+    init(owning number: Int32) { self.number = number }
 
     deinit { close(number) }
 

@@ -9,27 +9,28 @@ struct FileLock: ~Copyable {
     private static let pause: UInt32 = 10_000
 
     /// The file itself, where `path` was a symbolic link to it.
-    let path: String
-    private let file: FileDescriptor
+    var path: String { file.path }
+    private let file: TrustedFile
 
     /// Waits for the lock; makes an empty file, mode 0600, where there is none.
     ///
-    /// - Throws: `timedOut`, `cannotCreate`, `permission`.
+    /// - Throws: `timedOut`; `cannotCreate`; `badKey` when others may change the file or what is above
+    ///   it.
     init(_ path: String) throws(ChannelError) {
         for _ in 0..<Self.attempts {
-            let target = Self.resolve(path)
-            let flags = O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY
-            guard let file = FileDescriptor(target, flags, mode: 0o600) else {
-                throw .system(.cannotCreate, "\(path) cannot be opened for writing", errno)
+            let file: TrustedFile
+            do throws(TrustedFile.Failure) {
+                file = try TrustedFile(path, flags: O_RDWR | O_CREAT, mode: 0o600)
+            } catch {
+                guard case .system(let number) = error else { throw error.error(path) }
+                throw .system(.cannotCreate, "\(path) cannot be opened for writing", number)
             }
-            guard flock(file.number, LOCK_EX | LOCK_NB) == 0 else {
+            guard flock(file.descriptor.number, LOCK_EX | LOCK_NB) == 0 else {
                 usleep(Self.pause)
                 continue
             }
             // Who had the lock before may have put another file in this one's place.
-            let status = file.status
-            if KeyListing.signature(of: target)?.isFile(of: status) == true {
-                self.path = target
+            if KeyListing.signature(of: file.path)?.isFile(of: file.status) == true {
                 self.file = file
                 return
             }
@@ -40,12 +41,6 @@ struct FileLock: ~Copyable {
 
     /// Lets go of the lock, as the value's end does. Called where it has to be kept until then.
     consuming func release() {}
-
-    private static func resolve(_ path: String) -> String {
-        guard let resolved = unsafe realpath(path, nil) else { return path }
-        defer { unsafe free(resolved) }
-        return unsafe String(cString: resolved)
-    }
 }
 
 extension KeyListing.Signature {

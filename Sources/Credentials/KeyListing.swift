@@ -30,25 +30,17 @@ struct KeyListing: Sendable {
 
     /// Reads the file; nil when there is none.
     ///
-    /// - Throws: `permission`; `badKey` when others may write the file, or it is too long or no
-    ///   regular file.
+    /// - Throws: `permission`; `badKey` when others may have written the file (``TrustedFile``), or it is
+    ///   no regular file; `limitExceeded` when it is too long.
     init?(_ path: String) throws(ChannelError) {
-        guard let file = FileDescriptor(path, O_RDONLY | O_NONBLOCK | O_NOCTTY) else {
-            if errno == ENOENT { return nil }
-            throw .cannotOpen(path, errno)
+        let file: TrustedFile
+        do throws(TrustedFile.Failure) {
+            file = try TrustedFile(path)
+        } catch {
+            if case .system(ENOENT) = error { return nil }
+            throw error.error(path)
         }
-        let status = file.status
-        guard status.isRegularFile else {
-            throw ChannelError(
-                .badKey, "\(path) is \(status.isDirectory ? "a directory" : "not a regular file")")
-        }
-        guard status.st_mode & 0o022 == 0 else {
-            throw ChannelError(
-                .badKey,
-                "\(path) can be changed by others (mode \(status.permissions)): "
-                    + "run `chmod 600 \(path)`")
-        }
-        guard let text = file.readAll(atMost: Self.maximumLength + 1) else {
+        guard let text = file.descriptor.readAll(atMost: Self.maximumLength + 1) else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
         guard text.count <= Self.maximumLength else {
@@ -56,7 +48,7 @@ struct KeyListing: Sendable {
                 .limitExceeded, "\(path) is longer than the \(Self.maximumLength) bytes allowed")
         }
         self.text = text
-        signature = Signature(status)
+        signature = Signature(file.status)
     }
 
     /// What the file at `path` is now; nil when there is none.

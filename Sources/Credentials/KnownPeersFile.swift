@@ -9,7 +9,8 @@ internal import Locking
 /// hexadecimal digits. A line that begins with `#` is a comment; comments are kept.
 ///
 /// The file has mode 0600, is replaced in one step and under a lock, so that several processes can
-/// share it, and is read again when it has changed. Files that others can write are refused.
+/// share it, and is read again when it has changed. A file that others can write or replace is refused. A
+/// lock that another process holds is waited for, for two seconds at most.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {

@@ -22,7 +22,8 @@ public struct StateFolder: Sendable {
 
     /// Opens the folder at `path`, which has to be there.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when it is someone else's, or open to others.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when it is someone else's, or open to others, or
+    ///   others may change what is above it.
     public init(_ path: String) throws(ChannelError) {
         var trimmed = path[...]
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
@@ -48,21 +49,11 @@ public struct StateFolder: Sendable {
     }
 
     private func requireClosed() throws(ChannelError) {
-        guard let directory = FileDescriptor(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK) else {
-            let number = errno
-            guard number != ENOTDIR else {
-                throw .system(.badKey, "\(path) is no state folder", number)
-            }
-            throw .cannotOpen(path, number)
-        }
-        let status = directory.status
-        guard status.st_uid == geteuid() else {
-            throw ChannelError(.badKey, "\(path) belongs to another user (\(status.st_uid))")
-        }
-        guard status.st_mode & 0o077 == 0 else {
-            throw ChannelError(
-                .badKey,
-                "\(path) is open to others (mode \(status.permissions)): run `chmod 700 \(path)`")
+        do throws(TrustedFile.Failure) {
+            _ = try TrustedFile(closedDirectory: path)
+        } catch {
+            guard case .system(ENOTDIR) = error else { throw error.error(path) }
+            throw .system(.badKey, "\(path) is no state folder", ENOTDIR)
         }
     }
 

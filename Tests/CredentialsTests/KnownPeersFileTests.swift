@@ -121,7 +121,7 @@ import Testing
         folder.write("known_peers", "anna \(key(1))\n", mode: 0o620)
         let store = KnownPeersFile(path)
         let shared = #expect(throws: ChannelError(.badKey, "")) { try store.contains(key(1)) }
-        #expect(shared?.reason.contains("run `chmod 600 \(path)`") == true)
+        #expect(shared?.reason.contains("run `chmod go-w \(path)`") == true)
         folder.write("known_peers", String(repeating: "#\n", count: 1 << 20))
         #expect(throws: ChannelError(.limitExceeded, "")) { try store.contains(key(1)) }
         #expect(throws: ChannelError(.badKey, "")) {

@@ -235,7 +235,7 @@ extension Integration {
             let cases: [(Int, String, Int32, String)] = [
                 (1, folder.file("none"), 66, "none: no such file"),
                 (1, text, 65, "text holds no certificate"),
-                (1, folder.path, 65, "is not a file"),
+                (1, folder.path, 65, "is a directory"),
                 (1, folder.file("other.pem"), 65, "does not belong to the private key"),
                 (3, folder.file("none"), 66, "none: no such file"),
                 (3, text, 65, "text is not a PEM file"),

@@ -26,20 +26,17 @@ struct AuthorityFolder: Sendable {
         self.path = String(path)
     }
 
-    /// Throws unless the directory is there and closed to others.
+    /// Throws unless the directory is there, closed to others, and this user's or root's.
     func requireClosed() throws(ChannelError) {
-        guard let directory = FileDescriptor(path, O_RDONLY | O_DIRECTORY) else {
-            let number = errno
-            guard number == ENOENT || number == ENOTDIR else { throw .cannotOpen(path, number) }
+        do throws(TrustedFile.Failure) {
+            _ = try TrustedFile(closedDirectory: path)
+        } catch {
+            guard case .system(let number) = error, number == ENOENT || number == ENOTDIR else {
+                throw error.error(path)
+            }
             throw ChannelError(
                 .noSuchFile, "\(path): no such authority: make one with `blesec ca init \(path)`",
                 underlying: .errno(number))
-        }
-        let status = directory.status
-        guard status.st_mode & 0o077 == 0 else {
-            throw ChannelError(
-                .badKey,
-                "\(path) is open to others (mode \(status.permissions)): run `chmod 700 \(path)`")
         }
     }
 

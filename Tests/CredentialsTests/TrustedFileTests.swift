@@ -1,0 +1,251 @@
+import ChannelCore
+import Glibc
+import Primitives
+import TestSupport
+import Testing
+
+@testable import Credentials
+
+/// Files that decide about trust: who may have written them, and what they were reached by.
+@Suite("Trusted files")
+struct TrustedFileTests {
+    let folder = ScratchFolder()
+
+    /// A user who is not the one that runs the tests, nor root.
+    private static let other: uid_t = 65_534
+
+    private func link(_ target: String, _ name: String) throws {
+        try #require(unsafe symlink(target, folder.file(name)) == 0)
+    }
+
+    private func makeFolder(_ name: String, _ mode: mode_t = 0o700) throws {
+        try #require(unsafe mkdir(folder.file(name), 0o700) == 0)
+        try #require(unsafe chmod(folder.file(name), mode) == 0)
+    }
+
+    /// What is read, or the error.
+    private func read(
+        _ path: String, _ protection: TrustedFile.Protection = .unchanged,
+        as user: uid_t = geteuid()
+    ) throws -> [UInt8] {
+        do throws(TrustedFile.Failure) {
+            let file = try TrustedFile(path, protection, user: user)
+            return file.descriptor.readAll(atMost: 100) ?? []
+        } catch {
+            throw error.error(path)
+        }
+    }
+
+    private func refuses(
+        _ path: String, _ reason: String, as user: uid_t = geteuid(),
+        at location: SourceLocation = #_sourceLocation
+    ) {
+        let error = #expect(throws: ChannelError(.badKey, ""), sourceLocation: location) {
+            try read(path, as: user)
+        }
+        #expect(
+            error?.reason.contains(reason) == true, "\(error?.reason ?? "")",
+            sourceLocation: location)
+        #expect(error?.reason.hasPrefix(path) == true, sourceLocation: location)
+    }
+
+    @Test("a file that nobody else can write is read, by whatever path it is named")
+    func reads() throws {
+        try makeFolder("inner", 0o755)
+        let path = folder.write("inner/file", "x", mode: 0o644)
+        try link("inner/file", "link")
+        try link(folder.file("link"), "absolute")
+        try link("../inner/../link", "inner/back")
+        try link("inner", "directory")
+        for name in [
+            "inner/file", "link", "absolute", "inner/back", "directory/file", "directory/back",
+            "inner/../inner/./file", "directory/../directory//file",
+        ] {
+            #expect(try read(folder.file(name)) == [0x78], "\(name)")
+        }
+        let file = try TrustedFile(folder.file("directory/back"))
+        #expect(file.path == path)
+    }
+
+    @Test("a relative path begins where the process is")
+    func relative() throws {
+        folder.write("file", "x")
+        // As deep as this process may be, the root is above it.
+        let up = String(repeating: "../", count: 64)
+        #expect(try read(up + folder.file("file").dropFirst()) == [0x78])
+        #expect(throws: ChannelError(.noSuchFile, "")) { try read("no/such/file") }
+        #expect(throws: ChannelError(.noSuchFile, "")) { try read("") }
+    }
+
+    @Test(
+        "a file that others can write is refused with the remedy", arguments: [0o664, 0o646, 0o666])
+    func writable(mode: UInt32) {
+        let path = folder.write("file", "x", mode: mode)
+        refuses(
+            path,
+            "can be changed by others (mode \(String(mode, radix: 8))): run `chmod go-w \(path)`")
+    }
+
+    @Test("a directory on the way that others can write is refused, and named")
+    func writableAbove() throws {
+        try makeFolder("open", 0o775)
+        try makeFolder("open/closed")
+        folder.write("open/closed/file", "x")
+        let remedy = "can be changed by others (mode 775): run `chmod go-w \(folder.file("open"))`"
+        refuses(folder.file("open/closed/file"), remedy)
+        // Neither a link nor a detour hides it.
+        try link("open/closed", "link")
+        refuses(folder.file("link/file"), remedy)
+        try makeFolder("fine")
+        folder.write("fine/file", "x")
+        refuses(folder.file("open/../fine/file"), remedy)
+        #expect(try read(folder.file("fine/file")) == [0x78])
+    }
+
+    @Test("a sticky directory that everyone can write, as /tmp is, is taken")
+    func sticky() throws {
+        try makeFolder("sticky", 0o1777)
+        folder.write("sticky/file", "x")
+        #expect(try read(folder.file("sticky/file")) == [0x78])
+        refuses(folder.write("sticky/open", "x", mode: 0o666), "can be changed by others")
+    }
+
+    @Test("what belongs to another user is refused: a file, a directory or a link")
+    func owners() throws {
+        folder.write("file", "x", mode: 0o644)
+        try #require(unsafe chmod(folder.path, 0o755) == 0)
+        guard geteuid() == 0 else {
+            // To anyone else all of this is another user's.
+            refuses(folder.file("file"), "belongs to another user (\(geteuid()))", as: Self.other)
+            return
+        }
+        // Root's is anyone's.
+        #expect(try read(folder.file("file"), as: Self.other) == [0x78])
+        func give(_ name: String) throws {
+            try #require(unsafe lchown(folder.file(name), Self.other, Self.other) == 0)
+        }
+        try give("file")
+        refuses(folder.file("file"), "\(folder.file("file")) belongs to another user (65534)")
+        #expect(try read(folder.file("file"), as: Self.other) == [0x78])
+        try makeFolder("theirs")
+        folder.write("theirs/file", "x")
+        try give("theirs")
+        refuses(
+            folder.file("theirs/file"), "\(folder.file("theirs")) belongs to another user (65534)")
+        folder.write("mine", "x")
+        try link("mine", "link")
+        try give("link")
+        refuses(folder.file("link"), "\(folder.file("link")) belongs to another user (65534)")
+    }
+
+    @Test("who may have a file: its owner and root, in every mode")
+    func modes() {
+        func fault(_ owner: uid_t, _ mode: mode_t, as user: uid_t, _ secret: Bool) -> Bool {
+            var status = stat()
+            status.st_uid = owner
+            status.st_mode = S_IFREG | mode
+            let protection = secret ? TrustedFile.Protection.secret : .unchanged
+            return protection.fault("file", status, user: user) != nil
+        }
+        for (owner, user) in [(0, 0), (0, 1000), (1000, 1000)] as [(uid_t, uid_t)] {
+            for mode in 0...0o777 as ClosedRange<mode_t> {
+                #expect(fault(owner, mode, as: user, false) == (mode & 0o022 != 0))
+                // As systemd shows a service its credentials, and as root may give it one.
+                let isGiven = owner == 0 && user != 0 && mode & 0o037 == 0
+                #expect(fault(owner, mode, as: user, true) == (mode & 0o077 != 0 && !isGiven))
+            }
+        }
+        for (owner, user) in [(1000, 0), (1000, 1001)] as [(uid_t, uid_t)] {
+            for isSecret in [true, false] { #expect(fault(owner, 0o600, as: user, isSecret)) }
+        }
+    }
+
+    @Test("links that go round, that dangle, and files on the way are no such file")
+    func dead() throws {
+        try link("b", "a")
+        try link("a", "b")
+        try link("nothing", "dangling")
+        folder.write("file", "x")
+        for name in ["a", "dangling", "file/below", "none/file"] {
+            #expect(throws: ChannelError(.noSuchFile, ""), "\(name)") {
+                try read(folder.file(name))
+            }
+        }
+    }
+
+    @Test("a name that changes while it is opened gives one of its files, and never another's")
+    func race() async throws {
+        try makeFolder("trusted")
+        try makeFolder("open", 0o777)
+        folder.write("trusted/file", "x")
+        folder.write("open/file", "y")
+        let (path, folder) = (folder.path, folder)
+        try link("trusted", "link")
+        let swapping = Task.detached {
+            var isOpen = false
+            while !Task.isCancelled {
+                isOpen.toggle()
+                unsafe unlink(path + "/new")
+                _ = unsafe symlink(isOpen ? "open" : "trusted", path + "/new")
+                _ = unsafe rename(path + "/new", path + "/link")
+            }
+        }
+        var refusals = 0
+        for attempt in 0..<1_000_000 where attempt < 2_000 || refusals == 0 {
+            do {
+                #expect(try read(folder.file("link/file")) == [0x78])
+            } catch {
+                #expect((error as? ChannelError)?.code == .badKey)
+                refusals += 1
+            }
+        }
+        swapping.cancel()
+        await swapping.value
+        #expect(refusals > 0)
+    }
+
+    /// What reads a file that decides, or one with a key in it.
+    static let readers: [(name: String, read: @Sendable (String) throws -> Void)] = [
+        ("identity", { _ = try IdentityFile.load($0) }),
+        ("authorities", { _ = try CertificateFile.authorities($0) }),
+        ("certificate", { _ = try CertificateFile.identity(certificate: $0, key: "none", now: 0) }),
+        ("deny list", { _ = try DenyListFile($0) }),
+        ("known peers", { _ = try KnownPeersFile($0).peers() }),
+        ("known peers, changed", { try KnownPeersFile($0).bind("a", to: key(1)) }),
+        ("last addresses", { _ = try LastAddressesFile($0).address(of: key(1)) }),
+        ("last addresses, changed", { try LastAddressesFile($0).note("a", of: key(1)) }),
+        ("device's key", { _ = try DeviceKey.subjectPublicKeyInfo($0) }),
+    ]
+
+    @Test("every file that decides is opened so", arguments: readers.indices)
+    func everyFile(index: Int) throws {
+        let reader = Self.readers[index]
+        try makeFolder("open", 0o777)
+        folder.write("open/file", "x")
+        for (path, reason) in [
+            (folder.file("open/file"), "run `chmod go-w \(folder.file("open"))`"),
+            (folder.write("file", "x", mode: 0o622), "by others (mode 622): run `chmod"),
+        ] {
+            let error = #expect(throws: ChannelError(.badKey, ""), "\(reader.name)") {
+                try reader.read(path)
+            }
+            #expect(
+                error?.reason.contains(reason) == true, "\(reader.name): \(error?.reason ?? "")")
+        }
+        #expect(folder.read("open/file") == [0x78])
+    }
+
+    @Test("a state folder and an authority's directory under what others can write are refused")
+    func directories() throws {
+        try makeFolder("open", 0o777)
+        try makeFolder("open/closed")
+        let path = folder.file("open/closed")
+        let remedy = "run `chmod go-w \(folder.file("open"))`"
+        let state = #expect(throws: ChannelError(.badKey, "")) { try StateFolder(path) }
+        #expect(state?.reason.contains(remedy) == true, "\(state?.reason ?? "")")
+        let authority = #expect(throws: ChannelError(.badKey, "")) {
+            try CertificateAuthority(path)
+        }
+        #expect(authority?.reason.contains(remedy) == true, "\(authority?.reason ?? "")")
+    }
+}
