@@ -14,6 +14,11 @@ extension ChannelConfiguration {
         guard context.count <= 255 else {
             throw ChannelError(.configuration, "the context has at most 255 bytes")
         }
+        for policy in [trust, certificateTrust] {
+            if let contradiction = policy?.contradiction {
+                throw ChannelError(.configuration, contradiction)
+            }
+        }
         switch mode {
         case .negotiated:
             guard prologue.isEmpty else {

@@ -28,7 +28,7 @@ public struct TrustPolicy: Sendable {
     /// Keys that are refused whatever the rule says.
     public var denied: DenyList?
 
-    /// Only holders of one of `keys`.
+    /// Only holders of one of `keys`. A configuration with an empty list is refused.
     public static func pinned(_ keys: [PeerKey]) -> TrustPolicy { TrustPolicy(rule: .pinned(keys)) }
 
     /// For a dialer: the key first seen under `name` is the only one accepted under it afterwards.
@@ -46,7 +46,8 @@ public struct TrustPolicy: Sendable {
     }
 
     /// Only holders of a certificate that an authority vouches for, one of those that TLS is given;
-    /// with `uris`, only those whose one name is among them, byte by byte. Noise cannot answer it.
+    /// with `uris`, only those whose one name is among them, byte by byte; an empty set is refused. Noise
+    /// cannot answer it.
     public static func authority(uris: Set<String>? = nil) -> TrustPolicy {
         TrustPolicy(rule: .authority(uris: uris))
     }
@@ -70,6 +71,20 @@ public struct TrustPolicy: Sendable {
     }
 
     private init(rule: Rule) { self.rule = rule }
+
+    /// Why the policy can never admit anybody, if so. That is a mistake of the application, and would look
+    /// like a fault of the peers.
+    package var contradiction: String? {
+        switch rule {
+        case .pinned(let keys) where keys.isEmpty:
+            "a policy of pinned keys without any key admits nobody: give the peers' keys, or another "
+                + "policy"
+        case .authority(let uris?) where uris.isEmpty:
+            "a policy of certificates' names without any name admits nobody: give the peers' URIs, or "
+                + "none at all for whoever the authority vouches for"
+        case .pinned, .firstUse, .enrolled, .authority, .anyone, .asking: nil
+        }
+    }
 
     /// Whether the policy is about keys, so that only patterns that prove the peer's key will do.
     package var requiresPeerKey: Bool {

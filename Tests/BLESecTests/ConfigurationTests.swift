@@ -68,6 +68,19 @@ struct ConfigurationTests {
         }
     }
 
+    @Test("a policy that nobody could ever satisfy")
+    func nobody() throws {
+        for role in [ChannelRole.dialer, .acceptor] {
+            try Self.expectRefused(role) { $0.trust = .pinned([]) }
+            try Self.expectRefused(role) { $0.certificateTrust = .pinned([]) }
+            try Self.expectRefused(role) { $0.certificateTrust = .authority(uris: []) }
+        }
+        var configuration = try Friends().configuration(.dialer)
+        configuration.trust = .pinned([])
+        let error = #expect(throws: ChannelError.self) { try configuration.validate(for: .dialer) }
+        #expect(error?.reason.contains("give the peers' keys") == true)
+    }
+
     @Test("one weak offer behind a good one")
     func weakSecond() throws {
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_NN_25519_ChaChaPoly_SHA256"] }

@@ -163,7 +163,10 @@ struct JudgingTests {
         let dialer = try scene.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let refusing = try scene.channel(over: second, .acceptor) { $0.trust = .pinned([]) }
+        let nobody = TrustPolicy.pinned([
+            PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
+        ])
+        let refusing = try scene.channel(over: second, .acceptor) { $0.trust = nobody }
         let tasks = [scene.opening(dialer), scene.opening(refusing)]
         #expect(await failure(of: tasks[0]) == .refused)
         #expect(await failure(of: tasks[1]) == .untrusted)

@@ -121,7 +121,7 @@ struct TLSChannelTests {
     func policyRefuses(role: ChannelRole) throws {
         let company = try Company.shared()
         for policy in [
-            TrustPolicy.authority(uris: ["blesec://devices/someone"]), .authority(uris: []),
+            TrustPolicy.authority(uris: ["blesec://devices/someone"]),
             .pinned([PeerKey(fingerprint: company.friends.dialer.fingerprint)]),
         ] {
             var configurations = try company.configurations()
@@ -172,7 +172,7 @@ struct TLSChannelTests {
     func dialerRefuses() throws {
         let company = try Company.shared()
         var configurations = try company.configurations()
-        configurations.dialer.certificateTrust = .authority(uris: [])
+        configurations.dialer.certificateTrust = .authority(uris: ["blesec://devices/x"])
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
