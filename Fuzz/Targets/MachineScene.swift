@@ -139,8 +139,7 @@ final class MachineScene {
         while !rest.isEmpty, victim.wantsBytes, !hasLinkEnded {
             let part = Array(rest.prefix(piece))
             rest = rest.dropFirst(part.count)
-            victim.inbound.append(part)
-            victim.process(arrived: part.count, now: now)
+            victim.arrive(part, now: now)
         }
         wire = Array(rest)
     }
@@ -152,9 +151,8 @@ final class MachineScene {
             let bytes = victim.outbound.withBytes { $0.span.array }
             victim.didSend(bytes.count, now: now)
             if peer.outcome == nil {
-                peer.inbound.append(bytes)
                 let waiting = peer.outbound.count
-                peer.process(arrived: bytes.count, now: now)
+                peer.arrive(bytes, now: now)
                 if peer.outbound.count > waiting { hasPeerAnswered = true }
                 while peer.popMessage() != nil {
                     peer.didTakeMessage(now: now)
@@ -261,5 +259,17 @@ final class MachineScene {
             ]
             precondition(!faults.contains(error.code), "an honest peer is blamed: \(error)")
         }
+    }
+}
+
+extension ChannelMachine {
+    /// Takes in what a link has brought, for which there always is room.
+    fileprivate mutating func arrive(_ bytes: [UInt8], now: UInt64) {
+        do {
+            try inbound.append(bytes)
+        } catch {
+            fatalError("\(error)")
+        }
+        process(arrived: bytes.count, now: now)
     }
 }

@@ -71,7 +71,10 @@ extension SecureChannel {
         let before = machine.inbound.count
         let result: LinkReceive
         do throws(LinkError) {
-            result = try machine.inbound.append(room: Self.readSize) { space throws(LinkError) in
+            result = try machine.inbound.append(
+                room: Self.readSize,
+                orThrow: LinkError(.tooLarge, "the channel's buffer has no room for what arrives")
+            ) { space throws(LinkError) in
                 try link.receive(into: &space)
             }
         } catch {

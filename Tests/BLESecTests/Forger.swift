@@ -115,8 +115,7 @@ final class Forger {
         while !rest.isEmpty, victim.outcome == nil {
             let part = Array(rest.prefix(min(piece, 65_536)))
             rest = rest.dropFirst(part.count)
-            victim.inbound.append(part)
-            victim.process(arrived: part.count, now: now)
+            victim.arrive(part, now: now)
         }
     }
 

@@ -87,8 +87,19 @@ final class MachinePair {
 
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
-        machine.inbound.append(bytes)
-        machine.process(arrived: bytes.count, now: now)
+        machine.arrive(bytes, now: now)
+    }
+}
+
+extension ChannelMachine {
+    /// Takes in what a link has brought, as a driver does. A test brings no more than there is room for.
+    mutating func arrive(_ bytes: [UInt8], now: UInt64) {
+        do {
+            try inbound.append(bytes)
+        } catch {
+            preconditionFailure("\(error)")
+        }
+        process(arrived: bytes.count, now: now)
     }
 }
 

@@ -33,8 +33,7 @@ struct MemoryBoundTests {
         let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
         var flood: [UInt8] = []
         for _ in 0..<100 { flood += try forger.sealed(0, Array(repeating: 1, count: 1_400)) }
-        forger.victim.inbound.append(flood)
-        forger.victim.process(arrived: flood.count, now: forger.now)
+        forger.victim.arrive(flood, now: forger.now)
         #expect(!forger.victim.wantsBytes && forger.victim.inbound.count > 130_000)
         forger.victim.startDraining(now: forger.now)
         #expect(forger.victim.inbound.isEmpty && forger.victim.wantsBytes)

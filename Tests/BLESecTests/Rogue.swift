@@ -188,8 +188,7 @@ import Testing
     /// Hands bytes to the victim as they are.
     func deliver(_ bytes: [UInt8]) {
         guard victim.outcome == nil else { return }
-        victim.inbound.append(bytes)
-        victim.process(arrived: bytes.count, now: now)
+        victim.arrive(bytes, now: now)
         collect()
     }
 

@@ -14,7 +14,7 @@ extension ChannelMachine {
         clocks.negotiated = start
         if role == .dialer, let message = try engine.nextHandshake() {
             dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
-            appendHandshake(message)
+            try appendHandshake(message)
         }
     }
 
@@ -30,8 +30,8 @@ extension ChannelMachine {
         guard let early = try engine.nextHandshake() else { throw .engineIsDead }
         transcript.early = early
         dialToken = configuration.pendingDials.insert(early, by: configuration.ownKeys)
-        outbound.append(hello.encoded)
-        outbound.append(Self.framed(early))
+        try outbound.append(hello.encoded)
+        try outbound.append(Self.framed(early))
     }
 
     /// Reads the hello once it is complete.
@@ -57,7 +57,7 @@ extension ChannelMachine {
         }
         clocks.negotiated = now
         guard let index = offers.firstIndex(where: configuration.protocols.contains) else {
-            answer(Answer(.refused))
+            try answer(Answer(.refused))
             refuse(
                 ChannelError(
                     .noCommonProtocol,
@@ -70,7 +70,7 @@ extension ChannelMachine {
         if try fallBack(from: early) { return true }
         guard index > 0 else { throw .unreadable }
         protocolName = offers[index]
-        accept(.switch, index: index)
+        try accept(.switch, index: index)
         engine = try configuration.makeEngine(
             protocolName, role: .acceptor, prologue: transcript.prologue(for: .switch))
         return true
@@ -89,7 +89,7 @@ extension ChannelMachine {
             guard error.code == .authenticationFailed else { throw error }
             return false
         }
-        accept(.accept)
+        try accept(.accept)
         return true
     }
 
@@ -101,7 +101,7 @@ extension ChannelMachine {
                 let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
             else { continue }
             protocolName = plan.name.description
-            accept(.fallback, index: index)
+            try accept(.fallback, index: index)
             engine = .noise(
                 try NoiseEngine(
                     fallback: plan, answering: early,
@@ -131,7 +131,7 @@ extension ChannelMachine {
                 protocolName, role: .dialer, prologue: transcript.prologue(for: .switch))
             guard let message = try engine.nextHandshake() else { throw .engineIsDead }
             dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
-            appendHandshake(message)
+            try appendHandshake(message)
         case .fallback:
             guard
                 let plan = try configuration.fallback(
@@ -157,23 +157,29 @@ extension ChannelMachine {
     /// Turns a dialer away without a handshake, because there is no room for one.
     mutating func turnAway(now: UInt64) {
         guard outcome == nil, stage == .hello || stage == .early else { return }
-        answer(Answer(.busy))
+        do throws(ChannelError) {
+            try answer(Answer(.busy))
+        } catch {
+            return fail(error)
+        }
         refuse(ChannelError(.busy, "too many handshakes are under way"), now: now)
     }
 
     /// Answers with an offer that is accepted, and with the features that count from here on.
-    private mutating func accept(_ status: Answer.Status, index: Int = 0) {
-        answer(Answer(status, index: index, extensions: features.extensions))
+    private mutating func accept(
+        _ status: Answer.Status, index: Int = 0
+    ) throws(ChannelError) {
+        try answer(Answer(status, index: index, extensions: features.extensions))
     }
 
-    private mutating func answer(_ answer: Answer) {
+    private mutating func answer(_ answer: Answer) throws(ChannelError) {
         transcript.answer = answer.encoded
-        outbound.append(answer.encoded)
+        try outbound.append(answer.encoded)
     }
 
     /// Puts a handshake message behind a length where the engine wants one.
-    mutating func appendHandshake(_ message: [UInt8]) {
-        outbound.append(engine.framesHandshake ? Self.framed(message) : message)
+    mutating func appendHandshake(_ message: [UInt8]) throws(ChannelError) {
+        try outbound.append(engine.framesHandshake ? Self.framed(message) : message)
     }
 
     private static func framed(_ message: [UInt8]) -> [UInt8] {

@@ -67,7 +67,7 @@ extension ChannelMachine {
             break
         }
         if let message = try engine.nextHandshake() {
-            appendHandshake(message)
+            try appendHandshake(message)
             return true
         }
         if engine.framesHandshake {
@@ -107,7 +107,7 @@ extension ChannelMachine {
 
     /// Sends the last words of a handshake that has failed, and waits for the peer to go.
     private mutating func giveUp(_ error: ChannelError, now: UInt64) throws(ChannelError) {
-        while let words = try engine.nextHandshake() { appendHandshake(words) }
+        while let words = try engine.nextHandshake() { try appendHandshake(words) }
         refuse(refusal ?? error, now: now)
     }
 

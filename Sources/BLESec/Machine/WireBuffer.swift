@@ -1,3 +1,4 @@
+internal import ChannelCore
 internal import Locking
 
 /// Bytes on their way to or from a link, in storage that goes back to a pool when none are left.
@@ -22,12 +23,13 @@ internal import Locking
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append at least `room` bytes' worth behind those that wait.
-    ///
-    /// Asking for more room than the pool's storage holds is the caller's mistake.
+    /// Lets `body` append at least `room` bytes' worth behind those that wait; throws `full` where the
+    /// storage has no such room, and then nothing has changed.
     mutating func append<Result, Failure: Error>(
-        room: Int, _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
+        room: Int, orThrow full: @autoclosure () -> Failure,
+        _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
+        guard room <= pool.size - count else { throw full() }
         let storage = unsafe storageWithRoom(room)
         var span = unsafe OutputSpan(buffer: .init(rebasing: storage[tail...]), initializedCount: 0)
         let result: Result
@@ -43,9 +45,24 @@ internal import Locking
         return result
     }
 
-    /// Appends bytes that are short beside the pool's storage.
-    mutating func append(_ bytes: [UInt8]) {
-        append(room: bytes.count) { output in
+    /// Lets `body` append at least `room` bytes' worth behind those that wait.
+    ///
+    /// - Throws: what `body` throws, and `limitExceeded` where there is no such room.
+    mutating func append<Result>(
+        room: Int, _ body: (inout OutputSpan<UInt8>) throws(ChannelError) -> Result
+    ) throws(ChannelError) -> Result {
+        try append(
+            room: room,
+            orThrow: ChannelError(
+                .limitExceeded, "\(room) bytes are more than the channel's buffer has room for"),
+            body)
+    }
+
+    /// Appends bytes.
+    ///
+    /// - Throws: `limitExceeded` where there is no room for them.
+    mutating func append(_ bytes: [UInt8]) throws(ChannelError) {
+        try append(room: bytes.count) { output throws(ChannelError) in
             for byte in bytes { output.append(byte) }
         }
     }

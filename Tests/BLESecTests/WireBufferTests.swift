@@ -1,0 +1,41 @@
+import ChannelCore
+import Testing
+
+@testable import BLESec
+
+/// What a buffer does with more than it has room for.
+@Suite("Wire buffers")
+struct WireBufferTests {
+    @Test("bytes without room are an error, and leave those that wait as they were")
+    func full() throws {
+        var buffer = WireBuffer(pool: WireBufferPool(size: 100))
+        try buffer.append([UInt8](repeating: 1, count: 60))
+        #expect(throws: ChannelError(.limitExceeded, "")) {
+            try buffer.append([UInt8](repeating: 2, count: 41))
+        }
+        var wasAsked = false
+        #expect(throws: ChannelError(.limitExceeded, "")) {
+            try buffer.append(room: 41) { _ throws(ChannelError) in wasAsked = true }
+        }
+        #expect(!wasAsked && buffer.count == 60)
+        buffer.consume(59)
+        try buffer.append([UInt8](repeating: 2, count: 99))
+        #expect(buffer.count == 100)
+        #expect(throws: ChannelError(.limitExceeded, "")) { try buffer.append([3]) }
+        #expect(buffer.withBytes { $0.span.array } == [1] + [UInt8](repeating: 2, count: 99))
+        buffer.removeAll()
+        try buffer.append([UInt8](repeating: 4, count: 100))
+        #expect(buffer.count == 100)
+    }
+
+    @Test(
+        "a first message that is too long for the link's buffer ends the channel, and nothing else")
+    func tooLong() throws {
+        let pair = try Friends().pair()
+        #expect(throws: ChannelError(.limitExceeded, "")) {
+            try pair.acceptor.appendHandshake([UInt8](repeating: 0, count: 67_000))
+        }
+        pair.run()
+        #expect(pair.isReady)
+    }
+}
