@@ -1,8 +1,8 @@
 internal import Locking
 
-/// How many strangers a listener's trust policy thinks about at once.
+/// How many peers a listener's trust policy thinks about at once: by asking a person, or a store.
 ///
-/// A policy that asks a person takes its time, and holds a handshake open meanwhile.
+/// Either may take its time, and holds a handshake open meanwhile.
 final class JudgingPlaces: Sendable {
     /// One of the places, given back when the last reference goes.
     final class Place: Sendable {

@@ -44,16 +44,4 @@ extension SecureChannel {
         try await channel.becomeReady()
         return channel
     }
-
-    /// Waits for the handshake, and writes down what the policy learns from it.
-    func becomeReady() async throws(ChannelError) {
-        try await waitUntilReady()
-        do throws(ChannelError) {
-            try configuration.policy(for: machine.protocolName).remember(peer)
-        } catch {
-            machine.fail(error)
-            pump()
-            throw error
-        }
-    }
 }

@@ -116,8 +116,11 @@ extension SecureChannel {
     /// A deadline has come, or the loop's end.
     func timeout() {
         if loop.isShutDown {
-            machine.fail(ChannelError(.closed, "the channel's event loop was shut down"))
+            let error = ChannelError(.closed, "the channel's event loop was shut down")
+            machine.fail(error)
+            remembered(.failure(error))
         }
+        storeTimeout(now: now)
         // A process that was stopped for a while finds its deadlines past and what came in time
         // unread: that is no silence of the peer's.
         let now = now
@@ -132,6 +135,7 @@ extension SecureChannel {
     /// The same at a time that has been taken in this turn already.
     func pump(now: UInt64) {
         askPolicy()
+        askStore()
         transmit(now: now)
         sayFarewell(now: now)
         wake(now: now)
@@ -139,7 +143,7 @@ extension SecureChannel {
             link.wantsRead = machine.wantsBytes && !hasLinkEnded
             timer?.arm(at: MonotonicTime(nanoseconds: nextDeadline(now: now)))
         } else {
-            timer?.disarm()
+            armForStore()
             judgeTask?.cancel()
             judgingPlace = nil
             link.close()
@@ -201,7 +205,7 @@ extension SecureChannel {
         }
     }
 
-    private func judged(_ verdict: TrustPolicy.Verdict) {
+    func judged(_ verdict: TrustPolicy.Verdict) {
         judgeTask = nil
         judgingPlace = nil
         machine.judged(verdict, now: now)
@@ -233,7 +237,7 @@ extension SecureChannel {
     private func nextDeadline(now: UInt64) -> UInt64 {
         // What is past already has been told, and is taken off the list by who waited.
         let delivery = deliveryDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
-        let deadline = min(machine.deadline(now: now), delivery)
+        let deadline = min(machine.deadline(now: now), delivery, rememberDeadline ?? .max)
         return mayClose(now: now) ? min(deadline, now.after(Self.drainPoll)) : deadline
     }
 

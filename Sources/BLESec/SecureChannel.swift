@@ -21,6 +21,12 @@ public actor SecureChannel {
     /// Where a listener bounds how many peers are judged at once; a dialer has no such bound.
     let judgingPlaces: JudgingPlaces?
     var judgingPlace: JudgingPlaces.Place?
+    /// Where a listener bounds how many trust stores' threads there are at once.
+    let storePlaces: JudgingPlaces?
+    /// Until when the trust store has to have remembered the peer, while it is asked to.
+    var rememberDeadline: UInt64?
+    /// What became of that.
+    var rememberResult: Result<Void, ChannelError>?
     var denyToken: UInt64?
     /// The link cannot send any more; what it still has to give is being read.
     var brokenLink: ChannelError?
@@ -32,7 +38,7 @@ public actor SecureChannel {
     var hasLinkEnded = false
 
     /// What tasks wait for.
-    enum Event: Hashable { case ready, message, room, acknowledgement, end }
+    enum Event: Hashable { case ready, remembered, message, room, acknowledgement, end }
     let waiting: WaitingRoom<Event>
     let port = LinkPort()
 
@@ -44,10 +50,11 @@ public actor SecureChannel {
     /// A channel over a link that is the channel's from now on; see ``start()``.
     init(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
-        judgingPlaces: JudgingPlaces? = nil
+        judgingPlaces: JudgingPlaces? = nil, storePlaces: JudgingPlaces? = nil
     ) {
         self.link = link
         self.judgingPlaces = judgingPlaces
+        self.storePlaces = storePlaces
         loop = link.loop
         waiting = WaitingRoom(loop: link.loop)
         self.configuration = configuration
@@ -314,6 +321,7 @@ public actor SecureChannel {
     /// Ends the channel at once for a reason that is told to whoever waits.
     func abort(_ error: ChannelError) {
         machine.fail(error)
+        remembered(.failure(error))
         pump()
     }
 

@@ -13,7 +13,8 @@ public actor SecureListener {
         public var handshakes = 32
         /// Of those, from one address; 4.
         public var handshakesPerAddress = 4
-        /// Of those, peers that an asking trust policy thinks about at once; 8.
+        /// Of those, peers that an asking trust policy thinks about at once; 8. A trust store that is
+        /// asked takes none of these places, but one of as many as there are ``handshakes``.
         public var judging = 8
         /// Channels that are ready and wait for ``SecureListener/accept()``; 16.
         public var backlog = 16
@@ -30,6 +31,7 @@ public actor SecureListener {
     private let configuration: ChannelConfiguration
     private let limits: Limits
     private let judgingPlaces: JudgingPlaces
+    private let storePlaces: JudgingPlaces
 
     private var halfOpen: [UInt64: HalfOpen] = [:]
     private var nextToken: UInt64 = 0
@@ -86,6 +88,7 @@ public actor SecureListener {
         self.configuration = configuration
         self.limits = limits
         judgingPlaces = JudgingPlaces(limits.judging)
+        storePlaces = JudgingPlaces(limits.handshakes)
         self.loop = loop
         waiting = WaitingRoom(loop: loop)
         self.onFailure = onFailure
@@ -162,7 +165,8 @@ public actor SecureListener {
         }
         guard !isClosed else { return link.close() }
         let channel = SecureChannel(
-            over: link, role: .acceptor, configuration: configuration, judgingPlaces: judgingPlaces)
+            over: link, role: .acceptor, configuration: configuration,
+            judgingPlaces: judgingPlaces, storePlaces: storePlaces)
         do throws(ChannelError) {
             try await channel.start()
             guard !isClosed else { return await channel.abort() }

@@ -6,6 +6,7 @@ internal import Locking
 public final class PairingWindow: Sendable {
     private struct State: Sendable {
         var remaining: Int
+        var taken: Set<Fingerprint> = []
         var closed = false
     }
 
@@ -33,12 +34,16 @@ public final class PairingWindow: Sendable {
     /// Closes the window at once.
     public func close() { state.withLock { $0.closed = true } }
 
-    /// Uses up one place, and says under which name the key goes into the store.
+    /// Uses up one place, and says under which name the key goes into the store. A key that has a place
+    /// already keeps it.
     func take(_ key: Fingerprint) -> String? {
         guard ContinuousClock.now < deadline else { return nil }
         let taken = state.withLock { state in
-            guard !state.closed, state.remaining > 0 else { return false }
+            guard !state.closed else { return false }
+            if state.taken.contains(key) { return true }
+            guard state.remaining > 0 else { return false }
             state.remaining -= 1
+            state.taken.insert(key)
             return true
         }
         return taken ? name(key) : nil

@@ -4,6 +4,8 @@ extension TrustPolicy {
         case admit
         case refuse(String)
         case ask(Judge)
+        /// What a store says, which may block: to be called where nobody else has to wait.
+        case lookUp(@Sendable () -> Verdict)
     }
 
     /// Judges an identity that the peer claims. Nothing is written here; see ``remember(_:)``.
@@ -11,40 +13,59 @@ extension TrustPolicy {
         if let key = identity.fingerprint, denied?.contains(key) == true {
             return .refuse("\(key) is on the deny list")
         }
-        do throws(ChannelError) {
-            switch rule {
-            case .anyone:
-                return .admit
-            case .asking(let judge):
-                return .ask(judge)
-            case .pinned(let keys):
-                guard let key = identity.fingerprint else { return Self.provesNothing }
-                return keys.contains { $0.fingerprint == key }
-                    ? .admit : .refuse("the peer's key \(key) is not among the expected ones")
-            case .authority(let uris):
-                guard let uri = identity.uri else {
-                    return .refuse("no authority vouches for the peer")
-                }
-                return uris?.contains(uri) != false
-                    ? .admit : .refuse("the peer is \(uri), and others are expected")
-            case .firstUse(let store, let name):
-                guard let key = identity.fingerprint else { return Self.provesNothing }
-                guard let known = try store.key(named: name) else { return .admit }
-                return known == key
-                    ? .admit
-                    : .refuse("\(name) is known with \(known), and this peer has \(key)")
-            case .enrolled(let store, let window):
-                guard let key = identity.fingerprint else { return Self.provesNothing }
+        switch rule {
+        case .anyone:
+            return .admit
+        case .asking(let judge):
+            return .ask(judge)
+        case .pinned(let keys):
+            guard let key = identity.fingerprint else { return Self.provesNothing }
+            return keys.contains { $0.fingerprint == key }
+                ? .admit : .refuse("the peer's key \(key) is not among the expected ones")
+        case .authority(let uris):
+            guard let uri = identity.uri else {
+                return .refuse("no authority vouches for the peer")
+            }
+            return uris?.contains(uri) != false
+                ? .admit : .refuse("the peer is \(uri), and others are expected")
+        case .firstUse(let store, let name):
+            guard let key = identity.fingerprint else { return Self.provesNothing }
+            return Self.lookUp { () throws(ChannelError) in
+                guard let known = try store.key(named: name), known != key else { return .admit }
+                return .refuse("\(name) is known with \(known), and this peer has \(key)")
+            }
+        case .enrolled(let store, let window):
+            guard let key = identity.fingerprint else { return Self.provesNothing }
+            return Self.lookUp { () throws(ChannelError) in
                 if try store.contains(key) { return .admit }
                 return window?.isOpen == true
                     ? .admit : .refuse("\(key) is not enrolled, and no pairing window is open")
             }
-        } catch {
-            return .refuse(error.reason)
         }
     }
 
-    /// Writes what the policy learns from a peer that is proven and ready on both sides.
+    /// A question to a store; one that it cannot answer is a refusal.
+    private static func lookUp(
+        _ question: @escaping @Sendable () throws(ChannelError) -> Verdict
+    ) -> Decision {
+        .lookUp {
+            do throws(ChannelError) {
+                return try question()
+            } catch {
+                return .refuse(error.reason)
+            }
+        }
+    }
+
+    /// Whether ``remember(_:)`` has something to write.
+    package var remembers: Bool {
+        switch rule {
+        case .firstUse, .enrolled: true
+        case .pinned, .authority, .anyone, .asking: false
+        }
+    }
+
+    /// Writes what the policy learns from a peer that is proven and ready on both sides. It may block.
     package func remember(_ identity: PeerIdentity) throws(ChannelError) {
         guard let key = identity.fingerprint else { return }
         switch rule {

@@ -1,6 +1,8 @@
 /// Where names that the application gives are bound to keys. `Credentials` keeps one in a file.
 ///
-/// All methods may be called from any thread; what they promise holds when they return.
+/// All methods may be called from any thread, at the same time as others; what they promise holds when
+/// they return. A channel calls them on threads of their own, so they may block. A peer is refused when one
+/// throws, or has not returned within the deadline for judging.
 public protocol TrustStore: Sendable {
     /// The key bound to `name`, or `nil` when the name is free.
     func key(named name: String) throws(ChannelError) -> Fingerprint?

@@ -466,8 +466,7 @@ private final class Victim {
 
     func deliver(_ bytes: [UInt8]) {
         guard machine.outcome == nil else { return }
-        machine.inbound.append(bytes)
-        machine.process(arrived: bytes.count, now: now)
+        machine.arrive(bytes, now: now)
         look()
     }
 

@@ -152,8 +152,7 @@ struct ReplayTests {
             now: pair.now)
         try own.begin()
         let hello = pair.take(.dialer)
-        own.inbound.append(hello)
-        own.process(arrived: hello.count, now: pair.now)
+        own.arrive(hello, now: pair.now)
         #expect(own.outcome?.code == .selfConnection)
         // The peer answers all the same, and what becomes of the channel is its own matter.
         pair.deliver(hello, to: .acceptor)

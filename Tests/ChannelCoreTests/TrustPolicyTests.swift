@@ -31,8 +31,13 @@ struct TrustPolicyTests {
     }
 
     static func admits(_ policy: TrustPolicy, _ identity: PeerIdentity) -> Bool {
-        if case .admit = policy.decide(ClaimedIdentity(identity)) { return true }
-        return false
+        switch policy.decide(ClaimedIdentity(identity)) {
+        case .admit: return true
+        case .refuse, .ask: return false
+        case .lookUp(let lookUp):
+            if case .admit = lookUp() { return true }
+            return false
+        }
     }
 
     @Test("only a policy that takes anyone admits who proves no key")
@@ -111,6 +116,31 @@ struct TrustPolicyTests {
         #expect(!window.isOpen)
         #expect(Self.admits(policy, strangers[0]) && Self.admits(policy, strangers[1]))
         #expect(!Self.admits(policy, strangers[2]))
+    }
+
+    @Test("one key takes one place of a window, even if it cannot be remembered the first time")
+    func samePlace() throws {
+        final class Failing: TrustStore {
+            let store = Store()
+            let failures = Locked(1)
+            func key(named name: String) throws(ChannelError) -> Fingerprint? { nil }
+            func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { false }
+            func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+                let fails = failures.withLock { failures in
+                    failures -= 1
+                    return failures >= 0
+                }
+                if fails { throw ChannelError(.cannotCreate, "the disk is full") }
+                try store.bind(name, to: key)
+            }
+        }
+        let store = Failing()
+        let policy = TrustPolicy.enrolled(store, window: PairingWindow(for: .seconds(1_000)))
+        let stranger = try Self.stranger()
+        #expect(throws: ChannelError(.cannotCreate, "")) { try policy.remember(stranger) }
+        try policy.remember(stranger)
+        let other = try Self.stranger()
+        #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(other) }
     }
 
     @Test("a window that is closed, or whose time is over, takes nobody")

@@ -124,6 +124,10 @@ extension ChannelMachine {
             pendingJudge = judge
             clocks.judging = now
             stage = .judging
+        case .lookUp(let lookUp):
+            pendingLookUp = lookUp
+            clocks.judging = now
+            stage = .judging
         }
     }
 
@@ -131,6 +135,7 @@ extension ChannelMachine {
     mutating func judged(_ verdict: TrustPolicy.Verdict, now: UInt64) {
         guard outcome == nil, stage == .judging else { return }
         pendingJudge = nil
+        pendingLookUp = nil
         clocks.judging = nil
         clocks.negotiated = now
         stage = .handshake

@@ -60,6 +60,8 @@ struct ChannelMachine: ~Copyable {
     var identity: PeerIdentity?
     /// What a trust policy that needs time has to be asked.
     var pendingJudge: TrustPolicy.Judge?
+    /// What a policy's store has to be asked, which may block.
+    var pendingLookUp: (@Sendable () -> TrustPolicy.Verdict)?
     /// Why this side refuses, if it does.
     var refusal: ChannelError?
     var isOwnReadySent = false
@@ -177,6 +179,12 @@ struct ChannelMachine: ~Copyable {
         return pendingJudge
     }
 
+    /// What to ask the policy's store, once.
+    mutating func takeLookUp() -> (@Sendable () -> TrustPolicy.Verdict)? {
+        defer { pendingLookUp = nil }
+        return pendingLookUp
+    }
+
     /// The hash over the handshake; empty before it is over, and kept when the channel ends.
     private(set) var handshakeHash: [UInt8] = []
 
@@ -228,6 +236,7 @@ struct ChannelMachine: ~Copyable {
         outbox.removeAll()
         inbox.removePartial()
         pendingJudge = nil
+        pendingLookUp = nil
         dialToken = nil
     }
 

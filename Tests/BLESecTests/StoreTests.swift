@@ -1,0 +1,249 @@
+import BLESecTesting
+import ChannelCore
+import Credentials
+import Glibc
+import Links
+import Locking
+import TestSupport
+import Testing
+
+@testable import BLESec
+
+/// Trust stores that take their time, fail, or never answer: whoever waits for one, nobody else does.
+@Suite("Trust stores")
+struct StoreTests {
+    /// A store whose answers wait until a test lets them go.
+    @safe final class SlowStore: TrustStore, @unchecked Sendable {
+        // Sendable because the semaphores are made once and are the system's to share.
+        private let gates: UnsafeMutablePointer<sem_t>
+        let names = Locked<[String: Fingerprint]>([:])
+        /// What was begun.
+        let begun = Locked<[String]>([])
+        private let slow: Set<String>
+
+        init(slow: String...) {
+            self.slow = Set(slow)
+            unsafe gates = .allocate(capacity: 1)
+            unsafe sem_init(gates, 0, 0)
+        }
+
+        deinit {
+            unsafe sem_destroy(gates)
+            unsafe gates.deallocate()
+        }
+
+        /// Lets that many answers go.
+        func release(_ count: Int = 1) { for _ in 0..<count { unsafe sem_post(gates) } }
+
+        private func pass(_ call: String) {
+            begun.withLock { $0.append(call) }
+            if slow.contains(call) { unsafe sem_wait(gates) }
+        }
+
+        func key(named name: String) throws(ChannelError) -> Fingerprint? {
+            pass("key")
+            return names.withLock { $0[name] }
+        }
+
+        func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+            pass("bind")
+            names.withLock { $0[name] = key }
+        }
+
+        func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
+            pass("contains")
+            return names.withLock { $0.values.contains(key) }
+        }
+    }
+
+    /// Two channels of which the dialer has a store, and begins; the store has been asked `call`.
+    private func begin(
+        _ scene: Scene, _ store: SlowStore, until call: String
+    ) async throws -> (
+        dialer: SecureChannel, acceptor: SecureChannel, dialing: Task<Void, any Error>,
+        accepting: Task<Void, any Error>
+    ) {
+        let (first, second) = await scene.links()
+        let dialer = try scene.channel(over: first, .dialer) {
+            $0.trust = .firstUse(store, name: "desk")
+        }
+        let acceptor = try scene.channel(over: second, .acceptor)
+        let (dialing, accepting) = (scene.opening(dialer), scene.opening(acceptor))
+        while !store.begun.withLock({ $0.contains(call) }) { await scene.clock.settle() }
+        return (dialer, acceptor, dialing, accepting)
+    }
+
+    /// Two other channels on the same loop that become ready, and carry a message.
+    private func othersGoOn(_ scene: Scene) async throws {
+        let (dialer, acceptor) = try await scene.channels()
+        try await dialer.send([1])
+        #expect(try await acceptor.receive() == [1])
+    }
+
+    @Test(
+        "a store that takes its time keeps no other channel of the loop waiting",
+        arguments: ["key", "bind"])
+    func slow(call: String) async throws {
+        let scene = try Scene()
+        let store = SlowStore(slow: call)
+        let opening = try await begin(scene, store, until: call)
+        try await othersGoOn(scene)
+        #expect(await opening.dialer.phase == (call == "key" ? .judging : .established))
+        store.release()
+        try await opening.dialing.value
+        try await opening.accepting.value
+        #expect(await opening.acceptor.failure == nil)
+        #expect(store.names.withLock { $0["desk"] } == scene.friends.acceptor.fingerprint)
+    }
+
+    @Test("another process that holds the known peers' lock keeps no other channel waiting")
+    func lockedFile() async throws {
+        let scene = try Scene()
+        let folder = ScratchFolder()
+        let path = folder.write("known_peers", "")
+        let holder = try Subprocess(
+            "flock", [path, "sh", "-c", "echo held >&2; cat"], input: .held)
+        _ = try holder.line("held")
+        let (first, second) = await scene.links()
+        let dialer = try scene.channel(over: first, .dialer) {
+            $0.trust = .firstUse(KnownPeersFile(path), name: "desk")
+        }
+        let acceptor = try scene.channel(over: second, .acceptor)
+        let (dialing, accepting) = (scene.opening(dialer), scene.opening(acceptor))
+        try await accepting.value
+        let began = ContinuousClock.now
+        try await othersGoOn(scene)
+        // The file gives up after two seconds, and a loop that waited for it would have as well.
+        #expect(ContinuousClock.now - began < .seconds(1))
+        // Both sides are proven, and still nobody has been told.
+        #expect(await dialer.phase == .established)
+        #expect(try KnownPeersFile(path).peers().isEmpty)
+        holder.endInput()
+        _ = try holder.wait()
+        try await dialing.value
+        let known = try KnownPeersFile(path).key(named: "desk")
+        #expect(known == scene.friends.acceptor.fingerprint)
+    }
+
+    @Test("a lock that is not let go is a refusal, and nothing is reported as ready")
+    func lockedForGood() async throws {
+        let scene = try Scene()
+        let folder = ScratchFolder()
+        let path = folder.write("known_peers", "")
+        let holder = unsafe open(path, O_RDONLY)
+        defer { close(holder) }
+        try #require(flock(holder, LOCK_EX) == 0)
+        let (first, second) = await scene.links()
+        let dialer = try scene.channel(over: first, .dialer) {
+            $0.trust = .firstUse(KnownPeersFile(path), name: "desk")
+        }
+        let acceptor = try scene.channel(over: second, .acceptor)
+        let dialing = scene.opening(dialer)
+        try await scene.opening(acceptor).value
+        #expect(await failure(of: dialing) == .timedOut)
+        #expect(await dialer.isOver)
+        #expect(try KnownPeersFile(path).peers().isEmpty)
+    }
+
+    @Test(
+        "a store that never answers is given up after the time for judging",
+        arguments: ["key", "bind"])
+    func never(call: String) async throws {
+        let scene = try Scene()
+        let store = SlowStore(slow: call)
+        let opening = try await begin(scene, store, until: call)
+        // The acceptor has its own, shorter deadlines before it is ready.
+        await scene.clock.advance(by: .seconds(61))
+        let code = await failure(of: opening.dialing)
+        #expect(code == .timedOut || (call == "key" && code == .truncated))
+        #expect(await opening.dialer.isOver)
+        _ = await failure(of: opening.accepting)
+        store.release()
+    }
+
+    @Test("a task that is cancelled does not wait for the store", arguments: ["key", "bind"])
+    func cancelled(call: String) async throws {
+        let scene = try Scene()
+        let store = SlowStore(slow: call)
+        let opening = try await begin(scene, store, until: call)
+        opening.dialing.cancel()
+        #expect(await failure(of: opening.dialing) == .cancelled)
+        #expect(await opening.dialer.isOver)
+        _ = await failure(of: opening.accepting)
+        store.release()
+    }
+
+    @Test("what came while the peer was being remembered is there when the channel is")
+    func early() async throws {
+        let scene = try Scene()
+        let store = SlowStore(slow: "bind")
+        let (first, second) = await scene.links()
+        let dialer = try scene.channel(over: first, .dialer) {
+            $0.trust = .firstUse(store, name: "desk")
+        }
+        let acceptor = try scene.channel(over: second, .acceptor)
+        let (dialing, accepting) = (scene.opening(dialer), scene.opening(acceptor))
+        try await accepting.value
+        try await acceptor.send([1])
+        await acceptor.abort()
+        while await !dialer.isOver { await scene.clock.settle() }
+        store.release()
+        try await dialing.value
+        #expect(try await dialer.receive() == [1])
+    }
+
+    @Test("a store takes no place that is meant for people, and has a bound of its own")
+    func places() async throws {
+        var limits = SecureListener.Limits()
+        limits.judging = 0
+        limits.handshakes = 2
+        let store = SlowStore(slow: "contains")
+        let town = try await Town(limits: limits) { $0.trust = .enrolled(store) }
+        store.names.withLock { $0["friend"] = town.scene.friends.dialer.fingerprint }
+        var tasks: [Task<SecureChannel, any Error>] = []
+        for count in 1...2 {
+            tasks.append(try await town.friend())
+            while store.begun.withLock(\.count) < count { await town.scene.clock.settle() }
+        }
+        // They go, and their questions stay.
+        for task in tasks {
+            task.cancel()
+            _ = await failure(of: task)
+        }
+        while await town.listener.load.handshakes > 0 { await town.scene.clock.settle() }
+        let third = try await town.friend()
+        #expect(await failure(of: third) != nil)
+        await town.scene.clock.advance(by: .seconds(3))
+        #expect(town.failures.all.contains(.untrusted))
+        #expect(store.begun.withLock(\.count) == 2)
+        store.release(100)
+        // Both threads end, and there is room again.
+        while true {
+            let fourth = try await town.friend()
+            if await failure(of: fourth) == nil { break }
+            await town.scene.clock.advance(by: .seconds(3))
+        }
+        let accepted = try await town.listener.accept()
+        await accepted.abort()
+        await town.finish()
+    }
+
+    @Test("a listener whose store cannot remember reports nobody")
+    func cannotRemember() async throws {
+        final class Full: TrustStore {
+            func key(named name: String) throws(ChannelError) -> Fingerprint? { nil }
+            func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { false }
+            func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+                throw ChannelError(.cannotCreate, "the disk is full")
+            }
+        }
+        let window = PairingWindow(for: .seconds(1_000))
+        let town = try await Town { $0.trust = .enrolled(Full(), window: window) }
+        let friend = try await town.friend()
+        while town.failures.all.isEmpty { await town.scene.clock.settle() }
+        #expect(town.failures.all == [.cannotCreate])
+        #expect(await town.listener.load.ready == 0)
+        if let channel = try? await friend.value { await channel.abort() }
+        await town.finish()
+    }
+}
