@@ -71,6 +71,14 @@ struct TrustedFile: ~Copyable {
         descriptor = end.takeDescriptor()
     }
 
+    /// Throws unless the directory at `path` can be on the way to a trusted file.
+    static func requireDirectory(
+        _ path: String, user: uid_t = geteuid()
+    ) throws(Failure) {
+        let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
+        try Walk.judge(end.descriptor.status, at: end.path, for: path, user)
+    }
+
     /// Where a walk has ended.
     private struct End: ~Copyable {
         let descriptor: FileDescriptor
@@ -177,7 +185,7 @@ struct TrustedFile: ~Copyable {
         }
 
         /// Throws when others may exchange what is in a directory on the way to `named`.
-        private static func judge(
+        static func judge(
             _ status: stat, at path: String, for named: String, _ user: uid_t
         ) throws(Failure) {
             let place = path.isEmpty ? "/" : path

@@ -1,3 +1,4 @@
+import Glibc
 import TestSupport
 import Testing
 
@@ -172,6 +173,28 @@ extension Integration {
             try #require(try Subprocess.run("chmod", ["711", folder.path]).status == 0)
             let outcome = try Subprocess.run("sh", ["-c", command, "sh"] + words)
             Tool.expect(outcome, status: 77, "cannot be opened: Permission denied")
+        }
+
+        @Test("a key that systemd shows as a credential is read, and one of another user is not")
+        func credential() throws {
+            let key = folder.file("key")
+            #expect(try Tool.run("keygen", key).status == 0)
+            try #require(unsafe chmod(folder.path, 0o711) == 0)
+            // Only root can make a file of root's, which a service then reads as its own user.
+            let script = #"""
+                if [ "$(id -u)" != 0 ]; then exec "$1" pubkey "$2"; fi
+                chown 0:65534 "$2" && chmod 0440 "$2" || exit 1
+                setpriv --reuid=65534 --regid=65534 --clear-groups "$1" pubkey "$2" || exit 1
+                chown 65534 "$2" && chmod 0400 "$2" || exit 1
+                "$1" pubkey "$2" 2>&1 && exit 1
+                exit 0
+                """#
+            let outcome = try Subprocess.run("sh", ["-c", script, "sh", Tool.path, key])
+            #expect(outcome.status == 0, "\(outcome.errors)")
+            #expect(outcome.text.hasPrefix("public-key: "))
+            if geteuid() == 0 {
+                #expect(outcome.text.contains("\(key) belongs to another user (65534)"))
+            }
         }
 
         @Test("a key in a folder that is not there is exit 73")

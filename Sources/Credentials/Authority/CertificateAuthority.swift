@@ -1,4 +1,5 @@
 package import ChannelCore
+internal import Glibc
 internal import Primitives
 internal import TLSEngine
 
@@ -53,13 +54,20 @@ package struct CertificateAuthority: Sendable {
     /// nil, since devices find their authority by its name. `days` is how long it is valid from `now`
     /// on, in seconds since 1970. `passphrase` encrypts its key.
     /// - Throws: `cannotCreate`, above all when there is something already; `configuration` for a
-    ///   name or a number of days that is none; what `passphrase` throws.
+    ///   name or a number of days that is none; `badKey` in a directory that others can write to; what
+    ///   `passphrase` throws.
     package static func create(
         _ directory: String, name: String?, days: Int, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> CertificateAuthority {
         let folder = AuthorityFolder(directory)
         let name = try checked(name ?? uniqueName)
         let validity = try validity(days: days, from: now)
+        do throws(TrustedFile.Failure) {
+            try TrustedFile.requireDirectory(NewFile.directory(of: folder.path))
+        } catch {
+            guard case .system(let number) = error else { throw error.error(folder.path) }
+            throw .system(.cannotCreate, "\(folder.path) cannot be created", number)
+        }
         try folder.requireFree()
         let key = try SigningKey.generate()
         let keyText = try IdentityFile.text(
