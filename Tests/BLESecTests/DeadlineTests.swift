@@ -16,6 +16,21 @@ struct DeadlineTests {
         #expect(forger.failure == .timedOut)
     }
 
+    @Test("the limits that the pages name are the defaults")
+    func defaults() {
+        let deadlines = ChannelDeadlines()
+        #expect(deadlines.negotiate == .seconds(5) && deadlines.handshake == .seconds(10))
+        #expect(deadlines.ready == .seconds(10) && deadlines.proof == .seconds(60))
+        #expect(deadlines.record == .seconds(30) && deadlines.idle == .seconds(60))
+        #expect(deadlines.session == .seconds(86_400))
+        let limits = ChannelLimits()
+        #expect(limits.unauthenticatedBytes == 32 << 10)
+        #expect(limits.maximumMessageLength == 16 << 20)
+        #expect(limits.rekeyAfterRecords == 1 << 20 && limits.rekeyAfterBytes == 1 << 30)
+        let listener = SecureListener.Limits()
+        #expect(listener.handshakes == 32 && listener.handshakesPerAddress == 4)
+    }
+
     @Test("a session that is too old completes when the peer ends as well")
     func sessionAgeCompletes() throws {
         let forger = try Forger.ready { $0.deadlines.session = .seconds(90) }
