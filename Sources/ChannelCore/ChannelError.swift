@@ -30,7 +30,7 @@ public struct ChannelError: Error, Sendable {
     public var phase: ChannelPhase?
     /// The underlying cause, if the channel layer was not the one to notice.
     public var underlying: Underlying?
-    /// Whom the trust policy has refused, with ``Code/untrusted``.
+    /// Who the peer claimed to be that the trust policy refused, with the code `untrusted`.
     public var claimed: ClaimedIdentity?
 
     /// Makes an error.
