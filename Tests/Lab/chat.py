@@ -92,11 +92,16 @@ class Chat:
         """Waits until it is connected, and says when it was."""
         return self.event(within, "state", state="connected")["at"]
 
-    def reconnected(self, within):
-        """The same, once it has lost a link."""
-        while self.event(within, "state")["state"] == "connected":
-            pass
-        return self.connected(within)
+    def reconnected(self, since, within):
+        """The same, once it has lost the link that there was at a time."""
+        is_lost = False
+        while True:
+            event = self.event(within, "state")
+            if event["at"] < since:
+                continue
+            if is_lost and event["state"] == "connected":
+                return event["at"]
+            is_lost = is_lost or event["state"] != "connected"
 
     def event(self, within, name, **members):
         """The next event of this name, with these members."""
@@ -196,10 +201,10 @@ class ChatTests(DiscoveryTests):
             # Whatever the machine's speed, something arrives between two cuts.
             for chat in chats:
                 chat.more_delivered(DELIVERED, within=60)
-            self.assertTrue(self.cut())
             begun = time.monotonic()
+            self.assertTrue(self.cut())
             # A good link was lost: nobody waits before the first attempt, or long before the next.
-            back = [chat.reconnected(within=30) for chat in chats]
+            back = [chat.reconnected(begun, within=30) for chat in chats]
             seconds.append(max(back) - begun)
         enough.set()
         for chat, typist in zip(chats, typists):
@@ -233,8 +238,9 @@ class ChatTests(DiscoveryTests):
             while len(leaver.received) < seen + 20:
                 self.assertLess(time.monotonic(), deadline, leaver.events[-20:])
                 time.sleep(0.02)
+            begun = time.monotonic()
             self.assertTrue(self.cut())
-            leaver.reconnected(within=40)
+            leaver.reconnected(begun, within=40)
         seen = len(leaver.received)
         while len(leaver.received) == seen:
             time.sleep(0.01)
