@@ -28,7 +28,8 @@ struct AppearanceTests {
             case .unknownKey:
                 let other = try IdentityKey.generate().fingerprint
                 return .pinned([PeerKey(fingerprint: other)])
-            case .nobody: return .pinned([PeerKey(fingerprint: Fingerprint(subjectPublicKeyInfo: []))])
+            case .nobody:
+                return .pinned([PeerKey(fingerprint: Fingerprint(subjectPublicKeyInfo: []))])
             case .denied: return pinned.denying(DenyList([key]))
             case .noWindow: return .enrolled(KnownPeersFile("/nonexistent/known_peers"))
             case .brokenStore: return .enrolled(KnownPeersFile("/dev/null"))
@@ -313,7 +314,9 @@ struct AppearanceTests {
             pair.run()
             return pair
         }
-        let refused = try pair { $0.certificateTrust = .authority(uris: ["blesec://devices/nobody"]) }
+        let refused = try pair {
+            $0.certificateTrust = .authority(uris: ["blesec://devices/nobody"])
+        }
         #expect(refused.acceptor.outcome?.code == .untrusted)
         #expect(Self.flights(refused, .acceptor).count == 1)
         let stranger = try TestAuthority()

@@ -129,7 +129,8 @@ struct DirectProofTests {
         }
         let stranger = await town.stranger()
         await stranger.say(recorded)
-        await town.scene.clock.settle()
+        // It answers once the store, which is asked on another thread, has said what it knows.
+        while await stranger.hears().isEmpty { await town.scene.clock.settle() }
         var load = await town.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
         await town.scene.clock.advance(by: .seconds(61))

@@ -88,6 +88,8 @@ final class MachinePair {
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
+        // A driver asks a store on another thread, and brings its answer the same way.
+        if let lookUp = machine.takeLookUp() { machine.judged(lookUp(), now: now) }
     }
 }
 
