@@ -147,8 +147,14 @@ enum ConnectCommand {
         } catch {
             throw way.explained(error)
         }
+        do throws(ChannelError) {
+            // A peer that was to be remembered and cannot be is no peer.
+            try notes.remember(await channel.peer, over: channel.linkDescription)
+        } catch {
+            await channel.abort()
+            throw error
+        }
         await ChannelNotes.ready(channel)
-        try notes.remember(await channel.peer, over: channel.linkDescription)
         let session = Session(
             channel: channel, isDirect: options.configuration.mode == .direct,
             keepsOutput: false, interruption: interruption)

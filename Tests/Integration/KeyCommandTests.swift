@@ -104,6 +104,22 @@ extension Integration {
             #expect(read.status == 0)
         }
 
+        @Test("a passphrase may come out of a FIFO, wherever that is")
+        func passphraseFIFO() throws {
+            let path = folder.file("key")
+            let right = folder.write("right", "correct horse\n")
+            let made = try Tool.run("keygen", path, "--passphrase-file", right)
+            try #require(made.status == 0)
+            let fifo = folder.file("fifo")
+            try #require(try Subprocess.run("mkfifo", ["-m", "600", fifo]).status == 0)
+            let writer = try Subprocess("sh", ["-c", "cat \"$0\" > \"$1\"", right, fifo])
+            let read = try Tool.start(["pubkey", path, "--passphrase-file", fifo])
+                .wait(with: [writer])
+            #expect(read.status == 0, "\(read.errors)")
+            #expect(read.text == made.text)
+            _ = try writer.wait()
+        }
+
         @Test("at the terminal a passphrase is asked for twice and never shown")
         func prompt() throws {
             let path = folder.file("key")

@@ -160,6 +160,25 @@ extension Integration {
             _ = try listener.wait()
         }
 
+        @Test("where a peer is to be remembered and cannot be, there is no channel")
+        func cannotBind() throws {
+            makeFolder("state", names: "")
+            let listener = try pair.listen()
+            // Somebody else keeps the file locked, for longer than is waited for.
+            let lock = try Subprocess(
+                "flock",
+                [pair.folder.file("state/known_peers"), "sh", "-c", "echo held >&2; exec sleep 8"])
+            _ = try lock.line("held")
+            let dialer = try pair.connect(
+                ["--remember", "lamp", "--state", pair.folder.file("state")],
+                input: .bytes(Array("secret".utf8))
+            ).wait(with: [listener, lock])
+            Tool.expect(dialer, status: 75, "known_peers is locked by another process")
+            let served = try listener.wait(with: [lock])
+            #expect(served.status == 76 && served.output == [], "\(served.errors)")
+            lock.signal(15)
+        }
+
         @Test("a name that is to be remembered again says which key it has, and where")
         func changedKeyOfName() throws {
             let state = try remember()
