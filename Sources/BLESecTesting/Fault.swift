@@ -19,4 +19,6 @@ public enum Fault: Sendable, Hashable {
     case raggedReads(upTo: Int, seed: UInt64)
     /// Each send takes so many bytes at most, as a byte stream may.
     case shortWrites(Int)
+    /// Each send arrives that much later, in order; up to ``FaultyLink/heldBytes`` are on the way.
+    case delay(Duration)
 }

@@ -7,7 +7,7 @@ public import Links
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
-    /// Bytes that wait here while the link is held, before sends block.
+    /// Bytes that wait here while the link is held or delays them, before sends block.
     public static let heldBytes = 65_536
 
     private let link: any Link
@@ -15,10 +15,12 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var readLimit: Int?
     private var raggedReads: (limit: Int, generator: SeededGenerator)?
     private var writeLimit: Int?
+    private var delay: Duration?
     private weak var handler: (any LinkHandler)?
 
     /// What was taken and has not gone on.
-    private var outbox: [[UInt8]] = []
+    private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
+    private var timer: LoopTimer?
     private var swapped: [UInt8]?
     private var isHeld = false
     private var isCut = false
@@ -35,6 +37,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
             case .raggedReads(let limit, let seed):
                 raggedReads = (limit, SeededGenerator(seed: seed))
             case .shortWrites(let limit): writeLimit = limit
+            case .delay(let duration): delay = duration
             case .cut, .flip, .drop, .duplicate, .swap: break
             }
         }
@@ -65,6 +68,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         guard !isCut else { return }
         isCut = true
         outbox = []
+        timer?.disarm()
         link.close()
         loop.execute { [weak self] in self?.tellCut() }
     }
@@ -87,8 +91,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         guard bytes.count <= maximumSDU else {
             throw LinkError(.tooLarge, "\(bytes.count) bytes in one send")
         }
-        let waiting = outbox.reduce(0) { $0 + $1.count }
-        guard isHeld ? waiting < Self.heldBytes : waiting == 0 else { return 0 }
+        guard hasRoom else { return 0 }
         let taken = min(bytes.count, writeLimit ?? .max)
         var sdu = (0..<taken).map { bytes[$0] }
         let cutsAfter = spoil(&sdu)
@@ -144,6 +147,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     public func close() {
         handler = nil
         outbox = []
+        timer?.disarm()
         link.close()
     }
 }
@@ -162,7 +166,7 @@ extension FaultyLink {
                 guard limit <= start + sdu.count else { continue }
                 sdu.removeSubrange(max(0, limit - start)...)
                 cutsAfter = true
-            case .drop, .duplicate, .swap, .shortReads, .raggedReads, .shortWrites: continue
+            case .drop, .duplicate, .swap, .shortReads, .raggedReads, .shortWrites, .delay: continue
             }
         }
         return cutsAfter
@@ -177,19 +181,29 @@ extension FaultyLink {
             swapped = sdu
             return
         }
-        outbox.append(sdu)
-        if faults.contains(.duplicate(sdu: index)) { outbox.append(sdu) }
-        if let late = swapped.take() { outbox.append(late) }
+        let due = loop.now.advanced(by: delay ?? .zero)
+        outbox.append((sdu, due))
+        if faults.contains(.duplicate(sdu: index)) { outbox.append((sdu, due)) }
+        if let late = swapped.take() { outbox.append((late, due)) }
     }
 
+    /// Whether another send is taken.
+    private var hasRoom: Bool {
+        isHeld || delay != nil
+            ? outbox.reduce(0) { $0 + $1.bytes.count } < Self.heldBytes : outbox.isEmpty
+    }
+
+    /// Whether what was taken first may go on now.
+    private var isDue: Bool { !isHeld && outbox.first.map { $0.due <= loop.now } ?? false }
+
     private func flush() {
-        while !isHeld, let first = outbox.first {
+        while isDue, let first = outbox.first?.bytes {
             do throws(LinkError) {
                 let count = try link.send(first.span)
                 if count == first.count {
                     outbox.removeFirst()
                 } else if count > 0 {
-                    outbox[0].removeFirst(count)
+                    outbox[0].bytes.removeFirst(count)
                 } else {
                     link.setHandler(self)
                     break
@@ -202,7 +216,11 @@ extension FaultyLink {
     }
 
     private func updateInterest() {
-        link.wantsWrite = wantsWrite || (!outbox.isEmpty && !isHeld)
+        link.wantsWrite = (wantsWrite && (delay == nil || hasRoom)) || isDue
+        guard delay != nil, !isHeld, !isCut else { return }
+        let timer = timer ?? LoopTimer(loop: loop, handler: self)
+        self.timer = timer
+        if let due = outbox.first?.due, due > loop.now { timer.arm(at: due) }
     }
 
     private func nextReadLimit() -> Int {
@@ -229,9 +247,15 @@ extension FaultyLink: LinkHandler {
     /// Called by the link behind.
     public func linkIsWritable() {
         flush()
-        if outbox.isEmpty && wantsWrite { handler?.linkIsWritable() }
+        let hasRoom = delay == nil ? outbox.isEmpty : hasRoom
+        if hasRoom && wantsWrite { handler?.linkIsWritable() }
     }
 
     /// Called by the link behind.
     public func linkDidHangUp() { handler?.linkDidHangUp() }
+}
+
+extension FaultyLink: TimerHandler {
+    /// Called when the next bytes have been on the way for long enough.
+    public func timerFired(_ timer: LoopTimer) { flush() }
 }

@@ -37,6 +37,43 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
     }
 
+    @Test("what is delayed arrives so much later, in order, and no send blocks before the bound")
+    func delay() async throws {
+        let clock = ManualClock()
+        let loop = EventLoop(name: "delay", clock: clock.loopClock)
+        let (b, faulty) = await loop.run {
+            let (a, b) = MemoryLink.pair(loop: loop)
+            return (b, FaultyLink(a, [.delay(.milliseconds(10))]))
+        }
+        try await loop.run {
+            try #expect(faulty.send([1]) == 1)
+        }
+        await clock.advance(by: .milliseconds(5))
+        try await loop.run { try #expect(faulty.send([2]) == 1) }
+        await clock.advance(by: .milliseconds(4))
+        try await loop.run { try #expect(b.receive().outcome == .wouldBlock) }
+        await clock.advance(by: .milliseconds(1))
+        try await loop.run {
+            try #expect(b.receive().bytes == [1])
+            #expect(!faulty.isDrained)
+        }
+        await clock.advance(by: .milliseconds(5))
+        try await loop.run {
+            try #expect(b.receive().bytes == [2])
+            #expect(faulty.isDrained)
+            let sdu = [UInt8](repeating: 1, count: 8_192)
+            for _ in 0..<FaultyLink.heldBytes / 8_192 { try #expect(faulty.send(sdu) == 8_192) }
+            try #expect(faulty.send(sdu) == 0)
+        }
+        await clock.advance(by: .milliseconds(10))
+        try await loop.run {
+            try #expect(faulty.send([3]) == 1)
+            faulty.close()
+            #expect(loop.load.timers == 0)
+        }
+        await loop.shutdown()
+    }
+
     @Test("a cut link delivers exactly so many bytes, and both sides see the end", arguments: 0...4)
     func cut(after count: Int) async throws {
         try await withLoop { loop in
