@@ -137,7 +137,7 @@ final class MachineScene {
         let piece = piece == 0 ? 16 << 10 : min(piece, 16 << 10)
         var rest = wire[...]
         while !rest.isEmpty, victim.wantsBytes, !hasLinkEnded {
-            let part = Array(rest.prefix(piece))
+            let part = Array(rest.prefix(min(piece, victim.readAllowance)))
             rest = rest.dropFirst(part.count)
             victim.arrive(part, now: now)
         }
@@ -248,8 +248,11 @@ final class MachineScene {
         precondition(
             victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
         precondition(
-            victim.isReady || victim.unauthenticatedBytes <= victim.unauthenticatedLimit
-                || victim.outcome != nil)
+            victim.isPeerReady || victim.unauthenticatedBytes <= victim.unauthenticatedLimit
+                || victim.outcome != nil, "more than may be read")
+        precondition(
+            victim.outcome != nil || !victim.wantsBytes || victim.readAllowance > 0,
+            "a channel that waits for bytes that it may not read")
         guard let outcome = victim.outcome else { return }
         precondition(victim.inbound.isEmpty && victim.outbound.isEmpty && victim.outbox.isEmpty)
         precondition(victim.engine.phase == .failed, "keys that are left")

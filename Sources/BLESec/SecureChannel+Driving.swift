@@ -69,10 +69,11 @@ extension SecureChannel {
     /// Reads once, and says whether there may be more.
     private func readOnce(now: UInt64) -> Bool {
         let before = machine.inbound.count
+        let allowance = machine.readAllowance
         let result: LinkReceive
         do throws(LinkError) {
             result = try machine.inbound.append(
-                room: Self.readSize,
+                room: Self.readSize, atMost: allowance,
                 orThrow: LinkError(.tooLarge, "the channel's buffer has no room for what arrives")
             ) { space throws(LinkError) in
                 try link.receive(into: &space)

@@ -9,8 +9,9 @@ public struct ChannelLimits: Sendable {
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
-    /// What a peer may send before it is authenticated, in bytes; 32 KiB (blesec/1, "Limits"). One
-    /// transport message more in direct mode, where that is what proves the peer.
+    /// How many bytes are read of a peer before it is authenticated, its `ready` included; 32 KiB
+    /// (blesec/1, "Limits"). One transport message more in direct mode, where that is what proves the
+    /// peer. A peer that is not authenticated by them is refused.
     public var unauthenticatedBytes = 32 << 10
     /// Records in one direction before its key is changed; 2^20.
     public var rekeyAfterRecords: UInt64 = 1 << 20

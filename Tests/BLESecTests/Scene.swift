@@ -78,6 +78,9 @@ extension SecureChannel {
     /// The code with which the channel has failed.
     var failure: ChannelError.Code? { machine.outcome?.code }
 
+    /// What has arrived before the peer was authenticated.
+    var unauthenticatedBytes: Int { machine.unauthenticatedBytes }
+
     /// What the channel holds: messages queued so far, bytes not sealed yet, bytes to be received.
     var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
         (machine.queued, machine.unsealedBytes, machine.inbox.byteCount)

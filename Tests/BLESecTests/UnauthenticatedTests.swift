@@ -1,5 +1,6 @@
 import BLESecTesting
 import ChannelCore
+import Links
 import Testing
 
 @testable import BLESec
@@ -81,6 +82,59 @@ struct UnauthenticatedTests {
         }
         #expect(pair.acceptor.outcome?.code == .limitExceeded)
         #expect(sent <= 4_096 + piece)
+    }
+
+    @Test("no more than the bound is taken from the link, however much lies there")
+    func readsNoMore() async throws {
+        let scene = try Scene()
+        let (near, far) = await scene.loop.run { [loop = scene.loop] in
+            MemoryLink.pair(loop: loop, capacity: 200_000, maximumSDU: 200_000)
+        }
+        let channel = try scene.channel(over: far, .acceptor)
+        let opening = scene.opening(channel)
+        let early = [0x80, 0x00] + [UInt8](repeating: 1, count: 150_000)
+        await scene.loop.run { _ = try? near.send((Self.hello + early).span) }
+        #expect(await failure(of: opening) == .limitExceeded)
+        #expect(await channel.unauthenticatedBytes == 32_768)
+        await scene.loop.run { near.close() }
+        await scene.finish()
+    }
+
+    @Test(
+        "exactly the bound is enough to become ready, a byte less is not, whatever lies behind it",
+        arguments: [ChannelRole.dialer, .acceptor], [0, 1])
+    func exactBound(role: ChannelRole, missing: Int) async throws {
+        let pair = try Friends().pair()
+        pair.run()
+        let needed = pair.sent[role.peer, default: []].reduce(0) { $0 + $1.count }
+        let scene = try Scene()
+        let (first, second) = await scene.links()
+        let bound = { (configuration: inout ChannelConfiguration) in
+            configuration.limits.unauthenticatedBytes = needed - missing
+        }
+        let dialer = try scene.channel(over: first, .dialer) { if role == .dialer { bound(&$0) } }
+        let acceptor = try scene.channel(over: second, .acceptor) {
+            if role == .acceptor { bound(&$0) }
+        }
+        let (bounded, other) = role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
+        // As soon as it may, so that it lies right behind the peer's ready.
+        let sending = Task(executorPreference: scene.loop) {
+            try await other.open()
+            for _ in 0..<40 { try await other.send(Array(repeating: 7, count: 1_000)) }
+        }
+        let opening = scene.opening(bounded)
+        if missing == 0 {
+            try await opening.value
+            for _ in 0..<40 { #expect(try await bounded.receive()?.count == 1_000) }
+            try await sending.value
+        } else {
+            #expect(await failure(of: opening) == .limitExceeded)
+            #expect(await bounded.unauthenticatedBytes == needed - 1)
+            _ = await failure(of: sending)
+        }
+        await dialer.abort()
+        await acceptor.abort()
+        await scene.finish()
     }
 
     @Test("padding before ready counts towards the bound")

@@ -12,28 +12,36 @@ extension ChannelMachine {
             return
         }
         if count > 0 { clocks.didArrive(now: now) }
-        if !isReady { unauthenticatedBytes += count }
+        if !isPeerReady { unauthenticatedBytes += count }
+        // A driver that keeps to ``readAllowance`` never brings more.
+        guard isPeerReady || unauthenticatedBytes <= unauthenticatedLimit else {
+            return fail(.unauthenticated(after: unauthenticatedLimit))
+        }
         do throws(ChannelError) {
             while outcome == nil, try step(now: now) {}
         } catch {
             fail(error)
         }
-        // Counted after the step: the acceptor's `ready` and its first data may come in one piece.
-        guard isReady || unauthenticatedBytes <= unauthenticatedLimit else {
-            return fail(
-                ChannelError(
-                    .limitExceeded,
-                    "the peer sent more than \(unauthenticatedLimit) bytes before it was "
-                        + "authenticated"))
+        // Nothing more is read, so that only a policy that still thinks can make a difference.
+        guard isPeerReady || unauthenticatedBytes < unauthenticatedLimit || stage == .judging else {
+            return fail(.unauthenticated(after: unauthenticatedLimit))
         }
         noteCompletion(now: now)
     }
 
-    /// What a peer may send before it is authenticated; where a transport message is the proof, it may
-    /// be as long as any.
+    /// What a peer may send up to and with what authenticates it: its `ready`, or in direct mode what
+    /// proves it; where that is a transport message, it may be as long as any.
     var unauthenticatedLimit: Int {
         configuration.limits.unauthenticatedBytes
             + (awaitsProof ? 2 + HandshakeState.maximumMessageLength : 0)
+    }
+
+    /// How many bytes the driver may append to ``inbound`` before the next ``process(arrived:now:)``.
+    ///
+    /// Before the peer is authenticated that is what the limit leaves, so that nothing beyond the
+    /// limit is held or worked on; what the link has more than that stays there until then.
+    var readAllowance: Int {
+        isPeerReady ? .max : max(0, unauthenticatedLimit - unauthenticatedBytes)
     }
 
     /// Does one thing with what has arrived, and says whether there may be more to do.
@@ -209,5 +217,13 @@ extension ChannelMachine {
         refusal = error
         stage = .refusing
         clocks.closing = now
+    }
+}
+
+extension ChannelError {
+    /// The peer has sent all that it may before it is authenticated.
+    fileprivate static func unauthenticated(after limit: Int) -> ChannelError {
+        ChannelError(
+            .limitExceeded, "the peer sent \(limit) bytes and did not authenticate itself with them")
     }
 }

@@ -23,24 +23,27 @@ internal import Locking
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append at least `room` bytes' worth behind those that wait; throws `full` where the
-    /// storage has no such room, and then nothing has changed.
+    /// Lets `body` append at least `room` bytes' worth behind those that wait, and more where there is
+    /// more storage, but never more than `limit`; throws `full` where the storage has no such room, and
+    /// then nothing has changed.
     mutating func append<Result, Failure: Error>(
-        room: Int, orThrow full: @autoclosure () -> Failure,
+        room: Int, atMost limit: Int = .max, orThrow full: @autoclosure () -> Failure,
         _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         guard room <= pool.size - count else { throw full() }
         let storage = unsafe storageWithRoom(room)
-        var span = unsafe OutputSpan(buffer: .init(rebasing: storage[tail...]), initializedCount: 0)
+        let free = unsafe UnsafeMutableBufferPointer(
+            rebasing: storage[tail...].prefix(max(limit, 0)))
+        var span = unsafe OutputSpan(buffer: free, initializedCount: 0)
         let result: Result
         do throws(Failure) {
             result = try body(&span)
         } catch {
-            _ = unsafe span.finalize(for: .init(rebasing: storage[tail...]))
+            _ = unsafe span.finalize(for: free)
             releaseIfEmpty()
             throw error
         }
-        tail += unsafe span.finalize(for: .init(rebasing: storage[tail...]))
+        tail += unsafe span.finalize(for: free)
         releaseIfEmpty()
         return result
     }
