@@ -85,8 +85,12 @@ public actor SecureChannel {
     /// (Noise §11.2).
     public var handshakeHash: [UInt8] { machine.handshakeHash }
 
-    /// See ``ChannelMachine/progress``.
-    var progress: Int { machine.progress }
+    /// Whether a listener may take its place away: from any peer that is not proven, unless a trust
+    /// policy thinks about it. What such a peer has said so far counts for nothing, since much of it
+    /// can be a recording.
+    var mayLosePlace: Bool {
+        machine.outcome == nil && !machine.isReady && machine.stage != .judging
+    }
 
     /// When the link was handed over.
     var began: MonotonicTime { MonotonicTime(nanoseconds: machine.clocks.start) }
@@ -316,6 +320,17 @@ public actor SecureChannel {
     /// Ends the channel at once. The peer sees a truncated channel.
     public func abort() {
         abort(ChannelError(.closed, "the channel was aborted on this side"))
+    }
+
+    /// Ends a handshake for which there is no room (``ChannelMachine/turnAway(_:now:)``), and says
+    /// whether it did: what has arrived and was not read yet may complete the handshake.
+    func turnAway(_ error: ChannelError) -> Bool {
+        // One whose hello was not answered yet needs another round trip in any case.
+        if machine.stage == .handshake || machine.stage == .records { read() }
+        guard mayLosePlace else { return false }
+        machine.turnAway(error, now: now)
+        pump()
+        return true
     }
 
     /// Ends the channel at once for a reason that is told to whoever waits.

@@ -4,19 +4,30 @@ public import Links
 /// Accepts links, runs their handshakes side by side, and hands out the channels that became ready.
 ///
 /// A peer that is not authenticated costs little: the handshakes under way are bounded overall and
-/// for each address, and when there is no room the one with the least progress goes. A channel that
-/// nobody has accepted yet holds its place.
+/// for each address. When there is no room, the oldest of them makes room for the next, though not
+/// before it has had its time; until then links wait to be accepted. So whoever can finish a
+/// handshake within that time gets through a flood.
 public actor SecureListener {
-    /// Bounds on what strangers can make a listener do at once.
+    /// Bounds on what unauthenticated peers can make a listener do at once.
     public struct Limits: Sendable {
-        /// Handshakes under way; 32.
-        public var handshakes = 32
-        /// Of those, from one address; 4.
+        /// Handshakes under way; 256. Each holds a descriptor and about 13 KiB of memory with Noise,
+        /// 65 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more where a peer leaves a
+        /// message unfinished. Beside them 32 links that were turned away have 2 seconds to go.
+        public var handshakes = 256
+        /// Of those, from one address; 4. A link beyond them is turned away at once. Links without an
+        /// address (Unix sockets, memory) are bounded by ``handshakes`` alone.
         public var handshakesPerAddress = 4
-        /// Of those, peers that an asking trust policy thinks about at once; 8. A trust store that is
-        /// asked takes none of these places, but one of as many as there are ``handshakes``.
+        /// How long a handshake keeps its place for certain; 100 ms. Where all are taken, a new link
+        /// gets the place of the oldest handshake that has had this long, and waits to be accepted
+        /// until there is one. So no more than `handshakes / guaranteedTime` links a second, 2,560,
+        /// take places from others.
+        public var guaranteedTime: Duration = .milliseconds(100)
+        /// Peers that an asking trust policy thinks about at once; 8. They keep their places
+        /// meanwhile, and one more is refused. A trust store that is asked takes none of these places,
+        /// but one of as many as there are ``handshakes``.
         public var judging = 8
-        /// Channels that are ready and wait for ``SecureListener/accept()``; 16.
+        /// Ready channels that wait for ``SecureListener/accept()`` before no more links are
+        /// accepted; 16. The handshakes that are under way then go on, and become ready as well.
         public var backlog = 16
 
         /// The defaults above.
@@ -33,12 +44,17 @@ public actor SecureListener {
     private let judgingPlaces: JudgingPlaces
     private let storePlaces: JudgingPlaces
 
+    /// The handshakes under way; a greater token is a later link.
     private var halfOpen: [UInt64: HalfOpen] = [:]
+    /// Links that were turned away, and have yet to go. They hold no place and no keys.
+    private var leaving: [(token: UInt64, entry: HalfOpen)] = []
     private var nextToken: UInt64 = 0
     private var ready: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private enum Event: Hashable { case ready, room }
     private let waiting: WaitingRoom<Event>
+    private let alarm: Alarm
+    private let timer: LoopTimer
     private var isClosed = false
     /// Tells how handshakes failed, for logs.
     private var onFailure: (@Sendable (String, ChannelError) -> Void)?
@@ -46,8 +62,23 @@ public actor SecureListener {
     private struct HalfOpen {
         let channel: SecureChannel
         let address: LinkAddress?
+        let began: MonotonicTime
         let task: Task<Void, Never>
     }
+
+    /// Has the listener look again when the oldest handshake has had its time. On the loop's thread.
+    private final class Alarm: TimerHandler, @unchecked Sendable {
+        // Sendable because it is called on the loop's thread only.
+        private let waiting: WaitingRoom<Event>
+
+        init(_ waiting: WaitingRoom<Event>) { self.waiting = waiting }
+
+        func timerFired(_ timer: LoopTimer) { waiting.wake(.room) }
+    }
+
+    /// How many links that were turned away may take their 2 seconds to go; the oldest of more is
+    /// closed at once.
+    private static let mostLeaving = 32
 
     /// The loop: everything happens on its thread.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -91,10 +122,15 @@ public actor SecureListener {
         storePlaces = JudgingPlaces(limits.handshakes)
         self.loop = loop
         waiting = WaitingRoom(loop: loop)
+        alarm = Alarm(waiting)
+        timer = LoopTimer(loop: loop, handler: alarm)
         self.onFailure = onFailure
     }
 
-    isolated deinit { acceptTask?.cancel() }
+    isolated deinit {
+        acceptTask?.cancel()
+        timer.disarm()
+    }
 
     /// The next channel whose peer is proven and ready.
     ///
@@ -114,7 +150,9 @@ public actor SecureListener {
         guard !isClosed else { return }
         isClosed = true
         acceptTask?.cancel()
+        timer.disarm()
         for entry in halfOpen.values { entry.task.cancel() }
+        for (_, entry) in leaving { entry.task.cancel() }
         waiting.wake(.ready)
         waiting.wake(.room)
         for channel in ready { await channel.abort() }
@@ -149,34 +187,82 @@ public actor SecureListener {
 
     private func admit(_ link: any Link) async {
         let address = link.peerAddress
-        if let address,
-            halfOpen.values.count(where: { $0.address == address }) >= limits.handshakesPerAddress
-        {
-            link.close()
-            return report(link, ChannelError(.busy, "too many handshakes with this address"))
-        }
-        if halfOpen.count >= limits.handshakes { await evict() }
-        while ready.count >= limits.backlog, !isClosed {
-            do throws(ChannelError) {
-                try await wait(for: .room) { ready.count < limits.backlog || isClosed }
-            } catch {
-                break
-            }
-        }
-        guard !isClosed else { return link.close() }
+        await waitForRoom { ready.count < limits.backlog }
+        // One address can neither take others' places nor wait for one in their way.
+        let hasShare = mayBegin(from: address)
+        if hasShare { await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() } }
+        guard !isClosed, !loop.isShutDown else { return link.close() }
         let channel = SecureChannel(
             over: link, role: .acceptor, configuration: configuration,
             judgingPlaces: judgingPlaces, storePlaces: storePlaces)
         do throws(ChannelError) {
             try await channel.start()
             guard !isClosed else { return await channel.abort() }
-            shakeHands(channel, address)
+            let token = shakeHands(channel, address)
+            if !hasShare {
+                let error = ChannelError(.busy, "too many handshakes with this address")
+                _ = turnAway(token, error)
+            }
         } catch {
-            report(link, error)
+            onFailure?(link.peerDescription, error)
         }
     }
 
-    private func shakeHands(_ channel: SecureChannel, _ address: LinkAddress?) {
+    private func waitForRoom(_ hasRoom: () -> Bool) async {
+        while !isClosed, !loop.isShutDown, !hasRoom() {
+            do throws(ChannelError) {
+                try await wait(for: .room) { isClosed || hasRoom() }
+            } catch {
+                return
+            }
+        }
+    }
+
+    private func mayBegin(from address: LinkAddress?) -> Bool {
+        guard let address else { return true }
+        return halfOpen.values.count { $0.address == address } < limits.handshakesPerAddress
+    }
+
+    /// Turns the oldest handshake away if it has had its time; else says no, and has the listener
+    /// look again then.
+    private func makeRoom() -> Bool {
+        while let (token, began) = oldest {
+            let end = began.advanced(by: limits.guaranteedTime)
+            guard loop.now >= end else {
+                timer.arm(at: end)
+                return false
+            }
+            let error = ChannelError(.busy, "a newer link needed the place of this handshake")
+            if turnAway(token, error) { return true }
+        }
+        return false
+    }
+
+    /// The oldest handshake that may lose its place.
+    private var oldest: (token: UInt64, began: MonotonicTime)? {
+        var oldest: (token: UInt64, began: MonotonicTime)?
+        for (token, entry) in halfOpen where oldest.map({ token < $0.token }) ?? true {
+            guard entry.channel.assumeIsolated({ $0.mayLosePlace }) else { continue }
+            oldest = (token, entry.began)
+        }
+        return oldest
+    }
+
+    /// Ends a handshake, and gives the peer a while to hear of it and go. Says no where the handshake
+    /// has just ended by itself.
+    private func turnAway(_ token: UInt64, _ error: ChannelError) -> Bool {
+        guard let entry = halfOpen[token],
+            entry.channel.assumeIsolated({ $0.turnAway(error) })
+        else { return false }
+        halfOpen[token] = nil
+        leaving.append((token, entry))
+        if leaving.count > Self.mostLeaving {
+            leaving.removeFirst().entry.channel.assumeIsolated { $0.abort() }
+        }
+        return true
+    }
+
+    private func shakeHands(_ channel: SecureChannel, _ address: LinkAddress?) -> UInt64 {
         nextToken += 1
         let token = nextToken
         let task = Task(executorPreference: loop) { [weak self] in
@@ -186,42 +272,34 @@ public actor SecureListener {
             } catch {
                 result = .failure(error)
             }
-            await self?.shookHands(token, result)
+            await self?.shookHands(token, channel, result)
         }
-        halfOpen[token] = HalfOpen(channel: channel, address: address, task: task)
+        halfOpen[token] = HalfOpen(
+            channel: channel, address: address, began: loop.now, task: task)
+        return token
     }
 
-    private func shookHands(_ token: UInt64, _ result: Result<Void, ChannelError>) async {
-        guard let entry = halfOpen.removeValue(forKey: token) else { return }
+    private func shookHands(
+        _ token: UInt64, _ channel: SecureChannel, _ result: Result<Void, ChannelError>
+    ) async {
+        halfOpen[token] = nil
+        leaving.removeAll { $0.token == token }
+        waiting.wake(.room)
         switch result {
         case .success where isClosed:
-            await entry.channel.abort()
+            await channel.abort()
         case .success:
-            ready.append(entry.channel)
+            ready.append(channel)
             waiting.wake(.ready)
         case .failure(let error):
-            onFailure?(entry.channel.linkDescription, error)
+            onFailure?(channel.linkDescription, error)
         }
     }
 
-    /// Ends the handshake that has come least far, the oldest of several.
-    private func evict() async {
-        var victim: (token: UInt64, progress: Int)?
-        for (token, entry) in halfOpen {
-            let progress = await entry.channel.progress
-            if let known = victim, (known.progress, known.token) < (progress, token) { continue }
-            victim = (token, progress)
-        }
-        guard let victim, let entry = halfOpen[victim.token] else { return }
-        await entry.channel.abort(
-            ChannelError(.busy, "another handshake needed the place of this one"))
-    }
-
-    /// How many handshakes are under way, and how many channels wait to be accepted.
-    var load: (handshakes: Int, ready: Int) { (halfOpen.count, ready.count) }
-
-    private func report(_ link: any Link, _ error: ChannelError) {
-        onFailure?(link.peerDescription, error)
+    /// How many handshakes are under way, how many links were turned away and have not gone, and how
+    /// many channels wait to be accepted.
+    var load: (handshakes: Int, leaving: Int, ready: Int) {
+        (halfOpen.count, leaving.count, ready.count)
     }
 
     private func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {

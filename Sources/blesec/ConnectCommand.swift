@@ -82,7 +82,9 @@ enum ConnectCommand {
             for option in NearbyArguments.dialing where arguments.has(option) {
                 throw arguments.usage("\(option.name) goes with service:UUID or peer:KEY")
             }
-            way = dialing(endpoint, configuration, expecting: known, memory, notes)
+            way = dialing(
+                endpoint, configuration, isOnly: !arguments.has(persist), expecting: known, memory,
+                notes)
         case .service(let service), .peer(_, let service):
             let settings = try NearbyArguments(
                 arguments, service: service, isPinned: options.isPinned)
@@ -118,12 +120,13 @@ enum ConnectCommand {
     }
 
     private static func dialing(
-        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, expecting peer: PeerKey?,
-        _ memory: PeerMemory, _ notes: ConnectionNotes
+        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, isOnly: Bool,
+        expecting peer: PeerKey?, _ memory: PeerMemory, _ notes: ConnectionNotes
     ) -> Way {
         Way { progress throws(ChannelError) in
             do throws(ChannelError) {
-                let channel = try await PeerRoute.dial(endpoint, configuration, progress)
+                let channel = try await PeerRoute.dial(
+                    endpoint, configuration, progress, isOnly: isOnly)
                 notes.reached(endpoint, over: channel.linkDescription)
                 return channel
             } catch {

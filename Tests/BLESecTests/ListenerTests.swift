@@ -1,6 +1,7 @@
 import BLESecTesting
 import ChannelCore
 import Links
+import Locking
 import Testing
 
 @testable import BLESec
@@ -22,19 +23,25 @@ struct ListenerTests {
         return limits
     }
 
+    static let busy = Answer(.busy).encoded
+
     @Test("more strangers than there is room for do not keep a friend out")
     func crowd() async throws {
         let town = try await Town(limits: Self.limits(8))
         var strangers: [Stranger] = []
-        for index in 0..<100 {
-            strangers.append(await town.stranger(from: "stranger \(index)"))
-            #expect(await town.listener.load.handshakes <= 8)
-        }
+        for index in 0..<100 { strangers.append(await town.stranger(from: "stranger \(index)")) }
         let friend = try await town.friend(from: "friend")
+        // 93 of them have to go for the others and the friend, eight at a time.
+        for _ in 0..<12 {
+            #expect(await town.listener.load.handshakes == 8)
+            #expect(await town.listener.load.ready == 0)
+            await town.scene.clock.advance(by: .milliseconds(100))
+        }
         let accepted = try await town.listener.accept()
         let dialed = try await friend.value
         try await dialed.send([1])
         #expect(try await accepted.receive() == [1])
+        await town.scene.clock.advance(by: .seconds(2))
         #expect(town.failures.all == Array(repeating: .busy, count: 93))
         await dialed.abort()
         await accepted.abort()
@@ -42,21 +49,99 @@ struct ListenerTests {
         await town.finish()
     }
 
-    @Test("who has come less far goes first, and of those the oldest")
-    func leastProgress() async throws {
+    @Test("a link has its time, and then the oldest goes for a newer one, however far it has come")
+    func oldest() async throws {
         let town = try await Town(limits: Self.limits(4))
-        let far = [await town.stranger(), await town.stranger()]
-        for stranger in far { await stranger.say(Self.firstFlight) }
-        let near = [await town.stranger(), await town.stranger()]
+        var strangers: [Stranger] = []
+        for index in 0..<4 {
+            strangers.append(await town.stranger())
+            if index % 2 == 0 { await strangers[index].say(Self.firstFlight) }
+            await town.scene.clock.advance(by: .milliseconds(10))
+        }
+        strangers += [await town.stranger(), await town.stranger()]
+        await town.scene.clock.advance(by: .milliseconds(59))
+        for stranger in strangers { #expect(await !stranger.isTurnedAway) }
+        await town.scene.clock.advance(by: .milliseconds(1))
+        // It was answered before, so that there is nothing to say.
+        #expect(await strangers[0].isTurnedAway)
+        #expect(await strangers[1].hears().isEmpty)
+        await town.scene.clock.advance(by: .milliseconds(10))
+        #expect(await strangers[1].hears() == Self.busy)
+        // Nobody else needs a place.
+        await town.scene.clock.advance(by: .seconds(1))
+        for stranger in strangers[2...] { #expect(await !stranger.isTurnedAway) }
+        #expect(await town.listener.load == (4, 1, 0))
+        await town.finish()
+    }
+
+    @Test("a link that was turned away has two seconds to go, and no more than 32 have")
+    func leaving() async throws {
+        let town = try await Town()
+        var strangers: [Stranger] = []
+        for _ in 0..<104 { strangers.append(await town.stranger(from: "one")) }
+        #expect(await town.listener.load == (4, 32, 0))
+        #expect(town.failures.all == Array(repeating: .busy, count: 68))
+        for stranger in strangers[72...] { #expect(await stranger.hears() == Self.busy) }
+        // What it says counts for nothing.
+        await strangers[72].say(Self.firstFlight)
+        // One that goes is gone.
+        await strangers[103].leave()
         await town.scene.clock.settle()
-        let first = await town.stranger()
-        #expect(await near[0].isTurnedAway)
-        #expect(await !near[1].isTurnedAway)
-        let second = await town.stranger()
-        #expect(await near[1].isTurnedAway)
-        let third = await town.stranger()
-        #expect(await first.isTurnedAway)
-        for stranger in far + [second, third] { #expect(await !stranger.isTurnedAway) }
+        #expect(await town.listener.load == (4, 31, 0))
+        await town.scene.clock.advance(by: .seconds(2))
+        #expect(await town.listener.load == (4, 0, 0))
+        #expect(await strangers[72].hears().isEmpty)
+        #expect(await strangers[72].isTurnedAway)
+        await town.finish()
+    }
+
+    @Test("what came in time counts, even if a process that was stopped has not read it yet")
+    func stopped() async throws {
+        let scene = try Scene()
+        let (first, second) = await scene.links()
+        let channels = [
+            try scene.channel(over: first, .dialer), try scene.channel(over: second, .acceptor),
+        ]
+        let acceptor = channels[1]
+        let openings = [scene.opening(channels[0])]
+        await scene.clock.settle()
+        await scene.loop.run { first.hold() }
+        let accepting = scene.opening(acceptor)
+        await scene.clock.settle()
+        // Its last message and its ready come now, and the listener needs the place in this moment.
+        let isTurnedAway = await scene.loop.run {
+            first.release()
+            return acceptor.assumeIsolated { $0.turnAway(ChannelError(.busy, "no room")) }
+        }
+        #expect(!isTurnedAway)
+        for opening in openings + [accepting] { try await opening.value }
+        for channel in channels { await channel.abort() }
+        await scene.finish()
+    }
+
+    @Test("a peer that a policy thinks about keeps its place")
+    func judging() async throws {
+        let person = JudgingTests.Person()
+        let town = try await Town(limits: Self.limits(2)) { $0.trust = person.policy }
+        let friend = try await town.friend()
+        while person.questions.withLock(\.isEmpty) { await town.scene.clock.settle() }
+        for _ in 0..<10 {
+            _ = await town.stranger()
+            await town.scene.clock.advance(by: .milliseconds(100))
+        }
+        person.answer(.admit)
+        _ = try await friend.value
+        await town.finish()
+    }
+
+    @Test("closing ends the wait for a place")
+    func closesInACrowd() async throws {
+        let town = try await Town(limits: Self.limits(2))
+        var strangers: [Stranger] = []
+        for _ in 0..<4 { strangers.append(await town.stranger()) }
+        await town.listener.close()
+        await town.scene.clock.settle()
+        for stranger in strangers { #expect(await stranger.isTurnedAway) }
         await town.finish()
     }
 
@@ -65,9 +150,9 @@ struct ListenerTests {
         let town = try await Town()
         var strangers: [Stranger] = []
         for _ in 0..<10 { strangers.append(await town.stranger(from: "one")) }
-        #expect(await town.listener.load.handshakes == 4)
+        #expect(await town.listener.load == (4, 6, 0))
         for (index, stranger) in strangers.enumerated() {
-            #expect(await stranger.isTurnedAway == (index >= 4))
+            #expect(await stranger.hears() == (index >= 4 ? Self.busy : []))
         }
         // Another address is not kept out, and a place that comes free can be used.
         let friend = try await town.friend(from: "another")
@@ -203,17 +288,26 @@ struct ListenerTests {
         await town.finish()
     }
 
-    @Test("an accept hears of it when the loop is shut down")
-    func shutdown() async throws {
+    @Test("an accept hears of it when the loop is shut down", arguments: [0, 4])
+    func shutdown(strangers count: Int) async throws {
         let scene = try Scene()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let address = try UnixAddress(path: path)
         let listener = try await SecureListener.listen(
-            on: try Endpoint("unix:\(path)"), configuration: scene.friends.configuration(.acceptor),
-            loop: scene.loop)
+            on: Endpoint(address), configuration: scene.friends.configuration(.acceptor),
+            limits: Self.limits(2), loop: scene.loop)
         let accepting = Task(executorPreference: scene.loop) { _ = try await listener.accept() }
-        await scene.clock.settle()
+        let outside = EventLoop(name: "strangers")
+        var strangers: [any Link] = []
+        // Some of whom wait for a place.
+        for _ in 0..<count {
+            strangers.append(try await UnixLink.dial(address, loop: outside))
+            await scene.clock.settle()
+        }
         await scene.loop.shutdown()
         #expect(await failure(of: accepting) == .closed)
+        for stranger in strangers { await outside.run { stranger.close() } }
+        await outside.shutdown()
     }
 
     @Test("a listener that is dropped is gone, with its strangers")

@@ -124,7 +124,7 @@ struct NegotiationTests {
         let pair = try Friends().pair()
         let first = pair.take(.dialer)
         pair.deliver(Array(first.prefix(20)), to: .acceptor)
-        pair.acceptor.turnAway(now: pair.now)
+        pair.acceptor.turnAway(ChannelError(.busy, "no room"), now: pair.now)
         pair.run()
         #expect(pair.dialer.outcome?.code == .busy)
         pair.passTime(.seconds(2))

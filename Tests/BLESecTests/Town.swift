@@ -36,21 +36,28 @@ struct Town {
         await listener.start()
     }
 
-    /// A stranger's end of a link to the listener.
+    /// A stranger's end of a link to the listener. On the loop's thread.
+    func knock(from address: String? = nil) -> MemoryLink {
+        let (near, far) = MemoryLink.pair(loop: scene.loop, dropsQueueOnClose: true)
+        door.take(AddressedLink(far, address.map { LinkAddress($0) }))
+        return near
+    }
+
+    /// A stranger's end of a link to the listener, which has had time to accept it.
     func stranger(from address: String? = nil) async -> Stranger {
-        let (near, far) = await scene.loop.run { [loop = scene.loop] in
-            MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
-        }
-        let stranger = await scene.loop.run { Stranger(near) }
-        await door.knock(AddressedLink(far, address.map { LinkAddress($0) }))
+        let stranger = await scene.loop.run { Stranger(knock(from: address)) }
         await scene.clock.settle()
         return stranger
     }
 
-    /// The friend dials, and gets in or not.
-    func friend(from address: String? = nil) async throws -> Task<SecureChannel, any Error> {
+    /// The friend dials, and gets in or not; all that it says arrives a round trip later.
+    func friend(
+        from address: String? = nil, roundTrip: Duration = .zero
+    ) async throws -> Task<SecureChannel, any Error> {
         let stranger = await stranger(from: address)
-        let channel = try scene.channel(over: stranger.link, .dialer)
+        let link: any Link =
+            roundTrip == .zero ? stranger.link : FaultyLink(stranger.link, [.delay(roundTrip)])
+        let channel = try scene.channel(over: link, .dialer)
         return Task(executorPreference: scene.loop) {
             try await channel.open()
             return channel
@@ -62,7 +69,7 @@ struct Town {
         await listener.close()
         await scene.clock.settle()
         let load = await listener.load
-        #expect(load.handshakes == 0 && load.ready == 0)
+        #expect(load.handshakes == 0 && load.leaving == 0 && load.ready == 0)
         await scene.finish()
     }
 }
@@ -125,12 +132,10 @@ final class Door: LinkListener, @unchecked Sendable {
 
     let localDescription = "door"
 
-    func knock(_ link: any Link) async {
-        await loop.run { [self] in
-            if isClosed { return link.close() }
-            guard !waiters.isEmpty else { return waiting.append(link) }
-            waiters.removeFirst().resume(returning: link)
-        }
+    func take(_ link: any Link) {
+        if isClosed { return link.close() }
+        guard !waiters.isEmpty else { return waiting.append(link) }
+        waiters.removeFirst().resume(returning: link)
     }
 
     func accept() async throws(LinkError) -> any Link {

@@ -29,15 +29,15 @@ public struct PeerRoute: Sendable {
                 }, on: loop))
     }
 
-    /// One attempt at an endpoint.
+    /// One attempt at an endpoint. A peer that is busy is an attempt that failed, after which the
+    /// connection backs off; `isOnly` says that none would follow, so that it is dialed once more.
     package static func dial(
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
-        loop: EventLoop = .shared
+        isOnly: Bool = false, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
         progress(.dialing)
-        return try await SecureChannel.dial(
-            endpoint, configuration: configuration, loop: loop,
-            whenLinked: { progress(.handshaking) })
+        let dial = isOnly ? SecureChannel.dialTwice : SecureChannel.dial
+        return try await dial(endpoint, configuration, loop) { progress(.handshaking) }
     }
 
     /// This side makes channels in a way of its own whenever there is none.

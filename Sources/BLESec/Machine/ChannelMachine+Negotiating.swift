@@ -154,15 +154,16 @@ extension ChannelMachine {
         return true
     }
 
-    /// Turns a dialer away without a handshake, because there is no room for one.
-    mutating func turnAway(now: UInt64) {
-        guard outcome == nil, stage == .hello || stage == .early else { return }
+    /// Turns a dialer away because there is no room: by the answer `busy` while it waits for an
+    /// answer, after which it has 2 seconds to go, and by the link's end in any later stage.
+    mutating func turnAway(_ error: ChannelError, now: UInt64) {
+        guard stage == .hello || stage == .early, outcome == nil else { return fail(error) }
         do throws(ChannelError) {
             try answer(Answer(.busy))
         } catch {
             return fail(error)
         }
-        refuse(ChannelError(.busy, "too many handshakes are under way"), now: now)
+        refuse(error, now: now)
     }
 
     /// Answers with an offer that is accepted, and with the features that count from here on.

@@ -68,6 +68,7 @@ struct ChannelMachine: ~Copyable {
     var isPeerReady = false
     var endRequested: EndReason?
     var peerEndReason: EndReason?
+    /// Bytes that arrived before the peer was authenticated; see ``unauthenticatedLimit``.
     var unauthenticatedBytes = 0
     var isDraining = false
     /// How many calls wait for the peer's acknowledgement.
@@ -238,20 +239,6 @@ struct ChannelMachine: ~Copyable {
         pendingJudge = nil
         pendingLookUp = nil
         dialToken = nil
-    }
-
-    /// How far an unproven channel has come, to choose between them when there is no room.
-    var progress: Int {
-        switch stage {
-        case .refusing: 0
-        case .hello: 1
-        case .early, .answer: 2
-        case .handshake: 3
-        // Whoever has not proven anything has come no further than others in the handshake.
-        case .records where awaitsProof: 3
-        case .judging: 4
-        case .records: 5
-        }
     }
 
     /// Ends the channel because of an error; an earlier refusal by this side is the better reason.

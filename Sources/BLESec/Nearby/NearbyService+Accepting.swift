@@ -24,7 +24,7 @@ extension NearbyService {
             limits: SecureListener.Limits(), loop: loop
         ) { [alarm, onEvent] peer, error in
             onEvent(.acceptFailed(peer, error))
-            alarm.nearby?.assumeIsolated { $0.acceptFailed(peer) }
+            alarm.nearby?.assumeIsolated { $0.acceptFailed(peer, error) }
         }
         self.secure = secure
         await secure.start()
@@ -55,8 +55,9 @@ extension NearbyService {
         for candidate in policy.accepted(from: address) { dials[candidate]?.cancel() }
     }
 
-    private func acceptFailed(_ peer: String) {
-        crowd.failed(at: loop.now)
+    private func acceptFailed(_ peer: String, _ error: ChannelError) {
+        // Who has more than a share was turned away at no cost; that is no crowd.
+        if error.code != .busy { crowd.failed(at: loop.now) }
         if crowd.reopens(at: loop.now) != nil { advertiseSoon() }
         guard let address = DeviceAddress(peer) else { return }
         policy.acceptFailed(from: address)

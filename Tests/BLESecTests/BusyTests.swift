@@ -1,0 +1,131 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Locking
+import Testing
+
+@testable import BLESec
+
+/// What a dialer does whose peer has no room for it.
+@Suite("Dialing a busy peer")
+struct BusyTests {
+    /// A listener that answers its first links with a status, and takes the others.
+    private struct Host {
+        let scene: Scene
+        let endpoint: Endpoint
+        /// When links came.
+        let times = Locked<[MonotonicTime]>([])
+        private let task: Task<Void, any Error>
+
+        init(_ status: Answer.Status, links count: Int) async throws {
+            let scene = try Scene()
+            let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+            let address = try UnixAddress(path: path)
+            let listener = try await UnixListener.listen(address, loop: scene.loop)
+            self.scene = scene
+            endpoint = Endpoint(address)
+            task = Task(executorPreference: scene.loop) { [times] in
+                var links: [any Link] = []
+                var channels: [SecureChannel] = []
+                while let link = try? await listener.accept() {
+                    times.withLock { $0.append(scene.loop.now) }
+                    guard links.count == count else {
+                        _ = try await scene.loop.run { try link.send(Answer(status).encoded.span) }
+                        links.append(link)
+                        continue
+                    }
+                    let channel = try scene.channel(over: link, .acceptor)
+                    try await channel.open()
+                    channels.append(channel)
+                }
+                for link in links { await scene.loop.run { link.close() } }
+                for channel in channels { await channel.abort() }
+                await listener.close()
+            }
+        }
+
+        var count: Int { times.withLock(\.count) }
+
+        func dial() throws -> Task<SecureChannel, any Error> {
+            let configuration = try scene.friends.configuration(.dialer)
+            return Task(executorPreference: scene.loop) { [scene, endpoint] in
+                try await SecureChannel.dial(
+                    endpoint, configuration: configuration, loop: scene.loop)
+            }
+        }
+
+        func finish() async throws {
+            task.cancel()
+            try await task.value
+            await scene.finish()
+        }
+    }
+
+    @Test("it dials once more, 100 to 500 ms later")
+    func triesAgain() async throws {
+        let host = try await Host(.busy, links: 1)
+        let dialing = try host.dial()
+        while host.count == 0 { await host.scene.clock.settle() }
+        await host.scene.clock.settle()
+        await host.scene.clock.advance(by: .milliseconds(99))
+        #expect(host.count == 1)
+        await host.scene.clock.advance(by: .milliseconds(401))
+        let channel = try await dialing.value
+        #expect(host.count == 2)
+        await channel.abort()
+        try await host.finish()
+    }
+
+    @Test("when it is busy again, the dial has failed and nothing more is tried")
+    func givesUp() async throws {
+        let host = try await Host(.busy, links: .max)
+        let dialing = try host.dial()
+        for _ in 0..<100 where host.count < 2 {
+            await host.scene.clock.advance(by: .milliseconds(100))
+        }
+        #expect(await failure(of: dialing) == .busy)
+        await host.scene.clock.advance(by: .seconds(60))
+        #expect(host.count == 2)
+        try await host.finish()
+    }
+
+    @Test("another refusal is final")
+    func refused() async throws {
+        let host = try await Host(.refused, links: .max)
+        #expect(await failure(of: try host.dial()) == .noCommonProtocol)
+        await host.scene.clock.advance(by: .seconds(60))
+        #expect(host.count == 1)
+        try await host.finish()
+    }
+
+    @Test("cancelling ends the wait at once")
+    func cancelled() async throws {
+        let host = try await Host(.busy, links: .max)
+        let dialing = try host.dial()
+        while host.count == 0 { await host.scene.clock.settle() }
+        await host.scene.clock.settle()
+        dialing.cancel()
+        #expect(await failure(of: dialing) == .cancelled)
+        #expect(host.count == 1)
+        try await host.finish()
+    }
+
+    @Test("a connection that backs off by itself does not dial twice as often")
+    func backsOff() async throws {
+        let host = try await Host(.busy, links: .max)
+        var rules = ConnectionRules()
+        rules.backoff = Backoff(first: .seconds(4), most: .seconds(60))
+        let scene = host.scene
+        let configuration = try scene.friends.configuration(.dialer)
+        let connection = await PeerConnection.start(
+            .dialing(host.endpoint, configuration: configuration, loop: scene.loop),
+            to: PeerKey(fingerprint: scene.friends.acceptor.fingerprint), rules: rules)
+        while host.count == 0 { await scene.clock.settle() }
+        await scene.clock.advance(by: .milliseconds(1_999))
+        #expect(host.count == 1)
+        await scene.clock.advance(by: .milliseconds(2_001))
+        #expect(host.count == 2)
+        await connection.abort()
+        try await host.finish()
+    }
+}

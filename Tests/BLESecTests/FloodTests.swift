@@ -1,0 +1,207 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Locking
+import Testing
+
+@testable import BLESec
+
+/// Friends among so many strangers that every place is taken, on a manual clock.
+@Suite("A listener in a flood")
+struct FloodTests {
+    /// What became of the friends' dials.
+    final class Score: Sendable {
+        private let counts = Locked<(dials: Int, atOnce: Int, served: Int)>((0, 0, 0))
+        var all: (dials: Int, atOnce: Int, served: Int) { counts.withLock { $0 } }
+
+        func add(tries: Int?) {
+            counts.withLock { counts in
+                counts.dials += 1
+                if tries == 1 { counts.atOnce += 1 }
+                if tries != nil { counts.served += 1 }
+            }
+        }
+    }
+
+    /// A friend dials, and once more 100 to 500 ms later if that fails, as an application does.
+    private static func dial(
+        _ town: Town, from address: String?, roundTrip: Duration, retryAfter: Duration,
+        _ score: Score
+    ) -> Task<Void, any Error> {
+        Task {
+            for number in 1...2 {
+                let dialing = try await town.friend(from: address, roundTrip: roundTrip)
+                if let channel = try? await dialing.value {
+                    await channel.abort()
+                    return score.add(tries: number)
+                }
+                try await town.scene.loop.sleep(for: retryAfter)
+            }
+            score.add(tries: nil)
+        }
+    }
+
+    /// Takes whatever becomes ready.
+    private static func host(_ town: Town) -> Task<Void, Never> {
+        Task(executorPreference: town.scene.loop) {
+            while let channel = try? await town.listener.accept() { await channel.abort() }
+        }
+    }
+
+    /// Strangers without an address, who open each link anew as soon as it is gone. On the loop's
+    /// thread.
+    private final class FullSpeed: @unchecked Sendable {
+        private let town: Town
+        private let words: [UInt8]
+        private var links: [MemoryLink] = []
+
+        init(_ town: Town, _ words: [UInt8], links: Int) {
+            self.town = town
+            self.words = words
+            for _ in 0..<links { self.links.append(dial()) }
+        }
+
+        func step() {
+            for index in links.indices where FloodTests.hasEnded(links[index]) {
+                links[index].close()
+                links[index] = dial()
+            }
+        }
+
+        func end() { for link in links { link.close() } }
+
+        private func dial() -> MemoryLink {
+            let (link, words) = (town.knock(), words)
+            if !words.isEmpty { _ = try? link.send(words.span) }
+            return link
+        }
+    }
+
+    /// Reads all there is, and says whether the other side has closed.
+    private static func hasEnded(_ link: MemoryLink) -> Bool {
+        var result: LinkReceive? = .bytes
+        _ = [UInt8](capacity: 4_096) { space in
+            while result == .bytes, space.freeCapacity > 0 {
+                result = try? link.receive(into: &space)
+            }
+        }
+        return result == nil || result == .end
+    }
+
+    @Test(
+        "who finishes within the guaranteed time is served by the first link, whatever a flood does",
+        arguments: [[], ListenerTests.hello, ListenerTests.firstFlight])
+    func fullSpeed(words: [UInt8]) async throws {
+        let town = try await Town(limits: ListenerTests.limits(32))
+        let host = Self.host(town)
+        let score = Score()
+        var random = SeededGenerator(seed: 64)
+        let flood = await town.scene.loop.run { FullSpeed(town, words, links: 128) }
+        var dials: [Task<Void, any Error>] = []
+        for time in 0..<2_000 {
+            // Two round trips have to fit, and the answer's way through the loop.
+            if time % 20 == 0, time < 1_000 {
+                dials.append(
+                    Self.dial(
+                        town, from: nil,
+                        roundTrip: .milliseconds(Int.random(in: 10...45, using: &random)),
+                        retryAfter: .milliseconds(100), score))
+            }
+            await town.scene.loop.run { flood.step() }
+            await town.scene.clock.advance(by: .milliseconds(1))
+            #expect(await town.listener.load.handshakes <= 32)
+        }
+        for dial in dials { try await dial.value }
+        #expect(score.all == (50, 50, 50))
+        await town.scene.loop.run { flood.end() }
+        await town.listener.close()
+        await host.value
+        await town.finish()
+    }
+
+    /// What LE permits a flooder: an adapter holds links to so many devices, each with an address of
+    /// its own; a link holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification,
+    /// Volume 3, Part A, §2.1); 20 links a second are made anew, since each takes a connectable
+    /// advertisement of at least 20 ms and what comes before it; and the air has room for 1,000 new
+    /// channels a second, of two packets of signalling and two of hello and answer at least.
+    /// On the loop's thread.
+    private final class LowEnergy: @unchecked Sendable {
+        static let channelsOfLink = 64
+
+        private struct Device {
+            let address: String
+            var channels: [MemoryLink] = []
+        }
+
+        private let town: Town
+        private var devices: [Device]
+        private var made: Int
+        private var next = 0
+
+        init(_ town: Town, devices count: Int) {
+            self.town = town
+            devices = (0..<count).map { Device(address: "flooder \($0)") }
+            made = count
+        }
+
+        /// What happens in a millisecond.
+        func step(_ time: Int) {
+            if time % 50 == 0 {
+                // The oldest link goes, and another device has its place.
+                for channel in devices.removeFirst().channels { channel.close() }
+                devices.append(Device(address: "flooder \(made)"))
+                made += 1
+            }
+            next = (next + 1) % devices.count
+            devices[next].channels.removeAll { channel in
+                guard FloodTests.hasEnded(channel) else { return false }
+                channel.close()
+                return true
+            }
+            // Those with a place are the oldest: another channel gets the place of what goes.
+            if devices[next].channels.count == Self.channelsOfLink {
+                devices[next].channels.removeFirst().close()
+            }
+            let link = town.knock(from: devices[next].address)
+            let words = ListenerTests.firstFlight
+            if time % 2 == 0 { _ = try? link.send(words.span) }
+            devices[next].channels.append(link)
+        }
+
+        func end() { for device in devices { for channel in device.channels { channel.close() } } }
+    }
+
+    @Test(
+        "99 of 100 friends far away are served within two tries, at the rate that LE permits a flood",
+        arguments: [32, 64])
+    func lowEnergy(devices: Int) async throws {
+        let town = try await Town()
+        let host = Self.host(town)
+        let score = Score()
+        var random = SeededGenerator(seed: 500)
+        let flood = await town.scene.loop.run { LowEnergy(town, devices: devices) }
+        var dials: [Task<Void, any Error>] = []
+        for time in 0..<8_000 {
+            // Not before the flood has taken what it can get.
+            if time % 50 == 0, time >= 1_000, time < 6_000 {
+                dials.append(
+                    Self.dial(
+                        town, from: "friend \(time)",
+                        roundTrip: .milliseconds(Int.random(in: 100...500, using: &random)),
+                        retryAfter: .milliseconds(Int.random(in: 100...500, using: &random)),
+                        score))
+            }
+            await town.scene.loop.run { flood.step(time) }
+            await town.scene.clock.advance(by: .milliseconds(1))
+            let load = await town.listener.load
+            #expect(load.handshakes <= 256 && load.leaving <= 32)
+        }
+        for dial in dials { try await dial.value }
+        #expect(score.all.dials == 100)
+        #expect(score.all.served >= 99, "\(score.all)")
+        await town.scene.loop.run { flood.end() }
+        await town.listener.close()
+        await host.value
+        await town.finish()
+    }
+}
