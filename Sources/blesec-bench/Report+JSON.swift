@@ -25,6 +25,7 @@ extension Report {
             ("packets", .array(packets.map(\.json))),
             ("many", manyJSON),
             ("flood", floodJSON),
+            ("strangers", strangersJSON),
             ("radio", radioJSON),
             ("ratios", .array(ratios.map(\.json))),
             ("omissions", .array(omissions.map { .string($0) })),

@@ -18,6 +18,7 @@ struct Report: Sendable {
     /// Many channels at once, and a listener under strangers.
     var many: [ManyScenario.Result] = []
     var flood: [FloodScenario.Result] = []
+    var strangers: [StrangerCost] = []
     /// Channels over modelled radio.
     var radio: [RadioScenario.Result] = []
     /// What was left out, and why.

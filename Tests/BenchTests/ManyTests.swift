@@ -41,15 +41,38 @@ import Testing
             var alone: Double
             var flooded: Double
             var strangers: Double
+            var friends: [Friends]
 
             enum CodingKeys: String, CodingKey {
+                case friends
                 case alone = "handshakes-per-second-alone"
                 case flooded = "handshakes-per-second-flooded"
                 case strangers = "strangers-per-second"
             }
         }
+        struct Friends: Decodable {
+            var dials: Int
+            var served: Double
+
+            enum CodingKeys: String, CodingKey {
+                case dials
+                case served = "served-share"
+            }
+        }
+        struct Stranger: Decodable {
+            var engine: String
+            var answered: Double
+            var unfinished: Double
+
+            enum CodingKeys: String, CodingKey {
+                case engine
+                case answered = "answered-bytes"
+                case unfinished = "unfinished-bytes"
+            }
+        }
         var many: [Many]
         var flood: [Flood]
+        var strangers: [Stranger]
     }
 
     @Test(
@@ -74,5 +97,16 @@ import Testing
         }
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.strangers > 0)
+        // Near, 10 ms away, and 100 to 500 ms among strangers as slow as LE.
+        #expect(flood.friends.count == 3)
+        for friends in flood.friends {
+            #expect(friends.dials > 0 && friends.served >= 0.99, "\(friends)")
+        }
+        #expect(report.strangers.map(\.engine) == report.many.map(\.engine))
+        for (stranger, limit) in zip(report.strangers, [32.0, 128.0]) {
+            #expect(stranger.answered < limit * 1_024, "\(stranger)")
+            // The bound before authentication, and what every stranger takes.
+            #expect(stranger.unfinished < 32 * 1_024 + limit * 1_024, "\(stranger)")
+        }
     }
 }

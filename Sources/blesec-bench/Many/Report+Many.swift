@@ -8,7 +8,7 @@ extension Report {
     /// The steps of its progress.
     var manySteps: Int {
         guard settings.scenarios.contains(.many) else { return 0 }
-        return settings.channels.count + (settings.channels.isEmpty ? 0 : 1) + 1
+        return settings.channels.count + (settings.channels.isEmpty ? 0 : 1) + 2
     }
 
     mutating func measureMany(_ show: (String) -> Void) async throws {
@@ -30,6 +30,10 @@ extension Report {
                     + "have \(limit) descriptors (`ulimit -Hn`)."
                 if result.link == .memory, !omissions.contains(note) { omissions.append(note) }
             }
+        }
+        show("many, what a stranger costs")
+        for engine in Self.engines {
+            strangers.append(try await StrangerCost.measure(engine, Acquaintances(engine)))
         }
         show("many, a listener under strangers")
         let engine = Self.engines[0]
@@ -61,20 +65,44 @@ extension Report {
 
     var floodText: String {
         var table = Table(["", "alone/s", "among strangers/s", "failed, %", "strangers/s"])
+        var friends = Table(
+            ["strangers", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
+        var costs = Table(["", "silent, KiB", "answered", "unfinished", "answered, µs"])
         for result in flood {
             table.append([
                 result.engine.shortProtocol, result.alone.fixed(0), result.flooded.fixed(0),
                 (100 * result.failures).fixed(1), result.strangers.fixed(0),
             ])
+            for group in result.friends {
+                let roundTrip = group.kind.roundTrip
+                friends.append([
+                    group.crowd.rawValue,
+                    roundTrip.count == 1
+                        ? "\(roundTrip.lowerBound)"
+                        : "\(roundTrip.lowerBound)-\(roundTrip.upperBound)",
+                    "\(group.count.dials)", (100 * group.count.servedAtOnceShare).fixed(1),
+                    (100 * group.count.servedShare).fixed(1),
+                ])
+            }
         }
-        return "Handshakes of a listener, alone and among \(FloodScenario.strangers) strangers who "
-            + "stay until they are turned away\n\n\(table.text)"
+        for cost in strangers {
+            costs.append([
+                cost.engine.shortProtocol, kibibytes(cost.silent), kibibytes(cost.answered),
+                kibibytes(cost.unfinished), (cost.processorTime / 1e3).fixed(0),
+            ])
+        }
+        return
+            "Handshakes of a listener, alone and among \(StrangerCrowd.fullSpeed.links) links of "
+            + "strangers who stay until they are turned away\n\n\(table.text)\n"
+            + "Friends who were served, near and far\n\n\(friends.text)\n"
+            + "What one stranger costs the listener\n\n\(costs.text)"
     }
 
     private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
 
     var manyJSON: JSON.Value { .array(many.map(\.json)) }
     var floodJSON: JSON.Value { .array(flood.map(\.json)) }
+    var strangersJSON: JSON.Value { .array(strangers.map(\.json)) }
 }
 
 extension ManyScenario.Result {
@@ -130,6 +158,32 @@ extension FloodScenario.Result {
             ("handshakes-per-second-flooded", .real(flooded)),
             ("failed-share", .real(failures)),
             ("strangers-per-second", .real(strangers)),
+            ("friends", .array(friends.map(\.json))),
+        ])
+    }
+}
+
+extension FloodScenario.Result.Friends {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("strangers", .string(crowd.rawValue)),
+            ("least-round-trip-milliseconds", .number(kind.roundTrip.lowerBound)),
+            ("most-round-trip-milliseconds", .number(kind.roundTrip.upperBound)),
+            ("dials", .number(count.dials)),
+            ("served-at-once-share", .real(count.servedAtOnceShare)),
+            ("served-share", .real(count.servedShare)),
+        ])
+    }
+}
+
+extension StrangerCost {
+    fileprivate var json: JSON.Value {
+        .object([
+            ("engine", .string(engine)),
+            ("silent-bytes", .real(silent)),
+            ("answered-bytes", .real(answered)),
+            ("unfinished-bytes", .real(unfinished)),
+            ("processor-nanoseconds", .real(processorTime)),
         ])
     }
 }

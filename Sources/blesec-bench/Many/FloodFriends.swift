@@ -1,0 +1,95 @@
+internal import BLESec
+internal import BLESecTesting
+internal import Links
+
+/// Who opens and closes channels, one after another, with two tries for each.
+actor FloodFriends {
+    /// How far away they are.
+    struct Kind: Sendable, Equatable {
+        /// How many dial at once.
+        let count: Int
+        /// How long the dialer's bytes take on top of what the socket takes, in milliseconds: each
+        /// dial's round trip, by chance.
+        let roundTrip: ClosedRange<Int>
+
+        static let near = Kind(count: 4, roundTrip: 0...0)
+        static let far = Kind(count: 16, roundTrip: 10...10)
+        static let overRadio = Kind(count: 64, roundTrip: 100...500)
+    }
+
+    /// What came of their dials.
+    struct Count: Sendable {
+        var dials = 0
+        /// Dials that made a channel, with the first link or the second.
+        var served = 0
+        var servedAtOnce = 0
+        /// Links that they opened.
+        var links = 0
+        /// Channels a second.
+        var rate = 0.0
+
+        var servedShare: Double { Double(served) / Double(max(1, dials)) }
+        var servedAtOnceShare: Double { Double(servedAtOnce) / Double(max(1, dials)) }
+    }
+
+    private let kind: Kind
+    private let address: UnixAddress
+    private let configuration: ChannelConfiguration
+    private let loop: EventLoop
+    private var count = Count()
+    private var isOver = false
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(
+        _ kind: Kind, _ address: UnixAddress, _ configuration: ChannelConfiguration,
+        _ loop: EventLoop
+    ) {
+        self.kind = kind
+        self.address = address
+        self.configuration = configuration
+        self.loop = loop
+    }
+
+    /// What comes of dials for a while; those that have begun are waited for.
+    func watch(for window: UInt64) async throws -> Count {
+        let tasks = (0..<kind.count).map { _ in
+            Task(executorPreference: loop) { [self] in while await !isOver { await call() } }
+        }
+        let start = Clock.time
+        try await loop.sleep(for: .nanoseconds(Int64(window)))
+        count.rate = Double(count.served) / Double(Clock.time - start) * 1e9
+        isOver = true
+        for task in tasks { await task.value }
+        return count
+    }
+
+    /// One dial, as an application's: the second link after 100 to 500 ms.
+    private func call() async {
+        var channel = await link()
+        let isServedAtOnce = channel != nil
+        if channel == nil {
+            try? await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
+            channel = await link()
+        }
+        count.dials += 1
+        if channel != nil { count.served += 1 }
+        if isServedAtOnce { count.servedAtOnce += 1 }
+        try? await channel?.close()
+    }
+
+    private func link() async -> SecureChannel? {
+        count.links += 1
+        let deadline = loop.now.advanced(by: configuration.deadlines.connect)
+        guard let socket = try? await UnixLink.dial(address, deadline: deadline, loop: loop) else {
+            return nil
+        }
+        let roundTrip = Int.random(in: kind.roundTrip)
+        let link: any Link =
+            roundTrip == 0 ? socket : FaultyLink(socket, [.delay(.milliseconds(roundTrip))])
+        return try? await SecureChannel.open(
+            over: link, role: .dialer, configuration: configuration)
+    }
+}

@@ -1,0 +1,61 @@
+internal import BLESec
+internal import Links
+
+/// What one stranger costs a listener, with its own end of the link.
+struct StrangerCost: Sendable {
+    var engine: String
+    /// Bytes of memory that are resident for one that says nothing, one whose first message was
+    /// answered, and one that leaves the longest message unfinished.
+    var silent = 0.0
+    var answered = 0.0
+    var unfinished = 0.0
+    /// Processor time of the listener's thread, in nanoseconds, from the link to the answer.
+    var processorTime = 0.0
+
+    /// As many as have a place at once, by the limits' defaults, less some.
+    private static let count = 200
+
+    static func measure(_ engine: String, _ peers: Acquaintances) async throws -> StrangerCost {
+        let (loop, outside) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-strangers"))
+        let words = try await StrangerWords(peers, outside)
+        var cost = StrangerCost(engine: engine)
+        // What the first ones make the process load is nobody's share.
+        _ = try await hold([], peers, loop, outside)
+        cost.silent = try await hold([], peers, loop, outside).memory
+        _ = try await hold(words.firstFlight, peers, loop, outside)
+        let answered = try await hold(words.firstFlight, peers, loop, outside)
+        (cost.answered, cost.processorTime) = answered
+        _ = try await hold(words.unfinished, peers, loop, outside)
+        cost.unfinished = try await hold(words.unfinished, peers, loop, outside).memory
+        await loop.shutdown()
+        await outside.shutdown()
+        return cost
+    }
+
+    /// What each of many takes who say so much and stay.
+    private static func hold(
+        _ words: [UInt8], _ peers: Acquaintances, _ loop: EventLoop, _ outside: EventLoop
+    ) async throws -> (memory: Double, time: Double) {
+        let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let address = try UnixAddress(path: path, kind: .seqpacket)
+        let listener = try await SecureListener.listen(
+            on: Endpoint(address), configuration: peers.acceptor, loop: loop)
+        let (before, start) = (ProcessState.now, await time(of: loop))
+        var links: [SocketLink] = []
+        for _ in 0..<count {
+            let link = try await UnixLink.dial(address, loop: outside)
+            if !words.isEmpty { _ = try await outside.run { try link.send(words.span) } }
+            links.append(link)
+        }
+        try await outside.sleep(for: .milliseconds(100))
+        let time = await time(of: loop) - start
+        let memory = ProcessState.now.resident - before.resident
+        for link in links { await outside.run { link.close() } }
+        await listener.close()
+        return (Double(memory) / Double(count), Double(time) / Double(count))
+    }
+
+    private static func time(of loop: EventLoop) async -> UInt64 {
+        await loop.run { Clock.threadTime }
+    }
+}

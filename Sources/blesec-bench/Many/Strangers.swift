@@ -1,0 +1,150 @@
+internal import BLESec
+internal import ChannelCore
+internal import Links
+
+/// How strangers flood a listener.
+enum StrangerCrowd: String, Sendable {
+    /// 64 of them, each with 8 links at a time that it opens anew as soon as it can: more than the
+    /// listener has places for.
+    case fullSpeed = "full-speed"
+    /// What a listener over LE has to bear: 32 devices that have links to its adapter, 4 handshakes of
+    /// each, since a listener has no more from one address; and 1,000 new channels a second of all.
+    case lowEnergy = "low-energy"
+
+    /// How many links they have at a time.
+    var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
+    /// How long they keep a link unless they are turned away before.
+    var patience: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
+    /// Who dials among them.
+    var friends: [FloodFriends.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
+}
+
+/// What anybody can send.
+struct StrangerWords: Sendable {
+    /// A hello and the first message of a dialer whose recording is sent again and again.
+    let firstFlight: [UInt8]
+    /// A hello and all but the last byte of the longest first message that fits before the bound.
+    let unfinished: [UInt8]
+
+    init(_ peers: Acquaintances, _ loop: EventLoop) async throws {
+        let (near, far) = await loop.run { MemoryLink.pair(loop: loop) }
+        let dialing = Task(executorPreference: loop) {
+            _ = try? await SecureChannel.open(
+                over: near, role: .dialer, configuration: peers.dialer)
+        }
+        var flight: [UInt8] = []
+        while flight.isEmpty {
+            await loop.settle()
+            flight = await loop.run {
+                [UInt8](capacity: 8_192) { buffer in _ = try? far.receive(into: &buffer) }
+            }
+        }
+        dialing.cancel()
+        await dialing.value
+        firstFlight = flight
+        let hello = try Hello(offers: peers.dialer.protocols).encoded
+        let room = ChannelLimits().unauthenticatedBytes - hello.count - 2
+        unfinished =
+            hello + [UInt8(room >> 8), UInt8(room & 0xFF)] + [UInt8](repeating: 1, count: room - 1)
+    }
+}
+
+/// Who dials to keep a listener busy: every second one says a hello and a first message, the others
+/// nothing, and each stays until it is turned away.
+actor Strangers {
+    private let crowd: StrangerCrowd
+    private let address: UnixAddress
+    private let words: StrangerWords
+    private let loop: EventLoop
+    /// How many were turned away.
+    private(set) var count = 0
+    private var isOver = false
+    private var tasks: [Task<Void, Never>] = []
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(
+        _ crowd: StrangerCrowd, _ address: UnixAddress, _ words: StrangerWords, _ loop: EventLoop
+    ) {
+        self.crowd = crowd
+        self.address = address
+        self.words = words
+        self.loop = loop
+    }
+
+    func come() {
+        for index in 0..<crowd.links {
+            let words = index % 2 == 0 ? words.firstFlight : []
+            tasks.append(
+                Task(executorPreference: loop) { [self, loop, address, crowd] in
+                    while await !isOver {
+                        let deadline = loop.now.advanced(by: .seconds(1))
+                        let socket = try? await UnixLink.dial(
+                            address, deadline: deadline, loop: loop)
+                        guard let socket else { continue }
+                        let stranger = Stranger(socket)
+                        await stranger.stay(after: words, atMost: crowd.patience)
+                        await didLeave()
+                    }
+                })
+        }
+    }
+
+    /// Has all go, and returns when they have.
+    func end() async {
+        isOver = true
+        for task in tasks { task.cancel() }
+        for task in tasks { await task.value }
+    }
+
+    private func didLeave() { count += 1 }
+}
+
+/// One stranger's link. On the loop's thread.
+final class Stranger: LinkHandler, TimerHandler, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only.
+    private let link: SocketLink
+    private var waiter: CheckedContinuation<Void, Never>?
+    private var timer: LoopTimer?
+
+    init(_ link: SocketLink) { self.link = link }
+
+    /// Says its words, and returns when the link is gone, the time is over or the task cancelled.
+    func stay(after words: [UInt8], atMost patience: Duration) async {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { waiter in
+                self.waiter = waiter
+                link.setHandler(self)
+                link.wantsRead = true
+                let timer = LoopTimer(loop: link.loop, handler: self)
+                timer.arm(in: patience)
+                self.timer = timer
+                if Task.isCancelled || !words.isEmpty && (try? link.send(words.span)) == nil {
+                    leave()
+                }
+            }
+        } onCancel: {
+            link.loop.execute { self.leave() }
+        }
+        link.close()
+    }
+
+    private func leave() {
+        timer?.disarm()
+        waiter.take()?.resume()
+    }
+
+    func timerFired(_ timer: LoopTimer) { leave() }
+
+    func linkDidHangUp() { leave() }
+
+    func linkIsReadable() {
+        var result: LinkReceive?
+        _ = [UInt8](capacity: 1_024) { buffer in result = try? link.receive(into: &buffer) }
+        if result == nil || result == .end { leave() }
+    }
+
+    func linkIsWritable() {}
+}
