@@ -150,9 +150,12 @@ final class MachineScene {
         while isFlowing, victim.outcome == nil, !victim.outbound.isEmpty {
             let bytes = victim.outbound.withBytes { $0.span.array }
             victim.didSend(bytes.count, now: now)
-            if peer.outcome == nil {
+            var rest = bytes[...]
+            while peer.outcome == nil, !rest.isEmpty {
+                let part = Array(rest.prefix(peer.readAllowance))
+                rest = rest.dropFirst(part.count)
                 let waiting = peer.outbound.count
-                peer.arrive(bytes, now: now)
+                peer.arrive(part, now: now)
                 if peer.outbound.count > waiting { hasPeerAnswered = true }
                 while peer.popMessage() != nil {
                     peer.didTakeMessage(now: now)

@@ -86,10 +86,10 @@ public actor SecureChannel {
     public var handshakeHash: [UInt8] { machine.handshakeHash }
 
     /// Whether a listener may take its place away: from any peer that is not proven, unless a trust
-    /// policy thinks about it. What such a peer has said so far counts for nothing, since much of it
-    /// can be a recording.
+    /// policy asks somebody about it, who has few places. What such a peer has said so far counts for
+    /// nothing, since much of it can be a recording.
     var mayLosePlace: Bool {
-        machine.outcome == nil && !machine.isReady && machine.stage != .judging
+        machine.outcome == nil && !machine.isReady && judgingPlace == nil
     }
 
     /// When the link was handed over.
