@@ -247,7 +247,8 @@ final class MachineScene {
         precondition(
             ledger.rule == .arrived
                 || ledger.ackSent <= (ledger.rule == .taken ? ledger.taken : ledger.confirmed)
-                    + (ledger.endReceived ? 1 : 0), "acknowledged, and the program has it not")
+                    + (ledger.endReceived ? 1 : 0),
+            "acknowledged, and the program has it not")
         precondition(
             victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
         precondition(

@@ -224,6 +224,7 @@ extension ChannelError {
     /// The peer has sent all that it may before it is authenticated.
     fileprivate static func unauthenticated(after limit: Int) -> ChannelError {
         ChannelError(
-            .limitExceeded, "the peer sent \(limit) bytes and did not authenticate itself with them")
+            .limitExceeded, "the peer sent \(limit) bytes and did not authenticate itself with them"
+        )
     }
 }
