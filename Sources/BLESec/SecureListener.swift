@@ -10,8 +10,8 @@ public import Links
 public actor SecureListener {
     /// Bounds on what unauthenticated peers can make a listener do at once.
     public struct Limits: Sendable {
-        /// Handshakes under way; 256. Each holds a descriptor and about 13 KiB of memory with Noise,
-        /// 65 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more where a peer leaves a
+        /// Handshakes under way; 256. Each holds a descriptor and about 14 KiB of memory with Noise,
+        /// 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more where a peer leaves a
         /// message unfinished. Beside them 32 links that were turned away have 2 seconds to go.
         public var handshakes = 256
         /// Of those, from one address; 4. A link beyond them is turned away at once. Links without an
