@@ -28,7 +28,8 @@ struct DeadlineTests {
         #expect(limits.maximumMessageLength == 16 << 20)
         #expect(limits.rekeyAfterRecords == 1 << 20 && limits.rekeyAfterBytes == 1 << 30)
         let listener = SecureListener.Limits()
-        #expect(listener.handshakes == 32 && listener.handshakesPerAddress == 4)
+        #expect(listener.handshakes == 256 && listener.handshakesPerAddress == 4)
+        #expect(listener.guaranteedTime == .milliseconds(100))
     }
 
     @Test("a session that is too old completes when the peer ends as well")

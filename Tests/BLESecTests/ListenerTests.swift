@@ -119,6 +119,39 @@ struct ListenerTests {
         await scene.finish()
     }
 
+    @Test("a direct peer that has not proven itself keeps its place no longer than others")
+    func unproven() async throws {
+        let direct = { (configuration: inout ChannelConfiguration) in
+            configuration.mode = .direct
+            configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
+        }
+        let town = try await Town(limits: Self.limits(2), change: direct)
+        // The friend's first message, which a stranger has recorded.
+        let (near, far) = await town.scene.loop.run { [loop = town.scene.loop] in
+            MemoryLink.pair(loop: loop)
+        }
+        let channel = try town.scene.channel(over: near, .dialer, change: direct)
+        let opening = town.scene.opening(channel)
+        await town.scene.clock.settle()
+        let recording = await Stranger(far).hears()
+        #expect(!recording.isEmpty)
+        var strangers: [Stranger] = []
+        for _ in 0..<3 {
+            strangers.append(await town.stranger())
+            await strangers.last?.say(recording)
+            await town.scene.clock.settle()
+        }
+        #expect(await !strangers[0].hears().isEmpty)
+        await town.scene.clock.advance(by: .milliseconds(99))
+        #expect(await !strangers[0].isTurnedAway)
+        await town.scene.clock.advance(by: .milliseconds(1))
+        #expect(await strangers[0].isTurnedAway)
+        #expect(await town.listener.load == (2, 0, 0))
+        await channel.abort()
+        _ = await failure(of: opening)
+        await town.finish()
+    }
+
     @Test("a peer that a policy thinks about keeps its place")
     func judging() async throws {
         let person = JudgingTests.Person()
