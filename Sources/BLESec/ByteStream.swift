@@ -37,6 +37,11 @@ extension SecureChannel {
 
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
         while unread.isEmpty {
+            // Another reader may have left bytes meanwhile, which come first.
+            guard hasMessageNews else {
+                try await wait(for: .message) { !unread.isEmpty || hasMessageNews }
+                continue
+            }
             guard let message = try await nextMessage() else { return nil }
             unread = message[...]
             if message.isEmpty { didTakeMessage() }

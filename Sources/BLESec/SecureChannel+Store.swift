@@ -78,13 +78,16 @@ extension SecureChannel {
     /// Runs `body` on a thread of its own. A listener's place is held until it returns, whatever becomes of
     /// the channel meanwhile: a peer that comes and goes cannot pile up threads behind a slow store.
     private func startStoreWork(_ body: @escaping @Sendable () -> Void) -> Bool {
-        guard let storePlaces else { return BlockingWork.start(body) }
-        guard let place = storePlaces.take() else { return false }
+        guard let place = (storePlaces ?? Self.dialersPlaces).take() else { return false }
         return BlockingWork.start {
             body()
             withExtendedLifetime(place) {}
         }
     }
+
+    /// What all dialers of the process have: one that dials again and again must not pile up threads
+    /// either.
+    private static let dialersPlaces = JudgingPlaces(64)
 
     private static let storeIsBusy = "too many peers wait for the trust store"
 }

@@ -33,6 +33,8 @@ public actor SecureChannel {
     var hasSaidHalfClose = false
     var canHalfClose = true
     var lastAcknowledged: UInt64 = 0
+    /// When the program received last.
+    private var lastReceipt: UInt64?
     /// When the calls of ``deliver(_:within:)`` that wait give up.
     var deliveryDeadlines: [UInt64] = []
     var hasLinkEnded = false
@@ -139,7 +141,7 @@ public actor SecureChannel {
     ///   - limit: how long to wait; ``ChannelDeadlines/delivery`` where it is `nil`.
     /// - Throws: `timedOut` past the limit; `limitExceeded` when so many of the peer's messages wait to
     ///   be received here that no acknowledgement gets through (``ChannelLimits/readAhead`` and
-    ///   ``ChannelLimits/extraReadAhead``); what ended the channel; `cancelled`; in direct mode, which
+    ///   ``ChannelLimits/extraReadAhead``), and none was received for 5 seconds; what ended the channel; `cancelled`; in direct mode, which
     ///   has no acknowledgements, `configuration`.
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
@@ -151,9 +153,7 @@ public actor SecureChannel {
         awaitAcknowledgement()
         defer {
             machine.acknowledgementWaiters -= 1
-            if let index = deliveryDeadlines.firstIndex(of: deadline) {
-                deliveryDeadlines.remove(at: index)
-            }
+            removeDeliveryDeadline(deadline)
         }
         pump()
         try await waitForRoom(until: deadline)
@@ -161,13 +161,28 @@ public actor SecureChannel {
         while machine.ledger.acknowledged < number {
             if let outcome = machine.outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
-            if machine.hidesAcknowledgements { throw .hiddenAcknowledgements }
+            // A program that receives, however slowly, lets the acknowledgement through.
+            let patience = lastReceipt?.after(Self.patience) ?? 0
+            if machine.hidesAcknowledgements {
+                if now >= patience { throw .hiddenAcknowledgements }
+                deliveryDeadlines.append(patience)
+            }
+            let isHidden = machine.hidesAcknowledgements
+            defer { if isHidden { removeDeliveryDeadline(patience) } }
             try await wait(for: .acknowledgement) {
-                machine.ledger.acknowledged >= number || machine.outcome != nil
-                    || machine.hidesAcknowledgements || now >= deadline
+                machine.ledger.acknowledged >= number || machine.outcome != nil || now >= deadline
+                    || machine.hidesAcknowledgements != isHidden || isHidden && now >= patience
             }
         }
         return acknowledgedMeans
+    }
+
+    /// How long a program that was receiving may pause before a full inbox ends a delivery.
+    private static let patience: Duration = .seconds(5)
+
+    private func removeDeliveryDeadline(_ deadline: UInt64) {
+        guard let index = deliveryDeadlines.firstIndex(of: deadline) else { return }
+        deliveryDeadlines.remove(at: index)
     }
 
     /// Says that nothing more will be sent. What the peer sends can still be received.
@@ -238,6 +253,7 @@ public actor SecureChannel {
     private func popMessage() -> [UInt8]? {
         let wasFull = !machine.wantsBytes
         guard let message = machine.popMessage() else { return nil }
+        lastReceipt = now
         resumeReading(if: wasFull)
         return message
     }
@@ -251,7 +267,8 @@ public actor SecureChannel {
     /// The program has the whole of a message.
     func didTakeMessage() { acknowledge { $0.didTakeMessage(now: $1) } }
 
-    /// The number of the message that ``receive()`` returned last: the first one's is 1.
+    /// The number of the message that ``receive()`` returned last: the first one's is 1. Where several
+    /// tasks receive, it may be another one's.
     public var lastReceived: UInt64 { machine.ledger.taken }
 
     /// Confirms the messages up to that number, which counts from 1 in the order in which
@@ -292,7 +309,8 @@ public actor SecureChannel {
     // MARK: - Closing
 
     /// Ends the channel without losing anything, and returns when it is closed: both programs have
-    /// taken everything, and both sides know it.
+    /// taken everything, and both sides know it. (Of a peer without
+    /// ``ChannelFeatures/acknowledgesTaken`` both sides know only that everything has arrived.)
     ///
     /// The close deadline (``ChannelDeadlines/close``) starts anew with each acknowledgement, so that
     /// a slow reader is not cut off. Throws `truncated` when the link went before the peer's `end`, or

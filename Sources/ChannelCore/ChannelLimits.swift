@@ -30,7 +30,7 @@ public struct ChannelDeadlines: Sendable {
     public var negotiate: Duration = .seconds(5)
     /// From the hello to the end of the handshake; 10 seconds.
     public var handshake: Duration = .seconds(10)
-    /// For a trust policy that asks someone; 60 seconds.
+    /// For a trust policy that asks someone or a store, and for a store to remember; 60 seconds each.
     public var judge: Duration = .seconds(60)
     /// From the end of one's own handshake to the peer's verified `ready`; 10 seconds.
     public var ready: Duration = .seconds(10)

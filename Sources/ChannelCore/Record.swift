@@ -22,7 +22,7 @@ public struct RecordType: RawRepresentable, Hashable, Sendable {
     public static let ready = Self(rawValue: 0x06)
     /// The sender refuses its peer; 32 bytes, the first a ``RejectCode``.
     public static let reject = Self(rawValue: 0x07)
-    /// How many messages the sender has received so far, as a u64.
+    /// How many messages the sender acknowledges so far, as a u64.
     public static let ack = Self(rawValue: 0x08)
     /// Nothing, of any length.
     public static let padding = Self(rawValue: 0x80)

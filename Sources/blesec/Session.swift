@@ -71,7 +71,11 @@ struct Session: Sendable {
             guard wrote else { continue }
             if let failure { throw failure }
             // A direct peer that has closed takes nothing any more.
-            if sent || isOver { return }
+            if sent || isOver && isDirect { return }
+            if isOver {
+                throw ChannelError(
+                    .truncated, "the session ended before everything was sent; dial again")
+            }
         }
     }
 

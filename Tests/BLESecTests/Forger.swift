@@ -82,6 +82,23 @@ final class Forger {
         Issue.record("the handshake does not end: \(String(describing: victim.outcome))")
     }
 
+    func rush() throws {
+        transcript.early = try #require(try engine.nextHandshake())
+        deliver(transcript.hello + Self.framed(transcript.early))
+        collect()
+        let answer = try #require(try Answer(prefixOf: incoming.span, offerCount: 1))
+        transcript.answer = answer.encoded
+        incoming.removeFirst(answer.encoded.count)
+        let second = try #require(takeFramed())
+        try engine.receiveHandshake(second.span)
+        if case .judging = engine.phase { try engine.admit() }
+        let third = Self.framed(try #require(try engine.nextHandshake()))
+        let ready = try sealed(RecordType.ready.rawValue, transcript.ready(from: role))
+        let more = try sealed(RecordType.dataMore.rawValue, [1])
+        deliver(third + ready + more)
+        try pump()
+    }
+
     /// A forger whose victim is ready.
     static func ready(
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,

@@ -226,7 +226,7 @@ extension PeerConnection {
     private func ending(_ channel: SecureChannel, _ reason: EndReason?) async {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
-        if reason == .done, machine.rules.endsWithPeer, current?.channel === channel {
+        if reason.error == nil, machine.rules.endsWithPeer, current?.channel === channel {
             hasPeerEnded = true
             waiting.wake(.message)
             if !closeIfBothEnded() {
@@ -240,7 +240,8 @@ extension PeerConnection {
                 channel, because: reason.explanation,
                 hasCarried: hasCarried && reason != .duplicate)
         }
-        // Each side learns that the other has everything.
+        // Each side learns that the other has everything, and that this one goes on over another link.
+        if reason.error != nil, !hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
         await ended(channel)

@@ -4,7 +4,8 @@ extension PeerConnection {
     /// Sends a message, and says what became of it once the peer's program has taken it or the link
     /// has gone.
     ///
-    /// What the peer sends has to be received meanwhile: an acknowledgement comes behind it.
+    /// What the peer sends has to be received meanwhile: an acknowledgement comes behind it. There is
+    /// no deadline but those of the link: a peer whose program hangs, and not its device, makes it wait.
     ///
     /// - Throws: `noSuchPeer` without a link, where that is not waited for; `closed`, or what has
     ///   closed the connection; `limitExceeded` for a message above the limit; `configuration` in

@@ -170,6 +170,7 @@ public actor PeerConnection {
                 if error.code == .cancelled { throw error }
             }
             wasRead(channel)
+            if await channel.isOver { receipts.forget(channel) }
         }
     }
 

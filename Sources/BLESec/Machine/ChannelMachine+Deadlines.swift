@@ -38,7 +38,7 @@ extension ChannelMachine {
         guard clocks.ready != nil, stage == .records else { return }
         if clocks.closing == nil, now >= start.after(clocks.session) {
             end(.expired)
-            clocks.closing = now
+            beginClosing(now: now)
         }
         guard wantsBytes else {
             // The peer hears nothing and gets nothing through, and would take this side for dead.
@@ -74,7 +74,15 @@ extension ChannelMachine {
     /// The application wants the channel to end; it has the close deadline from now on.
     mutating func close(now: UInt64) {
         end()
-        if clocks.closing == nil { clocks.closing = now }
+        beginClosing(now: now)
+    }
+
+    /// Whoever closes waits for acknowledgements, and reads further for that.
+    private mutating func beginClosing(now: UInt64) {
+        guard clocks.closing == nil else { return }
+        let wasFull = !wantsBytes
+        clocks.closing = now
+        if wasFull, wantsBytes { resumedReading(now: now) }
     }
 
     /// What is left to acknowledge has become less: whoever waits for the end of it waits on. What
@@ -190,7 +198,10 @@ extension ChannelMachine {
         case .records where awaitsProof:
             return (clocks.handshakeDone ?? start).after(deadlines.proof)
         case .records where !isReady: return (clocks.handshakeDone ?? start).after(deadlines.ready)
-        case .records: return clocks.closing?.after(deadlines.close) ?? .max
+        case .records:
+            // However slowly a peer acknowledges, no session goes on for ever.
+            let last = start.after(clocks.session).after(deadlines.close)
+            return clocks.closing.map { min($0.after(deadlines.close), last) } ?? .max
         }
     }
 
@@ -213,6 +224,13 @@ extension ChannelMachine {
         case .records where !isReady:
             fail(.late("the peer's ready did not come within", deadlines.ready))
         case .records where ledger.isSendingComplete && ledger.isReceivingComplete:
+            guard outbound.isEmpty else {
+                return fail(
+                    ChannelError(
+                        .unacknowledged,
+                        "the link did not take the last acknowledgement, so the peer does not know "
+                            + "that everything was taken here"))
+            }
             complete()
         case .records where ledger.acknowledged < queued && configuration.mode == .negotiated:
             fail(
@@ -220,7 +238,10 @@ extension ChannelMachine {
                     "the peer's program took nothing of what is not acknowledged, and whose fate is "
                         + "unknown, within", deadlines.close, .unacknowledged))
         case .records where ledger.endReceived:
-            fail(.late("the peer's messages were not received here within", deadlines.close))
+            fail(
+                .late(
+                    "the peer's messages were not received, or not confirmed, here within",
+                    deadlines.close))
         case .records:
             fail(.late("the peer did not end its side within", deadlines.close))
         }

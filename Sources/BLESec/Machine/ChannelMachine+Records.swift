@@ -69,7 +69,7 @@ extension ChannelMachine {
             try refuseAfterEnd()
             guard !payload.isEmpty else { throw .violation("an empty piece of a message") }
             if inbox.part == nil {
-                inbox.part = budget.part(of: peer, revoke: revokeReassembly)
+                inbox.part = budget.part(of: identity, revoke: revokeReassembly)
             }
             clocks.messageMoved = now
             try Self.keep(payload, isLast: false, from: &inbound, in: &inbox)
@@ -139,6 +139,7 @@ extension ChannelMachine {
         }
         peerEndReason = EndReason(rawValue: payload[0])
         ledger.didReceiveEnd(now: now)
+        restartClose(now: now)
     }
 
     private mutating func takeReady(_ payload: [UInt8], now: UInt64) throws(ChannelError) {

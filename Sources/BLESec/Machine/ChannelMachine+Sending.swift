@@ -52,7 +52,10 @@ extension ChannelMachine {
     /// is full.
     mutating func didSend(_ count: Int, now: UInt64) {
         guard outcome == nil else { return }
+        // Up to the own end the link's progress is this side's, and finite.
+        if clocks.closing != nil, !hasEndLeft { clocks.closing = now }
         outbound.consume(count)
+        if ledger.endSent, outbound.isEmpty { hasEndLeft = true }
         clocks.didSend(now: now)
         noteCompletion(now: now)
     }

@@ -67,6 +67,8 @@ struct ChannelMachine: ~Copyable {
     var isOwnReadySent = false
     var isPeerReady = false
     var endRequested: EndReason?
+    /// Whether the link has taken all up to this side's `end`.
+    var hasEndLeft = false
     var peerEndReason: EndReason?
     /// Bytes that arrived before the peer was authenticated; see ``unauthenticatedLimit``.
     var unauthenticatedBytes = 0

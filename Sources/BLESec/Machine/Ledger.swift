@@ -113,6 +113,6 @@ extension Duration {
         let (seconds, attoseconds) = components
         guard seconds >= 0, attoseconds >= 0 else { return 0 }
         let (product, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
-        return overflow ? .max : product + UInt64(attoseconds / 1_000_000_000)
+        return overflow ? .max : product.after(UInt64(attoseconds / 1_000_000_000))
     }
 }

@@ -103,16 +103,20 @@ final class ReassemblyBudget: Sendable {
             guard state.holdings[token] != nil,
                 state.sum(of: token) + count <= max(share, limit)
             else { return (false, []) }
-            var revoked: [Holding] = []
-            state.add(count, to: token)
-            while state.left < 0, let largest = state.largest() {
-                guard state.sum(of: largest) > state.sum(of: token) else {
-                    state.add(-count, to: token)
-                    return (false, revoked)
-                }
-                state.add(-(state.holdings[largest]?.bytes ?? 0), to: largest)
-                state.holdings.removeValue(forKey: largest).map { revoked.append($0) }
+            guard state.left < count else {
+                state.add(count, to: token)
+                return (true, [])
             }
+            var after = state
+            after.add(count, to: token)
+            var revoked: [Holding] = []
+            while after.left < 0, let largest = after.largest() {
+                // Nobody is charged for somebody who holds as much.
+                guard after.sum(of: largest) > after.sum(of: token) else { return (false, []) }
+                after.add(-(after.holdings[largest]?.bytes ?? 0), to: largest)
+                after.holdings.removeValue(forKey: largest).map { revoked.append($0) }
+            }
+            state = after
             return (true, revoked)
         }
         for holding in revoked { holding.revoke() }

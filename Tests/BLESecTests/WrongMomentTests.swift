@@ -1,0 +1,256 @@
+import BLESecTesting
+import ChannelCore
+import Links
+import Locking
+import Testing
+
+@testable import BLESec
+
+@Suite("Closing, sharing and receiving at the wrong moment")
+struct WrongMomentTests {
+    /// A dialer that is full, with the acknowledgement of its message behind that.
+    private func stuffed(_ scene: Scene) async throws -> (SecureChannel, SecureChannel) {
+        let (dialer, acceptor) = try await scene.channels { role, configuration in
+            if role == .dialer {
+                configuration.limits.readAhead = 1_000
+                configuration.deadlines.idle = .seconds(20)
+            }
+        }
+        try await dialer.send([1])
+        await scene.clock.settle()
+        #expect(try await acceptor.receive() == [1])
+        await scene.loop.run {
+            acceptor.assumeIsolated { channel in
+                _ = try? channel.queue(Array(repeating: 1, count: 1_000))
+                try? channel.finish()
+            }
+        }
+        await scene.clock.settle()
+        return (dialer, acceptor)
+    }
+
+    @Test("close reads the acknowledgement that lies in the buffer already")
+    func closeProcesses() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await stuffed(scene)
+        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+        await scene.clock.settle()
+        #expect(await dialer.acknowledged >= 1)
+        await scene.clock.advance(by: .seconds(11))
+        #expect(await failure(of: closing) == .timedOut)
+        await acceptor.abort()
+        await scene.finish()
+    }
+
+    @Test("close after a long time without reading does not take the peer for dead")
+    func closeStale() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await stuffed(scene)
+        await scene.clock.advance(by: .seconds(45))
+        #expect(await dialer.failure == nil)
+        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+        await scene.clock.advance(by: .milliseconds(100))
+        #expect(await dialer.failure == nil)
+        await dialer.abort()
+        _ = await failure(of: closing)
+        await acceptor.abort()
+        await scene.finish()
+    }
+
+    @Test("a first piece right behind ready is charged to its peer")
+    func share() throws {
+        let friends = try Friends()
+        let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
+        let forgers = try (0..<3).map { _ in
+            let forger = try Forger(friends: friends, budget: budget) {
+                $0.limits.maximumMessageLength = 40_000
+            }
+            try forger.rush()
+            #expect(forger.isReady)
+            return forger
+        }
+        for forger in forgers {
+            try forger.send(.dataMore, Array(repeating: 1, count: 16_000))
+            try forger.send(.dataMore, Array(repeating: 1, count: 4_000))
+        }
+        #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
+    }
+
+    @Test("a close after a long pause counts silence from its own beginning")
+    func machineStale() throws {
+        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        try forger.send(.data, Array(repeating: 1, count: 1_000))
+        #expect(forger.victim.wantsBytes == false)
+        try forger.passTime(.seconds(61))
+        forger.victim.close(now: forger.now)
+        forger.victim.fill(now: forger.now)
+        forger.victim.timeout(now: forger.now)
+        #expect(forger.failure == nil)
+    }
+
+    @Test("an acceptor waits ten seconds from its last acknowledgement")
+    func acceptorWaits() throws {
+        let forger = try Forger.ready()
+        forger.victim.close(now: forger.now)
+        try forger.pump()
+        try forger.send(.ack, UInt64(1).bigEndianBytes)
+        try forger.passTime(.milliseconds(9_900))
+        forger.isBlocked = true
+        try forger.send(.end, [0])
+        try forger.passTime(.milliseconds(200))
+        #expect(forger.victim.outcome == nil)
+    }
+
+    @Test("a peer that expires the session has not ended for good")
+    func expired() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels { role, configuration in
+            if role == .dialer { configuration.deadlines.session = .seconds(100) }
+        }
+        var rules = ConnectionRules()
+        rules.endsWithPeer = true
+        let a = await PeerConnection.start(.offered, rules: rules, loop: scene.loop)
+        let b = await PeerConnection.start(.offered, rules: rules, loop: scene.loop)
+        #expect(await a.offer(dialer))
+        #expect(await b.offer(acceptor))
+        await scene.clock.advance(by: .seconds(101))
+        #expect(await a.hasPeerEnded == false)
+        #expect(await b.hasPeerEnded == false)
+        await a.shut(nil)
+        await b.shut(nil)
+        await dialer.abort()
+        await acceptor.abort()
+        await scene.clock.settle()
+        await scene.finish()
+    }
+
+    @Test("two readers of one byte stream lose nothing")
+    func twoReaders() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        let readers = (0..<2).map { _ in
+            Task(executorPreference: scene.loop) { try await acceptor.byteStream.read(atMost: 1) }
+        }
+        await scene.clock.settle()
+        await scene.loop.run {
+            dialer.assumeIsolated { channel in
+                _ = try? channel.queue([1, 2])
+                _ = try? channel.queue([3, 4])
+            }
+        }
+        await scene.clock.settle()
+        var got: [UInt8] = []
+        for reader in readers { got += try await reader.value ?? [] }
+        let rest = Task(executorPreference: scene.loop) { () async throws -> [UInt8] in
+            var rest: [UInt8] = []
+            while rest.count < 2, let more = try await acceptor.byteStream.read(atMost: 1) {
+                rest += more
+            }
+            return rest
+        }
+        await scene.clock.settle()
+        await dialer.abort()
+        await scene.clock.settle()
+        if let more = try? await rest.value { got += more }
+        #expect(got.sorted() == [1, 2, 3, 4])
+        await acceptor.abort()
+        await scene.finish()
+    }
+
+    @Test("a deliver lives on while the program receives, though slowly")
+    func slowReceiver() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        let talking = Task(executorPreference: scene.loop) {
+            for _ in 0..<3 { try await acceptor.send(Array(repeating: 1, count: 1 << 20)) }
+        }
+        let receiving = Task(executorPreference: scene.loop) {
+            for _ in 0..<3 {
+                _ = try await dialer.receive()
+                try await scene.loop.sleep(for: .seconds(1))
+            }
+        }
+        let answering = Task(executorPreference: scene.loop) { _ = try await acceptor.receive() }
+        let delivering = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([2]) }
+        for _ in 0..<10 { await scene.clock.advance(by: .seconds(1)) }
+        #expect(await failure(of: delivering) == nil)
+        _ = await failure(of: receiving)
+        _ = await failure(of: answering)
+        _ = await failure(of: talking)
+        await dialer.abort()
+        await acceptor.abort()
+        await scene.finish()
+    }
+
+    @Test("a close lasts while the link takes what was sent, however slow it is")
+    func slowLink() throws {
+        let forger = try Forger.ready { $0.deadlines.idle = .seconds(600) }
+        _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
+        forger.victim.close(now: forger.now)
+        // One SDU each 9 seconds, over nearly two minutes.
+        for _ in 0..<20 where forger.victim.outcome == nil {
+            forger.isBlocked = true
+            try forger.passTime(.seconds(9))
+            forger.victim.fill(now: forger.now)
+            let count = min(forger.victim.outbound.count, 4_096)
+            guard count > 0 else { break }
+            forger.victim.didSend(count, now: forger.now)
+        }
+        #expect(forger.failure == nil)
+        try forger.passTime(.seconds(11))
+        #expect(forger.failure == .unacknowledged)
+    }
+
+    @Test("a peer that acknowledges now and then holds a close up no longer than a session lasts")
+    func endlessAcknowledgements() throws {
+        let forger = try Forger.ready { $0.deadlines.session = .seconds(200) }
+        for _ in 0..<100 { _ = try forger.victim.queue([1]) }
+        forger.victim.close(now: forger.now)
+        try forger.pump()
+        var number: UInt64 = 0
+        for _ in 0..<100 where forger.failure == nil {
+            try forger.passTime(.seconds(9))
+            guard forger.failure == nil else { break }
+            number += 1
+            try forger.send(.ack, number.bigEndianBytes)
+        }
+        #expect(forger.failure == .unacknowledged)
+        #expect((20...24).contains(number))
+    }
+
+    @Test("an end for an unknown reason is an end like any other")
+    func unknownReason() async throws {
+        let scene = try Scene()
+        let (dialer, acceptor) = try await scene.channels()
+        var rules = ConnectionRules()
+        rules.endsWithPeer = true
+        let connection = await PeerConnection.start(.offered, rules: rules, loop: scene.loop)
+        #expect(await connection.offer(acceptor))
+        try await dialer.finish(EndReason(rawValue: 9))
+        await scene.clock.settle()
+        #expect(try await connection.receive() == nil)
+        await connection.shut(nil)
+        await dialer.abort()
+        await scene.clock.settle()
+        await scene.finish()
+    }
+
+    @Test("a duration of any length is a deadline, and no trap")
+    func longDurations() {
+        #expect(Duration.seconds(18_446_744_073.8).wholeNanoseconds == .max)
+        #expect(Duration.seconds(Int64.max).wholeNanoseconds == .max)
+        #expect(Duration.seconds(-1).wholeNanoseconds == 0)
+    }
+
+    @Test("whoever cannot have the room ends alone")
+    func chargedForNothing() {
+        let budget = ReassemblyBudget(bytes: 100, share: 100)
+        let ended = Locked(0)
+        let parts = (0..<3).map { _ in budget.part(of: nil) { ended.withLock { $0 += 1 } } }
+        #expect(parts[0].take(50, limit: 0) && parts[1].take(30, limit: 0))
+        // The first would go, and it would not be enough; the second holds less.
+        #expect(parts[2].take(20, limit: 0) && !parts[2].take(60, limit: 0))
+        #expect(ended.withLock { $0 } == 0)
+        #expect(budget.bytesLeft == 0)
+    }
+}
