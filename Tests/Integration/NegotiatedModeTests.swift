@@ -26,18 +26,22 @@ extension Integration {
 
         let folder = ScratchFolder()
 
-        @Test("a dialer moves 1 MB each way to the counterpart", arguments: cases)
-        func dialing(_ it: Case) throws {
-            let fixture = try NegotiatedFixture(in: folder)
+        @Test(
+            "a dialer moves 1 MB each way to the counterpart, whatever features that has",
+            arguments: cases, [true, false])
+        func dialing(_ it: Case, hasFeatures: Bool) throws {
+            let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)
             let peer = try fixture.peer("acceptor", [it.accepted])
             _ = try peer.line("listening")
             let tool = try fixture.tool("connect", it.offers)
             try fixture.check(tool, peer, it.accepted)
         }
 
-        @Test("a listener moves 1 MB each way to the counterpart", arguments: cases)
-        func listening(_ it: Case) throws {
-            let fixture = try NegotiatedFixture(in: folder)
+        @Test(
+            "a listener moves 1 MB each way to the counterpart, whatever features that has",
+            arguments: cases, [true, false])
+        func listening(_ it: Case, hasFeatures: Bool) throws {
+            let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)
             let tool = try fixture.tool("listen", [it.accepted])
             _ = try tool.line("listening on ")
             let peer = try fixture.peer("dialer", it.offers)
@@ -54,6 +58,7 @@ private struct NegotiatedFixture {
         "Tests/Integration/NegotiatedModeTests.swift", with: ".build/venv/bin/python")
 
     let folder: ScratchFolder
+    let hasFeatures: Bool
     let up = ToolPair.noise(1_000_000, seed: 21)
     let down = ToolPair.noise(1_000_007, seed: 22)
     /// The tool's public key, and the peer's keys, in base64.
@@ -61,8 +66,9 @@ private struct NegotiatedFixture {
     let peerPrivate: String
     let peerKey: String
 
-    init(in folder: ScratchFolder) throws {
+    init(in folder: ScratchFolder, hasFeatures: Bool) throws {
         self.folder = folder
+        self.hasFeatures = hasFeatures
         let made = try Tool.run("keygen", folder.file("key"))
         let line = try #require(made.text.split(separator: "\n").first)
         toolKey = String(line.dropFirst("public-key: ".count))
@@ -89,7 +95,8 @@ private struct NegotiatedFixture {
         try Subprocess(
             "env",
             [
-                "PEER_KEY=\(toolKey)", Self.python, Self.script, role, peerPrivate,
+                "PEER_KEY=\(toolKey)", "PEER_FEATURES=\(hasFeatures ? 1 : 0)", Self.python,
+                Self.script, role, peerPrivate,
                 folder.file("socket"),
             ] + protocols, input: .bytes(down), within: 60)
     }

@@ -6,7 +6,9 @@
 The key is raw X25519, in base64. Standard input goes to the peer in messages of odd sizes, and what
 the peer sends to standard output. To standard error: `listening` when it can be dialed, `ready KEY
 PROTOCOL` once both sides are proven, and `complete` when both ends are said and acknowledged.
-A dialer whose first protocol is IK needs the peer's key in the environment, as PEER_KEY.
+A dialer whose first protocol is IK needs the peer's key in the environment, as PEER_KEY. With
+PEER_FEATURES=1 it offers and takes the feature *taken*, and insists that the peer does so, too; otherwise
+it is of the kind that knows no extension.
 """
 
 import base64
@@ -22,6 +24,8 @@ from noise.connection import Keypair, NoiseConnection
 MAGIC = b"BLS1"
 ACCEPT, FALLBACK, SWITCH, REFUSED, BUSY = range(5)
 DATA, MORE, END, PING, PONG, REKEY, READY, REJECT, ACK = range(9)
+# The extension with features, and the bit of acknowledgements that say that a program has taken a message.
+FEATURES, TAKEN = 1, 1
 # Empty, tiny, in one record, and in several of the longest.
 SIZES = [0, 1, 1000, 16384, 16385, 200000]
 
@@ -65,6 +69,7 @@ class Peer:
         self.role = role
         self.private = private
         self.protocols = protocols
+        self.has_features = os.environ.get("PEER_FEATURES") == "1"
         self.early = b""
         self.answer = b""
         self.sealing = threading.Lock()
@@ -72,6 +77,22 @@ class Peer:
         self.end_sent = self.end_received = self.is_answered = False
 
     # Negotiation
+
+    def features(self):
+        """The extension that this side sends."""
+        return bytes([FEATURES, 1, TAKEN]) if self.has_features else b""
+
+    def check_features(self, extensions):
+        """What the peer has sent behind its offers, or behind its answer's index."""
+        found = {}
+        while extensions:
+            kind, length = extensions[:2]
+            assert kind not in found and len(extensions) >= 2 + length
+            found[kind], extensions = extensions[2:2 + length], extensions[2 + length:]
+        bits = found.get(FEATURES, b"")
+        has_taken = bool(bits and bits[0] & TAKEN)
+        # A dialer of blesec offers it always, an acceptor answers with what was offered.
+        assert has_taken == (self.has_features or self.role == "acceptor"), found
 
     def noise(self, name, prologue, is_initiator):
         noise = NoiseConnection.from_name(name.encode())
@@ -95,12 +116,13 @@ class Peer:
 
     def dial(self, link):
         names = b"".join(bytes([len(name)]) + name.encode() for name in self.protocols)
-        self.hello = MAGIC + framed(bytes([len(self.protocols)]) + names)
+        self.hello = MAGIC + framed(bytes([len(self.protocols)]) + names + self.features())
         self.noise_state = self.noise(self.protocols[0], self.prologue(b"accept"), True)
         self.early = bytes(self.noise_state.write_message())
         link.stream.sendall(self.hello + framed(self.early))
         self.answer = link.read_negotiation()
         status, index = self.answer[6], self.answer[7]
+        self.check_features(self.answer[8:])
         self.name = self.protocols[index]
         if status == SWITCH:
             self.noise_state = self.noise(self.name, self.prologue(b"switch"), True)
@@ -115,10 +137,12 @@ class Peer:
         for _ in range(self.hello[6]):
             offers.append(rest[1:1 + rest[0]].decode())
             rest = rest[1 + rest[0]:]
+        self.check_features(rest)
         self.early = link.read_framed()
         index = next(i for i, offer in enumerate(offers) if offer in self.protocols)
         self.name = offers[index]
-        self.answer = MAGIC + framed(bytes([SWITCH if index else ACCEPT, index]))
+        self.answer = MAGIC + framed(
+            bytes([SWITCH if index else ACCEPT, index]) + self.features())
         if index == 0:
             self.noise_state = self.noise(self.name, self.prologue(b"accept"), False)
             self.noise_state.read_message(self.early)
@@ -193,6 +217,8 @@ class Peer:
             if kind in (DATA, MORE):
                 assert not self.end_received
                 sys.stdout.buffer.write(payload)
+                # What is acknowledged is written.
+                sys.stdout.buffer.flush()
                 self.received += kind == DATA
             elif kind == END:
                 self.received += 1
