@@ -29,7 +29,7 @@ public final class UnixListener: LinkListener {
         loop: EventLoop = .shared
     ) async throws(LinkError) -> UnixListener {
         let claim = UnixPathClaim(address, permissions: permissions, backlog: backlog)
-        let (descriptor, identity) = try await claim.listen(loop: loop)
+        let (descriptor, identity) = try await claim.listen()
         let path = address.path
         let name = address.description
         let listener = SocketListener(

@@ -20,10 +20,8 @@ struct UnixPathClaim {
     }
 
     /// Binds and listens; the caller owns the descriptor.
-    func listen(
-        loop: EventLoop
-    ) async throws(LinkError) -> (descriptor: Int32, identity: Socket.FileIdentity) {
-        let lock = await lockFolder(loop)
+    func listen() async throws(LinkError) -> (descriptor: Int32, identity: Socket.FileIdentity) {
+        let lock = await lockFolder()
         defer { if let lock { Socket.close(lock) } }
         do throws(SystemError) {
             return try bind()
@@ -45,7 +43,7 @@ struct UnixPathClaim {
 
     private var doing: String { "listen on \(address)" }
 
-    private func lockFolder(_ loop: EventLoop) async -> Int32? {
+    private func lockFolder() async -> Int32? {
         guard let folder = try? Socket.openFolder(address.folder) else { return nil }
         for _ in 0..<Self.lockAttempts {
             do throws(SystemError) {
@@ -54,7 +52,8 @@ struct UnixPathClaim {
             } catch {
                 guard error.number == EWOULDBLOCK || error.number == EINTR else { break }
             }
-            guard (try? await loop.sleep(for: Self.lockDelay)) != nil else { break }
+            // Another process holds it, whose time is not the loop's where that is moved by hand.
+            guard (try? await Task.sleep(for: Self.lockDelay)) != nil else { break }
         }
         Socket.close(folder)
         return nil

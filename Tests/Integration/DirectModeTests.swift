@@ -1,3 +1,4 @@
+import Glibc
 import TestSupport
 import Testing
 
@@ -77,7 +78,7 @@ extension Integration {
             let tool = try Tool.start([
                 "listen", "unix:" + path, "--direct", "--protocol",
                 "Noise_\(pattern)_25519_ChaChaPoly_SHA256", "--peer", key, "--identity",
-                folder.file("key"), "--timeout", "2",
+                folder.file("key"), "--timeout", leaves ? "50" : "2",
             ])
             _ = try tool.line("listening on ")
             let attacker = RawSocket.dialing(path)
@@ -85,9 +86,13 @@ extension Integration {
             let message =
                 ephemeral + (pattern.hasPrefix("I") ? [UInt8](repeating: 1, count: 32) : [])
             attacker.send([0, UInt8(message.count)] + message)
-            if leaves { attacker.close() }
+            if leaves {
+                attacker.close()
+                _ = try tool.line("blesec: no channel with ")
+                tool.signal(SIGINT)
+            }
             let outcome = try tool.wait()
-            #expect(outcome.status == 75, "\(outcome.errors)")
+            #expect(outcome.status == (leaves ? 130 : 75), "\(outcome.errors)")
             #expect(!outcome.errors.contains("channel ready"))
             #expect(outcome.output == [])
             #expect(

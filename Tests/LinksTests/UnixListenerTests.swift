@@ -1,3 +1,4 @@
+import BLESecTesting
 import Glibc
 import Links
 import Testing
@@ -51,6 +52,24 @@ import Testing
             dialed.close()
             await second.close()
         }
+    }
+
+    @Test("a folder that another process has locked is waited for in its time, not in the loop's")
+    func lockedFolder() async throws {
+        let clock = ManualClock()
+        let loop = EventLoop(name: "test", clock: clock.loopClock)
+        let folder = temporaryPath()
+        try #require(unsafe mkdir(folder, 0o700) == 0)
+        defer { unsafe rmdir(folder) }
+        let lock = unsafe open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        defer { close(lock) }
+        try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
+        // The path is free, so that it is had without the lock in the end.
+        let address = try UnixAddress(path: folder + "/socket")
+        let listener = try await UnixListener.listen(address, loop: loop)
+        #expect(exists(address.path))
+        await listener.close()
+        await loop.shutdown()
     }
 
     @Test("a path where someone listens is in use, and stays theirs")

@@ -116,8 +116,12 @@ extension ChannelMachine {
             if unauthenticatedBytes == 0, dialToken?.cameBack == true {
                 return fail(.talksToItself)
             }
-            if error == nil, awaitsProof {
-                return fail(.unproven("the peer closed the link before it proved its key"))
+            if awaitsProof {
+                // However it went: a peer that goes with something unread resets a socket.
+                var unproven = ChannelError.unproven(
+                    "the peer closed the link before it proved its key")
+                unproven.underlying = error?.underlying
+                return fail(unproven)
             }
             return fail(
                 error ?? ChannelError(.truncated, "the peer closed the link during the handshake"))
