@@ -218,6 +218,17 @@ struct WrongMomentTests {
         #expect((20...24).contains(number))
     }
 
+    @Test("a session that is found to be far too old still has the time to close")
+    func longStop() throws {
+        let forger = try Forger.ready { $0.deadlines.idle = .seconds(1_000_000) }
+        forger.now += Duration.seconds(25 * 3_600).wholeNanoseconds
+        forger.victim.timeout(now: forger.now)
+        #expect(forger.victim.outcome == nil)
+        #expect(forger.victim.deadline(now: forger.now) > forger.now)
+        try forger.passTime(.seconds(11))
+        #expect(forger.failure == .timedOut)
+    }
+
     @Test("an end for an unknown reason is an end like any other")
     func unknownReason() async throws {
         let scene = try Scene()

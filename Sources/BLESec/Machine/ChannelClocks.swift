@@ -13,8 +13,10 @@ struct ChannelClocks {
     var handshakeDone: UInt64?
     /// When both sides became ready.
     var ready: UInt64?
-    /// When a closing phase with a deadline began.
+    /// When a closing phase with a deadline began, or came further.
     var closing: UInt64?
+    /// When this side began to close.
+    var closeBegan: UInt64?
     /// When bytes last came in, and when the link last took bytes after it had been full.
     var lastArrival: UInt64
     var lastProgress: UInt64

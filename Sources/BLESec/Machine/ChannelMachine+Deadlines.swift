@@ -82,6 +82,7 @@ extension ChannelMachine {
         guard clocks.closing == nil else { return }
         let wasFull = !wantsBytes
         clocks.closing = now
+        clocks.closeBegan = now
         if wasFull, wantsBytes { resumedReading(now: now) }
     }
 
@@ -204,8 +205,9 @@ extension ChannelMachine {
         case .records where !isReady: return (clocks.handshakeDone ?? start).after(deadlines.ready)
         case .records:
             // However slowly a peer acknowledges, no session goes on for ever.
-            let last = start.after(clocks.session).after(deadlines.close)
-            return clocks.closing.map { min($0.after(deadlines.close), last) } ?? .max
+            guard let closing = clocks.closing else { return .max }
+            let last = max(start.after(clocks.session), clocks.closeBegan ?? closing)
+            return min(closing, last).after(deadlines.close)
         }
     }
 
