@@ -141,8 +141,8 @@ public actor SecureChannel {
     ///   - limit: how long to wait; ``ChannelDeadlines/delivery`` where it is `nil`.
     /// - Throws: `timedOut` past the limit; `limitExceeded` when so many of the peer's messages wait to
     ///   be received here that no acknowledgement gets through (``ChannelLimits/readAhead`` and
-    ///   ``ChannelLimits/extraReadAhead``), and none was received for 5 seconds; what ended the channel; `cancelled`; in direct mode, which
-    ///   has no acknowledgements, `configuration`.
+    ///   ``ChannelLimits/extraReadAhead``), and none was received for 5 seconds; what ended the
+    ///   channel; `cancelled`; in direct mode, which has no acknowledgements, `configuration`.
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {

@@ -241,8 +241,8 @@ extension ChannelMachine {
         case .records where ledger.acknowledged < queued && configuration.mode == .negotiated:
             fail(
                 .late(
-                    "the peer's program took nothing of what is not acknowledged, and whose fate is "
-                        + "unknown, within", deadlines.close, .unacknowledged))
+                    "the fate of what the peer has not acknowledged is unknown; no acknowledgement "
+                        + "came within", deadlines.close, .unacknowledged))
         case .records where ledger.endReceived:
             fail(
                 .late(
