@@ -123,7 +123,7 @@ struct AppearanceTests {
     func acceptorGoes() throws {
         for back in [52, 60, 80, 110] {
             let pair = try Friends().pair([Self.xx])
-            pair.tamper = { role, bytes in
+            pair.tamper = { [unowned pair] role, bytes in
                 var bytes = bytes
                 // The last handshake message stands before the record with `ready`.
                 if role == .dialer, pair.sent[.dialer]?.count == 2 {

@@ -13,6 +13,10 @@ import Testing
         "Noise_XX_25519_ChaChaPoly_SHA256",
     ]
 
+    /// Only a bench that hangs takes so long, in seconds: it measures a fixed time for each of its figures,
+    /// and each waits for the processor on a busy machine.
+    private static let bound = 120.0
+
     private static func check(_ name: String, _ arguments: String...) throws -> Subprocess.Outcome {
         try Subprocess.run(
             "/usr/bin/python3", ["\(root)/Tests/BenchTests/Checks/\(name)"] + arguments)
@@ -22,7 +26,8 @@ import Testing
     func schema() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
-        let outcome = try Subprocess.run(Bench.path, Self.little + ["--json", file])
+        let outcome = try Subprocess.run(
+            Bench.path, Self.little + ["--json", file], within: Self.bound)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let schema = "\(Self.root)/docs/bench.schema.json"
         let fits = try Self.check("schema.py", schema, file)
@@ -52,7 +57,8 @@ import Testing
     func plots() throws {
         let folder = ScratchFolder()
         let (svg, png) = (folder.file("plots.svg"), folder.file("plots.png"))
-        let outcome = try Subprocess.run(Bench.path, Self.little + ["--svg", svg])
+        let outcome = try Subprocess.run(
+            Bench.path, Self.little + ["--svg", svg], within: Self.bound)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let rendering = try Subprocess.run("rsvg-convert", ["--output", png, svg])
         #expect(rendering.status == 0, "\(rendering.errors)")

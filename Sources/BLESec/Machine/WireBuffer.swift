@@ -140,6 +140,10 @@ final class WireBufferPool: Sendable {
 
     init(size: Int) { self.size = size }
 
+    deinit {
+        for piece in free.withLock({ $0 }) { unsafe piece.bytes.deallocate() }
+    }
+
     /// A piece that is the caller's until it is put back; its bytes are whatever they were.
     func take() -> UnsafeMutableBufferPointer<UInt8> {
         if let piece = free.withLock({ $0.popLast() }) { return unsafe piece.bytes }
