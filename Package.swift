@@ -28,66 +28,77 @@ let package = Package(
     name: "blesec",
     products: [
         .library(name: "BLESec", targets: ["BLESec"]),
-        .library(name: "Noise", targets: ["Noise"]),
+        .library(name: "BLESecNoise", targets: ["BLESecNoise"]),
         .library(name: "BLESecTesting", targets: ["BLESecTesting"]),
         .executable(name: "blesec", targets: ["blesec"]),
         .executable(name: "blesec-bench", targets: ["blesec-bench"]),
     ],
     targets: [
         // C: headers, module maps and one-line functions for macros.
-        .target(name: "CLinux"),
+        .target(name: "CBLESecLinux"),
         .systemLibrary(
-            name: "CBlueZ", pkgConfig: "bluez", providers: [.apt(["libbluetooth-dev"])]),
+            name: "CBLESecBlueZ", pkgConfig: "bluez", providers: [.apt(["libbluetooth-dev"])]),
         .systemLibrary(
-            name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+            name: "CBLESecSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .systemLibrary(
-            name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
+            name: "CBLESecSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
         .systemLibrary(
-            name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
+            name: "CBLESecOpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
 
         // `Lifetimes` lets a type of its own hand out a Span of what it owns (SecretBytes.span).
         .target(
-            name: "Primitives", dependencies: ["Locking", "CSodium", "COpenSSL"],
+            name: "BLESecPrimitives",
+            dependencies: ["BLESecLocking", "CBLESecSodium", "CBLESecOpenSSL"],
             swiftSettings: strict + [.enableExperimentalFeature("Lifetimes")]),
-        library("Noise", ["Primitives"]),
+        library("BLESecNoise", ["BLESecPrimitives"]),
         // Vectors in the shape that Noise implementations share: read, run and made.
-        library("NoiseVectors", ["Noise", "Primitives", "JSONText"]),
+        library("BLESecNoiseVectors", ["BLESecNoise", "BLESecPrimitives", "BLESecJSON"]),
         // JSON out of files, strictly.
-        library("JSONText", []),
-        library("Locking", []),
-        library("ChannelCore", ["Primitives", "Locking"]),
-        library("NoiseEngine", ["Noise", "ChannelCore", "Primitives"]),
-        library("TLSEngine", ["ChannelCore", "Primitives", "Locking", "COpenSSL"]),
+        library("BLESecJSON", []),
+        library("BLESecLocking", []),
+        library("BLESecChannelCore", ["BLESecPrimitives", "BLESecLocking"]),
+        library("BLESecNoiseEngine", ["BLESecNoise", "BLESecChannelCore", "BLESecPrimitives"]),
         library(
-            "Credentials", ["ChannelCore", "TLSEngine", "Primitives", "Locking", "COpenSSL"]),
-        library("Links", ["CLinux", "Locking"]),
-        library("L2CAP", ["Links", "CBlueZ", "CLinux"]),
-        library("Discovery", ["L2CAP", "Links", "CSystemd"]),
+            "BLESecTLSEngine",
+            ["BLESecChannelCore", "BLESecPrimitives", "BLESecLocking", "CBLESecOpenSSL"]),
+        library(
+            "BLESecCredentials",
+            [
+                "BLESecChannelCore", "BLESecTLSEngine", "BLESecPrimitives", "BLESecLocking",
+                "CBLESecOpenSSL",
+            ]),
+        library("BLESecLinks", ["CBLESecLinux", "BLESecLocking"]),
+        library("BLESecL2CAP", ["BLESecLinks", "CBLESecBlueZ", "CBLESecLinux"]),
+        library("BLESecDiscovery", ["BLESecL2CAP", "BLESecLinks", "CBLESecSystemd"]),
         library(
             "BLESec",
             [
-                "ChannelCore", "NoiseEngine", "Noise", "TLSEngine", "Credentials", "Links",
-                "L2CAP", "Discovery", "Primitives", "Locking",
+                "BLESecChannelCore", "BLESecNoiseEngine", "BLESecNoise", "BLESecTLSEngine",
+                "BLESecCredentials", "BLESecLinks",
+                "BLESecL2CAP", "BLESecDiscovery", "BLESecPrimitives", "BLESecLocking",
             ]),
-        library("BLESecTesting", ["BLESec", "Links", "CLinux", "Locking"]),
+        library("BLESecTesting", ["BLESec", "BLESecLinks", "CBLESecLinux", "BLESecLocking"]),
 
         // What command-line tools have in common: arguments, manual pages, exit statuses.
-        library("ToolKit", ["BLESec", "ChannelCore", "Locking"]),
+        library("BLESecToolKit", ["BLESec", "BLESecChannelCore", "BLESecLocking"]),
         tool(
             "blesec",
             [
-                "ToolKit", "BLESec", "Credentials", "TLSEngine", "ChannelCore", "Discovery",
-                "Links", "Noise",
-                "NoiseVectors", "Primitives", "Locking",
+                "BLESecToolKit", "BLESec", "BLESecCredentials", "BLESecTLSEngine",
+                "BLESecChannelCore", "BLESecDiscovery",
+                "BLESecLinks", "BLESecNoise",
+                "BLESecNoiseVectors", "BLESecPrimitives", "BLESecLocking",
             ]),
         // The limits that the bench compares with: the same work in C.
-        .target(name: "CBench", dependencies: ["CSodium", "COpenSSL"]),
+        .target(name: "CBLESecBench", dependencies: ["CBLESecSodium", "CBLESecOpenSSL"]),
         tool(
             "blesec-bench",
             [
-                "ToolKit", "BLESec", "BLESecTesting", "Credentials", "Links", "L2CAP",
-                "NoiseEngine", "Noise", "TLSEngine", "ChannelCore", "Primitives", "Locking",
-                "JSONText", "CBench",
+                "BLESecToolKit", "BLESec", "BLESecTesting", "BLESecCredentials", "BLESecLinks",
+                "BLESecL2CAP",
+                "BLESecNoiseEngine", "BLESecNoise", "BLESecTLSEngine", "BLESecChannelCore",
+                "BLESecPrimitives", "BLESecLocking",
+                "BLESecJSON", "CBLESecBench",
             ]),
 
         // The example of README.md.
@@ -95,36 +106,48 @@ let package = Package(
             name: "Greeting", dependencies: ["BLESec"], path: "Examples/Greeting",
             swiftSettings: [.treatAllWarnings(as: .error)]),
 
-        tests("PrimitivesTests", ["Primitives"]),
+        tests("PrimitivesTests", ["BLESecPrimitives"]),
         // Replaces malloc by one that counts, in test bundles that ask for it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
         tests(
             "NoiseTests",
-            ["Noise", "NoiseVectors", "JSONText", "Primitives", "CAllocationCounter"]),
-        tests("ChannelCoreTests", ["ChannelCore", "Primitives", "Locking"]),
-        tests("NoiseEngineTests", ["NoiseEngine", "ChannelCore", "Primitives"]),
+            [
+                "BLESecNoise", "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives",
+                "CAllocationCounter",
+            ]),
+        tests("ChannelCoreTests", ["BLESecChannelCore", "BLESecPrimitives", "BLESecLocking"]),
+        tests("NoiseEngineTests", ["BLESecNoiseEngine", "BLESecChannelCore", "BLESecPrimitives"]),
         tests(
             "TLSEngineTests",
             [
-                "TLSEngine", "Credentials", "ChannelCore", "Primitives", "TestSupport",
-                "CAllocationCounter", "COpenSSL", "Locking",
+                "BLESecTLSEngine", "BLESecCredentials", "BLESecChannelCore", "BLESecPrimitives",
+                "TestSupport",
+                "CAllocationCounter", "CBLESecOpenSSL", "BLESecLocking",
             ]),
         tests(
             "CredentialsTests",
-            ["Credentials", "TLSEngine", "ChannelCore", "Primitives", "TestSupport"]),
-        tests("LinksTests", ["Links", "BLESecTesting", "Locking", "CAllocationCounter"]),
-        tests("DiscoveryTests", ["Discovery", "L2CAP", "Links", "BLESec", "BLESecTesting"]),
-        tests("L2CAPTests", ["L2CAP", "Links", "CLinux"]),
+            [
+                "BLESecCredentials", "BLESecTLSEngine", "BLESecChannelCore", "BLESecPrimitives",
+                "TestSupport",
+            ]),
+        tests(
+            "LinksTests", ["BLESecLinks", "BLESecTesting", "BLESecLocking", "CAllocationCounter"]),
+        tests(
+            "DiscoveryTests",
+            ["BLESecDiscovery", "BLESecL2CAP", "BLESecLinks", "BLESec", "BLESecTesting"]),
+        tests("L2CAPTests", ["BLESecL2CAP", "BLESecLinks", "CBLESecLinux"]),
         tests(
             "BLESecTests",
             [
-                "BLESec", "BLESecTesting", "ChannelCore", "Links", "Locking", "Noise",
-                "NoiseEngine", "TLSEngine", "Credentials", "Primitives", "TestSupport", "COpenSSL",
+                "BLESec", "BLESecTesting", "BLESecChannelCore", "BLESecLinks", "BLESecLocking",
+                "BLESecNoise",
+                "BLESecNoiseEngine", "BLESecTLSEngine", "BLESecCredentials", "BLESecPrimitives",
+                "TestSupport", "CBLESecOpenSSL",
             ]),
         .testTarget(
             name: "BenchTests",
             dependencies: [
-                "blesec-bench", "BLESec", "NoiseEngine", "Noise", "TestSupport",
+                "blesec-bench", "BLESec", "BLESecNoiseEngine", "BLESecNoise", "TestSupport",
                 "CAllocationCounter",
             ], exclude: ["Checks"], swiftSettings: strict),
         tests("DocumentationTests", ["TestSupport", "Greeting", "blesec"]),
@@ -134,7 +157,8 @@ let package = Package(
         // Subprocesses, scratch folders and authorities, for tests alone.
         .target(
             name: "TestSupport",
-            dependencies: ["Credentials", "TLSEngine", "Locking"], path: "Tests/Support",
+            dependencies: ["BLESecCredentials", "BLESecTLSEngine", "BLESecLocking"],
+            path: "Tests/Support",
             swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6],
@@ -147,8 +171,9 @@ if Context.environment["BLESEC_LAB"] != nil {
         tests(
             "LabTests",
             [
-                "BLESec", "L2CAP", "Links", "BLESecTesting", "ChannelCore", "Credentials",
-                "TLSEngine", "TestSupport",
+                "BLESec", "BLESecL2CAP", "BLESecLinks", "BLESecTesting", "BLESecChannelCore",
+                "BLESecCredentials",
+                "BLESecTLSEngine", "TestSupport",
             ]))
 }
 
@@ -158,8 +183,9 @@ if Context.environment["BLESEC_FUZZ"] != nil {
         .executableTarget(
             name: "blesec-fuzz",
             dependencies: [
-                "BLESec", "Credentials", "TLSEngine", "ChannelCore", "Discovery", "L2CAP", "Links",
-                "Noise", "NoiseVectors", "Primitives", "COpenSSL",
+                "BLESec", "BLESecCredentials", "BLESecTLSEngine", "BLESecChannelCore",
+                "BLESecDiscovery", "BLESecL2CAP", "BLESecLinks",
+                "BLESecNoise", "BLESecNoiseVectors", "BLESecPrimitives", "CBLESecOpenSSL",
             ],
             path: "Fuzz/Targets", swiftSettings: strict))
 }

@@ -1,8 +1,8 @@
-internal import COpenSSL
-internal import ChannelCore
-@testable internal import Credentials
-internal import Primitives
-@testable internal import TLSEngine
+internal import BLESecChannelCore
+@testable internal import BLESecCredentials
+internal import BLESecPrimitives
+@testable internal import BLESecTLSEngine
+internal import CBLESecOpenSSL
 
 extension FuzzTarget {
     /// Certificates and revocation lists, as they come and with the signature of an authority that is

@@ -1,8 +1,8 @@
-internal import ChannelCore
-@testable internal import Credentials
-internal import Noise
-internal import Primitives
-internal import TLSEngine
+internal import BLESecChannelCore
+@testable internal import BLESecCredentials
+internal import BLESecNoise
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
 
 /// The keys and certificates of all targets: the same in every run, so that an input is too.
 enum Devices {

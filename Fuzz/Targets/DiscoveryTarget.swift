@@ -1,5 +1,5 @@
-@testable internal import Discovery
-internal import L2CAP
+@testable internal import BLESecDiscovery
+internal import BLESecL2CAP
 
 extension FuzzTarget {
     /// What strangers advertise, and what a characteristic of theirs holds.

@@ -1,5 +1,5 @@
 @testable internal import BLESec
-internal import Primitives
+internal import BLESecPrimitives
 
 extension FuzzTarget {
     /// An engine alone, in either role, whose caller makes no mistake and whose peer makes every one.

@@ -1,7 +1,7 @@
-internal import COpenSSL
-internal import ChannelCore
-@testable internal import Credentials
-internal import Primitives
+internal import BLESecChannelCore
+@testable internal import BLESecCredentials
+internal import BLESecPrimitives
+internal import CBLESecOpenSSL
 
 extension FuzzTarget {
     /// Files that someone else may have written: keys, certificates, known peers and their addresses,

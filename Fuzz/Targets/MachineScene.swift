@@ -1,5 +1,5 @@
 @testable internal import BLESec
-internal import Primitives
+internal import BLESecPrimitives
 
 /// A machine, the machine of a peer whose keys are the fuzzer's, and a link between them.
 final class MachineScene {

@@ -1,4 +1,4 @@
-@testable internal import ChannelCore
+@testable internal import BLESecChannelCore
 
 extension FuzzTarget {
     /// Hello and answer, and the frame that both have.

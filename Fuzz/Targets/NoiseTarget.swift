@@ -1,6 +1,6 @@
-internal import ChannelCore
-@testable internal import Noise
-internal import Primitives
+internal import BLESecChannelCore
+@testable internal import BLESecNoise
+internal import BLESecPrimitives
 
 extension FuzzTarget {
     /// Noise by itself: every pattern, handshake messages and transport, with and without an order.

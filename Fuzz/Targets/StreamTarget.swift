@@ -1,5 +1,5 @@
-@testable internal import Discovery
-internal import Links
+@testable internal import BLESecDiscovery
+internal import BLESecLinks
 
 extension FuzzTarget {
     /// The byte stream over GATT: both ends, air that reorders, repeats and delays, and a stranger.

@@ -1,5 +1,5 @@
 @testable internal import BLESec
-@testable internal import TLSEngine
+@testable internal import BLESecTLSEngine
 
 extension FuzzTarget {
     /// What a peer that speaks TLS says inside it, in whatever pieces: the records of blesec/1 that

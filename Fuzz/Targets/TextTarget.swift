@@ -1,10 +1,10 @@
 internal import BLESec
-@testable internal import ChannelCore
-@testable internal import Credentials
-@testable internal import L2CAP
-internal import Links
-internal import Noise
-internal import TLSEngine
+@testable internal import BLESecChannelCore
+@testable internal import BLESecCredentials
+@testable internal import BLESecL2CAP
+internal import BLESecLinks
+internal import BLESecNoise
+internal import BLESecTLSEngine
 
 extension FuzzTarget {
     /// Everything that is written in one line: keys, names, endpoints, addresses, protocols.

@@ -1,5 +1,5 @@
-internal import Noise
-@testable internal import NoiseVectors
+internal import BLESecNoise
+@testable internal import BLESecNoiseVectors
 
 extension FuzzTarget {
     /// Files of vectors: JSON, its shape, and the runs that it asks for.

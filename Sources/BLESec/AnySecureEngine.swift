@@ -1,5 +1,5 @@
-public import ChannelCore
-internal import Primitives
+public import BLESecChannelCore
+internal import BLESecPrimitives
 
 /// An application's engine with its type erased, so that a channel need not be generic.
 public class AnySecureEngine {

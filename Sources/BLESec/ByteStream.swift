@@ -1,4 +1,4 @@
-public import ChannelCore
+public import BLESecChannelCore
 
 extension SecureChannel {
     /// The channel as a stream of bytes, for protocols that have boundaries of their own.

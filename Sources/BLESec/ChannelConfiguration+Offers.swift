@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Noise
-internal import NoiseEngine
-internal import TLSEngine
+internal import BLESecChannelCore
+internal import BLESecNoise
+internal import BLESecNoiseEngine
+internal import BLESecTLSEngine
 
 // What may be offered is decided here, by the configuration and its trust policy; nothing that a
 // peer says changes it.

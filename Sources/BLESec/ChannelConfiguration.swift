@@ -1,7 +1,7 @@
-public import ChannelCore
-public import Noise
-package import Primitives
-public import TLSEngine
+public import BLESecChannelCore
+public import BLESecNoise
+package import BLESecPrimitives
+public import BLESecTLSEngine
 
 /// Everything that decides how a channel is made: who one is, whom one trusts, what one speaks.
 public struct ChannelConfiguration: Sendable {

@@ -1,6 +1,6 @@
-internal import ChannelCore
+internal import BLESecChannelCore
+internal import BLESecLinks
 internal import Glibc
-internal import Links
 
 extension ChannelError {
     /// A link's error in the channel's terms.

@@ -1,6 +1,6 @@
-public import ChannelCore
-public import L2CAP
-public import Links
+public import BLESecChannelCore
+public import BLESecL2CAP
+public import BLESecLinks
 
 /// Where a peer listens, as tools write it and print it.
 ///

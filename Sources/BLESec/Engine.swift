@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import NoiseEngine
-internal import Primitives
-internal import TLSEngine
+internal import BLESecChannelCore
+internal import BLESecNoiseEngine
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
 
 /// The engine of one channel: one of ours, an application's, or none any more.
 ///

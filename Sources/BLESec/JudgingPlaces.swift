@@ -1,4 +1,4 @@
-internal import Locking
+internal import BLESecLocking
 
 /// How many peers a listener's trust policy thinks about at once: by asking a person, or a store.
 ///

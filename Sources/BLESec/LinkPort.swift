@@ -1,4 +1,4 @@
-internal import Links
+internal import BLESecLinks
 
 /// Where a link and a timer call a channel, on the loop's thread.
 ///

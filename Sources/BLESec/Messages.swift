@@ -1,4 +1,4 @@
-public import ChannelCore
+public import BLESecChannelCore
 
 extension SecureChannel {
     /// The peer's messages as they are asked for: nothing is read ahead beyond

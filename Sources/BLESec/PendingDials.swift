@@ -1,4 +1,4 @@
-internal import Locking
+internal import BLESecLocking
 
 /// The first bytes of every handshake that a device of this process has begun and not finished.
 ///

@@ -1,5 +1,5 @@
-public import ChannelCore
-public import Links
+public import BLESecChannelCore
+public import BLESecLinks
 
 extension SecureChannel {
     /// Dials an endpoint, proves both sides, and returns the channel.

@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecLinks
 
 // The actor between the machine, which decides, and the link, which moves bytes.
 extension SecureChannel {

@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 // What a connection over several channels has to know of each.
 extension SecureChannel {

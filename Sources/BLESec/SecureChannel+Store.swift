@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecLinks
 
 // Trust stores may block, so they are asked on threads of their own, and the channel waits for the answer.
 extension SecureChannel {

@@ -1,6 +1,6 @@
-public import ChannelCore
-public import Links
-public import Primitives
+public import BLESecChannelCore
+public import BLESecLinks
+public import BLESecPrimitives
 
 /// An authenticated, encrypted channel for messages to one peer.
 ///

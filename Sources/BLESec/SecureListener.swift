@@ -1,5 +1,5 @@
-public import ChannelCore
-public import Links
+public import BLESecChannelCore
+public import BLESecLinks
 
 /// Accepts links, runs their handshakes side by side, and hands out the channels that became ready.
 ///

@@ -1,4 +1,4 @@
-internal import Links
+internal import BLESecLinks
 
 /// Tasks that wait for something to happen on a loop, sorted by what they wait for.
 ///

@@ -1,4 +1,4 @@
-public import Links
+public import BLESecLinks
 
 /// A link that does to another what radio, kernel and attackers do.
 ///

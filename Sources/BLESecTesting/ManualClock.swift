@@ -1,5 +1,5 @@
-internal import Locking
-public import Links
+public import BLESecLinks
+internal import BLESecLocking
 internal import Synchronization
 
 /// A clock that moves only when a test says so.

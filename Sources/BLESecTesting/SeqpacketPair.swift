@@ -1,4 +1,4 @@
-public import Links
+public import BLESecLinks
 
 /// Two links over a pair of `SOCK_SEQPACKET` sockets: the kernel's queues, its backpressure and its
 /// hang-ups, without Bluetooth.

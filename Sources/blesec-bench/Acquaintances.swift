@@ -1,7 +1,7 @@
 internal import BLESec
-internal import Noise
-internal import Primitives
-internal import TLSEngine
+internal import BLESecNoise
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
 
 /// The configurations of two ends that know each other, so that any engine can be opened between
 /// them.

@@ -1,4 +1,4 @@
-internal import ToolKit
+internal import BLESecToolKit
 
 /// The bench: what a record, a message and a link cost, told apart and beside their limits.
 @main enum BlesecBench {

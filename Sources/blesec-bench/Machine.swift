@@ -1,4 +1,4 @@
-internal import CBench
+internal import CBLESecBench
 internal import Glibc
 
 /// What a report says of the machine that it is of.

@@ -1,4 +1,4 @@
-internal import ToolKit
+internal import BLESecToolKit
 
 extension Report {
     /// The schema of ``json``, with its version: another one when a member changes its meaning.

@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecToolKit
 internal import Glibc
-internal import ToolKit
 
 /// Where a report goes: a file that is made first and written last, or standard output.
 struct ReportFile {

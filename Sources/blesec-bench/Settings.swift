@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// What is to be measured, and how thoroughly.
 struct Settings: Sendable {

@@ -1,4 +1,4 @@
-internal import ToolKit
+internal import BLESecToolKit
 
 /// The tool: one command a file.
 @main enum Blesec {

@@ -1,7 +1,7 @@
 internal import BLESec
+internal import BLESecTLSEngine
+internal import BLESecToolKit
 internal import Glibc
-internal import TLSEngine
-internal import ToolKit
 
 /// The options of a channel over TLS: one's own certificate, and whom authorities have to vouch for.
 enum CertificateOptions {

@@ -1,6 +1,6 @@
 internal import BLESec
-internal import Locking
-internal import ToolKit
+internal import BLESecLocking
+internal import BLESecToolKit
 
 /// What the tool says about a channel on standard error.
 enum ChannelNotes {

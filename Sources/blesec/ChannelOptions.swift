@@ -1,7 +1,7 @@
 internal import BLESec
-internal import Primitives
-internal import TLSEngine
-internal import ToolKit
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
+internal import BLESecToolKit
 
 /// The options of every command that opens a channel.
 struct ChannelOptions: Sendable {

@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecToolKit
 internal import Glibc
-internal import ToolKit
 
 /// How a chat looks: colour and width on a terminal, plain lines elsewhere, objects with `--json`.
 struct ChatScreen: Sendable {

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// `blesec connect ENDPOINT`
 enum ConnectCommand {

@@ -1,6 +1,6 @@
 internal import BLESec
-internal import Locking
-internal import ToolKit
+internal import BLESecLocking
+internal import BLESecToolKit
 
 /// What the tool says on standard error about a connection, and what it remembers of the peer.
 final class ConnectionNotes: Sendable {

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// A connection with this machine's input and output at one end, over links that come and go.
 struct ConnectionSession: Sendable {

@@ -1,7 +1,7 @@
 internal import BLESec
-internal import Discovery
+internal import BLESecDiscovery
+internal import BLESecToolKit
 internal import Glibc
-internal import ToolKit
 
 /// `blesec doctor`
 enum DoctorCommand {

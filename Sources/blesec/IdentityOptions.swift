@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Credentials
-internal import Primitives
-internal import ToolKit
+internal import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecPrimitives
+internal import BLESecToolKit
 
 /// The options that protect a key file, for every command that reads or writes one.
 enum IdentityOptions {

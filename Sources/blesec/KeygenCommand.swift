@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Credentials
-internal import Primitives
-internal import ToolKit
+internal import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecPrimitives
+internal import BLESecToolKit
 
 /// `blesec keygen FILE`
 enum KeygenCommand {

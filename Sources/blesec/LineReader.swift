@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Locking
+internal import BLESecLocking
 
 /// Standard input line by line.
 final class LineReader: Sendable {

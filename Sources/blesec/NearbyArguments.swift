@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// The options of commands that find peers, or let themselves be found.
 struct NearbyArguments: Sendable {

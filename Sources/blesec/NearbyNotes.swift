@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// What the tool says on standard error about finding and being found.
 struct NearbyNotes: Sendable {

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// Who was heard, on standard output: a table that is drawn anew, or a line for what is new.
 struct PeerList {

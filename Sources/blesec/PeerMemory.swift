@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// What the tool remembers of peers: names for keys, and where each was reached last.
 struct PeerMemory: Sendable {

@@ -1,6 +1,6 @@
 internal import BLESec
-internal import Locking
-internal import ToolKit
+internal import BLESecLocking
+internal import BLESecToolKit
 
 /// Finds a peer by a service, or first where it was last.
 final class PeerSearch: Sendable {

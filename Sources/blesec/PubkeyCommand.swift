@@ -1,6 +1,6 @@
-internal import ChannelCore
-internal import Credentials
-internal import ToolKit
+internal import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecToolKit
 
 /// `blesec pubkey FILE`
 enum PubkeyCommand {

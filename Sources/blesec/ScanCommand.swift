@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecToolKit
 internal import Glibc
-internal import ToolKit
 
 /// `blesec scan`
 enum ScanCommand {

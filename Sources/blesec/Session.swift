@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// A channel with standard input at one end and standard output at the other.
 struct Session: Sendable {

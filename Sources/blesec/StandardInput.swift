@@ -1,7 +1,7 @@
-internal import ChannelCore
+internal import BLESecChannelCore
+internal import BLESecLocking
+internal import BLESecToolKit
 internal import Glibc
-internal import Locking
-internal import ToolKit
 
 /// Standard input, read when someone asks and no sooner.
 final class StandardInput: Sendable {

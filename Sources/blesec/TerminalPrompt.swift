@@ -1,8 +1,8 @@
-internal import ChannelCore
-internal import Credentials
+internal import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecPrimitives
+internal import BLESecToolKit
 internal import Glibc
-internal import Primitives
-internal import ToolKit
 
 /// Asks a person for a passphrase at the terminal, without showing it.
 enum TerminalPrompt {

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// `--timeout SECONDS`
 struct TimeLimit: Sendable {

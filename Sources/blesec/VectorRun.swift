@@ -1,6 +1,6 @@
-internal import ChannelCore
-internal import NoiseVectors
-internal import ToolKit
+internal import BLESecChannelCore
+internal import BLESecNoiseVectors
+internal import BLESecToolKit
 
 /// A run over files of vectors, and what it prints.
 struct VectorRun {

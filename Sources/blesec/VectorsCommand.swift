@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Noise
-internal import NoiseVectors
-internal import ToolKit
+internal import BLESecChannelCore
+internal import BLESecNoise
+internal import BLESecNoiseVectors
+internal import BLESecToolKit
 
 /// `blesec vectors [FILE|DIR]...`
 enum VectorsCommand {

@@ -1,6 +1,6 @@
-import ChannelCore
-import Credentials
-import TLSEngine
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

@@ -1,6 +1,6 @@
-import ChannelCore
-import Noise
-import Primitives
+import BLESecChannelCore
+import BLESecNoise
+import BLESecPrimitives
 import Testing
 
 @testable import BLESec

@@ -1,6 +1,6 @@
+import BLESecChannelCore
+import BLESecLinks
 import BLESecTesting
-import ChannelCore
-import Links
 import Testing
 
 @testable import BLESec

@@ -1,5 +1,5 @@
-import Primitives
-import TLSEngine
+import BLESecPrimitives
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

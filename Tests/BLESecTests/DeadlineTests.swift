@@ -1,4 +1,4 @@
-import ChannelCore
+import BLESecChannelCore
 import Testing
 
 @testable import BLESec

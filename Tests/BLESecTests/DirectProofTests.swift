@@ -1,9 +1,9 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecLocking
+import BLESecNoise
+import BLESecPrimitives
 import BLESecTesting
-import ChannelCore
-import Links
-import Locking
-import Noise
-import Primitives
 import Testing
 
 @testable import BLESec

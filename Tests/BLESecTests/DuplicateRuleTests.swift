@@ -1,4 +1,4 @@
-import Links
+import BLESecLinks
 import Testing
 
 @testable import BLESec

@@ -1,7 +1,7 @@
-import ChannelCore
-import Primitives
+import BLESecChannelCore
+import BLESecPrimitives
 
-@testable import Noise
+@testable import BLESecNoise
 
 /// A party of a Noise handshake that keeps to the messages of its pattern and lies about its keys:
 /// where it lacks a key for a product, or a psk, it mixes random bytes and goes on.

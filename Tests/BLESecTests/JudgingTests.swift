@@ -1,8 +1,8 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecLocking
+import BLESecPrimitives
 import BLESecTesting
-import ChannelCore
-import Links
-import Locking
-import Primitives
 import Testing
 
 @testable import BLESec

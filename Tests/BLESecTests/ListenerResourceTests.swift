@@ -1,6 +1,6 @@
-import ChannelCore
+import BLESecChannelCore
+import BLESecLinks
 import Glibc
-import Links
 import Testing
 
 @testable import BLESec

@@ -1,5 +1,5 @@
-import ChannelCore
-import Primitives
+import BLESecChannelCore
+import BLESecPrimitives
 
 @testable import BLESec
 

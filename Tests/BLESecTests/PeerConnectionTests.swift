@@ -1,7 +1,7 @@
+import BLESecChannelCore
+import BLESecLinks
+import BLESecLocking
 import BLESecTesting
-import ChannelCore
-import Links
-import Locking
 import TestSupport
 import Testing
 

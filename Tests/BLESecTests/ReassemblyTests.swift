@@ -1,6 +1,6 @@
+import BLESecChannelCore
+import BLESecLocking
 import BLESecTesting
-import ChannelCore
-import Locking
 import Testing
 
 @testable import BLESec

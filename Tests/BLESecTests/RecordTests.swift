@@ -1,5 +1,5 @@
-import ChannelCore
-import NoiseEngine
+import BLESecChannelCore
+import BLESecNoiseEngine
 import Testing
 
 @testable import BLESec

@@ -1,5 +1,5 @@
-import COpenSSL
-import ChannelCore
+import BLESecChannelCore
+import CBLESecOpenSSL
 import TestSupport
 import Testing
 

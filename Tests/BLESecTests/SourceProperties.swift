@@ -1,4 +1,4 @@
-import Noise
+import BLESecNoise
 
 /// What the specification says of each payload: the tables of Noise §7.7 (one-way and interactive
 /// patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.

@@ -1,9 +1,9 @@
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecLinks
+import BLESecLocking
 import BLESecTesting
-import ChannelCore
-import Credentials
 import Glibc
-import Links
-import Locking
 import TestSupport
 import Testing
 

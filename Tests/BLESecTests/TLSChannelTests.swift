@@ -1,7 +1,7 @@
-import ChannelCore
-import Locking
-import Primitives
-import TLSEngine
+import BLESecChannelCore
+import BLESecLocking
+import BLESecPrimitives
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

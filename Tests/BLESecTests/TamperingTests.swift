@@ -1,6 +1,6 @@
+import BLESecChannelCore
+import BLESecNoise
 import BLESecTesting
-import ChannelCore
-import Noise
 import Testing
 
 @testable import BLESec

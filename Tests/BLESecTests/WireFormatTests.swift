@@ -1,6 +1,6 @@
-import ChannelCore
+import BLESecChannelCore
+import BLESecPrimitives
 import FoundationEssentials
-import Primitives
 import Testing
 
 @testable import BLESec

@@ -1,6 +1,6 @@
 import BLESec
+import BLESecNoiseEngine
 import CAllocationCounter
-import NoiseEngine
 import Testing
 
 /// What records and messages cost in heap allocations, once everything is warm.

@@ -1,5 +1,5 @@
 import BLESec
-import NoiseEngine
+import BLESecNoiseEngine
 
 /// Two engines that have shaken hands, and the bytes between them.
 struct EnginePair: ~Copyable {

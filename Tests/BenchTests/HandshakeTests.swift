@@ -1,4 +1,4 @@
-import Noise
+import BLESecNoise
 import Testing
 
 @testable import blesec_bench

@@ -1,4 +1,4 @@
-import ChannelCore
+import BLESecChannelCore
 import Testing
 
 @Suite("Hello")

@@ -1,5 +1,5 @@
-import ChannelCore
-import Primitives
+import BLESecChannelCore
+import BLESecPrimitives
 import Testing
 
 @Suite("Keys and fingerprints as people write them")

@@ -1,6 +1,6 @@
-import ChannelCore
-import Locking
-import Primitives
+import BLESecChannelCore
+import BLESecLocking
+import BLESecPrimitives
 import Testing
 
 @Suite("Trust policies")

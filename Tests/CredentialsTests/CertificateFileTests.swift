@@ -1,8 +1,8 @@
-import ChannelCore
-import Credentials
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecPrimitives
+import BLESecTLSEngine
 import Glibc
-import Primitives
-import TLSEngine
 import TestSupport
 import Testing
 

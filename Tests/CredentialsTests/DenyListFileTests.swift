@@ -1,5 +1,5 @@
-import ChannelCore
-import Credentials
+import BLESecChannelCore
+import BLESecCredentials
 import TestSupport
 import Testing
 

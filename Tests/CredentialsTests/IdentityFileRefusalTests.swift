@@ -1,6 +1,6 @@
-import ChannelCore
-import Credentials
-import Primitives
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecPrimitives
 import TestSupport
 import Testing
 

@@ -1,7 +1,7 @@
-import ChannelCore
-import Credentials
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecTLSEngine
 import Glibc
-import TLSEngine
 import TestSupport
 import Testing
 

@@ -1,5 +1,5 @@
-import ChannelCore
-import Credentials
+import BLESecChannelCore
+import BLESecCredentials
 import Glibc
 import TestSupport
 import Testing

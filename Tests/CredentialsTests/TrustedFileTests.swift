@@ -1,10 +1,10 @@
-import ChannelCore
+import BLESecChannelCore
+import BLESecPrimitives
 import Glibc
-import Primitives
 import TestSupport
 import Testing
 
-@testable import Credentials
+@testable import BLESecCredentials
 
 /// Files that decide about trust: who may have written them, and what they were reached by.
 @Suite("Trusted files")

@@ -1,5 +1,5 @@
-import Discovery
-import Links
+import BLESecDiscovery
+import BLESecLinks
 import Testing
 
 @Suite("whether to be found in a crowd")

@@ -1,7 +1,7 @@
+import BLESecDiscovery
+import BLESecL2CAP
+import BLESecLinks
 import BLESecTesting
-import Discovery
-import L2CAP
-import Links
 import Testing
 
 /// A policy with a clock that the test moves.

@@ -1,8 +1,8 @@
+import BLESecLinks
 import BLESecTesting
-import Links
 import Testing
 
-@testable import Discovery
+@testable import BLESecDiscovery
 
 /// One end of a stream.
 private final class End {

@@ -1,10 +1,10 @@
 import BLESec
+import BLESecL2CAP
+import BLESecLinks
 import BLESecTesting
-import L2CAP
-import Links
 import Testing
 
-@testable import Discovery
+@testable import BLESecDiscovery
 
 /// What lies between two ends of a stream: it delivers whatever is under way in any order.
 private final class Air: DeferredWork, @unchecked Sendable {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Discovery
+@testable import BLESecDiscovery
 
 @Suite("bluetoothd's objects")
 struct ObjectTreeTests {

@@ -1,6 +1,6 @@
+import BLESecDiscovery
+import BLESecL2CAP
 import BLESecTesting
-import Discovery
-import L2CAP
 import Testing
 
 @Suite("payload")

@@ -1,8 +1,8 @@
-import Links
+import BLESecLinks
 import Testing
 
 @testable import BLESec
-@testable import Discovery
+@testable import BLESecDiscovery
 
 @Suite("Characteristics of other devices")
 struct RemoteCharacteristicTests {

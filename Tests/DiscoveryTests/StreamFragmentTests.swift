@@ -1,7 +1,7 @@
 import BLESecTesting
 import Testing
 
-@testable import Discovery
+@testable import BLESecDiscovery
 
 @Suite("a stream's fragments")
 struct StreamFragmentTests {

@@ -1,8 +1,8 @@
+import BLESecLinks
 import Glibc
-import Links
 import Testing
 
-@testable import L2CAP
+@testable import BLESecL2CAP
 
 @Suite struct AdapterTests {
     private let adapters: [Adapter]

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import L2CAP
+@testable import BLESecL2CAP
 
 @Suite struct BluetoothAddressTests {
     @Test("an address is parsed in either case and printed in capitals")

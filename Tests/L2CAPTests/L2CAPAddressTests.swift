@@ -1,7 +1,7 @@
-import Links
+import BLESecLinks
 import Testing
 
-@testable import L2CAP
+@testable import BLESecL2CAP
 
 @Suite struct L2CAPAddressTests {
     @Test(

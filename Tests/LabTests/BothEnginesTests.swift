@@ -1,9 +1,9 @@
 import BLESec
-import ChannelCore
-import Credentials
-import L2CAP
-import Links
-import TLSEngine
+import BLESecChannelCore
+import BLESecCredentials
+import BLESecL2CAP
+import BLESecLinks
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

@@ -1,9 +1,9 @@
+import BLESecLinks
 import BLESecTesting
 import Glibc
-import Links
 import Testing
 
-@testable import L2CAP
+@testable import BLESecL2CAP
 
 extension Laboratory {
     @Suite(.serialized) struct Channels {

@@ -1,7 +1,7 @@
 import BLESec
 import Testing
 
-@testable import L2CAP
+@testable import BLESecL2CAP
 
 extension Laboratory {
     /// What a channel's records become on the way to the controller.

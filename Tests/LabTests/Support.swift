@@ -1,8 +1,8 @@
+import BLESecLinks
 import Foundation
-import Links
 import Testing
 
-@testable import L2CAP
+@testable import BLESecL2CAP
 
 /// What runs between the laboratory's controllers, one test at a time.
 @Suite(.serialized, .timeLimit(.minutes(5))) enum Laboratory {}

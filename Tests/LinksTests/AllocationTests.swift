@@ -1,7 +1,7 @@
+import BLESecLinks
+import BLESecLocking
 import BLESecTesting
 import CAllocationCounter
-import Links
-import Locking
 import Testing
 
 /// Sends back what it receives, and re-arms its timer each time, as a channel does. After a while it

@@ -1,5 +1,5 @@
-import Locking
-import Links
+import BLESecLinks
+import BLESecLocking
 import Testing
 
 /// An actor that lives on a loop.

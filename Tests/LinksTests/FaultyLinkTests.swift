@@ -1,6 +1,6 @@
-import Locking
+import BLESecLinks
+import BLESecLocking
 import BLESecTesting
-import Links
 import Testing
 
 @Suite struct FaultyLinkTests {

@@ -1,5 +1,5 @@
+import BLESecLinks
 import BLESecTesting
-import Links
 import Testing
 
 @Suite struct SocketLinkTests {

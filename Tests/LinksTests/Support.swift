@@ -1,5 +1,5 @@
+import BLESecLinks
 import Glibc
-import Links
 import Testing
 
 /// Notes what a link told.

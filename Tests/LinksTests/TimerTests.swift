@@ -1,6 +1,6 @@
-import Locking
+import BLESecLinks
+import BLESecLocking
 import BLESecTesting
-import Links
 import Testing
 
 /// Notes when a timer fires. On the loop's thread.

@@ -1,6 +1,6 @@
+import BLESecLinks
 import BLESecTesting
 import Glibc
-import Links
 import Testing
 
 @Suite struct UnixListenerTests {

@@ -1,6 +1,6 @@
 import BLESec
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 
 //: control: a handshake is written, read and split once
 func handshake(_ name: ProtocolName, _ own: DHKeyPair) throws -> [UInt8] {

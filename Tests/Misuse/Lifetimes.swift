@@ -1,4 +1,4 @@
-import Primitives
+import BLESecPrimitives
 
 //: the bytes of a secret are not read once it is wiped
 func readWiped(_ secret: inout SecretBytes) -> UInt8 {

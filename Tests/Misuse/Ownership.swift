@@ -1,6 +1,6 @@
 import BLESec
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 
 //: a handshake cannot be split twice
 func splitTwice(_ state: consuming HandshakeState) throws {

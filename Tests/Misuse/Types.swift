@@ -1,6 +1,6 @@
 import BLESec
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 
 //: a secret is not printed
 func printSecret(_ secret: borrowing SecretBytes) {

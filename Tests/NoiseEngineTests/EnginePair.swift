@@ -1,7 +1,7 @@
-import ChannelCore
-import Noise
-import NoiseEngine
-import Primitives
+import BLESecChannelCore
+import BLESecNoise
+import BLESecNoiseEngine
+import BLESecPrimitives
 
 /// Two engines that shake hands with nothing between them.
 struct EnginePair: ~Copyable {

@@ -1,7 +1,7 @@
-import ChannelCore
-import Noise
-import NoiseEngine
-import Primitives
+import BLESecChannelCore
+import BLESecNoise
+import BLESecNoiseEngine
+import BLESecPrimitives
 import Testing
 
 @Suite("An engine that is established")

@@ -1,8 +1,8 @@
-import ChannelCore
+import BLESecChannelCore
+import BLESecNoise
+import BLESecNoiseEngine
+import BLESecPrimitives
 import FoundationEssentials
-import Noise
-import NoiseEngine
-import Primitives
 import Testing
 
 /// What may be offered is decided by what a pattern shows and proves.

@@ -1,10 +1,10 @@
+import BLESecJSON
+import BLESecNoise
+import BLESecPrimitives
 import FoundationEssentials
-import JSONText
-import Noise
-import Primitives
 import Testing
 
-@testable import NoiseVectors
+@testable import BLESecNoiseVectors
 
 @Suite struct AdditionalSymmetricKeysTests {
     @Test("both sides have the same key for a label, and another for another label or session")

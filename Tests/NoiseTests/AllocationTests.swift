@@ -1,6 +1,6 @@
+import BLESecNoise
+import BLESecPrimitives
 import CAllocationCounter
-import Noise
-import Primitives
 import Testing
 
 @Suite struct AllocationTests {

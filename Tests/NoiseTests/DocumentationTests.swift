@@ -1,6 +1,5 @@
+import BLESecNoise
 import FoundationEssentials
-import Noise
-import Primitives
 import Testing
 
 @Suite struct DocumentationTests {
@@ -8,7 +7,8 @@ import Testing
     func example() throws {
         try greet()
         let page = try String(
-            contentsOf: source("Sources/Noise/Noise.docc/Noise.md"), encoding: .utf8)
+            contentsOf: source("Sources/BLESecNoise/BLESecNoise.docc/BLESecNoise.md"),
+            encoding: .utf8)
         let test = try String(contentsOf: URL(filePath: #filePath), encoding: .utf8)
         let begin = try #require(page.firstRange(of: "func greet() throws {\n"))
         let end = try #require(page[begin.lowerBound...].firstRange(of: "\n}\n"))
@@ -63,11 +63,12 @@ import Testing
 
     @Test("every type says which section of the specification it follows")
     func sections() throws {
-        let folder = source("Sources/Noise").path(percentEncoded: false)
+        let folder = source("Sources/BLESecNoise").path(percentEncoded: false)
         let files = try FileManager.default.contentsOfDirectory(atPath: folder)
         var types = 0
         for file in files where file.hasSuffix(".swift") {
-            let text = try String(contentsOf: source("Sources/Noise/\(file)"), encoding: .utf8)
+            let text = try String(
+                contentsOf: source("Sources/BLESecNoise/\(file)"), encoding: .utf8)
             var comment = ""
             for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
                 let line = line.drop { $0 == " " }

@@ -1,7 +1,7 @@
+import BLESecNoise
+import BLESecNoiseVectors
+import BLESecPrimitives
 import FoundationEssentials
-import Noise
-import NoiseVectors
-import Primitives
 import Testing
 
 /// The seed of this run's property tests: the same each time, unless `BLESEC_SEED` says another.

@@ -1,5 +1,5 @@
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 import Testing
 
 /// Noise Pipes (Noise §10.4): IK, and XXfallback when the responder cannot read it.

@@ -1,5 +1,5 @@
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 
 /// The keys of two parties who run every protocol.
 struct Parties {

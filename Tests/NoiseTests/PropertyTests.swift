@@ -1,8 +1,8 @@
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 import Testing
 
-@testable import NoiseVectors
+@testable import BLESecNoiseVectors
 
 /// What holds for every pattern, in a suite and with keys that come from the run's seed.
 @Suite struct PropertyTests {

@@ -1,5 +1,5 @@
-import Noise
-import NoiseVectors
+import BLESecNoise
+import BLESecNoiseVectors
 import Testing
 
 @Suite struct ProtocolNameTests {

@@ -1,5 +1,5 @@
-import Noise
-import Primitives
+import BLESecNoise
+import BLESecPrimitives
 import Testing
 
 @Suite struct StatelessTransportTests {

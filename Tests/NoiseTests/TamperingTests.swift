@@ -1,6 +1,6 @@
-import Noise
-import NoiseVectors
-import Primitives
+import BLESecNoise
+import BLESecNoiseVectors
+import BLESecPrimitives
 import Testing
 
 /// What happens to messages on the way, for every pattern, with keys that come from the run's seed.

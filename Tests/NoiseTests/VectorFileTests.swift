@@ -1,5 +1,5 @@
+import BLESecNoiseVectors
 import FoundationEssentials
-import NoiseVectors
 import Testing
 
 @Suite struct VectorFileTests {

@@ -1,6 +1,6 @@
-import Noise
-import NoiseVectors
-import Primitives
+import BLESecNoise
+import BLESecNoiseVectors
+import BLESecPrimitives
 import Testing
 
 @Suite struct VectorTests {

@@ -1,4 +1,4 @@
-import Primitives
+import BLESecPrimitives
 import Testing
 
 /// The primitives against their RFCs.

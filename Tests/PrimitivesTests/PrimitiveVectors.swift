@@ -1,5 +1,5 @@
+import BLESecPrimitives
 import FoundationEssentials
-import Primitives
 
 /// `TestVectors/primitives.json`: vectors of the RFCs, bytes in hexadecimal.
 struct PrimitiveVectors: Decodable {

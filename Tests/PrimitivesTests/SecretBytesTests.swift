@@ -1,5 +1,5 @@
+import BLESecPrimitives
 import Glibc
-import Primitives
 import Testing
 
 @Suite struct SecretBytesTests {

@@ -1,5 +1,5 @@
+internal import BLESecLocking
 internal import Glibc
-internal import Locking
 
 /// A program that a test runs, with a deadline after which it is killed.
 ///

@@ -1,6 +1,6 @@
-internal import Credentials
+internal import BLESecCredentials
+public import BLESecTLSEngine
 internal import Glibc
-public import TLSEngine
 
 extension TestAuthority {
     /// The time in seconds since 1970.

@@ -1,7 +1,7 @@
+import BLESecChannelCore
+import BLESecTLSEngine
 import CAllocationCounter
-import COpenSSL
-import ChannelCore
-import TLSEngine
+import CBLESecOpenSSL
 import TestSupport
 import Testing
 

@@ -1,9 +1,9 @@
-import ChannelCore
-import Credentials
+import BLESecChannelCore
+import BLESecCredentials
 import TestSupport
 import Testing
 
-@testable import TLSEngine
+@testable import BLESecTLSEngine
 
 @Suite("What TLS is spoken with")
 struct ContextTests {

@@ -1,5 +1,5 @@
-import ChannelCore
-import TLSEngine
+import BLESecChannelCore
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

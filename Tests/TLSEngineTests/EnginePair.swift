@@ -1,5 +1,5 @@
-import ChannelCore
-import TLSEngine
+import BLESecChannelCore
+import BLESecTLSEngine
 
 /// Two engines that shake hands with nothing between them but a test's hand.
 struct EnginePair: ~Copyable {

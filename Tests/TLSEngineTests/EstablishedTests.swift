@@ -1,6 +1,6 @@
-import ChannelCore
-import Primitives
-import TLSEngine
+import BLESecChannelCore
+import BLESecPrimitives
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

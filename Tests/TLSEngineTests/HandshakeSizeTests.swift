@@ -1,5 +1,5 @@
-import Credentials
-import TLSEngine
+import BLESecCredentials
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

@@ -1,6 +1,6 @@
-import ChannelCore
-import Locking
-import TLSEngine
+import BLESecChannelCore
+import BLESecLocking
+import BLESecTLSEngine
 import TestSupport
 import Testing
 

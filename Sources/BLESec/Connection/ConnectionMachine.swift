@@ -1,6 +1,6 @@
-internal import ChannelCore
-internal import Discovery
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecLinks
 
 /// What decides about a connection, and does nothing itself.
 ///

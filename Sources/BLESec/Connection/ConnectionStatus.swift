@@ -1,6 +1,6 @@
-public import ChannelCore
-public import Discovery
-public import Links
+public import BLESecChannelCore
+public import BLESecDiscovery
+public import BLESecLinks
 
 /// How far a connection is from a channel.
 public enum ConnectionState: String, Sendable, Hashable {

@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 /// What became of a message (blesec/1, "Records").
 public enum Delivery: String, Sendable, Hashable {

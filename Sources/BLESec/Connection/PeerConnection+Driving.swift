@@ -1,6 +1,6 @@
-internal import ChannelCore
-internal import Discovery
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecLinks
 
 // What the machine says is done here.
 extension PeerConnection {

@@ -1,4 +1,4 @@
-public import ChannelCore
+public import BLESecChannelCore
 
 extension PeerConnection {
     /// Sends a message, and says what became of it once the peer's program has taken it or the link

@@ -1,6 +1,6 @@
-public import ChannelCore
-internal import Discovery
-public import Links
+public import BLESecChannelCore
+internal import BLESecDiscovery
+public import BLESecLinks
 
 /// A channel to one identity that comes back.
 ///

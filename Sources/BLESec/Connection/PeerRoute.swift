@@ -1,5 +1,5 @@
-public import ChannelCore
-public import Links
+public import BLESecChannelCore
+public import BLESecLinks
 
 /// How the channels of a ``PeerConnection`` come about.
 public struct PeerRoute: Sendable {

@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 /// The times from which a channel's deadlines are counted, in nanoseconds of a monotonic clock.
 struct ChannelClocks {

@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 // Time, and the ways a channel ends.
 extension ChannelMachine {

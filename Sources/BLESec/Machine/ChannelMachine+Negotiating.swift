@@ -1,6 +1,6 @@
-internal import ChannelCore
-internal import Noise
-internal import NoiseEngine
+internal import BLESecChannelCore
+internal import BLESecNoise
+internal import BLESecNoiseEngine
 
 // Hello and answer, and the first handshake messages that travel with them
 // (`docs/wire-format.md`, "Negotiation").

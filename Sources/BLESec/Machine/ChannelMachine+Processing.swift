@@ -1,6 +1,6 @@
-internal import ChannelCore
-internal import Noise
-internal import Primitives
+internal import BLESecChannelCore
+internal import BLESecNoise
+internal import BLESecPrimitives
 
 // What arrives: from the link's bytes to whole messages in the inbox.
 extension ChannelMachine {

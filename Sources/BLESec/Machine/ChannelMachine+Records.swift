@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Primitives
+internal import BLESecChannelCore
+internal import BLESecPrimitives
 
 // Records that arrive (`docs/wire-format.md`, "Records").
 extension ChannelMachine {

@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 // What leaves: from the application's messages to the link's bytes.
 extension ChannelMachine {

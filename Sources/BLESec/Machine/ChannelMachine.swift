@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Primitives
+internal import BLESecChannelCore
+internal import BLESecPrimitives
 
 /// One end of a channel without any input or output: bytes and times go in, bytes and times come
 /// out.

@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 /// Whole messages that wait for the application, and the one that is still coming.
 struct Inbox: ~Copyable {

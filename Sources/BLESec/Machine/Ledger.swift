@@ -1,4 +1,4 @@
-internal import ChannelCore
+internal import BLESecChannelCore
 
 /// Who has said what of which messages: counts of messages, in which an `end` counts as one.
 struct Ledger {

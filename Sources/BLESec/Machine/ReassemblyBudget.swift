@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Locking
+internal import BLESecChannelCore
+internal import BLESecLocking
 
 /// What all incomplete messages of a process may take together, with a share for each peer.
 ///

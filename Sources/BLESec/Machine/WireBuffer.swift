@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Locking
+internal import BLESecChannelCore
+internal import BLESecLocking
 
 /// Bytes on their way to or from a link, in storage that goes back to a pool when none are left.
 ///

@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import Discovery
+internal import BLESecChannelCore
+internal import BLESecDiscovery
 
 extension ChannelError {
     /// A discovery's error in the channel's terms.

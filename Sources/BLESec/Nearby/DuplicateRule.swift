@@ -1,4 +1,4 @@
-internal import Links
+internal import BLESecLinks
 
 /// Which of two channels to one peer stays (blesec/1, "Discovery").
 ///

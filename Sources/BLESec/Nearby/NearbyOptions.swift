@@ -1,5 +1,5 @@
-public import ChannelCore
-public import Discovery
+public import BLESecChannelCore
+public import BLESecDiscovery
 
 /// How a service is found, and lets itself be found.
 public struct NearbyOptions: Sendable {

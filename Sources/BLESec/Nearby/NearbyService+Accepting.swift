@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Discovery
-internal import L2CAP
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecL2CAP
+internal import BLESecLinks
 
 /// Being dialed.
 extension NearbyService {

@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Discovery
-internal import L2CAP
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecL2CAP
+internal import BLESecLinks
 
 /// Being found: a GATT service that tells the PSM and has a byte stream, and an advertisement.
 extension NearbyService {

@@ -1,7 +1,7 @@
-public import ChannelCore
-public import Discovery
-internal import L2CAP
-public import Links
+public import BLESecChannelCore
+public import BLESecDiscovery
+internal import BLESecL2CAP
+public import BLESecLinks
 
 /// One service, with whoever offers or seeks it nearby: advertises and accepts, scans and dials.
 ///

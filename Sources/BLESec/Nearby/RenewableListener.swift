@@ -1,5 +1,5 @@
-internal import L2CAP
-internal import Links
+internal import BLESecL2CAP
+internal import BLESecLinks
 
 /// Where links come in: over L2CAP on a PSM that can be changed, while both are served for a while,
 /// and from whoever hands them in.

@@ -1,7 +1,7 @@
 internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
 internal import Glibc
-internal import JSONText
-internal import ToolKit
 
 /// What a comparison needs of a report in a file.
 struct OldReport: Sendable {

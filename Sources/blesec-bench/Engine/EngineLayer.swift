@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Noise
-internal import NoiseEngine
-internal import Primitives
+internal import BLESecChannelCore
+internal import BLESecNoise
+internal import BLESecNoiseEngine
+internal import BLESecPrimitives
 
 /// One of the layers between the libraries and a channel, which seals records and opens them again.
 protocol EngineLayer: AnyObject {

@@ -1,6 +1,6 @@
-internal import Noise
-internal import Primitives
-internal import TLSEngine
+internal import BLESecNoise
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
 
 /// Sealing and opening records, layer by layer, beside the libraries themselves.
 struct EngineScenario {

@@ -1,5 +1,5 @@
-internal import CBench
-internal import Primitives
+internal import BLESecPrimitives
+internal import CBLESecBench
 
 /// The limit: one of the libraries, called from C, over one buffer.
 @safe final class RawKeys {

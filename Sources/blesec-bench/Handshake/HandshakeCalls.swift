@@ -1,6 +1,6 @@
-internal import CBench
-internal import Noise
-internal import Primitives
+internal import BLESecNoise
+internal import BLESecPrimitives
+internal import CBLESecBench
 
 /// Every call of a primitive in a Noise handshake, on both sides, in their order.
 ///

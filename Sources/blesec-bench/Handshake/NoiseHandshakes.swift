@@ -1,5 +1,5 @@
-internal import Noise
-internal import Primitives
+internal import BLESecNoise
+internal import BLESecPrimitives
 
 /// Handshakes of one Noise protocol, with empty payloads.
 final class NoiseHandshakes: HandshakeSubject {

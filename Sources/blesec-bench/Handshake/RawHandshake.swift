@@ -1,6 +1,6 @@
-internal import CBench
-internal import Noise
-internal import Primitives
+internal import BLESecNoise
+internal import BLESecPrimitives
+internal import CBLESecBench
 
 /// The limit: the calls of a handshake, one after the other, in the libraries from C.
 @safe final class RawHandshake: HandshakeLimit {

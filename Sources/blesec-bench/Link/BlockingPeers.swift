@@ -1,4 +1,4 @@
-internal import CBench
+internal import CBLESecBench
 
 /// Two threads in C that block in send and recv of a SEQPACKET pair.
 struct BlockingPeers {

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Noise
+internal import BLESecNoise
 
 /// What protects a channel in the bench.
 struct EngineChoice: Sendable, Hashable {

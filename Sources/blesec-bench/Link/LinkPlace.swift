@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 /// Where the links are that a run measures.
 enum LinkPlace: Sendable {

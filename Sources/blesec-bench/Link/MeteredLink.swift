@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Locking
+internal import BLESecLocking
 
 /// A link that counts what is sent over it.
 final class MeteredLink: Link {

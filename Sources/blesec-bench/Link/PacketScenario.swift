@@ -1,5 +1,5 @@
 internal import BLESec
-internal import L2CAP
+internal import BLESecL2CAP
 
 /// What an adapter sends for messages over L2CAP, counted by the adapter's driver and computed from
 /// the SDUs.

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Primitives
+internal import BLESecPrimitives
 
 /// The link alone: the same messages in the same pieces over the same link and loop, with nothing
 /// sealed, acknowledged or proven.

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import L2CAP
+internal import BLESecL2CAP
 
 /// Bulk over l2cap in SDUs of several sizes, to receivers of several MTUs.
 struct SDUScenario: Sendable {

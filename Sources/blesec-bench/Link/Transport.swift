@@ -1,5 +1,5 @@
 internal import BLESec
-internal import L2CAP
+internal import BLESecL2CAP
 
 /// How two ends of the bench in one process reach each other.
 enum Transport: Sendable, Hashable {

@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecLinks
 internal import BLESecTesting
-internal import Links
 
 /// Who opens and closes channels, one after another, with two tries for each.
 actor FloodFriends {

@@ -1,6 +1,6 @@
 internal import BLESec
-internal import ChannelCore
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecLinks
 
 /// Friends who dial a listener again and again, near and far, by themselves and among strangers who
 /// only keep it busy.

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Links
+internal import BLESecLinks
 
 /// Many channels at once, both ends of all of them on one loop.
 struct ManyScenario: Sendable {

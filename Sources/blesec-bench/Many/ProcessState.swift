@@ -1,4 +1,4 @@
-internal import CBench
+internal import CBLESecBench
 internal import Glibc
 
 /// What this process holds at one moment.

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import ToolKit
+internal import BLESecToolKit
 
 // The scenario of many channels in a report.
 extension Report {

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Links
+internal import BLESecLinks
 
 /// What one stranger costs a listener, with its own end of the link.
 struct StrangerCost: Sendable {

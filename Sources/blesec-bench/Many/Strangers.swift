@@ -1,6 +1,6 @@
 internal import BLESec
-internal import ChannelCore
-internal import Links
+internal import BLESecChannelCore
+internal import BLESecLinks
 
 /// How strangers flood a listener.
 enum StrangerCrowd: String, Sendable {

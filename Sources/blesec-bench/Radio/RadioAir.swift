@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecLinks
 internal import BLESecTesting
-internal import Links
 
 /// The link layer between two ends: connection events, in which packet and answer take turns (Core
 /// Specification, Vol 6, Part B, §4.5).

@@ -1,5 +1,5 @@
 internal import BLESec
-internal import Links
+internal import BLESecLinks
 
 /// One end of a measured channel: notes when messages arrive, and sends what it is told to. On the
 /// loop's thread.

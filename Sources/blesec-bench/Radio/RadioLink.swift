@@ -1,6 +1,6 @@
 internal import BLESec
-internal import Links
-internal import Primitives
+internal import BLESecLinks
+internal import BLESecPrimitives
 
 /// One end of a connection-oriented channel over modelled radio.
 ///

@@ -1,4 +1,4 @@
-internal import L2CAP
+internal import BLESecL2CAP
 
 /// An LE connection and a connection-oriented channel on it, as far as they decide how fast bytes
 /// move. `docs/radio-model.md` says where each figure is from.

@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecLinks
 internal import BLESecTesting
-internal import Links
 
 /// One connection and what happens on it, from its beginning to its end, on a loop whose clock it
 /// moves.

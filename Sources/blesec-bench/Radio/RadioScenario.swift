@@ -1,6 +1,6 @@
 internal import BLESec
+internal import BLESecLinks
 internal import BLESecTesting
-internal import Links
 
 /// What channels make of an LE connection, on a modelled link layer and by a clock of its own: the
 /// channel's code is real, and no figure depends on the machine.

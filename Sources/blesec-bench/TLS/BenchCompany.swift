@@ -1,6 +1,6 @@
 internal import BLESec
-internal import CBench
-internal import Credentials
+internal import BLESecCredentials
+internal import CBLESecBench
 internal import Glibc
 
 /// An authority and two devices, as `blesec ca` makes them, for one run of the bench.

@@ -1,4 +1,4 @@
-internal import CBench
+internal import CBLESecBench
 
 /// The limit: two connections of OpenSSL's with a pair of BIOs between them, driven from C.
 @safe final class RawTLS: @unchecked Sendable {

@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import TLSEngine
+internal import BLESecChannelCore
+internal import BLESecTLSEngine
 
 /// TLS as the engine of a channel: a type and a payload, together the plaintext, go in, and lie in
 /// the receive buffer at the end.

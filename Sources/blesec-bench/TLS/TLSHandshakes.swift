@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import TLSEngine
+internal import BLESecChannelCore
+internal import BLESecTLSEngine
 
 /// Full handshakes of mutual TLS, with certificates as `blesec ca` writes them.
 final class TLSHandshakes: HandshakeSubject {

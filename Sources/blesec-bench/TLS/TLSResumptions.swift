@@ -1,5 +1,5 @@
-internal import ChannelCore
-internal import TLSEngine
+internal import BLESecChannelCore
+internal import BLESecTLSEngine
 
 /// Handshakes that each resume the session of the one before, with the ticket for the next.
 ///

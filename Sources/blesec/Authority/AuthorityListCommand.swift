@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Credentials
-internal import TLSEngine
-internal import ToolKit
+internal import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecTLSEngine
+internal import BLESecToolKit
 
 /// `blesec ca list DIR`
 enum AuthorityListCommand {

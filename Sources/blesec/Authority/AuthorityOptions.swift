@@ -1,7 +1,7 @@
-internal import ChannelCore
-internal import Credentials
+internal import BLESecChannelCore
+internal import BLESecCredentials
+internal import BLESecToolKit
 internal import Glibc
-internal import ToolKit
 
 /// What the commands of `blesec ca` have in common.
 enum AuthorityOptions {

@@ -1,0 +1,36 @@
+public import BLESecPrimitives
+
+/// One's own Noise identity: a static key pair and the one Noise hash that it is used with.
+///
+/// A static key belongs to a single hash function (Noise §14), so the hash travels with the key.
+public struct IdentityKey: Sendable {
+    /// The static key pair.
+    public let keyPair: DHKeyPair
+    /// The only hash whose protocols may use the key.
+    public let hash: HashAlgorithm
+
+    /// Binds a key pair to a hash.
+    public init(_ keyPair: DHKeyPair, hash: HashAlgorithm = .sha256) {
+        self.keyPair = keyPair
+        self.hash = hash
+    }
+
+    /// A fresh identity; throws `internal` when the cryptographic library fails.
+    public static func generate(
+        curve: Curve = .x25519, hash: HashAlgorithm = .sha256
+    ) throws(ChannelError) -> IdentityKey {
+        do {
+            return IdentityKey(try DHKeyPair.generate(curve), hash: hash)
+        } catch {
+            throw ChannelError(.internal, "no key could be made: \(error)")
+        }
+    }
+
+    /// The raw public key.
+    public var publicKey: [UInt8] { keyPair.publicKey }
+
+    /// What others know this identity by.
+    public var fingerprint: Fingerprint {
+        Fingerprint(publicKey: keyPair.publicKey, curve: keyPair.curve)
+    }
+}

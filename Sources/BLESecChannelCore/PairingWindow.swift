@@ -1,0 +1,51 @@
+internal import BLESecLocking
+
+/// A bounded time in which a listener enrols strangers, opened by a person and by nothing else.
+///
+/// It closes when its time is over, when its number of strangers is reached, or when told to.
+public final class PairingWindow: Sendable {
+    private struct State: Sendable {
+        var remaining: Int
+        var taken: Set<Fingerprint> = []
+        var closed = false
+    }
+
+    private let state: Locked<State>
+    private let deadline: ContinuousClock.Instant
+    private let name: @Sendable (Fingerprint) -> String
+
+    /// Opens a window for at most `strangers` new keys and `duration`; `name` gives each its name in
+    /// the store, by default its fingerprint.
+    public init(
+        strangers: Int = 1, for duration: Duration,
+        name: @escaping @Sendable (Fingerprint) -> String = { $0.description }
+    ) {
+        precondition(strangers > 0, "a pairing window admits at least one stranger")
+        state = Locked(State(remaining: strangers))
+        deadline = ContinuousClock.now + duration
+        self.name = name
+    }
+
+    /// Whether a stranger would be admitted now.
+    public var isOpen: Bool {
+        state.withLock { !$0.closed && $0.remaining > 0 } && ContinuousClock.now < deadline
+    }
+
+    /// Closes the window at once.
+    public func close() { state.withLock { $0.closed = true } }
+
+    /// Uses up one place, and says under which name the key goes into the store. A key that has a place
+    /// already keeps it.
+    func take(_ key: Fingerprint) -> String? {
+        guard ContinuousClock.now < deadline else { return nil }
+        let taken = state.withLock { state in
+            guard !state.closed else { return false }
+            if state.taken.contains(key) { return true }
+            guard state.remaining > 0 else { return false }
+            state.remaining -= 1
+            state.taken.insert(key)
+            return true
+        }
+        return taken ? name(key) : nil
+    }
+}

@@ -1,0 +1,75 @@
+public import BLESecPrimitives
+
+/// Who the peer has proven to be. The address, the name and the advertisement prove nothing.
+public enum PeerIdentity: Sendable, Hashable {
+    /// Holds the private key of this Noise static key.
+    case publicKey([UInt8], curve: Curve)
+    /// Holds the private key of a certificate with this DER SubjectPublicKeyInfo; `uri` is the
+    /// certificate's one URI name, when an authority vouches for it.
+    case certificate(subjectPublicKeyInfo: [UInt8], uri: String?)
+    /// Knows a pre-shared key, which is one member of a group and not a particular one.
+    case group
+    /// Has proven nothing; the pattern authenticates nobody on that side.
+    case anonymous
+
+    /// The fingerprint of the proven key, or `nil` for `group` and `anonymous`.
+    public var fingerprint: Fingerprint? {
+        switch self {
+        case .publicKey(let key, let curve): Fingerprint(publicKey: key, curve: curve)
+        case .certificate(let info, _): Fingerprint(subjectPublicKeyInfo: info)
+        case .group, .anonymous: nil
+        }
+    }
+}
+
+extension PeerIdentity: CustomStringConvertible {
+    /// The fingerprint, or a word where there is none.
+    public var description: String {
+        switch self {
+        case .group: "group"
+        case .anonymous: "anonymous"
+        case .publicKey, .certificate: fingerprint?.description ?? "anonymous"
+        }
+    }
+}
+
+/// A key that someone is expected to have: the key itself, or only its fingerprint.
+public struct PeerKey: Sendable, Hashable {
+    /// What a proven identity is compared with.
+    public let fingerprint: Fingerprint
+    /// The raw public key, when it is known: patterns such as IK need it in advance.
+    public let publicKey: [UInt8]?
+
+    /// A peer of which only the fingerprint is known.
+    public init(fingerprint: Fingerprint) {
+        self.fingerprint = fingerprint
+        publicKey = nil
+    }
+
+    /// A peer whose raw public key is known; throws `badKey` when its length is not the curve's, or
+    /// when it is not the canonical encoding of a point.
+    public init(publicKey: [UInt8], curve: Curve = .x25519) throws(ChannelError) {
+        guard publicKey.count == curve.keyLength, curve.isCanonical(publicKey.span) else {
+            throw ChannelError(
+                .badKey, "a public key has \(curve.keyLength) bytes in canonical form")
+        }
+        self.publicKey = publicKey
+        fingerprint = Fingerprint(publicKey: publicKey, curve: curve)
+    }
+
+    /// Reads a fingerprint (`SHA256:…`) or the padded base64 of a raw X25519 or X448 public key.
+    public init(_ text: String) throws(ChannelError) {
+        if let fingerprint = Fingerprint(text) {
+            self.init(fingerprint: fingerprint)
+        } else if let key = Base64.decode(text, padded: true), key.count == Curve.x448.keyLength {
+            try self.init(publicKey: key, curve: .x448)
+        } else if let key = Base64.decode(text, padded: true), key.count == Curve.x25519.keyLength {
+            try self.init(publicKey: key)
+        } else {
+            throw ChannelError(
+                .badKey,
+                "a peer's key is SHA256: and 43 characters, or the base64 of its public key, "
+                    + "as `blesec pubkey` prints them")
+        }
+    }
+}

@@ -1,0 +1,102 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
+internal import Glibc
+
+/// Where the files of an authority are: a directory that nobody but its owner may enter.
+struct AuthorityFolder: Sendable {
+    let path: String
+
+    /// The authority's certificate, for everyone who is to accept its devices.
+    var certificate: String { path + "/ca.pem" }
+    /// The private key.
+    var key: String { path + "/ca.key" }
+    /// The revocation list, for the same people.
+    var revoked: String { path + "/ca.crl" }
+    /// Locked by whoever replaces the list.
+    var lock: String { path + "/lock" }
+    /// A copy of every certificate that was issued, by its serial number.
+    var issued: String { path + "/issued" }
+
+    func record(of serial: SerialNumber) -> String { "\(issued)/\(serial).pem" }
+
+    init(_ path: String) {
+        var path = path[...]
+        while path.count > 1, path.last == "/" { path.removeLast() }
+        self.path = String(path)
+    }
+
+    /// Throws unless the directory is there, closed to others, and this user's or root's.
+    func requireClosed() throws(ChannelError) {
+        do throws(TrustedFile.Failure) {
+            _ = try TrustedFile(closedDirectory: path)
+        } catch {
+            guard case .system(let number) = error, number == ENOENT || number == ENOTDIR else {
+                throw error.error(path)
+            }
+            throw ChannelError(
+                .noSuchFile, "\(path): no such authority: make one with `blesec ca init \(path)`",
+                underlying: .errno(number))
+        }
+    }
+
+    /// Throws when the path holds anything but an empty directory.
+    func requireFree() throws(ChannelError) {
+        var status = stat()
+        guard unsafe lstat(path, &status) == 0 else { return }
+        guard status.isDirectory, try Self.names(in: path).isEmpty else { throw taken }
+    }
+
+    /// Puts the directory in its place, in one step.
+    func move(to place: AuthorityFolder) throws(ChannelError) {
+        guard unsafe rename(path, place.path) == 0 else {
+            let number = errno
+            guard ![EEXIST, ENOTEMPTY, ENOTDIR].contains(number) else { throw place.taken }
+            throw .system(.cannotCreate, "\(place.path) cannot be created", number)
+        }
+        NewFile.synchronizeDirectory(of: place.path)
+    }
+
+    /// Makes the directories; `place` is what they are for.
+    func make(for place: AuthorityFolder) throws(ChannelError) {
+        for directory in [path, issued] {
+            // chmod, because a umask may have taken from it.
+            guard unsafe mkdir(directory, 0o700) == 0, unsafe chmod(directory, 0o700) == 0 else {
+                throw .system(.cannotCreate, "\(place.path) cannot be created", errno)
+            }
+        }
+    }
+
+    /// Takes away what ``make(for:)`` and whoever came after it made.
+    func remove() {
+        for file in [certificate, key, revoked] { unsafe unlink(file) }
+        for directory in [issued, path] { unsafe rmdir(directory) }
+    }
+
+    /// The serial numbers on record.
+    func serials() throws(ChannelError) -> [SerialNumber] {
+        try Self.names(in: issued).compactMap { name in
+            guard name.hasSuffix(".pem") else { return nil }
+            return SerialNumber(String(name.dropLast(".pem".count)))
+        }
+    }
+
+    private var taken: ChannelError {
+        ChannelError(
+            .cannotCreate, "\(path) exists and is not overwritten: choose another name, or move it",
+            underlying: .errno(EEXIST))
+    }
+
+    private static func names(in path: String) throws(ChannelError) -> [String] {
+        guard let directory = unsafe opendir(path) else { throw .cannotOpen(path, errno) }
+        defer { unsafe closedir(directory) }
+        var names: [String] = []
+        while let entry = unsafe readdir(directory) {
+            let name = unsafe withUnsafePointer(to: &entry.pointee.d_name) {
+                unsafe String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
+            }
+            if name != ".", name != ".." { names.append(name) }
+        }
+        return names
+    }
+}

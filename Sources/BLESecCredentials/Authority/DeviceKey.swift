@@ -1,0 +1,106 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
+internal import CBLESecOpenSSL
+internal import Glibc
+
+/// The public key of a device that made its own: from its file, or from the private key's.
+enum DeviceKey {
+    /// The DER SubjectPublicKeyInfo of the key in a PEM file.
+    ///
+    /// - Throws: `noSuchFile`; `permission`; `badKey`, with the file and the remedy, also for a key
+    ///   that TLS 1.3 cannot sign with.
+    static func subjectPublicKeyInfo(_ path: String) throws(ChannelError) -> [UInt8] {
+        do throws(ChannelError) {
+            return try read(path)
+        } catch {
+            guard error.code == .badKey, !error.reason.hasPrefix(path) else { throw error }
+            throw error.naming(path)
+        }
+    }
+
+    private static func read(_ path: String) throws(ChannelError) -> [UInt8] {
+        let limit = IdentityFile.maximumLength
+        let text = try SecretFile.read(path, limit: limit, mayBeShared: true)
+        let pem: PEM
+        do throws(PEM.Fault) {
+            pem = try PEM(text.span)
+        } catch {
+            throw ChannelError(
+                .badKey,
+                "is not one key in PEM form: make one with `openssl genpkey -algorithm "
+                    + "ed25519`")
+        }
+        let key: OpaquePointer?
+        OpenSSLFailure.clear()
+        switch pem.label {
+        case "PUBLIC KEY":
+            unsafe key = pem.content.withUnsafeBytes { bytes in
+                var position = bytes.baseAddress
+                return unsafe d2i_PUBKEY(nil, &position, bytes.count)
+            }
+        case "PRIVATE KEY":
+            _ = try SecretFile.read(path, limit: limit)
+            unsafe key = privateKey(pem.content)
+        default:
+            throw ChannelError(
+                .badKey,
+                "holds \(pem.label): give the public key alone, which `openssl pkey -in \(path) "
+                    + "-pubout` prints")
+        }
+        guard let key = unsafe key else {
+            throw ChannelError(.badKey, "holds a damaged key", underlying: OpenSSLFailure.take())
+        }
+        defer { unsafe EVP_PKEY_free(key) }
+        try unsafe requireSigning(key)
+        let info = unsafe encode(key)
+        guard CanonicalKey.matches(info) else {
+            throw ChannelError(.badKey, "holds a key that is \(CanonicalKey.remedy)")
+        }
+        return info
+    }
+
+    private static func privateKey(_ info: borrowing SecretBytes) -> OpaquePointer? {
+        unsafe info.withUnsafeBytes { bytes in
+            var position = bytes.baseAddress
+            guard let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, bytes.count) else {
+                return nil
+            }
+            defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+            return unsafe EVP_PKCS82PKEY(info)
+        }
+    }
+
+    /// Throws unless TLS 1.3 has a signature scheme for the key, of 112 bits or more.
+    private static func requireSigning(_ key: OpaquePointer) throws(ChannelError) {
+        let isKnown =
+            switch unsafe EVP_PKEY_get_id(key) {
+            case EVP_PKEY_ED25519, EVP_PKEY_ED448, EVP_PKEY_RSA: true
+            case EVP_PKEY_EC:
+                ["prime256v1", "secp384r1", "secp521r1"].contains(unsafe group(of: key))
+            default: false
+            }
+        guard isKnown, unsafe EVP_PKEY_get_security_bits(key) >= 112 else {
+            throw ChannelError(
+                .badKey,
+                "holds a key that TLS 1.3 cannot sign with: use Ed25519, Ed448, P-256, P-384, P-521 "
+                    + "or RSA of 2048 bits and more")
+        }
+    }
+
+    private static func group(of key: OpaquePointer) -> String {
+        var name = [CChar](repeating: 0, count: 64)
+        guard unsafe EVP_PKEY_get_group_name(key, &name, name.count, nil) == 1 else { return "" }
+        let bytes = name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func encode(_ key: OpaquePointer) -> [UInt8] {
+        let count = unsafe i2d_PUBKEY(key, nil)
+        guard count > 0 else { return [] }
+        return unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
+            var position = buffer.baseAddress
+            used = unsafe Int(max(0, i2d_PUBKEY(key, &position)))
+        }
+    }
+}

@@ -1,0 +1,80 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import CBLESecOpenSSL
+
+/// An Ed25519 key (RFC 8032, RFC 8410), for an authority to sign with or for a device to have.
+struct SigningKey: ~Copyable {
+    /// The AlgorithmIdentifier of keys and signatures.
+    static let algorithm: [UInt8] = DER.sequence(DER.identifier(0x2B, 0x65, 0x70))
+
+    /// The DER bytes before the raw private key in a PrivateKeyInfo (RFC 8410 §7).
+    private static let prefix: [UInt8] = [
+        0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x04, 0x22, 0x04,
+        0x20,
+    ]
+    private static let length = 32
+
+    /// The DER PrivateKeyInfo.
+    let privateKeyInfo: SecretBytes
+    /// The DER SubjectPublicKeyInfo.
+    let subjectPublicKeyInfo: [UInt8]
+
+    /// Makes a key.
+    static func generate() throws(ChannelError) -> SigningKey {
+        var info = SecretBytes(count: prefix.count + length)
+        var target = info.mutableSpan
+        randomBytes(into: &target)
+        for index in prefix.indices { target[index] = prefix[index] }
+        return try SigningKey(info)
+    }
+
+    /// Reads a PrivateKeyInfo, which is the same for all who write it.
+    ///
+    /// - Throws: `badKey`, with a reason that begins with a verb.
+    init(_ info: consuming SecretBytes) throws(ChannelError) {
+        let prefix = Self.prefix
+        guard info.count == prefix.count + Self.length,
+            constantTimeEqual(info.span.extracting(..<prefix.count), prefix.span)
+        else { throw ChannelError(.badKey, "is not the Ed25519 key of an authority") }
+        let key = unsafe try Self.open(info)
+        defer { unsafe EVP_PKEY_free(key) }
+        var point = [UInt8](repeating: 0, count: Self.length)
+        var count = point.count
+        guard unsafe EVP_PKEY_get_raw_public_key(key, &point, &count) == 1, count == point.count
+        else { throw Self.failure }
+        subjectPublicKeyInfo = DER.sequence(Self.algorithm, DER.bitString(point))
+        privateKeyInfo = info
+    }
+
+    /// The signature over `message`, 64 bytes.
+    func sign(_ message: [UInt8]) throws(ChannelError) -> [UInt8] {
+        let key = unsafe try Self.open(privateKeyInfo)
+        defer { unsafe EVP_PKEY_free(key) }
+        let context = unsafe EVP_MD_CTX_new()
+        defer { unsafe EVP_MD_CTX_free(context) }
+        var signature = [UInt8](repeating: 0, count: 64)
+        var count = signature.count
+        guard unsafe EVP_DigestSignInit(context, nil, nil, nil, key) == 1,
+            unsafe EVP_DigestSign(context, &signature, &count, message, message.count) == 1,
+            count == signature.count
+        else { throw Self.failure }
+        return signature
+    }
+
+    /// The key for OpenSSL, which wipes its copy when it is freed.
+    private static func open(
+        _ info: borrowing SecretBytes
+    ) throws(ChannelError) -> OpaquePointer {
+        OpenSSLFailure.clear()
+        let key = unsafe info.withUnsafeBytes { bytes in
+            unsafe EVP_PKEY_new_raw_private_key(
+                EVP_PKEY_ED25519, nil, bytes.baseAddress.map { unsafe $0 + prefix.count }, length)
+        }
+        guard let key = unsafe key else { throw failure }
+        return unsafe key
+    }
+
+    private static var failure: ChannelError {
+        ChannelError(.internal, "an Ed25519 key failed", underlying: OpenSSLFailure.take())
+    }
+}

@@ -1,0 +1,61 @@
+package import BLESecChannelCore
+
+/// The one name that a device's certificate carries: a URI (RFC 3986), compared byte by byte.
+package struct SubjectURI: Sendable, Hashable {
+    /// The longest name in bytes; both certificates of a handshake carry theirs.
+    package static let maximumLength = 255
+
+    package let text: String
+
+    /// Checks a name: a scheme, a colon, something behind it, and no character that has to be
+    /// escaped.
+    ///
+    /// - Throws: `configuration`, with what is wrong.
+    package init(_ text: String) throws(ChannelError) {
+        let bytes = Array(text.utf8)
+        func refuse(_ what: String) -> ChannelError {
+            ChannelError(
+                .configuration,
+                "\(what) in the URI `\(text.prefix(80))`: one looks like blesec://devices/lamp")
+        }
+        guard bytes.count <= Self.maximumLength else {
+            throw refuse("\(bytes.count) bytes, and at most \(Self.maximumLength) are allowed,")
+        }
+        guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
+            Self.isLetter(bytes[0]),
+            bytes[..<colon].allSatisfy({ Self.isLetter($0) || Self.isDigit($0) || ".+-".has($0) })
+        else { throw refuse("there is no scheme") }
+        guard colon + 1 < bytes.count else { throw refuse("there is nothing behind the scheme") }
+        for index in bytes.indices {
+            let byte = bytes[index]
+            if byte == UInt8(ascii: "%") {
+                guard index + 2 < bytes.count, Self.isHexadecimal(bytes[index + 1]),
+                    Self.isHexadecimal(bytes[index + 2])
+                else { throw refuse("there is a % without two hexadecimal digits") }
+            }
+            guard Self.isLetter(byte) || Self.isDigit(byte) || Self.marks.has(byte) else {
+                throw refuse("there is a character that has to be written as % and two digits")
+            }
+        }
+        self.text = text
+    }
+
+    /// What RFC 3986 §2 allows beside letters and digits.
+    private static let marks = "-._~:/?#[]@!$&'()*+,;=%"
+
+    private static func isLetter(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+    }
+
+    private static func isDigit(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+    }
+
+    private static func isHexadecimal(_ byte: UInt8) -> Bool {
+        isDigit(byte) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte | 0x20)
+    }
+}
+
+extension String {
+    fileprivate func has(_ byte: UInt8) -> Bool { utf8.contains(byte) }
+}

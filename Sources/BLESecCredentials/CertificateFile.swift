@@ -1,0 +1,120 @@
+public import BLESecChannelCore
+internal import BLESecPrimitives
+public import BLESecTLSEngine
+internal import CBLESecOpenSSL
+internal import Glibc
+
+/// Certificates for TLS as PEM files that `openssl x509` reads.
+public enum CertificateFile {
+    /// The longest file that is read, in bytes.
+    public static let maximumLength = 256 << 10
+
+    /// Reads an identity: the leaf first in `certificate`, intermediates behind it or in a file of
+    /// their own, the PKCS#8 private key in `key`.
+    ///
+    /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since 1970
+    /// at which the leaf has to be valid.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, others may have
+    ///   written one or can open the key file, the key does not match, the leaf has expired or is not
+    ///   valid yet, its key usage forbids TLS, a key is in an unusual encoding, or the certificates
+    ///   are longer than peers accept. The reason names the file.
+    public static func identity(
+        certificate path: String, key keyPath: String, intermediates: String? = nil,
+        passphrase: PassphraseSource? = nil, now: Int64
+    ) throws(ChannelError) -> TLSIdentity {
+        var chain = try certificates(path)
+        let leaf = chain.removeFirst()
+        if let intermediates { chain += try certificates(intermediates) }
+        let key = try IdentityFile.privateKeyInfo(keyPath, passphrase: passphrase)
+        do throws(ChannelError) {
+            return try TLSIdentity(
+                certificate: leaf, intermediates: chain, privateKey: key, now: now)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// Reads the certificates of authorities.
+    ///
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when others may have written the file, or one of
+    ///   them may not issue certificates.
+    public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
+        let certificates = try certificates(path)
+        do throws(ChannelError) {
+            return try CertificateAuthorities(certificates)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// The DER forms of the certificates in a PEM file, at least one.
+    static func certificates(_ path: String) throws(ChannelError) -> [[UInt8]] {
+        let file: TrustedFile
+        do throws(TrustedFile.Failure) {
+            file = try TrustedFile(path)
+        } catch {
+            throw error.error(path)
+        }
+        guard file.status.st_size <= maximumLength,
+            let text = file.descriptor.readAll(atMost: maximumLength)
+        else {
+            throw ChannelError(
+                .badKey, "\(path) is not a file of at most \(maximumLength) bytes with certificates"
+            )
+        }
+        guard let found = blocks(text) else {
+            throw ChannelError(.badKey, "\(path) holds a damaged PEM block")
+        }
+        guard !found.isEmpty else {
+            throw ChannelError(
+                .badKey,
+                "\(path) holds no certificate: one begins with -----BEGIN CERTIFICATE-----")
+        }
+        var certificates: [[UInt8]] = []
+        for (label, content) in found {
+            guard label == "CERTIFICATE" || label == "X509 CERTIFICATE" else {
+                throw ChannelError(
+                    .badKey, "\(path) holds \(label): certificates alone are wanted here")
+            }
+            certificates.append(content)
+        }
+        return certificates
+    }
+
+    /// The PEM blocks of a text without secrets, or `nil` when one of them is damaged.
+    static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])]? {
+        unsafe text.withUnsafeBytes { buffer in
+            guard let source = unsafe BIO_new_mem_buf(buffer.baseAddress, Int32(buffer.count))
+            else { return nil }
+            defer { unsafe BIO_free(source) }
+            OpenSSLFailure.clear()
+            var blocks: [(String, [UInt8])] = []
+            var name: UnsafeMutablePointer<CChar>?
+            var header: UnsafeMutablePointer<CChar>?
+            var data: UnsafeMutablePointer<UInt8>?
+            var count = 0
+            while unsafe PEM_read_bio(source, &name, &header, &data, &count) == 1 {
+                if let name = unsafe name, let data = unsafe data {
+                    let content = unsafe Array(UnsafeBufferPointer(start: data, count: count))
+                    unsafe blocks.append((String(cString: name), content))
+                }
+                unsafe CRYPTO_free(name, #file, #line)
+                unsafe CRYPTO_free(header, #file, #line)
+                unsafe CRYPTO_free(data, #file, #line)
+            }
+            // To OpenSSL the end of the text is an error, too.
+            let isEnd = blesec_error_is_end_of_pem(ERR_peek_last_error()) != 0
+            OpenSSLFailure.clear()
+            return isEnd ? blocks : nil
+        }
+    }
+}
+
+extension ChannelError {
+    /// The same error, whose reason begins with the file's path.
+    func naming(_ path: String) -> ChannelError {
+        var error = self
+        error.reason = "\(path) \(reason)"
+        return error
+    }
+}

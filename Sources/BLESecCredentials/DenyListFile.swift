@@ -1,0 +1,52 @@
+public import BLESecChannelCore
+internal import BLESecLocking
+
+/// A deny list as a text file: a fingerprint a line, and behind it whatever explains it. A line that
+/// begins with `#` is a comment.
+public final class DenyListFile: Sendable {
+    /// Where the file is.
+    public let path: String
+    /// What a policy is given; ``refresh()`` changes its content.
+    public let list: DenyList
+    private let signature: Locked<KeyListing.Signature?>
+
+    /// Reads the file.
+    ///
+    /// - Throws: `noSuchFile`, since a deny list that is missing denies nobody; `permission`;
+    ///   `badKey` with the file and line, or when others may write the file.
+    public init(_ path: String) throws(ChannelError) {
+        let (signature, keys) = try Self.read(path)
+        self.path = path
+        self.signature = Locked(signature)
+        list = DenyList(keys)
+    }
+
+    /// Reads the file again if it has changed, which ends live channels of whoever is on it now;
+    /// says whether it had. What cannot be read changes nothing.
+    @discardableResult
+    public func refresh() throws(ChannelError) -> Bool {
+        let known = signature.withLock { $0 }
+        guard KeyListing.signature(of: path) != known else { return false }
+        let (fresh, keys) = try Self.read(path)
+        signature.withLock { $0 = fresh }
+        list.replace(with: keys)
+        return true
+    }
+
+    private static func read(
+        _ path: String
+    ) throws(ChannelError) -> (KeyListing.Signature, [Fingerprint]) {
+        guard let listing = try KeyListing(path) else {
+            throw ChannelError(.noSuchFile, "\(path): no such file")
+        }
+        var keys: [Fingerprint] = []
+        for (number, words) in KeyListing.lines(of: listing.text) {
+            guard let key = Fingerprint(String(words[0])) else {
+                throw KeyListing.malformed(
+                    path, number, "a line begins with a fingerprint, SHA256: and 43 characters")
+            }
+            keys.append(key)
+        }
+        return (listing.signature, keys)
+    }
+}

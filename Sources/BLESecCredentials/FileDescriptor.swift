@@ -1,0 +1,84 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import Glibc
+
+/// An open file, closed when the value ends.
+struct FileDescriptor: ~Copyable {
+    let number: Int32
+
+    /// Opens `path`, close-on-exec; or returns nil, with the system's error in `errno`.
+    init?(_ path: String, _ flags: Int32, mode: mode_t = 0) {
+        var number: Int32
+        repeat {
+            number = unsafe open(path, flags | O_CLOEXEC, mode)
+        } while number < 0 && errno == EINTR
+        guard number >= 0 else { return nil }
+        self.init(owning: number)
+    }
+
+    /// Takes over an open descriptor.
+    init(owning number: Int32) { self.number = number }
+
+    deinit { close(number) }
+
+    /// What the system knows about the open file.
+    var status: stat {
+        var status = stat()
+        unsafe fstat(number, &status)
+        return status
+    }
+
+    /// Reads until `bytes` is full or the file ends, and says how many bytes that were; nil with
+    /// the system's error in `errno`.
+    func read(into bytes: inout SecretBytes) -> Int? {
+        unsafe bytes.withUnsafeMutableBytes { buffer in
+            var count = 0
+            while count < buffer.count, let base = buffer.baseAddress {
+                let got = unsafe Glibc.read(number, base + count, buffer.count - count)
+                if got < 0, errno == EINTR { continue }
+                guard got >= 0 else { return nil }
+                if got == 0 { break }
+                count += got
+            }
+            return count
+        }
+    }
+
+    /// Writes all of `bytes`; false with the system's error in `errno`.
+    func write(_ bytes: Span<UInt8>) -> Bool {
+        unsafe bytes.withUnsafeBufferPointer { buffer in
+            var count = 0
+            while count < buffer.count, let base = buffer.baseAddress {
+                let put = unsafe Glibc.write(number, base + count, buffer.count - count)
+                if put < 0, errno == EINTR { continue }
+                guard put > 0 else { return false }
+                count += put
+            }
+            return true
+        }
+    }
+}
+
+extension stat {
+    var isRegularFile: Bool { st_mode & S_IFMT == S_IFREG }
+    var isDirectory: Bool { st_mode & S_IFMT == S_IFDIR }
+    /// The permission bits, as `chmod` writes them.
+    var permissions: String { String(st_mode & 0o7777, radix: 8) }
+}
+
+extension FileDescriptor {
+    /// Reads at most `limit` bytes; nil with the system's error in `errno`.
+    func readAll(atMost limit: Int) -> [UInt8]? {
+        var failed = false
+        let bytes = unsafe [UInt8](unsafeUninitializedCapacity: limit) { buffer, count in
+            while count < limit, let base = buffer.baseAddress {
+                let got = unsafe Glibc.read(number, base + count, limit - count)
+                if got < 0, errno == EINTR { continue }
+                failed = got < 0
+                if got <= 0 { break }
+                count += got
+            }
+        }
+        return failed ? nil : bytes
+    }
+}

@@ -1,0 +1,189 @@
+public import BLESecChannelCore
+internal import BLESecPrimitives
+
+/// A Noise identity as a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
+///
+/// The hash that the key belongs to (Noise §14) stands in a comment before the block, as in
+/// `# noise-hash: SHA256`, which is also what its absence means.
+public enum IdentityFile {
+    /// The longest file that is read, in bytes.
+    public static let maximumLength = 64 << 10
+
+    private static let plainLabel = "PRIVATE KEY"
+    private static let encryptedLabel = "ENCRYPTED PRIVATE KEY"
+
+    /// Reads an identity; `passphrase` is asked only when the key is encrypted.
+    ///
+    /// - Throws: `noSuchFile`; `permission` when the system denies it; `badKey` when others may open
+    ///   the file, or it is not one private key of X25519 or X448, or the passphrase is missing or
+    ///   wrong. The reason names the file and the remedy.
+    public static func load(
+        _ path: String, passphrase: PassphraseSource? = nil
+    ) throws(ChannelError) -> IdentityKey {
+        let text = try SecretFile.read(path, limit: maximumLength)
+        let pem: PEM
+        do throws(PEM.Fault) {
+            pem = try PEM(text.span)
+        } catch {
+            throw ChannelError(.badKey, "\(path) \(reason(error))")
+        }
+        // What is wrong with the passphrase's own file is not put behind the name of this one.
+        var secret: SecretBytes?
+        if pem.label == encryptedLabel, let passphrase {
+            secret = try passphrase.passphrase(for: path, .opening)
+        }
+        do throws(ChannelError) {
+            let hash = try hash(in: pem.preamble)
+            let key = try privateKey(pem, secret)
+            return try identity(key, hash)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// Writes an identity to a new file; `passphrase` encrypts it (PBES2, scrypt, AES-256).
+    ///
+    /// The file appears when it is complete and on the disk, or not at all.
+    /// - Throws: `cannotCreate`, above all when the file exists; what `passphrase` throws.
+    public static func create(
+        _ path: String, holding identity: IdentityKey, passphrase: PassphraseSource? = nil
+    ) throws(ChannelError) {
+        // Asked early as well, so that nobody types a passphrase for nothing.
+        try NewFile.refuseIfPresent(path)
+        let curve = identity.keyPair.curve
+        let plain = identity.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: curve) }
+        let preamble = "# noise-hash: \(identity.hash.noiseName)\n"
+        let text = try text(plain, for: path, passphrase: passphrase, preamble: preamble)
+        try NewFile.create(path, text.span)
+    }
+
+    /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted where there is a passphrase.
+    static func text(
+        _ info: borrowing SecretBytes, for path: String, passphrase: PassphraseSource?,
+        preamble: String = ""
+    ) throws(ChannelError) -> SecretBytes {
+        guard let passphrase else {
+            return PEM.encode(info.span, label: plainLabel, preamble: preamble)
+        }
+        let secret = try passphrase.passphrase(for: path, .protecting)
+        let encrypted = try PrivateKeyInfo.encrypt(info.span, passphrase: secret)
+        return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
+    }
+
+    /// The PKCS#8 form of the one private key in a PEM file, of whatever algorithm.
+    static func privateKeyInfo(
+        _ path: String, passphrase source: PassphraseSource?
+    ) throws(ChannelError) -> SecretBytes {
+        let text = try SecretFile.read(path, limit: maximumLength)
+        let pem: PEM
+        do throws(PEM.Fault) {
+            pem = try PEM(text.span)
+        } catch {
+            throw ChannelError(.badKey, "\(path) \(reason(error))")
+        }
+        switch pem.label {
+        case plainLabel:
+            return SecretBytes(copying: pem.content.span)
+        case encryptedLabel:
+            guard let source else {
+                throw ChannelError(.badKey, "\(path) is encrypted, and no passphrase was given")
+            }
+            let passphrase = try source.passphrase(for: path, .opening)
+            do throws(ChannelError) {
+                return try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
+            } catch {
+                throw ChannelError(
+                    .badKey, "\(path) \(error.reason)", underlying: error.underlying)
+            }
+        default:
+            throw ChannelError(
+                .badKey,
+                "\(path) holds \(pem.label), not a PKCS#8 private key: convert a key with "
+                    + "`openssl pkcs8 -topk8`")
+        }
+    }
+
+    private static func privateKey(
+        _ pem: borrowing PEM, _ passphrase: borrowing SecretBytes?
+    ) throws(ChannelError) -> PrivateKeyInfo.Key {
+        switch pem.label {
+        case plainLabel:
+            return try PrivateKeyInfo.decode(pem.content.span)
+        case encryptedLabel:
+            switch passphrase {
+            case .some(let passphrase):
+                return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)
+            case nil:
+                throw ChannelError(.badKey, "is encrypted, and no passphrase was given")
+            }
+        case "PUBLIC KEY":
+            throw ChannelError(
+                .badKey, "holds a public key: the private key of an identity is wanted here")
+        case "CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE":
+            throw ChannelError(
+                .badKey, "holds a certificate: the private key of an identity is wanted here")
+        case let label where label.hasSuffix("PRIVATE KEY"):
+            throw ChannelError(
+                .badKey,
+                "holds \(label), not PKCS#8: an identity is an X25519 or X448 key, made with "
+                    + "`blesec keygen`")
+        case let label:
+            throw ChannelError(
+                .badKey, "holds \(label): the private key of an identity is wanted here")
+        }
+    }
+
+    private static func identity(
+        _ key: consuming PrivateKeyInfo.Key, _ hash: HashAlgorithm
+    ) throws(ChannelError) -> IdentityKey {
+        do {
+            let curve = key.curve
+            let pair = try DHKeyPair(
+                curve: curve, privateKey: SecretBytes(copying: key.bytes.span))
+            return IdentityKey(pair, hash: hash)
+        } catch {
+            throw ChannelError(.badKey, "holds a key that cannot be used: \(error)")
+        }
+    }
+
+    private static func hash(in preamble: [String]) throws(ChannelError) -> HashAlgorithm {
+        var found: HashAlgorithm?
+        for line in preamble where line.first == "#" {
+            let words = line.dropFirst().split(separator: ":", maxSplits: 1)
+            guard let key = words.first, key.trimmed == "noise-hash" else { continue }
+            let name = words.count > 1 ? words[1].trimmed : ""
+            guard let hash = HashAlgorithm(noiseName: name) else {
+                throw ChannelError(
+                    .badKey,
+                    "names an unknown hash, `\(name)`: noise-hash is \(HashAlgorithm.noiseNames)")
+            }
+            guard found == nil else { throw ChannelError(.badKey, "names its noise-hash twice") }
+            found = hash
+        }
+        return found ?? .sha256
+    }
+
+    private static func reason(_ fault: PEM.Fault) -> String {
+        switch fault {
+        case .noBlock:
+            "is not a PEM file: a key begins with -----BEGIN PRIVATE KEY-----, as `blesec keygen` "
+                + "writes it"
+        case .severalBlocks: "holds more than one PEM block: an identity is one private key alone"
+        case .noEnd: "is cut off: its PEM block has no end"
+        case .headers:
+            "holds a PEM block with headers, which is not PKCS#8: convert it with `openssl pkcs8 "
+                + "-topk8`"
+        case .notBase64: "is damaged: its PEM block is not base64"
+        }
+    }
+}
+
+extension Substring {
+    /// Without the blanks at both ends.
+    fileprivate var trimmed: String {
+        var text = self
+        while let first = text.first, first.isWhitespace { text.removeFirst() }
+        while let last = text.last, last.isWhitespace { text.removeLast() }
+        return String(text)
+    }
+}

@@ -1,0 +1,105 @@
+internal import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// What it takes to make a key of a passphrase (RFC 8018, RFC 7914), as an encrypted file asks for it.
+///
+/// Whoever wrote the file says how much that is, up to days; so it is looked at before it is done.
+enum KeyDerivation {
+    /// The most rounds of hashing, and the most blocks that scrypt mixes (N · r · p): a few seconds.
+    static let maximumRounds: UInt64 = 1 << 22
+    static let maximumBlocks: UInt64 = 1 << 23
+
+    /// Throws when opening `encrypted`, an `X509_SIG`, would take more than that.
+    ///
+    /// - Throws: `badKey`, with a reason that begins with a verb.
+    static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
+        var algorithm: UnsafePointer<X509_ALGOR>?
+        unsafe X509_SIG_get0(encrypted, &algorithm, nil)
+        guard let part = unsafe Part(algorithm), let isModest = isModest(part) else {
+            throw ChannelError(
+                .badKey, "is encrypted in a way that cannot be read",
+                underlying: OpenSSLFailure.take())
+        }
+        guard isModest else {
+            throw ChannelError(
+                .badKey,
+                "asks for more rounds of key derivation than are done here, \(maximumRounds): "
+                    + "encrypt the key anew with `openssl pkcs8 -topk8`")
+        }
+    }
+
+    /// Whether a way of encrypting stays within the bounds, or nil for one that cannot be read.
+    private static func isModest(_ part: Part) -> Bool? {
+        guard part.name == NID_pbes2 else {
+            // All older ones have a salt and a number of rounds.
+            return unsafe part.decode(d2i_PBEPARAM, PBEPARAM_free) { parameters in
+                unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
+            }
+        }
+        return unsafe part.decode(d2i_PBE2PARAM, PBE2PARAM_free) { parameters in
+            guard let function = unsafe Part(parameters.pointee.keyfunc) else { return nil }
+            switch function.name {
+            case NID_id_pbkdf2:
+                return unsafe function.decode(d2i_PBKDF2PARAM, PBKDF2PARAM_free) { parameters in
+                    unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
+                }
+            case NID_id_scrypt:
+                return unsafe function.decode(d2i_SCRYPT_PARAMS, SCRYPT_PARAMS_free) { parameters in
+                    unsafe blocks(parameters).map { $0 <= maximumBlocks }
+                }
+            default: return nil
+            }
+        }
+    }
+
+    private static func blocks(_ parameters: UnsafePointer<SCRYPT_PARAMS>) -> UInt64? {
+        guard let n = unsafe number(parameters.pointee.costParameter),
+            let r = unsafe number(parameters.pointee.blockSize),
+            let p = unsafe number(parameters.pointee.parallelizationParameter)
+        else { return nil }
+        let (product, isLarge) = n.multipliedReportingOverflow(by: r)
+        let (blocks, isLarger) = product.multipliedReportingOverflow(by: p)
+        return isLarge || isLarger ? .max : blocks
+    }
+
+    private static func number(_ integer: UnsafePointer<ASN1_INTEGER>?) -> UInt64? {
+        var number: UInt64 = 0
+        guard let integer = unsafe integer, unsafe ASN1_INTEGER_get_uint64(&number, integer) == 1
+        else { return nil }
+        return number
+    }
+
+    /// An algorithm's name and the DER form of its parameters, for as long as its owner lives.
+    @safe private struct Part {
+        let name: Int32
+        private let parameters: UnsafeBufferPointer<UInt8>
+
+        init?(_ algorithm: UnsafePointer<X509_ALGOR>?) {
+            var object: OpaquePointer?
+            var type: Int32 = 0
+            var value: UnsafeRawPointer?
+            guard let algorithm = unsafe algorithm else { return nil }
+            unsafe X509_ALGOR_get0(&object, &type, &value, algorithm)
+            guard type == V_ASN1_SEQUENCE, let value = unsafe value else { return nil }
+            let string = unsafe value.assumingMemoryBound(to: ASN1_STRING.self)
+            name = unsafe OBJ_obj2nid(object)
+            unsafe parameters = UnsafeBufferPointer(
+                start: ASN1_STRING_get0_data(string), count: Int(ASN1_STRING_length(string)))
+        }
+
+        /// What `body` makes of the decoded parameters, or nil when they are none.
+        func decode<Value>(
+            _ read: (
+                UnsafeMutablePointer<UnsafeMutablePointer<Value>?>?,
+                UnsafeMutablePointer<UnsafePointer<UInt8>?>?, Int
+            ) -> UnsafeMutablePointer<Value>?,
+            _ free: (UnsafeMutablePointer<Value>?) -> Void,
+            _ body: (UnsafeMutablePointer<Value>) -> Bool?
+        ) -> Bool? {
+            var position = unsafe parameters.baseAddress
+            guard let value = unsafe read(nil, &position, parameters.count) else { return nil }
+            defer { unsafe free(value) }
+            return unsafe body(value)
+        }
+    }
+}

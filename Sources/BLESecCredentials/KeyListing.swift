@@ -1,0 +1,78 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import Glibc
+
+/// A small text file of keys, a line each, as it is on the disk.
+struct KeyListing: Sendable {
+    /// The longest file that is read or written, in bytes.
+    static let maximumLength = 1 << 20
+
+    /// What tells one state of a file from another.
+    struct Signature: Sendable, Hashable {
+        var device: UInt
+        var file: UInt
+        var size: Int
+        var modified: [Int]
+
+        init(_ status: stat) {
+            device = UInt(status.st_dev)
+            file = UInt(status.st_ino)
+            size = Int(status.st_size)
+            modified = [
+                status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+                status.st_ctim.tv_nsec,
+            ]
+        }
+    }
+
+    let text: [UInt8]
+    let signature: Signature
+
+    /// Reads the file; nil when there is none.
+    ///
+    /// - Throws: `permission`; `badKey` when others may have written the file (``TrustedFile``), or it is
+    ///   no regular file; `limitExceeded` when it is too long.
+    init?(_ path: String) throws(ChannelError) {
+        let file: TrustedFile
+        do throws(TrustedFile.Failure) {
+            file = try TrustedFile(path)
+        } catch {
+            if case .system(ENOENT) = error { return nil }
+            throw error.error(path)
+        }
+        guard let text = file.descriptor.readAll(atMost: Self.maximumLength + 1) else {
+            throw .system(.noSuchFile, "\(path) cannot be read", errno)
+        }
+        guard text.count <= Self.maximumLength else {
+            throw ChannelError(
+                .limitExceeded, "\(path) is longer than the \(Self.maximumLength) bytes allowed")
+        }
+        self.text = text
+        signature = Signature(file.status)
+    }
+
+    /// What the file at `path` is now; nil when there is none.
+    static func signature(of path: String) -> Signature? {
+        var status = stat()
+        return unsafe stat(path, &status) == 0 ? Signature(status) : nil
+    }
+
+    /// The lines that say something: not blank, and no `#` at the beginning; counted from 1.
+    static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
+        var found: [(number: Int, words: [Substring])] = []
+        let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+        for (index, line) in lines.enumerated() {
+            let words = String(decoding: line, as: UTF8.self).split { character in
+                character == " " || character == "\t" || character == "\r"
+            }
+            guard let first = words.first, !first.hasPrefix("#") else { continue }
+            found.append((index + 1, words))
+        }
+        return found
+    }
+
+    /// The error of a line that says nothing understandable.
+    static func malformed(_ path: String, _ line: Int, _ what: String) -> ChannelError {
+        ChannelError(.badKey, "\(path), line \(line): \(what)")
+    }
+}

@@ -1,0 +1,157 @@
+public import BLESecChannelCore
+internal import BLESecLocking
+internal import Glibc
+
+/// A trust store as a text file, in the manner of `known_hosts`.
+///
+/// One line a peer: its name, its fingerprint, and what else someone has to say about it. Blanks,
+/// control characters, `%`, `#` and everything beyond ASCII stand in a name as `%` and two
+/// hexadecimal digits. A line that begins with `#` is a comment; comments are kept.
+///
+/// The file has mode 0600, is replaced in one step and under a lock, so that several processes can
+/// share it, and is read again when it has changed. A file that others can write or replace is refused. A
+/// lock that another process holds is waited for, for two seconds at most.
+public final class KnownPeersFile: TrustStore {
+    /// One line of the file.
+    public struct Peer: Sendable, Hashable {
+        /// What the application calls the peer.
+        public let name: String
+        /// The key bound to the name.
+        public let key: Fingerprint
+        /// The rest of the line.
+        public let comment: String
+        /// The line's number, from 1.
+        public let line: Int
+    }
+
+    /// The longest name in bytes of UTF-8.
+    public static let maximumNameLength = PeerName.maximumLength
+
+    private struct Cache: Sendable {
+        var signature: KeyListing.Signature?
+        var peers: [Peer] = []
+        var keys: [String: Fingerprint] = [:]
+        var known: Set<Fingerprint> = []
+    }
+
+    /// Where the file is. It need not exist before the first name is bound.
+    public let path: String
+    private let cache = Locked(Cache())
+
+    /// A store in the file at `path`, which is read when it is first asked.
+    public init(_ path: String) { self.path = path }
+
+    /// Everyone in the file, in its order.
+    public func peers() throws(ChannelError) -> [Peer] { try current().peers }
+
+    /// The key on the name's line.
+    ///
+    /// - Throws: `badKey` with the file and line that cannot be understood, or when others may
+    ///   change the file; `permission`; `limitExceeded`.
+    public func key(named name: String) throws(ChannelError) -> Fingerprint? {
+        try current().keys[name]
+    }
+
+    /// Whether the key is on any line; throws as ``key(named:)`` does.
+    public func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
+        try current().known.contains(key)
+    }
+
+    /// Adds a line; see ``TrustStore/bind(_:to:)``.
+    ///
+    /// - Throws: `configuration` for a name that is empty or longer than ``maximumNameLength``;
+    ///   `limitExceeded` when the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when
+    ///   another process keeps the file locked; what reading it throws.
+    public func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
+        guard (1...Self.maximumNameLength).contains(name.utf8.count) else {
+            throw ChannelError(
+                .configuration, "a peer's name has 1 to \(Self.maximumNameLength) bytes")
+        }
+        _ = try change { text, now throws(ChannelError) in
+            if let known = now.keys[name] {
+                guard known == key else {
+                    throw ChannelError(
+                        .untrusted,
+                        "\(name) is known with \(known) in \(path), and is not bound to \(key)")
+                }
+                return false
+            }
+            if let last = text.last, last != UInt8(ascii: "\n") { text.append(UInt8(ascii: "\n")) }
+            text.append(contentsOf: Array("\(PeerName.escape(name)) \(key)\n".utf8))
+            return true
+        }
+    }
+
+    /// Takes a name out of the file, with its whole line; false when it is not there.
+    public func remove(_ name: String) throws(ChannelError) -> Bool {
+        try change { text, now throws(ChannelError) in
+            guard now.keys[name] != nil else { return false }
+            let numbers = KeyListing.lines(of: text).compactMap { line in
+                line.words.first.flatMap(PeerName.unescape) == name ? line.number : nil
+            }
+            var lines = text.split(
+                separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+            for number in numbers.reversed() { lines.remove(at: number - 1) }
+            text = Array(lines.joined(separator: [UInt8(ascii: "\n")]))
+            return true
+        }
+    }
+
+    /// The file's content, read again when the file is another than last time.
+    private func current() throws(ChannelError) -> Cache {
+        let signature = KeyListing.signature(of: path)
+        let cached = cache.withLock { $0 }
+        if let signature, signature == cached.signature { return cached }
+        guard let listing = try KeyListing(path) else { return Cache() }
+        let fresh = try parse(listing)
+        cache.withLock { $0 = fresh }
+        return fresh
+    }
+
+    private func parse(_ listing: KeyListing) throws(ChannelError) -> Cache {
+        var fresh = Cache(signature: listing.signature)
+        for (number, words) in KeyListing.lines(of: listing.text) {
+            guard let name = PeerName.unescape(words[0]) else {
+                throw KeyListing.malformed(
+                    path, number,
+                    "a name is 1 to \(PeerName.maximumLength) bytes, with % and two digits for "
+                        + "each odd one")
+            }
+            guard words.count > 1, let key = Fingerprint(String(words[1])) else {
+                throw KeyListing.malformed(
+                    path, number, "a fingerprint, SHA256: and 43 characters, goes after the name")
+            }
+            if let other = fresh.keys[name], other != key {
+                throw KeyListing.malformed(
+                    path, number, "\(words[0]) stands above with another key: remove one of them")
+            }
+            fresh.keys[name] = key
+            fresh.known.insert(key)
+            fresh.peers.append(
+                Peer(
+                    name: name, key: key, comment: words[2...].joined(separator: " "),
+                    line: number))
+        }
+        return fresh
+    }
+
+    /// Changes the file under its lock. `edit` says whether it has changed anything.
+    private func change(
+        _ edit: (inout [UInt8], Cache) throws(ChannelError) -> Bool
+    ) throws(ChannelError) -> Bool {
+        let lock = try FileLock(path)
+        guard let listing = try KeyListing(lock.path) else {
+            throw ChannelError(.noSuchFile, "\(path) vanished while it was being changed")
+        }
+        var text = listing.text
+        guard try edit(&text, try parse(listing)) else { return false }
+        guard text.count <= KeyListing.maximumLength else {
+            throw ChannelError(
+                .limitExceeded,
+                "\(path) is full: \(KeyListing.maximumLength) bytes, remove peers first")
+        }
+        try NewFile.replace(lock.path, text.span)
+        lock.release()
+        return true
+    }
+}

@@ -1,0 +1,105 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import Glibc
+
+/// Files that appear under their name only when they are complete and on the disk.
+enum NewFile {
+    /// Who may read a new file; its owner alone may write it.
+    enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
+
+    /// Makes `path` with these bytes, and never touches a file that is there already.
+    ///
+    /// - Throws: `cannotCreate` with the remedy.
+    static func create(
+        _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
+    ) throws(ChannelError) {
+        try refuseIfPresent(path)
+        let temporary = try writeTemporary(beside: path, bytes, readers)
+        defer { unsafe unlink(temporary) }
+        // `link` refuses an existing name, which `rename` would replace.
+        if unsafe link(temporary, path) != 0 {
+            let number = errno
+            guard number != EEXIST else { throw exists(path) }
+            // A file system without hard links: FAT.
+            guard [EPERM, EOPNOTSUPP, ENOSYS].contains(number) else {
+                throw cannotCreate(path, number)
+            }
+            try writeExclusively(path, bytes, readers)
+        }
+        synchronizeDirectory(of: path)
+    }
+
+    /// Puts these bytes in the place of what `path` holds, in one step.
+    static func replace(
+        _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
+    ) throws(ChannelError) {
+        let temporary = try writeTemporary(beside: path, bytes, readers)
+        guard unsafe rename(temporary, path) == 0 else {
+            let number = errno
+            unsafe unlink(temporary)
+            throw cannotCreate(path, number)
+        }
+        synchronizeDirectory(of: path)
+    }
+
+    /// Throws when something has the name already.
+    static func refuseIfPresent(_ path: String) throws(ChannelError) {
+        var status = stat()
+        if unsafe lstat(path, &status) == 0 { throw exists(path) }
+    }
+
+    private static func writeTemporary(
+        beside path: String, _ bytes: Span<UInt8>, _ readers: Readers
+    ) throws(ChannelError) -> String {
+        let suffix = randomBytes(count: 8).map { String($0, radix: 16) }.joined()
+        let temporary = directory(of: path) + "/.blesec-" + suffix
+        do throws(ChannelError) {
+            try writeExclusively(temporary, bytes, readers)
+        } catch {
+            throw ChannelError(
+                error.code, "\(path) \(error.reason.dropFirst(temporary.count + 1))",
+                underlying: error.underlying)
+        }
+        return temporary
+    }
+
+    private static func writeExclusively(
+        _ path: String, _ bytes: Span<UInt8>, _ readers: Readers
+    ) throws(ChannelError) {
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
+        guard let file = FileDescriptor(path, flags, mode: readers.rawValue) else {
+            throw errno == EEXIST ? exists(path) : cannotCreate(path, errno)
+        }
+        // The mode again, because a umask may have taken from it.
+        guard fchmod(file.number, readers.rawValue) == 0, file.write(bytes), fsync(file.number) == 0
+        else {
+            let number = errno
+            unsafe unlink(path)
+            throw cannotCreate(path, number)
+        }
+    }
+
+    private static func exists(_ path: String) -> ChannelError {
+        ChannelError(
+            .cannotCreate, "\(path) exists and is not overwritten: choose another name, or move it",
+            underlying: .errno(EEXIST))
+    }
+
+    private static func cannotCreate(_ path: String, _ number: Int32) -> ChannelError {
+        .system(.cannotCreate, "\(path) cannot be created", number)
+    }
+
+    static func directory(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
+    /// A name is on the disk when its directory is; a directory that cannot be opened for that (no
+    /// permission to list it) keeps the file no worse than any other.
+    static func synchronizeDirectory(of path: String) {
+        guard let directory = FileDescriptor(directory(of: path), O_RDONLY | O_DIRECTORY) else {
+            return
+        }
+        fsync(directory.number)
+    }
+}

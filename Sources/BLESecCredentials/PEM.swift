@@ -1,0 +1,175 @@
+internal import BLESecPrimitives
+internal import CBLESecOpenSSL
+
+/// The one block of a PEM file (RFC 7468), and the lines before it.
+struct PEM: ~Copyable {
+    /// Why a file is not one PEM block.
+    enum Fault: Error { case noBlock, severalBlocks, noEnd, headers, notBase64 }
+
+    /// What stands between `BEGIN` and the dashes.
+    let label: String
+    /// The lines before the block, without their ends.
+    let preamble: [String]
+    /// What the block's base64 stands for.
+    let content: SecretBytes
+
+    fileprivate static let begin = "-----BEGIN "
+    fileprivate static let end = "-----END "
+    fileprivate static let dashes = "-----"
+
+    /// Finds and decodes the block. Nothing of its content is left outside `content`.
+    init(_ text: Span<UInt8>) throws(Fault) {
+        let block = try Block(text)
+        let content = try Self.decode(text.extracting(block.body))
+        label = block.label
+        preamble = block.preamble
+        self.content = content
+    }
+
+    /// Writes a block in lines of 64 characters, with `preamble` before it.
+    static func encode(
+        _ content: Span<UInt8>, label: String, preamble: String
+    ) -> SecretBytes {
+        let digits = (content.count + 2) / 3 * 4
+        var base64 = SecretBytes(count: digits + 1)  // OpenSSL writes a 0 behind it.
+        unsafe base64.withUnsafeMutableBytes { output in
+            unsafe content.withUnsafeBufferPointer { input in
+                _ = unsafe EVP_EncodeBlock(
+                    output.baseAddress, input.baseAddress, Int32(input.count))
+            }
+        }
+        let head = Array("\(preamble)\(begin)\(label)\(dashes)\n".utf8)
+        let tail = Array("\(end)\(label)\(dashes)\n".utf8)
+        var text = SecretBytes(count: head.count + digits + (digits + 63) / 64 + tail.count)
+        var target = text.mutableSpan
+        var position = 0
+        func put(_ byte: UInt8, _ target: inout MutableSpan<UInt8>) {
+            target[position] = byte
+            position += 1
+        }
+        for byte in head { put(byte, &target) }
+        for index in 0..<digits {
+            put(base64.span[index], &target)
+            if index % 64 == 63 || index == digits - 1 { put(UInt8(ascii: "\n"), &target) }
+        }
+        for byte in tail { put(byte, &target) }
+        return text
+    }
+
+    // Not OpenSSL's PEM reader: it decodes by way of a context on the heap that it does not wipe.
+    private static func decode(_ text: Span<UInt8>) throws(Fault) -> SecretBytes {
+        var digits = SecretBytes(count: text.count)
+        var count = 0
+        var padding = 0
+        for index in text.indices {
+            let byte = text[index]
+            if isWhitespace(byte) { continue }
+            if byte == UInt8(ascii: "=") {
+                padding += 1
+            } else if padding > 0 || !isDigit(byte) {
+                throw hasHeaders(text) ? .headers : .notBase64
+            }
+            var span = digits.mutableSpan
+            span[count] = byte
+            count += 1
+        }
+        guard count > 0, count % 4 == 0, padding <= 2 else { throw .notBase64 }
+        var content = SecretBytes(count: count / 4 * 3)
+        let decoded = unsafe content.withUnsafeMutableBytes { output in
+            unsafe digits.withUnsafeBytes { input in
+                unsafe EVP_DecodeBlock(output.baseAddress, input.baseAddress, Int32(count))
+            }
+        }
+        guard decoded == count / 4 * 3 else { throw .notBase64 }
+        return SecretBytes(copying: content.span.extracting(..<(Int(decoded) - padding)))
+    }
+
+    /// `Name: value` lines in the block (RFC 1421), of which base64 has no colon.
+    private static func hasHeaders(_ text: Span<UInt8>) -> Bool {
+        text.indices.contains { text[$0] == UInt8(ascii: ":") }
+    }
+
+    private static func isDigit(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "+"), UInt8(ascii: "/"):
+            true
+        default: false
+        }
+    }
+
+    private static func isWhitespace(_ byte: UInt8) -> Bool {
+        byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") || byte == UInt8(ascii: " ")
+            || byte == UInt8(ascii: "\t")
+    }
+}
+
+/// Where the block of a PEM file lies.
+private struct Block {
+    var label = ""
+    var preamble: [String] = []
+    /// The lines between its boundaries.
+    var body = 0..<0
+
+    private enum Place { case before, inside, behind }
+
+    init(_ text: Span<UInt8>) throws(PEM.Fault) {
+        var place = Place.before
+        var start = 0
+        while start < text.count {
+            let line = Self.line(of: text, at: start)
+            start = line.upperBound + 1
+            if Self.is(PEM.begin, at: line, text) {
+                guard place == .before else { throw .severalBlocks }
+                place = .inside
+                label = Self.label(in: Self.string(text, line), behind: PEM.begin)
+                body = min(start, text.count)..<text.count
+            } else if Self.is(PEM.end, at: line, text), place == .inside {
+                guard Self.label(in: Self.string(text, line), behind: PEM.end) == label else {
+                    throw .noEnd
+                }
+                place = .behind
+                body = body.lowerBound..<line.lowerBound
+            } else if place == .before {
+                preamble.append(Self.string(text, line))
+            }
+        }
+        switch place {
+        case .before: throw .noBlock
+        case .inside: throw .noEnd
+        case .behind: break
+        }
+    }
+
+    /// The line that begins at `start`, without its line feed.
+    private static func line(of text: Span<UInt8>, at start: Int) -> Range<Int> {
+        var end = start
+        while end < text.count, text[end] != UInt8(ascii: "\n") { end += 1 }
+        return start..<end
+    }
+
+    private static func `is`(_ boundary: String, at line: Range<Int>, _ text: Span<UInt8>) -> Bool {
+        guard line.count >= boundary.utf8.count else { return false }
+        var index = line.lowerBound
+        for byte in boundary.utf8 {
+            guard text[index] == byte else { return false }
+            index += 1
+        }
+        return true
+    }
+
+    /// Only for lines outside a block: they hold no secret.
+    private static func string(_ text: Span<UInt8>, _ line: Range<Int>) -> String {
+        var bytes: [UInt8] = []
+        for index in line { bytes.append(text[index]) }
+        while let last = bytes.last, last == 0x0D || last == 0x20 || last == 0x09 {
+            bytes.removeLast()
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func label(in line: String, behind boundary: String) -> String {
+        let name = line.dropFirst(boundary.count)
+        return String(name.hasSuffix(PEM.dashes) ? name.dropLast(PEM.dashes.count) : name)
+    }
+}

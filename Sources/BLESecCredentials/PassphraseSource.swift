@@ -1,0 +1,43 @@
+public import BLESecChannelCore
+public import BLESecPrimitives
+
+/// Where the passphrase of a key file comes from; asked only when the file needs one.
+public struct PassphraseSource: Sendable {
+    /// What the passphrase is for.
+    public enum Purpose: Sendable, Hashable {
+        /// To read a key that is there: whoever asks a person asks once.
+        case opening
+        /// To write a new one: whoever asks a person should ask twice.
+        case protecting
+    }
+
+    /// The longest passphrase in bytes: OpenSSL's own limit (`PEM_BUFSIZE`).
+    public static let maximumLength = 1_024
+
+    /// Gives the passphrase for the key file with this path.
+    public typealias Ask = @Sendable (_ path: String, Purpose) throws(ChannelError) -> SecretBytes
+
+    let ask: Ask
+
+    /// Asks `ask`, which may take its time.
+    public init(_ ask: @escaping Ask) { self.ask = ask }
+
+    /// The first line of a file, which nobody but its owner may open, or of a FIFO.
+    public static func file(_ path: String) -> PassphraseSource {
+        PassphraseSource { _, _ throws(ChannelError) in
+            try SecretFile.readLine(path, limit: maximumLength)
+        }
+    }
+
+    /// The passphrase, checked for its length.
+    func passphrase(for path: String, _ purpose: Purpose) throws(ChannelError) -> SecretBytes {
+        let passphrase = try ask(path, purpose)
+        guard (1...Self.maximumLength).contains(passphrase.count) else {
+            throw ChannelError(
+                .badKey,
+                "a passphrase has 1 to \(Self.maximumLength) bytes, and this one "
+                    + "\(passphrase.count)")
+        }
+        return passphrase
+    }
+}

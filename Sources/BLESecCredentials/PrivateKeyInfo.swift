@@ -1,0 +1,209 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import CBLESecOpenSSL
+
+/// The private key of X25519 or X448 as PKCS#8 (RFC 5958, RFC 8410 §7), plain and encrypted.
+enum PrivateKeyInfo {
+    /// The curve and the raw private key.
+    struct Key: ~Copyable {
+        let curve: Curve
+        let bytes: SecretBytes
+    }
+
+    /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the most that OpenSSL
+    /// reads with its default bound on memory, and p makes up for it.
+    static let scrypt: (n: UInt64, r: UInt64, p: UInt64) = (1 << 14, 8, 5)
+
+    /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7).
+    private static func prefix(_ curve: Curve) -> [UInt8] {
+        switch curve {
+        case .x25519:
+            [
+                0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6E, 0x04, 0x22,
+                0x04, 0x20,
+            ]
+        case .x448:
+            [
+                0x30, 0x46, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6F, 0x04, 0x3A,
+                0x04, 0x38,
+            ]
+        }
+    }
+
+    /// The DER form of a raw private key.
+    static func encode(_ key: Span<UInt8>, curve: Curve) -> SecretBytes {
+        let prefix = prefix(curve)
+        var encoded = SecretBytes(count: prefix.count + key.count)
+        var target = encoded.mutableSpan
+        for index in prefix.indices { target[index] = prefix[index] }
+        for index in key.indices { target[prefix.count + index] = key[index] }
+        return encoded
+    }
+
+    /// Reads the DER form; the reason of an error begins with what the file holds instead.
+    static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
+        OpenSSLFailure.clear()
+        let info = unsafe encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in
+            var position = buffer.baseAddress
+            let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
+            guard let info = unsafe info else { return nil }
+            // Bytes behind the key are nobody's: neither read nor accepted.
+            guard let start = buffer.baseAddress, let end = unsafe position,
+                unsafe end - start == buffer.count
+            else {
+                unsafe PKCS8_PRIV_KEY_INFO_free(info)
+                return nil
+            }
+            return unsafe info
+        }
+        guard let info = unsafe info else {
+            throw ChannelError(
+                .badKey, "is not a PKCS#8 private key", underlying: OpenSSLFailure.take())
+        }
+        // OpenSSL wipes the key in it when it is freed.
+        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+        return try unsafe key(of: info)
+    }
+
+    /// Encrypts the DER form: PBES2 (RFC 8018) with scrypt (RFC 7914) and AES-256-CBC.
+    static func encrypt(
+        _ encoded: Span<UInt8>, passphrase: borrowing SecretBytes
+    ) throws(ChannelError) -> [UInt8] {
+        OpenSSLFailure.clear()
+        let encrypted = unsafe passphrase.withUnsafeBytes { passphrase in
+            unsafe encoded.withUnsafeBufferPointer { unsafe encrypt($0, passphrase) }
+        }
+        guard let encrypted else {
+            throw ChannelError(
+                .internal, "the key could not be encrypted", underlying: OpenSSLFailure.take())
+        }
+        return encrypted
+    }
+
+    /// Decrypts an EncryptedPrivateKeyInfo and reads what is in it.
+    static func decrypt(
+        _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
+    ) throws(ChannelError) -> Key {
+        let info = unsafe try open(encrypted, passphrase)
+        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+        return try unsafe key(of: info)
+    }
+
+    /// Decrypts an EncryptedPrivateKeyInfo to the DER form that is in it, of whatever algorithm.
+    static func decryptedInfo(
+        _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
+    ) throws(ChannelError) -> SecretBytes {
+        let info = unsafe try open(encrypted, passphrase)
+        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+        let count = unsafe i2d_PKCS8_PRIV_KEY_INFO(info, nil)
+        guard count > 0 else { throw ChannelError(.badKey, "is not a PKCS#8 private key") }
+        var encoded = SecretBytes(count: Int(count))
+        unsafe encoded.withUnsafeMutableBytes { buffer in
+            var position = buffer.baseAddress
+            _ = unsafe i2d_PKCS8_PRIV_KEY_INFO(info, &position)
+        }
+        return encoded
+    }
+
+    private static func open(
+        _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
+    ) throws(ChannelError) -> OpaquePointer {
+        OpenSSLFailure.clear()
+        let signature = unsafe encrypted.withUnsafeBufferPointer { buffer -> OpaquePointer? in
+            var position = buffer.baseAddress
+            guard let read = unsafe d2i_X509_SIG(nil, &position, buffer.count) else { return nil }
+            guard let start = buffer.baseAddress, let end = unsafe position,
+                unsafe end - start == buffer.count
+            else {
+                unsafe X509_SIG_free(read)
+                return nil
+            }
+            return unsafe read
+        }
+        guard let signature = unsafe signature else {
+            throw ChannelError(
+                .badKey, "is not an encrypted PKCS#8 private key",
+                underlying: OpenSSLFailure.take())
+        }
+        defer { unsafe X509_SIG_free(signature) }
+        unsafe try KeyDerivation.check(signature)
+        let info = unsafe passphrase.withUnsafeBytes { passphrase in
+            unsafe PKCS8_decrypt(
+                signature,
+                UnsafeRawPointer(passphrase.baseAddress)?.assumingMemoryBound(
+                    to: CChar.self), Int32(passphrase.count))
+        }
+        guard let info = unsafe info else {
+            throw ChannelError(
+                .badKey, "cannot be decrypted: the passphrase is wrong, or the file is damaged",
+                underlying: OpenSSLFailure.take())
+        }
+        return unsafe info
+    }
+
+    private static func encrypt(
+        _ encoded: UnsafeBufferPointer<UInt8>, _ passphrase: UnsafeBufferPointer<UInt8>
+    ) -> [UInt8]? {
+        var position = encoded.baseAddress
+        guard let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, encoded.count) else {
+            return nil
+        }
+        defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+        var salt = randomBytes(count: 16)
+        var algorithm = unsafe PKCS5_pbe2_set_scrypt(
+            EVP_aes_256_cbc(), &salt, Int32(salt.count), nil, scrypt.n, scrypt.r, scrypt.p)
+        defer { unsafe X509_ALGOR_free(algorithm) }
+        let characters = unsafe UnsafeRawPointer(passphrase.baseAddress)?.assumingMemoryBound(
+            to: CChar.self)
+        guard unsafe algorithm != nil,
+            let signature = unsafe PKCS8_set0_pbe(
+                characters, Int32(passphrase.count), info, algorithm)
+        else { return nil }
+        unsafe algorithm = nil  // The result owns it now.
+        defer { unsafe X509_SIG_free(signature) }
+        var bytes: UnsafeMutablePointer<UInt8>?
+        let count = unsafe i2d_X509_SIG(signature, &bytes)
+        guard count > 0, let start = unsafe bytes else { return nil }
+        defer { unsafe CRYPTO_free(start, #file, #line) }
+        return unsafe Array(UnsafeBufferPointer(start: start, count: Int(count)))
+    }
+
+    private static func key(of info: OpaquePointer) throws(ChannelError) -> Key {
+        var object: OpaquePointer?
+        var start: UnsafePointer<UInt8>?
+        var count: Int32 = 0
+        guard unsafe PKCS8_pkey_get0(&object, &start, &count, nil, info) == 1,
+            let object = unsafe object, let start = unsafe start
+        else { throw ChannelError(.badKey, "is not a PKCS#8 private key") }
+        let curve: Curve
+        switch unsafe OBJ_obj2nid(object) {
+        case NID_X25519: curve = .x25519
+        case NID_X448: curve = .x448
+        case let other: throw wrongAlgorithm(unsafe name(of: object, other))
+        }
+        // CurvePrivateKey: an OCTET STRING in the OCTET STRING.
+        let octets = unsafe UnsafeBufferPointer(start: start, count: Int(count))
+        guard octets.count == curve.keyLength + 2, unsafe octets[0] == 0x04,
+            unsafe octets[1] == UInt8(curve.keyLength)
+        else { throw ChannelError(.badKey, "holds a damaged key") }
+        let bytes = unsafe UnsafeBufferPointer(rebasing: octets[2...])
+        return unsafe Key(curve: curve, bytes: SecretBytes(copying: Span(_unsafeElements: bytes)))
+    }
+
+    private static func name(of object: OpaquePointer, _ nid: Int32) -> String {
+        if nid != NID_undef, let name = unsafe OBJ_nid2sn(nid) {
+            return unsafe String(cString: name)
+        }
+        var text = [CChar](repeating: 0, count: 80)
+        unsafe OBJ_obj2txt(&text, Int32(text.count), object, 1)
+        let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func wrongAlgorithm(_ name: String) -> ChannelError {
+        ChannelError(
+            .badKey,
+            "holds a key for \(name), and an identity is one of X25519 or X448, which is never "
+                + "made from another: make one with `blesec keygen`")
+    }
+}

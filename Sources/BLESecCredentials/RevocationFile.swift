@@ -1,0 +1,129 @@
+public import BLESecChannelCore
+internal import BLESecLocking
+public import BLESecTLSEngine
+
+/// What an authority has revoked, as a file that is read again when it changes.
+///
+/// The file holds revocation lists (RFC 5280 §5), one in DER form or any number as PEM blocks
+/// `X509 CRL`, such as `blesec ca` and `openssl ca -gencrl` write them. Outside the blocks a line is
+/// a key that counts no longer, by its fingerprint and whatever explains it, or a comment that begins
+/// with `#`.
+public final class RevocationFile: RevocationSource {
+    /// The longest file that is read, in bytes: about 28,000 certificates.
+    public static let maximumLength = KeyListing.maximumLength
+
+    private struct Cache: Sendable {
+        var signature: KeyListing.Signature
+        var list: RevocationList
+    }
+
+    /// Where the file is.
+    public let path: String
+    private let authorities: CertificateAuthorities
+    private let cache: Locked<Cache>
+
+    /// Reads the file, whose lists `authorities` have to have signed.
+    ///
+    /// - Throws: `noSuchFile`, since a list that is missing revokes nothing; `permission`;
+    ///   `limitExceeded`; `badKey` when others may write the file, or something in it is not what it
+    ///   should be. The reason names the file.
+    public init(_ path: String, authorities: CertificateAuthorities) throws(ChannelError) {
+        self.path = path
+        self.authorities = authorities
+        cache = Locked(try Self.read(path, authorities))
+    }
+
+    /// What is revoked, as the file says now; `now` is in seconds since 1970.
+    ///
+    /// - Throws: what ``init(_:authorities:)`` throws, and `badKey` when a list speaks for the time
+    ///   until now no longer. Whoever asks accepts nobody then.
+    public func current(at now: Int64) throws(ChannelError) -> RevocationList {
+        let signature = KeyListing.signature(of: path)
+        var known = cache.withLock { $0 }
+        if signature != known.signature {
+            known = try Self.read(path, authorities)
+            cache.withLock { [known] in $0 = known }
+        }
+        do throws(ChannelError) {
+            return try known.list.current(at: now)
+        } catch {
+            throw ChannelError(error.code, "\(path): \(error.reason)")
+        }
+    }
+
+    private static func read(
+        _ path: String, _ authorities: CertificateAuthorities
+    ) throws(ChannelError) -> Cache {
+        guard let listing = try KeyListing(path) else {
+            throw ChannelError(.noSuchFile, "\(path): no such file")
+        }
+        var parts = Parts()
+        // A SEQUENCE, which no line of text begins with.
+        if listing.text.first == 0x30 {
+            parts.lists = [listing.text]
+        } else {
+            parts = try Parts(listing.text, path)
+        }
+        // Nothing at all is what is left of a file that was cut off.
+        guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
+            throw ChannelError(
+                .badKey,
+                "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "
+                    + "revoked key with SHA256:")
+        }
+        do throws(ChannelError) {
+            let list = try RevocationList(
+                lists: parts.lists, keys: parts.keys, authorities: authorities)
+            return Cache(signature: listing.signature, list: list)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+}
+
+/// What stands in a revocation file that is a text.
+private struct Parts {
+    static let begin = "-----BEGIN X509 CRL-----"
+    private static let end = "-----END X509 CRL-----"
+
+    var lists: [[UInt8]] = []
+    var keys: [Fingerprint] = []
+
+    init() {}
+
+    /// Reads every line: one that says nothing understandable may be a damaged one that revoked.
+    init(_ text: [UInt8], _ path: String) throws(ChannelError) {
+        var block: [UInt8] = []
+        var first: Int?
+        for (number, words) in KeyListing.lines(of: text) {
+            let line = words.joined(separator: " ")
+            if first != nil || line == Self.begin {
+                first = first ?? number
+                block += Array((line + "\n").utf8)
+                guard line == Self.end else { continue }
+                lists.append(try Self.list(block, path, first ?? number))
+                block = []
+                first = nil
+            } else if let key = Fingerprint(String(words[0])) {
+                keys.append(key)
+            } else {
+                throw KeyListing.malformed(
+                    path, number, "neither a revocation list in PEM form nor a fingerprint")
+            }
+        }
+        if let first {
+            throw KeyListing.malformed(path, first, "the revocation list is cut off")
+        }
+    }
+
+    private static func list(
+        _ text: [UInt8], _ path: String, _ line: Int
+    ) throws(ChannelError) -> [UInt8] {
+        guard let blocks = CertificateFile.blocks(text), blocks.count == 1,
+            blocks[0].label == "X509 CRL"
+        else {
+            throw KeyListing.malformed(path, line, "the revocation list is damaged")
+        }
+        return blocks[0].content
+    }
+}

@@ -1,0 +1,69 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import Glibc
+
+/// A small file with a secret in it, read into memory that is wiped.
+enum SecretFile {
+    /// Reads a regular file of at most `limit` bytes that nobody but its owner can read, unless it
+    /// may turn out to hold no secret; nobody else can have written it (``TrustedFile``).
+    ///
+    /// - Throws: `noSuchFile`, `permission`, or `badKey` with the remedy.
+    static func read(
+        _ path: String, limit: Int, mayBeShared: Bool = false
+    ) throws(ChannelError) -> SecretBytes {
+        let file: TrustedFile
+        do throws(TrustedFile.Failure) {
+            file = try TrustedFile(path, mayBeShared ? .unchanged : .secret)
+        } catch {
+            throw error.error(path)
+        }
+        let size = Int(file.status.st_size)
+        guard size <= limit else {
+            throw ChannelError(
+                .badKey, "\(path) is too large for a key: \(size) bytes, at most \(limit)")
+        }
+        // A byte more than there should be, so that a file that grows is noticed.
+        return try contents(of: file.descriptor, path, atMost: size + 1)
+    }
+
+    /// Reads the first line of a file, FIFO or terminal: a passphrase of 1 to `limit` bytes.
+    ///
+    /// Only a regular file's owner and permissions are looked at, since a FIFO may have any path. Waits
+    /// for a FIFO's writer.
+    static func readLine(_ path: String, limit: Int) throws(ChannelError) -> SecretBytes {
+        guard let file = FileDescriptor(path, O_RDONLY | O_NOCTTY) else {
+            throw .cannotOpen(path, errno)
+        }
+        let status = file.status
+        if status.isRegularFile {
+            let fault = TrustedFile.Protection.secret.fault(path, status, user: geteuid())
+            if let fault { throw fault }
+        }
+        // Two bytes more than the limit, for the line's end.
+        let bytes = try contents(of: file, path, atMost: limit + 2)
+        guard let line = firstLine(of: bytes.span, limit: limit) else {
+            throw ChannelError(
+                .badKey,
+                "\(path): the first line has to be a passphrase of 1 to \(limit) bytes")
+        }
+        return line
+    }
+
+    /// The first line of `bytes` without its end, or nil when it is empty or longer than `limit`.
+    static func firstLine(of bytes: Span<UInt8>, limit: Int) -> SecretBytes? {
+        var end = 0
+        while end < bytes.count, bytes[end] != UInt8(ascii: "\n") { end += 1 }
+        if end > 0, bytes[end - 1] == UInt8(ascii: "\r") { end -= 1 }
+        return (1...limit).contains(end) ? SecretBytes(copying: bytes.extracting(..<end)) : nil
+    }
+
+    private static func contents(
+        of file: borrowing FileDescriptor, _ path: String, atMost limit: Int
+    ) throws(ChannelError) -> SecretBytes {
+        var bytes = SecretBytes(count: limit)
+        guard let count = file.read(into: &bytes) else {
+            throw .system(.noSuchFile, "\(path) cannot be read", errno)
+        }
+        return SecretBytes(copying: bytes.span.extracting(..<count))
+    }
+}

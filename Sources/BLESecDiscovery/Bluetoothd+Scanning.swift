@@ -1,0 +1,110 @@
+internal import BLESecL2CAP
+internal import BLESecLinks
+
+/// What an adapter hears of a service, until the sequence is dropped.
+public struct ServiceScan: Sendable {
+    /// The advertisements, each as it is heard. Who does not keep up loses the oldest.
+    public let sightings: AsyncStream<Sighting>
+    let token: UInt64
+}
+
+/// Hearing who advertises a service.
+extension Bluetoothd {
+    /// A scan that someone wants.
+    struct Scan {
+        let adapter: String
+        let service: BluetoothUUID
+        let continuation: AsyncStream<Sighting>.Continuation
+    }
+
+    /// How many sightings wait for who does not keep up; older ones are forgotten.
+    static let waitingSightings = 256
+
+    /// Begins to scan for a service.
+    ///
+    /// bluetoothd is asked for all devices and the service is looked for here: its own filter knows
+    /// nothing of service data. It goes on by itself when bluetoothd or the adapter comes back.
+    ///
+    /// - Parameters:
+    ///   - adapter: as in `hci0`.
+    ///   - interval: begin anew so often, for an adapter that reports who advertises only then; nil
+    ///     leaves it to bluetoothd, which pauses for 5 of every 15 s.
+    /// - Throws: what keeps the adapter from scanning now.
+    public func scan(
+        for service: BluetoothUUID, on adapter: String, anewEvery interval: Duration? = nil
+    ) async throws(DiscoveryError) -> ServiceScan {
+        if let failure = adapterState(adapter).failure(of: adapter) { throw failure }
+        let (stream, continuation) = AsyncStream<Sighting>.makeStream(
+            bufferingPolicy: .bufferingNewest(Self.waitingSightings))
+        let token = makeToken()
+        scans[token] = Scan(adapter: adapter, service: service, continuation: continuation)
+        continuation.onTermination = { [weak self, loop] _ in
+            Task(executorPreference: loop) { await self?.endScan(token) }
+        }
+        do throws(DiscoveryError) {
+            try await register(Request(.scan(anewEvery: interval), on: adapter), as: token)
+        } catch {
+            scans[token] = nil
+            continuation.finish()
+            throw error
+        }
+        // Who is known already and was heard lately.
+        for path in tree.paths(
+            of: ObjectTree.Interface.device, below: Self.path(of: adapter))
+        where tree[path, ObjectTree.Interface.device]?["RSSI"] != nil {
+            heard(path, by: token)
+        }
+        return ServiceScan(sightings: stream, token: token)
+    }
+
+    /// Stops scanning for a while, and returns when the adapter has: while it scans, the kernel
+    /// makes no links.
+    public func pause(_ scan: ServiceScan) async { await pause(scan.token) }
+
+    /// Goes on scanning.
+    public func resume(_ scan: ServiceScan) { resume(scan.token) }
+
+    private func endScan(_ token: UInt64) async {
+        guard scans.removeValue(forKey: token) != nil else { return }
+        await withdraw(token)
+    }
+
+    /// A device was heard: tells every scan of its adapter, or one of them.
+    func heard(_ path: String, by only: UInt64? = nil) {
+        guard !scans.isEmpty, let adapter = Self.name(of: path), let address = address(of: path),
+            let device = tree[path, ObjectTree.Interface.device]
+        else { return }
+        for (token, scan) in scans
+        where scan.adapter == adapter && (only ?? token) == token {
+            guard let advertisement = Self.advertisement(of: device, scan.service) else { continue }
+            scan.continuation.yield(
+                Sighting(
+                    address: address, advertisement: advertisement,
+                    signal: Self.signal(device)))
+        }
+    }
+
+    /// 127 is how a controller says that it does not know (Core specification, Vol 4, Part E,
+    /// §7.7.65.2).
+    private static func signal(_ device: ObjectTree.Properties) -> Int? {
+        device["RSSI"]?.integer.flatMap { $0 == 127 ? nil : $0 }
+    }
+
+    private static func advertisement(
+        of device: ObjectTree.Properties, _ service: BluetoothUUID
+    ) -> ServiceAdvertisement? {
+        var serviceData: [BluetoothUUID: [UInt8]] = [:]
+        for (key, value) in device["ServiceData"]?.properties ?? [:] {
+            if let uuid = BluetoothUUID(key) { serviceData[uuid] = value.bytes }
+        }
+        var manufacturerData: [UInt16: [UInt8]] = [:]
+        for (key, value) in device["ManufacturerData"]?.entries ?? [] {
+            if case .uint16(let company) = key { manufacturerData[company] = value.bytes }
+        }
+        return ServiceAdvertisement(
+            of: service,
+            uuids: (device["UUIDs"]?.texts ?? []).compactMap { BluetoothUUID($0) },
+            name: device["Name"]?.text, serviceData: serviceData,
+            manufacturerData: manufacturerData)
+    }
+}

@@ -1,0 +1,312 @@
+internal import BLESecLinks
+internal import CBLESecSystemd
+internal import Glibc
+
+/// Who is told what comes over the bus, on the loop's thread.
+protocol BusHandler: AnyObject {
+    /// A signal, of those that were subscribed to.
+    func busDidSignal(_ message: BusMessage)
+    /// A call of a method here; it is answered with ``Bus/reply(to:with:)``.
+    func busWasCalled(_ message: BusMessage)
+    /// The connection is gone. Told once; calls that waited have failed.
+    func busDidEnd()
+}
+
+/// A connection to the system's message bus, driven by an event loop.
+///
+/// sd-bus carries and parses the messages. Replies, signals and calls all come through one filter, so
+/// there are no tables of methods in C, and nothing of Swift's is kept alive by C. On the loop's thread.
+@safe final class Bus: @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+
+    /// Messages that are taken before other things on the loop have their turn.
+    private static let messagesAtOnce = 32
+
+    typealias Completion = (Result<[BusValue], BusError>) -> Void
+
+    private let loop: EventLoop
+    private let source: EventSource
+    private var pointer: OpaquePointer?
+    private weak var handler: (any BusHandler)?
+    private var calls: [UInt64: PendingCall] = [:]
+    private var timer: LoopTimer?
+    private var isScheduled = false
+
+    /// Connects to the system bus. The connection is made in the background: what is sent meanwhile
+    /// waits.
+    init(loop: EventLoop, handler: any BusHandler) throws(BusError) {
+        loop.assertCurrent()
+        var pointer: OpaquePointer?
+        try BusError.check(unsafe sd_bus_open_system(&pointer), "connect to the system's D-Bus")
+        // The loop closes what it watches, and so does sd-bus: each has a descriptor of its own.
+        let descriptor = fcntl(unsafe sd_bus_get_fd(pointer), F_DUPFD_CLOEXEC, 0)
+        guard descriptor >= 0 else {
+            let number = errno
+            unsafe sd_bus_unref(pointer)
+            throw BusError(number, "connect to the system's D-Bus")
+        }
+        unsafe self.pointer = unsafe pointer
+        self.loop = loop
+        self.handler = handler
+        source = EventSource(owning: descriptor, loop: loop)
+        source.setHandler(self)
+        timer = LoopTimer(loop: loop, handler: self)
+        let result = unsafe sd_bus_add_filter(
+            pointer, nil,
+            { message, userdata, _ in
+                guard let message = unsafe message, let userdata = unsafe userdata else { return 0 }
+                unsafe Unmanaged<Bus>.fromOpaque(userdata).takeUnretainedValue().take(
+                    BusMessage(sharing: message))
+                return 1
+            }, Unmanaged.passUnretained(self).toOpaque())
+        guard result >= 0 else {
+            close()
+            throw BusError(result, "listen to the system's D-Bus")
+        }
+        schedule()
+    }
+
+    deinit {
+        precondition(unsafe pointer == nil, "a bus is closed before it is dropped")
+    }
+
+    /// Ends the connection. Calls that wait fail; the handler is not told. Again: does nothing.
+    func close() {
+        loop.assertCurrent()
+        handler = nil
+        end()
+    }
+
+    // MARK: - Sending
+
+    /// What to call.
+    struct Call: Sendable {
+        var destination: String
+        var path: String
+        var interface: String
+        var member: String
+        var arguments: [BusValue] = []
+    }
+
+    /// Calls a method. `completion` is told once: of the reply, of an error, or of the deadline.
+    ///
+    /// - Returns: by which the call can be given up.
+    @discardableResult
+    func call(_ call: Call, timeout: Duration, completion: @escaping Completion) -> UInt64? {
+        loop.assertCurrent()
+        do throws(BusError) {
+            let message = try unsafe make {
+                unsafe sd_bus_message_new_method_call(
+                    $0, $1, call.destination, call.path, call.interface, call.member)
+            }
+            try message.append(call.arguments)
+            var cookie: UInt64 = 0
+            try send(message, &cookie)
+            let pending = PendingCall(bus: self, cookie: cookie, completion)
+            calls[cookie] = pending
+            pending.start(loop: loop, timeout: timeout)
+            return cookie
+        } catch {
+            completion(.failure(error))
+            return nil
+        }
+    }
+
+    /// Calls a method and waits for its end, or for the task's cancellation.
+    func call(
+        _ call: Call, timeout: Duration, isolation: isolated (any Actor)
+    ) async -> Result<[BusValue], BusError> {
+        let handle = CallHandle()
+        return await withTaskCancellationHandler {
+            _ = isolation
+            return await withCheckedContinuation(isolation: isolation) { waiter in
+                if Task.isCancelled { return waiter.resume(returning: .failure(.cancelled)) }
+                handle.cookie = self.call(call, timeout: timeout) { waiter.resume(returning: $0) }
+            }
+        } onCancel: {
+            loop.execute { if let cookie = handle.cookie { self.cancel(cookie) } }
+        }
+    }
+
+    /// Gives a call up: its completion is told so, and the reply is ignored when it comes.
+    func cancel(_ cookie: UInt64) {
+        finish(cookie, .failure(.cancelled))
+    }
+
+    /// Answers a call of a method.
+    func reply(to call: BusMessage, with result: Result<[BusValue], BusError>) {
+        loop.assertCurrent()
+        // An answer that cannot be sent is one that nobody waits for any more.
+        try? send(answer(call, result))
+    }
+
+    /// Tells everyone who listens.
+    func signal(
+        path: String, interface: String, member: String, _ arguments: [BusValue]
+    ) throws(BusError) {
+        let message = try unsafe make {
+            unsafe sd_bus_message_new_signal($0, $1, path, interface, member)
+        }
+        try message.append(arguments)
+        try send(message)
+    }
+
+    private func answer(
+        _ call: BusMessage, _ result: Result<[BusValue], BusError>
+    ) throws(BusError) -> BusMessage {
+        switch result {
+        case .success(let values):
+            let message = try unsafe make { _, message in
+                unsafe sd_bus_message_new_method_return(call.pointer, message)
+            }
+            try message.append(values)
+            return message
+        case .failure(let error):
+            return try unsafe make { _, message in
+                unsafe error.name.withCString { name in
+                    unsafe error.text.withCString { text in
+                        var failure = unsafe sd_bus_error(
+                            name: name, message: text, _need_free: 0)
+                        return unsafe sd_bus_message_new_method_error(
+                            call.pointer, message, &failure)
+                    }
+                }
+            }
+        }
+    }
+
+    private func make(
+        _ body: (OpaquePointer, UnsafeMutablePointer<OpaquePointer?>) -> Int32
+    ) throws(BusError) -> BusMessage {
+        guard let pointer = unsafe pointer else { throw .ended }
+        var message: OpaquePointer?
+        try BusError.check(unsafe body(pointer, &message), "make a D-Bus message")
+        guard let message = unsafe message else { throw .ended }
+        return unsafe BusMessage(owning: message)
+    }
+
+    private func send(_ message: BusMessage, _ cookie: inout UInt64) throws(BusError) {
+        try BusError.check(
+            unsafe sd_bus_send(pointer, message.pointer, &cookie), "send a D-Bus message")
+        schedule()
+    }
+
+    private func send(_ message: BusMessage) throws(BusError) {
+        var ignored: UInt64 = 0
+        try send(message, &ignored)
+    }
+
+    // MARK: - Receiving
+
+    /// Has the loop look at the connection soon: there may be something to do.
+    private func schedule() {
+        guard !isScheduled, unsafe pointer != nil else { return }
+        isScheduled = true
+        loop.runSoon(self)
+    }
+
+    private func drive() {
+        for _ in 0..<Self.messagesAtOnce {
+            guard let pointer = unsafe pointer else { return }
+            let result = unsafe sd_bus_process(pointer, nil)
+            if result < 0 { return fail() }
+            if result == 0 { return wait() }
+        }
+        schedule()
+    }
+
+    private func wait() {
+        guard let pointer = unsafe pointer else { return }
+        let events = unsafe sd_bus_get_events(pointer)
+        var deadline: UInt64 = 0
+        guard events >= 0, unsafe sd_bus_get_timeout(pointer, &deadline) >= 0 else {
+            return fail()
+        }
+        source.want(read: events & POLLIN != 0, write: events & POLLOUT != 0)
+        timer?.arm(at: deadline == .max ? .distantFuture : .init(microseconds: deadline))
+    }
+
+    fileprivate func take(_ message: BusMessage) {
+        switch message.kind {
+        case .reply:
+            if let cookie = message.replyCookie { finish(cookie, .success(message.body())) }
+        case .error:
+            if let cookie = message.replyCookie { finish(cookie, .failure(message.error)) }
+        case .signal: handler?.busDidSignal(message)
+        case .call: handler?.busWasCalled(message)
+        case .other: break
+        }
+    }
+
+    fileprivate func finish(_ cookie: UInt64, _ result: Result<[BusValue], BusError>) {
+        calls.removeValue(forKey: cookie)?.finish(result)
+    }
+
+    private func fail() {
+        let handler = handler
+        end()
+        handler?.busDidEnd()
+    }
+
+    private func end() {
+        guard let pointer = unsafe pointer else { return }
+        unsafe self.pointer = nil
+        timer?.disarm()
+        source.close()
+        unsafe sd_bus_close_unref(pointer)
+        for cookie in calls.keys.sorted() { finish(cookie, .failure(.ended)) }
+    }
+}
+
+extension Bus: EventSourceHandler, TimerHandler, DeferredWork {
+    func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
+        if source.failure != 0 || loop.isShutDown { fail() } else { drive() }
+    }
+
+    func timerFired(_ timer: LoopTimer) { drive() }
+
+    func runDeferred() {
+        isScheduled = false
+        drive()
+    }
+}
+
+/// Where a task that waits for a call remembers which one it is. On the loop's thread.
+private final class CallHandle: @unchecked Sendable {
+    // Sendable because it is touched on the loop's thread only.
+    var cookie: UInt64?
+}
+
+/// A call that waits for its reply.
+private final class PendingCall: TimerHandler {
+    private weak let bus: Bus?
+    private let cookie: UInt64
+    private var completion: Bus.Completion?
+    private var timer: LoopTimer?
+
+    init(bus: Bus, cookie: UInt64, _ completion: @escaping Bus.Completion) {
+        self.bus = bus
+        self.cookie = cookie
+        self.completion = completion
+    }
+
+    func start(loop: EventLoop, timeout: Duration) {
+        let timer = LoopTimer(loop: loop, handler: self)
+        timer.arm(in: timeout)
+        self.timer = timer
+    }
+
+    func finish(_ result: Result<[BusValue], BusError>) {
+        timer?.disarm()
+        completion.take()?(result)
+    }
+
+    func timerFired(_ timer: LoopTimer) { bus?.finish(cookie, .failure(.timedOut)) }
+}
+
+extension MonotonicTime {
+    fileprivate init(microseconds: UInt64) {
+        let (product, overflow) = microseconds.multipliedReportingOverflow(by: 1_000)
+        self.init(nanoseconds: overflow ? .max : product)
+    }
+}

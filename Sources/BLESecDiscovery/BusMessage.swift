@@ -1,0 +1,211 @@
+internal import CBLESecSystemd
+
+/// One message of sd-bus, read and written without its variadic functions.
+@safe final class BusMessage: @unchecked Sendable {
+    // Sendable because it is touched on its bus's loop only.
+
+    /// What kind of message it is.
+    enum Kind { case call, reply, error, signal, other }
+
+    /// Deeper than anything that the specification lets a message nest.
+    private static let deepest = 64
+
+    let pointer: OpaquePointer
+
+    /// Takes over a reference.
+    init(owning pointer: OpaquePointer) {
+        unsafe self.pointer = unsafe pointer
+    }
+
+    /// Takes a reference of its own.
+    init(sharing pointer: OpaquePointer) {
+        unsafe self.pointer = unsafe sd_bus_message_ref(pointer) ?? pointer
+    }
+
+    deinit {
+        unsafe sd_bus_message_unref(pointer)
+    }
+
+    // MARK: - The header
+
+    var kind: Kind {
+        var kind: UInt8 = 0
+        guard unsafe sd_bus_message_get_type(pointer, &kind) >= 0 else { return .other }
+        return switch Int(kind) {
+        case Int(SD_BUS_MESSAGE_METHOD_CALL): .call
+        case Int(SD_BUS_MESSAGE_METHOD_RETURN): .reply
+        case Int(SD_BUS_MESSAGE_METHOD_ERROR): .error
+        case Int(SD_BUS_MESSAGE_SIGNAL): .signal
+        default: .other
+        }
+    }
+
+    /// Which of one's own messages it answers.
+    var replyCookie: UInt64? {
+        var cookie: UInt64 = 0
+        return unsafe sd_bus_message_get_reply_cookie(pointer, &cookie) >= 0 ? cookie : nil
+    }
+
+    var sender: String { unsafe Self.text(sd_bus_message_get_sender(pointer)) }
+    var path: String { unsafe Self.text(sd_bus_message_get_path(pointer)) }
+    var interface: String { unsafe Self.text(sd_bus_message_get_interface(pointer)) }
+    var member: String { unsafe Self.text(sd_bus_message_get_member(pointer)) }
+
+    /// The error that it is.
+    var error: BusError {
+        guard let error = unsafe sd_bus_message_get_error(pointer) else {
+            return BusError(name: "", text: "an error without a name")
+        }
+        return unsafe BusError(
+            name: Self.text(error.pointee.name), text: Self.text(error.pointee.message))
+    }
+
+    private static func text(_ pointer: UnsafePointer<CChar>?) -> String {
+        guard let pointer = unsafe pointer else { return "" }
+        return unsafe String(cString: pointer)
+    }
+
+    // MARK: - Reading
+
+    /// All values of the body; what cannot be read ends them.
+    func body() -> [BusValue] {
+        unsafe sd_bus_message_rewind(pointer, 1)
+        var values: [BusValue] = []
+        while let value = readValue(depth: 0) { values.append(value) }
+        return values
+    }
+
+    private func readValue(depth: Int) -> BusValue? {
+        var type: CChar = 0
+        var contents: UnsafePointer<CChar>?
+        guard unsafe sd_bus_message_peek_type(pointer, &type, &contents) > 0 else { return nil }
+        let inside = unsafe Self.text(contents)
+        switch UInt8(bitPattern: type) {
+        case UInt8(ascii: "y"): return read(0 as UInt8, type).map { .byte($0) }
+        case UInt8(ascii: "b"): return read(0 as Int32, type).map { .bool($0 != 0) }
+        case UInt8(ascii: "n"): return read(0 as Int16, type).map { .int16($0) }
+        case UInt8(ascii: "q"): return read(0 as UInt16, type).map { .uint16($0) }
+        case UInt8(ascii: "i"): return read(0 as Int32, type).map { .int32($0) }
+        // A descriptor is its number here, and closed with the message: nobody asks for one.
+        case UInt8(ascii: "h"): return read(0 as Int32, type).map { .int32($0) }
+        case UInt8(ascii: "u"): return read(0 as UInt32, type).map { .uint32($0) }
+        case UInt8(ascii: "x"): return read(0 as Int64, type).map { .int64($0) }
+        case UInt8(ascii: "t"): return read(0 as UInt64, type).map { .uint64($0) }
+        case UInt8(ascii: "d"): return read(0 as Double, type).map { .double($0) }
+        case UInt8(ascii: "s"): return readText(type).map { .string($0) }
+        case UInt8(ascii: "o"): return readText(type).map { .path($0) }
+        case UInt8(ascii: "g"): return readText(type).map { .signature($0) }
+        case UInt8(ascii: "a") where inside == "y": return readBytes()
+        case let container:
+            guard depth < Self.deepest,
+                let values = readContainer(type, inside, depth: depth + 1)
+            else { return nil }
+            switch (container, values.count) {
+            case (UInt8(ascii: "a"), _): return .array(values, of: inside)
+            case (UInt8(ascii: "r"), _): return .structure(values)
+            case (UInt8(ascii: "e"), 2): return .entry(values[0], values[1])
+            case (UInt8(ascii: "v"), 1): return .variant(values[0])
+            default: return nil
+            }
+        }
+    }
+
+    private func read<Value: BitwiseCopyable>(_ zero: Value, _ type: CChar) -> Value? {
+        var value = zero
+        let result = unsafe withUnsafeMutableBytes(of: &value) {
+            unsafe sd_bus_message_read_basic(pointer, type, $0.baseAddress)
+        }
+        return result > 0 ? value : nil
+    }
+
+    private func readText(_ type: CChar) -> String? {
+        var text: UnsafePointer<CChar>?
+        let result = unsafe withUnsafeMutablePointer(to: &text) {
+            unsafe sd_bus_message_read_basic(pointer, type, $0)
+        }
+        guard result > 0 else { return nil }
+        return unsafe Self.text(text)
+    }
+
+    private func readBytes() -> BusValue? {
+        var start: UnsafeRawPointer?
+        var count = 0
+        let type = CChar(UInt8(ascii: "y"))
+        guard unsafe sd_bus_message_read_array(pointer, type, &start, &count) > 0 else {
+            return nil
+        }
+        return unsafe .bytes(Array(UnsafeRawBufferPointer(start: start, count: count)))
+    }
+
+    private func readContainer(_ type: CChar, _ inside: String, depth: Int) -> [BusValue]? {
+        guard unsafe sd_bus_message_enter_container(pointer, type, inside) > 0 else { return nil }
+        var values: [BusValue] = []
+        while let value = readValue(depth: depth) { values.append(value) }
+        // Something that cannot be read was left: the whole message is no good.
+        guard unsafe sd_bus_message_exit_container(pointer) > 0 else { return nil }
+        return values
+    }
+
+    // MARK: - Writing
+
+    /// Appends values to the body.
+    func append(_ values: [BusValue]) throws(BusError) {
+        for value in values { try append(value) }
+    }
+
+    private func append(_ value: BusValue) throws(BusError) {
+        switch value {
+        case .byte(let number): try append(number, "y")
+        case .bool(let value): try append(value ? 1 as Int32 : 0, "b")
+        case .int16(let number): try append(number, "n")
+        case .uint16(let number): try append(number, "q")
+        case .int32(let number): try append(number, "i")
+        case .uint32(let number): try append(number, "u")
+        case .int64(let number): try append(number, "x")
+        case .uint64(let number): try append(number, "t")
+        case .double(let number): try append(number, "d")
+        case .string(let text): try append(text: text, "s")
+        case .path(let text): try append(text: text, "o")
+        case .signature(let text): try append(text: text, "g")
+        case .bytes(let bytes):
+            let type = CChar(UInt8(ascii: "y"))
+            let result = unsafe bytes.withUnsafeBytes {
+                unsafe sd_bus_message_append_array(pointer, type, $0.baseAddress, $0.count)
+            }
+            try BusError.check(result, "write a message")
+        case .array(let elements, let element): try append(elements, in: "a", of: element)
+        case .entry(let key, let value):
+            try append([key, value], in: "e", of: key.signature + value.signature)
+        case .structure(let members):
+            try append(members, in: "r", of: members.map(\.signature).joined())
+        case .variant(let value): try append([value], in: "v", of: value.signature)
+        }
+    }
+
+    private func append<Value: BitwiseCopyable>(
+        _ value: Value, _ type: Unicode.Scalar
+    ) throws(BusError) {
+        let result = unsafe withUnsafeBytes(of: value) {
+            unsafe sd_bus_message_append_basic(pointer, CChar(type.value), $0.baseAddress)
+        }
+        try BusError.check(result, "write a message")
+    }
+
+    private func append(text: String, _ type: Unicode.Scalar) throws(BusError) {
+        let result = unsafe text.withCString {
+            unsafe sd_bus_message_append_basic(pointer, CChar(type.value), $0)
+        }
+        try BusError.check(result, "write a message")
+    }
+
+    private func append(
+        _ values: [BusValue], in type: Unicode.Scalar, of contents: String
+    ) throws(BusError) {
+        try BusError.check(
+            unsafe sd_bus_message_open_container(pointer, CChar(type.value), contents),
+            "write a message")
+        try append(values)
+        try BusError.check(
+            unsafe sd_bus_message_close_container(pointer), "write a message")
+    }
+}

@@ -1,0 +1,33 @@
+public import BLESecLinks
+
+/// Whether so many strangers dial in vain that it is better not to be found for a while.
+///
+/// Has no clock of its own.
+public struct CrowdGate: Sendable {
+    /// How many of them are too many; 32.
+    public var most = 32
+    /// Within which time; 10 s.
+    public var within = Duration.seconds(10)
+    /// For how long nobody is invited then; 30 s.
+    public var pause = Duration.seconds(30)
+
+    private var failures: [MonotonicTime] = []
+    private var reopening: MonotonicTime?
+
+    /// Open, with the numbers above.
+    public init() {}
+
+    /// Someone dialed and proved nothing.
+    public mutating func failed(at now: MonotonicTime) {
+        failures.removeAll { $0.advanced(by: within) <= now }
+        failures.append(now)
+        guard failures.count >= most else { return }
+        failures = []
+        reopening = now.advanced(by: pause)
+    }
+
+    /// When it opens again; nil while it is open.
+    public func reopens(at now: MonotonicTime) -> MonotonicTime? {
+        reopening.flatMap { $0 > now ? $0 : nil }
+    }
+}

@@ -1,0 +1,99 @@
+public import BLESecL2CAP
+
+/// The six bytes that a peer advertises beside its service.
+///
+/// `version 4 bits · capabilities 4 bits · PSM, or 0 · tag, 4 bytes`. Everything in it is a hint that
+/// anyone can forge: it decides where to dial, never whom to trust or what to offer.
+public struct Payload: Sendable, Hashable {
+    /// What a peer can do.
+    public struct Capabilities: OptionSet, Sendable, Hashable {
+        /// The four bits.
+        public let rawValue: UInt8
+
+        /// Takes the four bits.
+        public init(rawValue: UInt8) { self.rawValue = rawValue & 0x0F }
+
+        /// It listens on an L2CAP channel.
+        public static let l2cap = Capabilities(rawValue: 8)
+        /// It takes the byte stream over GATT.
+        public static let gattStream = Capabilities(rawValue: 4)
+        /// It speaks Noise.
+        public static let noise = Capabilities(rawValue: 2)
+        /// It speaks TLS.
+        public static let tls = Capabilities(rawValue: 1)
+    }
+
+    /// The version that this code writes and reads.
+    public static let version: UInt8 = 1
+    /// Bytes in a payload.
+    public static let size = 6
+    /// Characters in its textual form.
+    public static let textSize = 8
+
+    /// What the peer can do.
+    public let capabilities: Capabilities
+    /// Where its L2CAP channel is; nil where it does not say.
+    public let psm: PSM?
+    /// By which this advertisement is told from others.
+    public let tag: Tag
+
+    /// Puts one together.
+    ///
+    /// A PSM is a dynamic one and goes with ``Capabilities/l2cap``; anything else is the caller's
+    /// mistake.
+    public init(capabilities: Capabilities, psm: PSM?, tag: Tag) {
+        precondition(
+            psm.map { $0.isDynamic && capabilities.contains(.l2cap) } ?? true,
+            "a PSM in an advertisement is dynamic and goes with the capability for L2CAP")
+        self.capabilities = capabilities
+        self.psm = psm
+        self.tag = tag
+    }
+
+    /// Reads the six bytes.
+    ///
+    /// - Returns: nil for another length, another version, a PSM that is not a dynamic one, or one
+    ///   without the capability that it goes with.
+    public init?(_ bytes: [UInt8]) {
+        guard bytes.count == Self.size, bytes[0] >> 4 == Self.version else { return nil }
+        capabilities = Capabilities(rawValue: bytes[0])
+        psm = bytes[1] == 0 ? nil : try? PSM(Int(bytes[1]))
+        tag = Tag(rawValue: bytes[2...].reduce(0) { $0 << 8 | UInt32($1) })
+        guard bytes[1] == 0 || (psm?.isDynamic ?? false) && capabilities.contains(.l2cap) else {
+            return nil
+        }
+    }
+
+    /// Reads the eight characters of a local name: base64url without padding (RFC 4648 §5).
+    public init?(text: some StringProtocol) {
+        let characters = Array(text.utf8)
+        guard characters.count == Self.textSize else { return nil }
+        var bits: UInt64 = 0
+        for character in characters {
+            guard let value = Self.alphabet.firstIndex(of: character) else { return nil }
+            bits = bits << 6 | UInt64(value)
+        }
+        self.init(
+            stride(from: 40, through: 0, by: -8).map { UInt8(truncatingIfNeeded: bits >> $0) })
+    }
+
+    /// The six bytes.
+    public var bytes: [UInt8] {
+        let tag = stride(from: 24, through: 0, by: -8).map {
+            UInt8(truncatingIfNeeded: self.tag.rawValue >> $0)
+        }
+        return [Self.version << 4 | capabilities.rawValue, UInt8(psm?.rawValue ?? 0)] + tag
+    }
+
+    /// The eight characters that carry it as a local name.
+    public var text: String {
+        let bits = bytes.reduce(0 as UInt64) { $0 << 8 | UInt64($1) }
+        let characters = stride(from: 42, through: 0, by: -6).map {
+            Self.alphabet[Int(bits >> $0 & 0x3F)]
+        }
+        return String(decoding: characters, as: UTF8.self)
+    }
+
+    private static let alphabet = Array(
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
+}

@@ -1,0 +1,115 @@
+public import BLESecLinks
+
+/// The dialer's end of a byte stream over GATT.
+extension Bluetoothd {
+    /// Opens the byte stream that a service of a connected device offers.
+    ///
+    /// Writes go out without response, and notifications come in; see docs/wire-format.md. Nothing is
+    /// authenticated.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the service has no stream,
+    ///   ``DiscoveryError/Code/notSupported`` when a characteristic of it lacks its property,
+    ///   ``DiscoveryError/Code/unreachable`` when the device went away,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline: it may serve somebody else.
+    public func openStream(
+        of service: BluetoothUUID, at address: DeviceAddress, on adapter: String,
+        until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> any Link {
+        let doing = "open a stream to \(address)"
+        let found = try characteristics(of: service, at: address, on: adapter)
+        guard let device = device(address, on: adapter),
+            let there = found.first(where: { $0.uuid == GATTStreamServer.toListener }),
+            let back = found.first(where: { $0.uuid == GATTStreamServer.toDialer })
+        else {
+            throw DiscoveryError(.notFound, "\(address) offers no byte stream over GATT")
+        }
+        try there.require(.writeWithoutResponse, to: "\(doing) over \(there.uuid)")
+        try back.require(.notify, .indicate, to: "\(doing) over \(back.uuid)")
+        let mtu = await mtu(of: there)
+        let stream = FragmentStream(
+            dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,
+            taking: mtu - Self.notificationOverhead)
+        let token = makeToken()
+        let link = GATTStreamLink(
+            stream, to: address, loop: loop, over: carrier(there, back, token))
+        do throws(DiscoveryError) {
+            try await subscribe(to: back) { [weak link, changes] value in
+                guard let link, let fragment = StreamFragment(value) else { return }
+                let wasOpen = link.isOpen
+                link.take(fragment)
+                if !wasOpen { changes.tell() }
+            }
+            watch(device, for: link, token)
+            link.open()
+            try await wait(until: deadline, doing) { () throws(DiscoveryError) in
+                guard isConnected(device) else {
+                    throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+                }
+                return link.isOpen ? () : nil
+            }
+            return link
+        } catch {
+            link.close()
+            throw error
+        }
+    }
+
+    /// Whether a service of a connected device offers a byte stream.
+    public func offersStream(
+        _ service: BluetoothUUID, at address: DeviceAddress, on adapter: String
+    ) throws(DiscoveryError) -> Bool {
+        let found = try characteristics(of: service, at: address, on: adapter).map(\.uuid)
+        return Set(found).isSuperset(of: [GATTStreamServer.toListener, GATTStreamServer.toDialer])
+    }
+
+    /// What ATT adds to the value of a write command: its code and a handle.
+    private static let writeOverhead = 3
+    /// And to that of a notification, of which one packet may hold several, with their lengths.
+    private static let notificationOverhead = 5
+    /// The MTU of who has not agreed on another one.
+    private static let leastMTU = 23
+
+    private func mtu(of characteristic: RemoteCharacteristic) async -> Int {
+        let reply = try? await call(
+            "ask for an MTU", characteristic.path, "org.freedesktop.DBus.Properties", "Get",
+            [.string(ObjectTree.Interface.characteristic), .string("MTU")])
+        return reply?.first?.integer ?? Self.leastMTU
+    }
+
+    private func carrier(
+        _ there: RemoteCharacteristic, _ back: RemoteCharacteristic, _ token: UInt64
+    ) -> GATTStreamLink.Carrier {
+        GATTStreamLink.Carrier(
+            carry: { [port] value, done in
+                port.deliver { $0.write(value, to: there, done: done) }
+            },
+            close: { [port, loop] in
+                port.deliver { bluetoothd in
+                    bluetoothd.watched[token] = nil
+                    Task(executorPreference: loop) { await bluetoothd.unsubscribe(from: back) }
+                }
+            })
+    }
+
+    // MARK: - Devices that go
+
+    /// Who has to know when a device goes.
+    struct WatchedDevice {
+        let path: String
+        let link: () -> GATTStreamLink?
+    }
+
+    /// Tells the link when its device, or bluetoothd, goes.
+    func watch(_ device: String, for link: GATTStreamLink, _ token: UInt64) {
+        watched[token] = WatchedDevice(path: device) { [weak link] in link }
+        tellOfDisconnections()
+    }
+
+    /// Tells who watches a device that is not connected any more.
+    func tellOfDisconnections() {
+        for (token, device) in watched where !isConnected(device.path) {
+            watched[token] = nil
+            device.link()?.lose()
+        }
+    }
+}

@@ -1,0 +1,226 @@
+internal import BLESecLinks
+
+/// A byte stream over two characteristics of a GATT service, for peers without an L2CAP channel.
+///
+/// Nothing is authenticated here, and nobody else's fragments are kept out by more than the address
+/// that bluetoothd reports: whoever can forge that can end the stream, and no more, since a channel
+/// runs over it. It loses what bluetoothd has not passed on when it is closed.
+final class GATTStreamLink: Link, @unchecked Sendable {
+    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+
+    /// The way to the other end. On the loop's thread.
+    struct Carrier: Sendable {
+        /// Hands a fragment over, and tells once when it is on its way, or why it is not.
+        var carry:
+            @Sendable ([UInt8], _ done: @escaping @Sendable (DiscoveryError?) -> Void) -> Void
+        /// Told once, when the link is closed.
+        var close: @Sendable () -> Void
+    }
+
+    /// How long the end of a stream may come after the end of its subscription, which overtakes it.
+    private static let endTimeout = Duration.seconds(2)
+    /// How many fragments one send fills.
+    private static let fragmentsAtOnce = 8
+
+    let loop: EventLoop
+    let peerDescription: String
+    let peerAddress: LinkAddress?
+
+    private var stream: FragmentStream
+    private let carrier: Carrier
+    private weak var handler: (any LinkHandler)?
+    private var timer: LoopTimer?
+    /// Fragments that have been handed over and are not on their way.
+    private var pending = 0
+    private var failure: LinkError?
+    /// When the device counts as gone.
+    private var lossDeadline = MonotonicTime.distantFuture
+    /// The device, or bluetoothd, has gone.
+    private(set) var isLost = false
+    private var hasToldHangUp = false
+    private var isScheduled = false
+    private(set) var isClosed = false
+
+    init(
+        _ stream: FragmentStream, to address: DeviceAddress, loop: EventLoop, over carrier: Carrier
+    ) {
+        self.stream = stream
+        self.carrier = carrier
+        self.loop = loop
+        peerDescription = address.description
+        peerAddress = LinkAddress(address.description)
+        timer = LoopTimer(loop: loop, handler: self)
+    }
+
+    deinit {
+        guard !isClosed else { return }
+        let (carrier, timer) = (carrier, timer)
+        let farewell = isLost || failure != nil ? nil : stream.finish()
+        let close: @Sendable () -> Void = {
+            timer?.disarm()
+            if let farewell { carrier.carry(farewell) { _ in } }
+            carrier.close()
+        }
+        if loop.isCurrent { close() } else { loop.execute(close) }
+    }
+
+    /// By which both ends know the stream.
+    var id: UInt16 { stream.id }
+
+    /// Whether both ends have opened it: before that it is nobody's to use.
+    var isOpen: Bool { stream.isOpen }
+
+    /// Sends this end's opening.
+    func open() { carry(stream.opening()) }
+
+    /// See ``Link``.
+    var maximumSDU: Int { Self.fragmentsAtOnce * stream.room }
+
+    /// See ``Link``.
+    func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+        precondition(!bytes.isEmpty, "an empty send says nothing")
+        try checkOpen()
+        if let failure { throw failure }
+        if isLost || stream.hasEnd {
+            throw LinkError(.reset, "\(peerDescription) has closed the stream, or has gone")
+        }
+        guard bytes.count <= maximumSDU else {
+            throw LinkError(
+                .tooLarge, "\(bytes.count) bytes in one send; the link takes \(maximumSDU)")
+        }
+        var fragments: [[UInt8]] = []
+        let count = stream.send(bytes, to: &fragments)
+        for fragment in fragments { carry(fragment) }
+        return count
+    }
+
+    /// See ``Link``.
+    func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+        precondition(!buffer.isFull, "there must be room for one byte")
+        try checkOpen()
+        if stream.hasBytes {
+            stream.read(into: &buffer)
+            if !isLost, failure == nil, let grant = stream.grant() { carry(grant) }
+            return .bytes
+        }
+        guard stream.isOver || isLost || failure != nil else { return .wouldBlock }
+        wantsRead = false
+        if let failure { throw failure }
+        return .end
+    }
+
+    /// See ``Link``.
+    func setHandler(_ handler: (any LinkHandler)?) {
+        loop.assertCurrent()
+        self.handler = handler
+        schedule()
+    }
+
+    /// See ``Link``.
+    var wantsRead = false {
+        didSet { if wantsRead && !oldValue { schedule() } }
+    }
+
+    /// See ``Link``.
+    var wantsWrite = false {
+        didSet { if wantsWrite && !oldValue { schedule() } }
+    }
+
+    /// Whether bluetoothd has all that was sent.
+    var isDrained: Bool {
+        loop.assertCurrent()
+        return pending == 0
+    }
+
+    /// Not possible: an end of a stream is the end of both directions.
+    func halfClose() -> Bool { false }
+
+    /// See ``Link``.
+    func close() {
+        loop.assertCurrent()
+        guard !isClosed else { return }
+        handler = nil
+        timer?.disarm()
+        if !isLost, failure == nil { carry(stream.finish()) }
+        isClosed = true
+        carrier.close()
+    }
+
+    private func checkOpen() throws(LinkError) {
+        loop.assertCurrent()
+        if isClosed { throw LinkError(.closed, "the link is closed on this side") }
+        if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
+    }
+}
+
+/// From the other end.
+extension GATTStreamLink {
+    /// Takes the value of a write or a notification; what is not of this stream is passed over.
+    func take(_ fragment: StreamFragment) {
+        loop.assertCurrent()
+        guard !isClosed, !isLost, failure == nil else { return }
+        stream.take(fragment, at: loop.now)
+        armTimer()
+        schedule()
+    }
+
+    /// The device takes no more notifications: it will end the stream, or has gone.
+    func expectEnd() {
+        loop.assertCurrent()
+        guard !isClosed, !isLost, failure == nil else { return }
+        lossDeadline = loop.now.advanced(by: Self.endTimeout)
+        armTimer()
+    }
+
+    private func armTimer() { timer?.arm(at: min(stream.deadline, lossDeadline)) }
+
+    /// The device, or bluetoothd, has gone; what has arrived can still be read.
+    func lose() {
+        loop.assertCurrent()
+        isLost = true
+        timer?.disarm()
+        schedule()
+    }
+
+    private func carry(_ fragment: [UInt8]) {
+        pending += 1
+        carrier.carry(fragment) { [weak self] error in self?.carried(error) }
+    }
+
+    private func carried(_ error: DiscoveryError?) {
+        pending -= 1
+        if error != nil { lose() }
+    }
+}
+
+extension GATTStreamLink: TimerHandler {
+    func timerFired(_ timer: LoopTimer) {
+        if loop.now >= lossDeadline { return lose() }
+        failure = LinkError(
+            .timedOut, "a fragment of the stream from \(peerDescription) did not come")
+        schedule()
+    }
+}
+
+extension GATTStreamLink: DeferredWork {
+    private func schedule() {
+        guard !isScheduled, handler != nil else { return }
+        isScheduled = true
+        loop.runSoon(self)
+    }
+
+    func runDeferred() {
+        isScheduled = false
+        if hasEnded, !hasToldHangUp {
+            hasToldHangUp = true
+            handler?.linkDidHangUp()
+        }
+        if wantsRead, isReadable { handler?.linkIsReadable() }
+        if wantsWrite, isWritable { handler?.linkIsWritable() }
+        if wantsRead && isReadable || wantsWrite && isWritable { schedule() }
+    }
+
+    private var hasEnded: Bool { stream.hasAll || isLost || failure != nil }
+    private var isReadable: Bool { !isClosed && (stream.hasBytes || hasEnded) }
+    private var isWritable: Bool { !isClosed && (stream.canSend || stream.hasEnd || hasEnded) }
+}

@@ -1,0 +1,67 @@
+public import BLESecLinks
+internal import Glibc
+
+/// A Bluetooth controller of this machine.
+public struct Adapter: Sendable, Hashable, CustomStringConvertible {
+    /// As the kernel calls it: `hci0`.
+    public let name: String
+    /// Its public address.
+    public let address: BluetoothAddress
+    /// Whether it is powered. Only then can it dial and be dialed.
+    public let isUp: Bool
+
+    /// All adapters, in the kernel's order. Needs no privilege.
+    ///
+    /// - Throws: ``LinkError/Code/unavailable`` when the kernel has no Bluetooth.
+    public static func all() throws(LinkError) -> [Adapter] {
+        do throws(SystemError) {
+            return try HCI.devices().map {
+                Adapter(name: $0.name, address: $0.address, isUp: $0.isUp)
+            }
+        } catch {
+            throw L2CAPFailure.explain(error, "look for Bluetooth adapters")
+        }
+    }
+
+    /// The adapter with that name or address, powered.
+    ///
+    /// - Parameter nameOrAddress: `hci1` or `AA:BB:CC:DD:EE:FF`.
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off, with the names of
+    ///   those that there are.
+    public static func named(_ nameOrAddress: String) throws(LinkError) -> Adapter {
+        try choose(nameOrAddress, among: all())
+    }
+
+    /// The first adapter that is powered.
+    ///
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none.
+    public static func first() throws(LinkError) -> Adapter {
+        try choose(nil, among: all())
+    }
+
+    static func choose(
+        _ wanted: String?, among adapters: [Adapter]
+    ) throws(LinkError) -> Adapter {
+        guard !adapters.isEmpty else {
+            throw LinkError(
+                .noSuchAdapter,
+                "this machine has no Bluetooth adapter, or its driver has not found it")
+        }
+        let address = wanted.flatMap { BluetoothAddress($0) }
+        let matches = adapters.filter {
+            wanted == nil || $0.name == wanted || $0.address == address
+        }
+        if let adapter = matches.first(where: \.isUp) { return adapter }
+        guard let adapter = matches.first else {
+            let known = adapters.map(\.description).joined(separator: ", ")
+            throw LinkError(
+                .noSuchAdapter, "there is no Bluetooth adapter \(wanted ?? ""): use \(known)")
+        }
+        throw LinkError(
+            .noSuchAdapter,
+            "the Bluetooth adapter \(adapter.name) is off: `bluetoothctl power on` switches it on")
+    }
+
+    /// As in `hci0 (AA:BB:CC:DD:EE:FF)`.
+    public var description: String { "\(name) (\(address))\(isUp ? "" : ", off")" }
+}

@@ -1,0 +1,57 @@
+internal import BLESecLinks
+internal import CBLESecBlueZ
+import Glibc
+
+/// What the kernel tells about its adapters, without any privilege: the one file here that talks to
+/// C.
+enum HCI {
+    /// One adapter, as the kernel describes it.
+    struct Device {
+        let name: String
+        let address: BluetoothAddress
+        let isUp: Bool
+    }
+
+    /// The size of `sockaddr_l2`, which ``L2CAPSocketAddress`` lays out by hand.
+    static var socketAddressSize: Int { MemoryLayout<sockaddr_l2>.size }
+
+    /// All adapters, in the order of their numbers.
+    static func devices() throws(SystemError) -> [Device] {
+        let descriptor = socket(
+            L2CAPSocketAddress.family,
+            Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue), BTPROTO_HCI)
+        guard descriptor >= 0 else { throw SystemError(errno) }
+        defer { close(descriptor) }
+        var numbers = [UInt16](repeating: 0, count: Int(HCI_MAX_DEV))
+        let count = unsafe blesec_hci_list(descriptor, &numbers)
+        guard count >= 0 else { throw SystemError(errno) }
+        return numbers.prefix(Int(count)).sorted().compactMap { device(descriptor, $0) }
+    }
+
+    /// What ``Adapter/packets()`` returns, of the adapter with that number.
+    static func packets(_ number: UInt16) throws(SystemError) -> PacketCount {
+        let descriptor = socket(
+            L2CAPSocketAddress.family,
+            Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue), BTPROTO_HCI)
+        guard descriptor >= 0 else { throw SystemError(errno) }
+        defer { close(descriptor) }
+        var count = PacketCount()
+        guard
+            unsafe blesec_hci_packets(
+                descriptor, number, &count.size, &count.sent, &count.received) == 0
+        else { throw SystemError(errno) }
+        return count
+    }
+
+    /// Nil when the adapter has gone meanwhile.
+    private static func device(_ descriptor: Int32, _ number: UInt16) -> Device? {
+        var name = [CChar](repeating: 0, count: 9)
+        var address = [UInt8](repeating: 0, count: 6)
+        var flags: UInt32 = 0
+        guard unsafe blesec_hci_info(descriptor, number, &name, &address, &flags) == 0,
+            let device = BluetoothAddress(bytes: address.reversed())
+        else { return nil }
+        let text = String(decoding: name.prefix { $0 != 0 }.map(UInt8.init), as: UTF8.self)
+        return Device(name: text, address: device, isUp: flags & 1 << UInt32(HCI_UP) != 0)
+    }
+}

@@ -1,0 +1,82 @@
+public import BLESecLinks
+
+/// A listener on a PSM of one adapter, or of all.
+public final class L2CAPListener: LinkListener {
+    /// Where it can be dialed: the real address and PSM.
+    ///
+    /// When it listens on all adapters, this names the first one that is on.
+    public let localAddress: L2CAPAddress
+
+    private let listener: SocketListener
+
+    private init(_ address: L2CAPAddress, _ listener: SocketListener) {
+        localAddress = address
+        self.listener = listener
+    }
+
+    /// Listens.
+    ///
+    /// - Parameters:
+    ///   - psm: nil for a dynamic one that is free.
+    ///   - adapter: the one to listen on; nil for all of them.
+    ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
+    ///   - maximumSDU: the largest that is sent, 23 to 8,192 bytes; the peer's MTU bounds it as well.
+    ///   - backlog: peers that the kernel admits before they are accepted. (It admits one more.)
+    /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` below
+    ///   0x80, ``LinkError/Code/noSuchAdapter`` without one that is on.
+    public static func listen(
+        psm: PSM? = nil, on adapter: Adapter? = nil,
+        receiveMTU: Int = L2CAPLink.maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
+        backlog: Int32 = 8, loop: EventLoop = .shared
+    ) async throws(LinkError) -> L2CAPListener {
+        L2CAPLink.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
+        let device = if let adapter { adapter } else { try Adapter.first() }
+        let wanted = L2CAPSocketAddress(
+            device: adapter?.address ?? .any, type: .public, psm: psm?.rawValue ?? 0)
+        let (descriptor, actual) = try open(wanted, psm, receiveMTU, backlog)
+        let address = L2CAPAddress(device: device.address, psm: actual)
+        let listener = SocketListener(
+            owning: descriptor, name: address.description, loop: loop,
+            accepted: { (source) throws(LinkError) in
+                do throws(SystemError) {
+                    try L2CAPSocket.setBuffers(source.fileDescriptor)
+                    return try L2CAPSocket.link(source, maximumSDU: maximumSDU)
+                } catch {
+                    throw LinkError(error, "accept a channel")
+                }
+            })
+        return L2CAPListener(address, listener)
+    }
+
+    /// See `LinkListener`.
+    public func accept() async throws(LinkError) -> any Link {
+        try await listener.accept()
+    }
+
+    /// See `LinkListener`.
+    public func close() async {
+        await listener.close()
+    }
+
+    /// As the tools write endpoints.
+    public var localDescription: String { localAddress.description }
+
+    private static func open(
+        _ wanted: L2CAPSocketAddress, _ psm: PSM?, _ receiveMTU: Int, _ backlog: Int32
+    ) throws(LinkError) -> (Int32, PSM) {
+        var descriptor: Int32 = -1
+        do throws(SystemError) {
+            descriptor = try L2CAPSocket.open(boundTo: wanted, receiveMTU: receiveMTU)
+            try Socket.listen(descriptor, backlog: backlog)
+            let bound = try Socket.localAddress(descriptor)
+            if let actual = L2CAPSocketAddress(bound), let psm = try? PSM(Int(actual.psm)) {
+                return (descriptor, psm)
+            }
+        } catch {
+            if descriptor >= 0 { Socket.close(descriptor) }
+            throw L2CAPFailure.explainListen(error, psm: psm)
+        }
+        Socket.close(descriptor)
+        throw LinkError(.system, "the kernel bound the listener to no LE address")
+    }
+}

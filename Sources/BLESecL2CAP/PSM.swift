@@ -1,0 +1,53 @@
+public import BLESecLinks
+
+/// A protocol/service multiplexer: the port of an L2CAP channel.
+///
+/// On LE they run from 0x01 to 0xFF (Core specification 5.4, Vol 3, Part A, §4.22). Below 0x80 they are
+/// assigned by the SIG, and listening there takes CAP_NET_BIND_SERVICE; from 0x80 up they are dynamic
+/// and anybody's, and phones use no others.
+public struct PSM: Sendable, Hashable, CustomStringConvertible {
+    /// The number.
+    public let rawValue: UInt16
+
+    /// Checks a number.
+    ///
+    /// - Throws: ``LinkError/Code/invalidPSM`` with the mistake in words.
+    public init(_ number: Int) throws(LinkError) {
+        guard number != 0 else {
+            throw LinkError(
+                .invalidPSM, "PSM 0 cannot be dialed; in `listen` it asks for a dynamic one")
+        }
+        guard (0x01...0xFF).contains(number) else {
+            throw LinkError(
+                .invalidPSM,
+                "PSM \(number < 0 ? "\(number)" : Self.text(number)) is no LE PSM: they end at "
+                    + "0xFF (numbers above belong to classic Bluetooth)")
+        }
+        rawValue = UInt16(number)
+    }
+
+    /// Parses decimal or, after `0x`, hexadecimal digits.
+    ///
+    /// - Throws: ``LinkError/Code/invalidPSM``.
+    public init(parsing text: some StringProtocol) throws(LinkError) {
+        let isHexadecimal = text.hasPrefix("0x") || text.hasPrefix("0X")
+        let digits = isHexadecimal ? text.dropFirst(2) : text[...]
+        guard !digits.isEmpty, digits.utf8.count <= 8, digits.utf8.allSatisfy({ $0 > 0x2F }),
+            let number = Int(digits, radix: isHexadecimal ? 16 : 10)
+        else {
+            throw LinkError(.invalidPSM, "\"\(text)\" is no PSM: write 0x80 or 128")
+        }
+        try self.init(number)
+    }
+
+    /// Whether it is one of the dynamic ones, 0x80 to 0xFF.
+    public var isDynamic: Bool { rawValue >= 0x80 }
+
+    /// As in `0x80`.
+    public var description: String { Self.text(Int(rawValue)) }
+
+    private static func text(_ number: Int) -> String {
+        let digits = String(number, radix: 16, uppercase: true)
+        return digits.count == 1 ? "0x0\(digits)" : "0x\(digits)"
+    }
+}

@@ -1,0 +1,107 @@
+internal import CBLESecLinux
+import Glibc
+
+/// One epoll instance and the eventfd that interrupts its wait.
+///
+/// The one file of the event loop that talks to C. ``wake()`` and ``close()`` are called under the
+/// loop's mutex; the rest belongs to the loop's thread.
+@safe final class Poller {
+    /// What is waited for, and what has come.
+    ///
+    /// Not an `OptionSet`, whose literals allocate in a debug build.
+    struct Events: Equatable {
+        let rawValue: UInt32
+
+        init(rawValue: UInt32) { self.rawValue = rawValue }
+
+        init(read: Bool, write: Bool) {
+            rawValue = (read ? EPOLLIN.rawValue : 0) | (write ? EPOLLOUT.rawValue : 0)
+        }
+
+        static var none: Events { Events(rawValue: 0) }
+
+        var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
+        var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
+        /// The peer or what is below it has gone. Told whether it is watched for or not.
+        var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
+    }
+
+    private static let capacity = 128
+    private static let wakeToken = UInt64.max
+
+    private var epoll: Int32
+    private var wakeUp: Int32
+    private let events: UnsafeMutablePointer<epoll_event>
+
+    /// Nil, with the reason in `errno`, when the process has no descriptors left.
+    init?() {
+        epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
+        wakeUp = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        unsafe events = .allocate(capacity: Self.capacity)
+        guard epoll >= 0, wakeUp >= 0,
+            blesec_epoll_control(
+                epoll, EPOLL_CTL_ADD, wakeUp, EPOLLIN.rawValue, Self.wakeToken) == 0
+        else { return nil }
+    }
+
+    deinit {
+        close()
+        unsafe events.deallocate()
+    }
+
+    /// Frees both descriptors; from then on nothing is ever ready.
+    func close() {
+        if wakeUp >= 0 { Glibc.close(wakeUp) }
+        if epoll >= 0 { Glibc.close(epoll) }
+        (epoll, wakeUp) = (-1, -1)
+    }
+
+    /// Interrupts a wait, now or the next. From any thread.
+    func wake() {
+        _ = eventfd_write(wakeUp, 1)
+    }
+
+    /// Starts to watch a descriptor; returns 0 or the error's number.
+    func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
+        control(EPOLL_CTL_ADD, descriptor, interest, token)
+    }
+
+    /// Changes what is watched for; returns 0 or the error's number.
+    func change(_ descriptor: Int32, to interest: Events, token: UInt64) -> Int32 {
+        control(EPOLL_CTL_MOD, descriptor, interest, token)
+    }
+
+    /// Stops watching a descriptor.
+    func remove(_ descriptor: Int32) {
+        _ = control(EPOLL_CTL_DEL, descriptor, .none, 0)
+    }
+
+    /// Waits, then calls `body` for each descriptor that is ready.
+    ///
+    /// - Parameter nanoseconds: how long; 0 looks without waiting, a negative value waits for ever.
+    /// - Returns: how many descriptors were ready.
+    func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
+        let count = Int(
+            unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))
+        guard count > 0 else { return 0 }  // EINTR is an early return like any other
+        var ready = 0
+        for index in 0..<count {
+            let token = unsafe blesec_epoll_token(events + index)
+            if token == Self.wakeToken {
+                var ignored: UInt64 = 0
+                unsafe eventfd_read(wakeUp, &ignored)
+                continue
+            }
+            ready += 1
+            unsafe body(token, Events(rawValue: blesec_epoll_events(events + index)))
+        }
+        return ready
+    }
+
+    private func control(
+        _ operation: Int32, _ descriptor: Int32, _ interest: Events, _ token: UInt64
+    ) -> Int32 {
+        let result = blesec_epoll_control(epoll, operation, descriptor, interest.rawValue, token)
+        return result == 0 ? 0 : blesec_errno()
+    }
+}

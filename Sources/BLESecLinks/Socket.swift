@@ -1,0 +1,360 @@
+internal import CBLESecLinux
+import Glibc
+
+/// The system calls of the links, each a line or two: the one file of theirs that talks to C.
+///
+/// Those that move bytes return a count, or the error's number negated, so that nothing is thrown
+/// and nothing allocated where bytes move; the others throw.
+package enum Socket {
+    /// How the bytes of a socket are packed.
+    package enum Kind: Sendable {
+        case stream, seqpacket
+
+        var rawValue: Int32 {
+            switch self {
+            case .stream: Int32(SOCK_STREAM.rawValue)
+            case .seqpacket: Int32(SOCK_SEQPACKET.rawValue)
+            }
+        }
+    }
+
+    private static let flags = Int32(SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue)
+
+    // MARK: - Making
+
+    /// A new nonblocking socket, which the caller owns.
+    package static func open(
+        family: Int32, kind: Kind, protocol number: Int32 = 0
+    ) throws(SystemError) -> Int32 {
+        try check(socket(family, kind.rawValue | flags, number))
+    }
+
+    /// Two nonblocking Unix sockets that are connected to each other, which the caller owns.
+    package static func pair(_ kind: Kind) throws(SystemError) -> (Int32, Int32) {
+        var ends: (Int32, Int32) = (-1, -1)
+        let result = unsafe withUnsafeMutableBytes(of: &ends) { raw in
+            guard let base = raw.baseAddress else { return Int32(-1) }
+            return unsafe socketpair(
+                AF_UNIX, kind.rawValue | flags, 0, base.assumingMemoryBound(to: Int32.self))
+        }
+        _ = try check(result)
+        return ends
+    }
+
+    /// Closes a descriptor. There is nothing to be done about an error.
+    package static func close(_ descriptor: Int32) {
+        Glibc.close(descriptor)
+    }
+
+    // MARK: - Addresses
+
+    package static func bind(
+        _ descriptor: Int32, to address: SocketAddress
+    ) throws(SystemError) {
+        _ = try check(unsafe withAddress(address) { unsafe Glibc.bind(descriptor, $0, $1) })
+    }
+
+    /// Begins to connect; a nonblocking socket says EINPROGRESS, or EAGAIN when a Unix listener's
+    /// queue is full.
+    package static func connect(
+        _ descriptor: Int32, to address: SocketAddress
+    ) throws(SystemError) {
+        _ = try check(unsafe withAddress(address) { unsafe Glibc.connect(descriptor, $0, $1) })
+    }
+
+    package static func listen(_ descriptor: Int32, backlog: Int32) throws(SystemError) {
+        _ = try check(Glibc.listen(descriptor, backlog))
+    }
+
+    /// A nonblocking socket for the next peer that waits, which the caller owns.
+    package static func accept(_ descriptor: Int32) throws(SystemError) -> Int32 {
+        try check(blesec_accept(descriptor))
+    }
+
+    /// The address that the socket is bound to.
+    package static func localAddress(_ descriptor: Int32) throws(SystemError) -> SocketAddress {
+        try unsafe address { unsafe getsockname(descriptor, $0, $1) }
+    }
+
+    /// The address at the other end.
+    package static func peerAddress(_ descriptor: Int32) throws(SystemError) -> SocketAddress {
+        try unsafe address { unsafe getpeername(descriptor, $0, $1) }
+    }
+
+    /// The process and user at the other end of a Unix socket, as they were when it was connected.
+    package static func peerCredentials(
+        _ descriptor: Int32
+    ) throws(SystemError) -> (process: Int32, user: UInt32) {
+        var process: pid_t = 0
+        var user: uid_t = 0
+        _ = try check(unsafe blesec_peer_credentials(descriptor, &process, &user))
+        return (process, user)
+    }
+
+    // MARK: - Options
+
+    package static func setOption(
+        _ descriptor: Int32, _ level: Int32, _ option: Int32, to value: Int32
+    ) throws(SystemError) {
+        var value = value
+        let size = socklen_t(MemoryLayout<Int32>.size)
+        _ = try check(unsafe setsockopt(descriptor, level, option, &value, size))
+    }
+
+    package static func setOption16(
+        _ descriptor: Int32, _ level: Int32, _ option: Int32, to value: UInt16
+    ) throws(SystemError) {
+        var value = value
+        let size = socklen_t(MemoryLayout<UInt16>.size)
+        _ = try check(unsafe setsockopt(descriptor, level, option, &value, size))
+    }
+
+    package static func option(
+        _ descriptor: Int32, _ level: Int32, _ option: Int32
+    ) throws(SystemError) -> Int32 {
+        var value: Int32 = 0
+        var size = socklen_t(MemoryLayout<Int32>.size)
+        _ = try check(unsafe getsockopt(descriptor, level, option, &value, &size))
+        return value
+    }
+
+    package static func option16(
+        _ descriptor: Int32, _ level: Int32, _ option: Int32
+    ) throws(SystemError) -> UInt16 {
+        var value: UInt16 = 0
+        var size = socklen_t(MemoryLayout<UInt16>.size)
+        _ = try check(unsafe getsockopt(descriptor, level, option, &value, &size))
+        return value
+    }
+
+    /// Takes the error that waits in the socket, or 0.
+    package static func pendingError(_ descriptor: Int32) -> Int32 {
+        do throws(SystemError) {
+            return try option(descriptor, SOL_SOCKET, SO_ERROR)
+        } catch {
+            return error.number
+        }
+    }
+
+    /// What `TIOCOUTQ` answers: bytes that wait to be sent on a Unix socket, free bytes of the send
+    /// buffer on a Bluetooth socket.
+    package static func outputQueue(_ descriptor: Int32) throws(SystemError) -> Int {
+        var bytes: Int32 = 0
+        _ = try check(unsafe blesec_output_queue(descriptor, &bytes))
+        return Int(bytes)
+    }
+
+    /// Whether the socket polls writable.
+    static func isWritable(_ descriptor: Int32) -> Bool {
+        var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+        return unsafe poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLOUT) != 0
+    }
+
+    // MARK: - Bytes
+
+    /// Sends, without blocking and without a SIGPIPE.
+    static func send(_ descriptor: Int32, _ bytes: Span<UInt8>) -> Int {
+        unsafe bytes.withUnsafeBufferPointer { buffer in
+            while true {
+                let count = unsafe Glibc.send(
+                    descriptor, buffer.baseAddress, buffer.count, Int32(MSG_NOSIGNAL))
+                if count >= 0 { return count }
+                if errno != EINTR { return -Int(errno) }
+            }
+        }
+    }
+
+    /// Receives into the free capacity of `buffer`; 0 is the end.
+    static func receive(_ descriptor: Int32, into buffer: inout OutputSpan<UInt8>) -> Int {
+        unsafe buffer.withUnsafeMutableBufferPointer { buffer, used in
+            guard let base = buffer.baseAddress else { return -Int(EINVAL) }
+            while true {
+                let count = unsafe recv(descriptor, base + used, buffer.count - used, 0)
+                if count >= 0 {
+                    used += count
+                    return count
+                }
+                if errno != EINTR { return -Int(errno) }
+            }
+        }
+    }
+
+    /// Receives one packet; what does not fit into `buffer` goes to `spill`. 0 is the end,
+    /// -EMSGSIZE a packet that is too large for both.
+    static func receivePacket(
+        _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: PacketSpill
+    ) -> Int {
+        unsafe buffer.withUnsafeMutableBufferPointer { buffer, used in
+            guard let base = buffer.baseAddress else { return -Int(EINVAL) }
+            let room = buffer.count - used
+            var truncated = false
+            let count =
+                if room >= PacketSpill.capacity {
+                    unsafe receiveWhole(descriptor, base + used, room, &truncated)
+                } else {
+                    unsafe spill.receive(descriptor, base + used, room, &truncated)
+                }
+            if truncated { return -Int(EMSGSIZE) }
+            guard count > 0 else { return count }
+            used += min(count, room)
+            return count
+        }
+    }
+
+    /// Receives one packet for which there is room, with the quicker system call.
+    private static func receiveWhole(
+        _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
+        _ truncated: inout Bool
+    ) -> Int {
+        while true {
+            let count = unsafe recv(descriptor, target, room, Int32(MSG_TRUNC))
+            truncated = count > room
+            if count >= 0 { return count }
+            if errno != EINTR { return -Int(errno) }
+        }
+    }
+
+    /// Ends the direction from here to the peer.
+    static func shutdownWrite(_ descriptor: Int32) throws(SystemError) {
+        _ = try check(shutdown(descriptor, Int32(SHUT_WR)))
+    }
+
+    // MARK: - Files
+
+    /// What tells one file from another that stands in the same place later.
+    struct FileIdentity: Hashable {
+        let device: UInt
+        let inode: UInt
+        let modified: [Int]
+        let isSocket: Bool
+    }
+
+    /// What stands at `path`, without following a link.
+    static func identify(_ path: String) throws(SystemError) -> FileIdentity {
+        var status = stat()
+        _ = try check(unsafe lstat(path, &status))
+        return FileIdentity(
+            device: UInt(status.st_dev), inode: UInt(status.st_ino),
+            modified: [status.st_mtim.tv_sec, status.st_mtim.tv_nsec],
+            isSocket: status.st_mode & S_IFMT == S_IFSOCK)
+    }
+
+    /// Sets the permissions that a Unix socket's file gets when it is bound (less the umask).
+    static func setPermissions(_ descriptor: Int32, _ mode: UInt32) throws(SystemError) {
+        _ = try check(fchmod(descriptor, mode_t(mode)))
+    }
+
+    static func remove(_ path: String) throws(SystemError) {
+        _ = try check(unsafe unlink(path))
+    }
+
+    /// A descriptor of the folder, which the caller owns.
+    static func openFolder(_ path: String) throws(SystemError) -> Int32 {
+        try check(unsafe Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+    }
+
+    /// Takes the advisory lock of an open file, or says EWOULDBLOCK; closing it lets go.
+    static func lock(_ descriptor: Int32) throws(SystemError) {
+        _ = try check(flock(descriptor, LOCK_EX | LOCK_NB))
+    }
+
+    // MARK: - The rest
+
+    /// `CLOCK_MONOTONIC`.
+    static func monotonicTime() -> MonotonicTime {
+        var time = timespec()
+        unsafe clock_gettime(CLOCK_MONOTONIC, &time)
+        return MonotonicTime(
+            nanoseconds: UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec))
+    }
+
+    /// The kernel's words for an error.
+    static func text(of number: Int32) -> String {
+        guard let text = unsafe blesec_error_text(number) else { return "error \(number)" }
+        return unsafe String(cString: text)
+    }
+
+    private static func check(_ result: Int32) throws(SystemError) -> Int32 {
+        if result < 0 { throw SystemError(errno) }
+        return result
+    }
+
+    private static func withAddress(
+        _ address: SocketAddress, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
+    ) -> Int32 {
+        unsafe address.bytes.withUnsafeBytes { raw in
+            guard let base = raw.baseAddress else { return -1 }
+            return unsafe body(base.assumingMemoryBound(to: sockaddr.self), socklen_t(raw.count))
+        }
+    }
+
+    private static func address(
+        _ call: (UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Int32
+    ) throws(SystemError) -> SocketAddress {
+        var bytes = [UInt8](repeating: 0, count: 128)
+        var length = socklen_t(bytes.count)
+        let result = unsafe bytes.withUnsafeMutableBytes { raw in
+            guard let base = raw.baseAddress else { return Int32(-1) }
+            return unsafe call(base.assumingMemoryBound(to: sockaddr.self), &length)
+        }
+        _ = try check(result)
+        return SocketAddress(Array(bytes.prefix(Int(length))))
+    }
+}
+
+/// Keeps what a packet had beyond the room that its reader had for it.
+@safe final class PacketSpill {
+    /// Larger than any packet that a well-behaved peer sends beyond the reader's room.
+    static let capacity = 65_536
+
+    private let storage: UnsafeMutablePointer<UInt8>
+    private var start = 0
+    private var end = 0
+
+    init() {
+        unsafe storage = .allocate(capacity: Self.capacity)
+    }
+
+    deinit {
+        unsafe storage.deallocate()
+    }
+
+    /// Whether nothing waits here.
+    var isEmpty: Bool { start == end }
+
+    /// Moves what waits to `buffer`, as much as fits there.
+    func move(into buffer: inout OutputSpan<UInt8>) {
+        let taken = min(end - start, buffer.freeCapacity)
+        unsafe buffer.withUnsafeMutableBufferPointer { target, used in
+            guard let base = target.baseAddress else { return }
+            unsafe (base + used).update(from: storage + start, count: taken)
+            used += taken
+        }
+        start += taken
+    }
+
+    fileprivate func receive(
+        _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
+        _ truncated: inout Bool
+    ) -> Int {
+        var parts = unsafe (
+            iovec(iov_base: target, iov_len: room),
+            iovec(iov_base: storage, iov_len: Self.capacity)
+        )
+        return unsafe withUnsafeMutableBytes(of: &parts) { raw in
+            guard let base = raw.baseAddress else { return -Int(EINVAL) }
+            var message = unsafe msghdr()
+            unsafe message.msg_iov = base.assumingMemoryBound(to: iovec.self)
+            unsafe message.msg_iovlen = 2
+            while true {
+                let count = unsafe recvmsg(descriptor, &message, 0)
+                if count >= 0 {
+                    unsafe truncated = message.msg_flags & Int32(MSG_TRUNC) != 0
+                    (start, end) = (0, max(0, count - room))
+                    return count
+                }
+                if errno != EINTR { return -Int(errno) }
+            }
+        }
+    }
+}

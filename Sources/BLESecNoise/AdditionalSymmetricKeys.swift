@@ -1,0 +1,40 @@
+public import BLESecPrimitives
+
+/// Keys for other layers, bound to the handshake: Noise's extension "additional symmetric keys".
+///
+/// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is taken at the end of
+/// the handshake; each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. Whoever has one
+/// key can compute neither another label's nor the transport's, and `rekey` changes none of them.
+public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
+    private let master: SecretBytes
+    private let handshakeHash: [UInt8]
+    private let algorithm: HashAlgorithm
+
+    init(chainingKey: borrowing SecretBytes, handshakeHash: [UInt8], hash: inout HashContext) {
+        algorithm = hash.algorithm
+        self.handshakeHash = handshakeHash
+        var master = SecretBytes(count: algorithm.digestLength)
+        let info: [UInt8] = Array("ask".utf8)
+        hash.hkdf(
+            salt: chainingKey, inputKeyMaterial: Span(), info: info.span,
+            outputCount: master.count, into: &master)
+        self.master = master
+    }
+
+    /// The key of `label`: the same on both sides, and each time it is asked for.
+    ///
+    /// - Parameters:
+    ///   - label: what the key is for.
+    ///   - count: the key's length in bytes, at most 255 digests.
+    public borrowing func key(label: Span<UInt8>, count: Int = 32) -> SecretBytes {
+        var context = HashContext(algorithm)
+        let material = [UInt8](capacity: handshakeHash.count + label.count) { output in
+            output.append(copying: handshakeHash.span)
+            output.append(copying: label)
+        }
+        var key = SecretBytes(count: count)
+        context.hkdf(
+            salt: master, inputKeyMaterial: material.span, outputCount: count, into: &key)
+        return key
+    }
+}

@@ -1,0 +1,116 @@
+public import BLESecPrimitives
+
+/// A key and its nonce; Noise §5.1.
+///
+/// Messages are encrypted and decrypted in place. Once an error is thrown the key is gone, and
+/// every later call throws `NoiseError.failed`.
+public struct CipherState: ~Copyable, Sendable {
+    /// The cipher.
+    public let algorithm: AEADAlgorithm
+
+    /// The nonce of the next message, `n`.
+    public private(set) var nonce: UInt64 = 0
+
+    private var key: AEAD?
+    private var hasFailed = false
+
+    /// The last nonce that a message may have: 2^64 − 1 is for `rekey()` alone.
+    public static let lastNonce = UInt64.max - 1
+
+    /// A state without a key, in which messages pass as they are.
+    init(_ algorithm: AEADAlgorithm) {
+        self.algorithm = algorithm
+    }
+
+    /// A state with a key of its own: for vectors.
+    package init(_ algorithm: AEADAlgorithm, key: borrowing SecretBytes) {
+        self.init(algorithm)
+        initializeKey(key, at: 0)
+    }
+
+    /// InitializeKey(key): takes the 32 bytes at `offset` in `keys`, and sets n to zero.
+    mutating func initializeKey(_ keys: borrowing SecretBytes, at offset: Int) {
+        nonce = 0
+        if key == nil {
+            key = AEAD(algorithm, key: keys, at: offset)
+        } else {
+            key?.replaceKey(keys, at: offset)
+        }
+    }
+
+    /// HasKey().
+    var hasKey: Bool { key != nil }
+
+    /// SetNonce(nonce), for messages that may come out of order, and for tests of the limit.
+    package mutating func setNonce(_ nonce: UInt64) {
+        self.nonce = nonce
+    }
+
+    /// Whether an error has ended this state.
+    public var isFailed: Bool { hasFailed }
+
+    /// EncryptWithAd(ad, plaintext), over `count` bytes of `buffer` from `offset` on; the tag of
+    /// 16 bytes follows them. Without a key nothing changes.
+    ///
+    /// - Throws: `NoiseError.nonceExhausted`.
+    package mutating func encryptWithAd(
+        _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
+    ) throws(NoiseError) {
+        guard !hasFailed else { throw .failed }
+        guard hasKey else { return }
+        guard nonce <= Self.lastNonce else { throw fail(.nonceExhausted) }
+        do {
+            try key?.seal(&buffer, at: offset, count: count, nonce: nonce, additionalData: ad.span)
+        } catch {
+            throw fail(NoiseError(error))
+        }
+        nonce += 1
+    }
+
+    /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, the last 16
+    /// of which are the tag. Without a key nothing changes.
+    ///
+    /// - Parameter keepingKeyOnFailure: whether a wrong tag leaves this state as it was, for
+    ///   datagrams; otherwise the key is wiped.
+    /// - Throws: `NoiseError.authenticationFailed`, `NoiseError.nonceExhausted`.
+    mutating func decryptWithAd(
+        _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int,
+        keepingKeyOnFailure: Bool = false
+    ) throws(NoiseError) {
+        guard !hasFailed else { throw .failed }
+        guard hasKey else { return }
+        guard nonce <= Self.lastNonce else { throw fail(.nonceExhausted) }
+        do {
+            try key?.open(&buffer, at: offset, count: count, nonce: nonce, additionalData: ad.span)
+        } catch {
+            guard keepingKeyOnFailure else { throw fail(NoiseError(error)) }
+            throw NoiseError(error)
+        }
+        nonce += 1
+    }
+
+    /// Rekey(): k becomes the first 32 bytes of ENCRYPT(k, 2^64 − 1, no ad, 32 zeros); n stays
+    /// (Noise §4.2, §11.3).
+    package mutating func rekey() throws(NoiseError) {
+        guard !hasFailed else { throw .failed }
+        var block = SecretBytes(count: AEADAlgorithm.keyLength + AEADAlgorithm.tagLength)
+        do {
+            var span = block.mutableSpan
+            try key?.seal(&span, count: AEADAlgorithm.keyLength, nonce: .max)
+        } catch {
+            throw fail(NoiseError(error))
+        }
+        key?.replaceKey(block, at: 0)
+    }
+
+    /// Wipes the key; every later call throws `NoiseError.failed`.
+    mutating func wipe() {
+        key = nil
+        hasFailed = true
+    }
+
+    private mutating func fail(_ error: NoiseError) -> NoiseError {
+        wipe()
+        return error
+    }
+}

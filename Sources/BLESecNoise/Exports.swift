@@ -1,0 +1,7 @@
+// What appears in this module's interface and belongs to the primitives comes along.
+@_exported public import enum BLESecPrimitives.AEADAlgorithm
+@_exported public import enum BLESecPrimitives.CryptoError
+@_exported public import enum BLESecPrimitives.Curve
+@_exported public import class BLESecPrimitives.DHKeyPair
+@_exported public import enum BLESecPrimitives.HashAlgorithm
+@_exported public import struct BLESecPrimitives.SecretBytes

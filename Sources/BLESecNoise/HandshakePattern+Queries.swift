@@ -1,0 +1,145 @@
+internal import BLESecPrimitives
+
+/// What a pattern asks of its parties, and what it gives them.
+extension HandshakePattern {
+    /// How a party's static public key reaches the other one; Noise §7.8, by who can read it.
+    public enum StaticKeyExposure: Sendable, Hashable {
+        /// The party has no static key in this pattern.
+        case unused
+        /// The other party has it beforehand, and no message carries it.
+        case known
+        /// Message `index` carries it in clear: whoever listens has it.
+        case clear(message: Int)
+        /// Message `index` carries it encrypted, to a party that has proven nothing yet: whoever
+        /// runs the protocol with its sender has it.
+        case anyPeer(message: Int)
+        /// Message `index` carries it encrypted under a product with the reader's static key, or
+        /// under a pre-shared key.
+        case protected(message: Int)
+    }
+
+    /// Whether only the initiator ever sends; Noise §7.4.
+    public var isOneWay: Bool { messages.allSatisfy { $0.sender == .initiator } }
+
+    /// Whether the first message is the responder's, answering a message of another handshake.
+    public var isFallback: Bool { modifiers.contains(.fallback) }
+
+    /// How many pre-shared keys the pattern takes.
+    public var pskCount: Int {
+        messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } }
+    }
+
+    /// The numbers of the `psk` modifiers: 0 is before the first message's other tokens, n is
+    /// behind those of message n − 1.
+    public var pskPositions: [Int] {
+        modifiers.compactMap { modifier in
+            switch modifier {
+            case .psk(let position): position
+            case .fallback: nil
+            }
+        }
+    }
+
+    /// Whether `role` needs a static key pair.
+    public func requiresLocalStatic(_ role: Role) -> Bool {
+        preMessage(of: role).contains(.s) || messageCarryingStatic(of: role) != nil
+    }
+
+    /// Whether `role` has to know the other party's static key beforehand.
+    public func requiresRemoteStatic(_ role: Role) -> Bool {
+        preMessage(of: role.peer).contains(.s)
+    }
+
+    /// Whether a finished handshake proves to the other party that `role` has its static private
+    /// key.
+    ///
+    /// True when a product of that key with an ephemeral of the other party is part of the
+    /// handshake, or, where the other party has none (one-way patterns), with its static key.
+    /// Only what the other party sends or reads *afterwards* rests on it: Noise §7.7.
+    public func authenticates(_ role: Role) -> Bool {
+        let tokens = messages.flatMap(\.tokens)
+        switch role {
+        case .initiator: return tokens.contains(.se) || tokens.contains(.ss)
+        case .responder: return tokens.contains(.es) || tokens.contains(.ss)
+        }
+    }
+
+    /// Whether the other party has proof of `role` once the first `count` messages are done: of its
+    /// static private key, where it has one in this pattern, and of every pre-shared key.
+    ///
+    /// A key is proven by a message that `role` sends and that authenticates under it *and* under an
+    /// ephemeral of the other party: so nobody can have recorded it, and nobody can forge it with a
+    /// key stolen from the other party, as is possible with `ss` alone. Those are the payloads with
+    /// source property 2 in Noise §7.7. Where this is false for all messages of the handshake, the
+    /// first transport message of `role` is the proof, except in one-way patterns. True from the
+    /// beginning for a party with nothing to prove.
+    public func isProven(_ role: Role, after count: Int) -> Bool {
+        let product: Token = role == .initiator ? .se : .es
+        var isKeyMixed = !requiresLocalStatic(role)
+        var isFresh = preMessage(of: role.peer).contains(.e)
+        var missingPSKs = pskCount
+        guard !isKeyMixed || missingPSKs > 0 else { return true }
+        for message in messages.prefix(count) {
+            for token in message.tokens {
+                if token == product { isKeyMixed = true }
+                if token == .psk { missingPSKs -= 1 }
+            }
+            if message.sender != role {
+                isFresh = isFresh || message.tokens.contains(.e)
+            } else if isKeyMixed, isFresh, missingPSKs == 0 {
+                return true
+            }
+        }
+        return false
+    }
+
+    /// The message that carries the static public key of `role`, or nil.
+    public func messageCarryingStatic(of role: Role) -> Int? {
+        messages.firstIndex { $0.sender == role && $0.tokens.contains(.s) }
+    }
+
+    /// How the static public key of `role` reaches the other party.
+    public func staticKeyExposure(of role: Role) -> StaticKeyExposure {
+        guard let index = messageCarryingStatic(of: role) else {
+            return preMessage(of: role).contains(.s) ? .known : .unused
+        }
+        var before = messages[..<index].flatMap(\.tokens)
+        before += messages[index].tokens.prefix { $0 != .s }
+        guard before.contains(where: \.setsKey) else { return .clear(message: index) }
+        let readersStatic: Token = role == .initiator ? .es : .se
+        let isProtected =
+            before.contains(.psk) || before.contains(readersStatic) || before.contains(.ss)
+        return isProtected ? .protected(message: index) : .anyPeer(message: index)
+    }
+
+    /// How many bytes message `index` has beyond its payload.
+    ///
+    /// - Parameters:
+    ///   - index: the message's place, 0 for the first.
+    ///   - keyLength: DHLEN in bytes.
+    public func overhead(ofMessage index: Int, keyLength: Int) -> Int {
+        // In a psk handshake an ephemeral is mixed into the key as well (Noise §9.2).
+        let hasPSK = pskCount > 0
+        func setsKey(_ token: Token) -> Bool { token.setsKey || (hasPSK && token == .e) }
+        let earlier =
+            initiatorPreMessage + responderPreMessage + messages[..<index].flatMap(\.tokens)
+        var hasKey = earlier.contains(where: setsKey)
+        var length = 0
+        for token in messages[index].tokens {
+            if token == .e { length += keyLength }
+            if token == .s { length += keyLength + (hasKey ? AEADAlgorithm.tagLength : 0) }
+            if setsKey(token) { hasKey = true }
+        }
+        return length + (hasKey ? AEADAlgorithm.tagLength : 0)
+    }
+}
+
+extension Token {
+    /// Whether the token gives the handshake a key that only its parties can have.
+    var setsKey: Bool {
+        switch self {
+        case .ee, .es, .se, .ss, .psk: true
+        case .e, .s: false
+        }
+    }
+}

@@ -1,0 +1,47 @@
+public import BLESecPrimitives
+
+/// Compound protocols; Noise §10.
+///
+/// The initiator, Alice, sends the first message of one handshake; the responder, Bob, cannot or
+/// does not want to read it and answers with the first message of a fallback pattern, in which
+/// Alice's ephemeral counts as known. Alice stays the initiator, although Bob writes first.
+extension HandshakeState {
+    /// Alice's side: goes on with the ephemeral that `attempt` has sent.
+    ///
+    /// - Throws: `NoiseError.missingKey` unless `attempt` is an initiator's, has sent its first
+    ///   message and has read nothing; and as the other initializer does.
+    public init(
+        fallback name: ProtocolName, after attempt: consuming HandshakeState,
+        prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
+        remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
+    ) throws(NoiseError) {
+        // In a fallback the first message is the other party's: its one message done was read.
+        guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
+            let ephemeral = attempt.localEphemeral
+        else { throw .missingKey(.localEphemeral) }
+        try self.init(
+            protocolName: name, role: .initiator, prologue: prologue, localStatic: localStatic,
+            remoteStatic: remoteStatic, psks: psks, carried: .local(ephemeral))
+    }
+
+    /// Bob's side: goes on with the ephemeral at the beginning of Alice's first message.
+    ///
+    /// A pattern whose first message is `e, s` in clear carries her static key as well: hand that
+    /// in as `remoteStatic`.
+    /// - Throws: `NoiseError.messageTooShort` if `firstMessage` has no ephemeral; and as the other
+    ///   initializer does.
+    public init(
+        fallback name: ProtocolName, answering firstMessage: Span<UInt8>,
+        prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
+        remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
+    ) throws(NoiseError) {
+        let length = name.curve.keyLength
+        guard firstMessage.count >= length else { throw .messageTooShort(firstMessage.count) }
+        let ephemeral = [UInt8](capacity: length) { output in
+            output.append(copying: firstMessage.extracting(first: length))
+        }
+        try self.init(
+            protocolName: name, role: .responder, prologue: prologue, localStatic: localStatic,
+            remoteStatic: remoteStatic, psks: psks, carried: .remote(ephemeral))
+    }
+}

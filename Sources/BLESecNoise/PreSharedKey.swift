@@ -1,0 +1,30 @@
+public import BLESecPrimitives
+
+/// A pre-shared symmetric key of 32 bytes; Noise §9.
+///
+/// It has to be random: a passphrase in its place can be guessed by whoever records a handshake.
+/// One psk belongs to one hash function (Noise §14).
+public final class PreSharedKey: Sendable {
+    /// The length of a psk in bytes.
+    public static let length = 32
+
+    let key: SecretBytes
+
+    /// Takes the key.
+    ///
+    /// - Throws: `CryptoError.wrongLength` unless it has 32 bytes.
+    public init(_ key: consuming SecretBytes) throws(CryptoError) {
+        guard key.count == Self.length else {
+            throw .wrongLength(expected: Self.length, actual: key.count)
+        }
+        self.key = key
+    }
+}
+
+extension PreSharedKey: CustomStringConvertible, CustomReflectable {
+    /// `<redacted>`, always.
+    public var description: String { "<redacted>" }
+
+    /// Nothing to look into.
+    public var customMirror: Mirror { Mirror(self, children: []) }
+}

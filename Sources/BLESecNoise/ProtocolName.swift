@@ -1,0 +1,119 @@
+public import BLESecPrimitives
+
+/// The name of a Noise protocol, for example `Noise_XX_25519_ChaChaPoly_SHA256`; Noise §8.
+public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
+    /// The handshake pattern with its modifiers.
+    public let pattern: HandshakePattern
+    /// The Diffie-Hellman function.
+    public let curve: Curve
+    /// The cipher.
+    public let aead: AEADAlgorithm
+    /// The hash function.
+    public let hash: HashAlgorithm
+
+    /// The longest name that the framework allows, in bytes (Noise §8).
+    public static let maximumLength = 255
+
+    /// Puts a name together.
+    public init(
+        pattern: HandshakePattern, curve: Curve = .x25519, aead: AEADAlgorithm = .chaChaPoly,
+        hash: HashAlgorithm = .sha256
+    ) {
+        self.pattern = pattern
+        self.curve = curve
+        self.aead = aead
+        self.hash = hash
+    }
+
+    /// Reads a name.
+    ///
+    /// - Throws: `ProtocolNameError`, which names the unknown part or the broken rule.
+    public init(_ name: String) throws(ProtocolNameError) {
+        guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
+        let parts = name.split(separator: "_", omittingEmptySubsequences: false)
+        // Equal strings may differ in bytes outside ASCII, and it is the bytes that are hashed.
+        guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
+            throw .notAProtocolName
+        }
+        let pattern = try HandshakePattern(parsing: parts[1])
+        guard let curve = Curve(noiseName: parts[2]) else { throw .unknownDH(String(parts[2])) }
+        guard let aead = AEADAlgorithm(noiseName: parts[3]) else {
+            throw .unknownCipher(String(parts[3]))
+        }
+        guard let hash = HashAlgorithm(noiseName: parts[4]) else {
+            throw .unknownHash(String(parts[4]))
+        }
+        self.init(pattern: pattern, curve: curve, aead: aead, hash: hash)
+    }
+
+    /// The name, exactly as it is hashed into the handshake.
+    public var description: String {
+        "Noise_\(pattern.name)_\(curve.noiseName)_\(aead.noiseName)_\(hash.noiseName)"
+    }
+}
+
+/// Why a text is not the name of a protocol that this module can run; Noise §8.
+public enum ProtocolNameError: Error, Sendable, Hashable {
+    /// Longer than 255 bytes.
+    case tooLong(Int)
+    /// Not `Noise` and four parts, with `_` between them.
+    case notAProtocolName
+    /// No pattern of that name.
+    case unknownPattern(String)
+    /// No modifier of that name.
+    case unknownModifier(String)
+    /// A pattern or modifier that breaks a rule.
+    case invalidPattern(PatternError)
+    /// Neither `25519` nor `448`.
+    case unknownDH(String)
+    /// Neither `ChaChaPoly` nor `AESGCM`.
+    case unknownCipher(String)
+    /// None of `SHA256`, `SHA512`, `BLAKE2s` and `BLAKE2b`.
+    case unknownHash(String)
+}
+
+extension ProtocolNameError: CustomStringConvertible {
+    /// The error in words.
+    public var description: String {
+        switch self {
+        case .tooLong(let count):
+            "a protocol name has at most \(ProtocolName.maximumLength) bytes, not \(count)"
+        case .notAProtocolName:
+            "not a protocol name of the form Noise_PATTERN_DH_CIPHER_HASH"
+        case .unknownPattern(let part): "unknown pattern '\(part)'"
+        case .unknownModifier(let part): "unknown pattern modifier '\(part)'"
+        case .invalidPattern(let error): error.description
+        case .unknownDH(let part): "unknown DH function '\(part)' (25519 or 448)"
+        case .unknownCipher(let part): "unknown cipher '\(part)' (ChaChaPoly or AESGCM)"
+        case .unknownHash(let part):
+            "unknown hash '\(part)' (SHA256, SHA512, BLAKE2s or BLAKE2b)"
+        }
+    }
+}
+
+extension HandshakePattern {
+    /// Reads the pattern's part of a protocol name: a base name, then modifiers with `+` between.
+    init(parsing part: Substring) throws(ProtocolNameError) {
+        // Base names are uppercase letters and digits, modifiers begin with a lowercase letter.
+        let base = part.prefix { $0.isUppercase || $0.isNumber }
+        guard var pattern = HandshakePattern.named(String(base)) else {
+            throw .unknownPattern(String(base.isEmpty ? part : base))
+        }
+        let rest = part.dropFirst(base.count)
+        guard !rest.isEmpty else {
+            self = pattern
+            return
+        }
+        for name in rest.split(separator: "+", omittingEmptySubsequences: false) {
+            guard let modifier = PatternModifier(name) else {
+                throw .unknownModifier(String(name))
+            }
+            do {
+                pattern = try pattern.applying(modifier)
+            } catch {
+                throw .invalidPattern(error)
+            }
+        }
+        self = pattern
+    }
+}

@@ -1,0 +1,95 @@
+internal import BLESecPrimitives
+
+/// Transport in which each message names its nonce, for datagrams that are lost or come out of
+/// order; Noise §11.4.
+///
+/// The caller sends the nonce along and never uses one twice for sending. A message that cannot be
+/// decrypted changes nothing: anybody can send one. Whether a nonce was there before is for a
+/// `ReplayWindow` to say, *after* the message has been decrypted.
+public struct StatelessTransport: ~Copyable, Sendable {
+    /// Our role in the handshake.
+    public let role: Role
+
+    /// Whether only the initiator sends (Noise §7.4).
+    public let isOneWay: Bool
+
+    /// `h` of the finished handshake.
+    public let handshakeHash: [UInt8]
+
+    /// The peer's static public key, if the pattern has one.
+    public let remoteStatic: [UInt8]?
+
+    /// Keys for other layers.
+    public let additionalKeys: AdditionalSymmetricKeys
+
+    /// The first nonce that we may send with: those below it were used before.
+    public let firstNonce: UInt64
+
+    private var sending: CipherState
+    private var receiving: CipherState
+
+    /// Takes the keys of `transport`. The nonces of messages that it has sent already are not
+    /// taken for others.
+    public init(_ transport: consuming TransportState) {
+        role = transport.role
+        isOneWay = transport.isOneWay
+        handshakeHash = transport.handshakeHash
+        remoteStatic = transport.remoteStatic
+        firstNonce = transport.sendingNonce
+        additionalKeys = transport.additionalKeys
+        sending = transport.sending
+        receiving = transport.receiving
+    }
+
+    /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the tag follows them.
+    ///
+    /// - Throws: `NoiseError.messageTooLong`, `.outputTooSmall`, `.nonceUsed` below `firstNonce`,
+    ///   `.nonceExhausted` for 2^64 − 1, `.oneWay`.
+    public mutating func encrypt(
+        inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64
+    ) throws(NoiseError) {
+        guard !isOneWay || role == .initiator else { throw .oneWay }
+        guard nonce >= firstNonce else { throw .nonceUsed }
+        guard nonce <= CipherState.lastNonce else { throw .nonceExhausted }
+        guard count <= TransportState.maximumPlaintextLength else {
+            throw .messageTooLong(count + TransportState.overhead)
+        }
+        let needed = offset + count + TransportState.overhead
+        guard offset >= 0, count >= 0, needed <= buffer.count else {
+            throw .outputTooSmall(needed: needed)
+        }
+        sending.setNonce(nonce)
+        try sending.encryptWithAd([], &buffer, at: offset, count: count)
+    }
+
+    /// Decrypts the message of `count` bytes at `offset` in `buffer`, in place.
+    ///
+    /// - Returns: the plaintext's length; it begins at `offset`.
+    /// - Throws: `NoiseError.authenticationFailed`, `.messageTooShort`, `.messageTooLong`,
+    ///   `.nonceExhausted` for 2^64 − 1, `.oneWay`.
+    public mutating func decrypt(
+        inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64
+    ) throws(NoiseError) -> Int {
+        precondition(
+            offset >= 0 && count >= 0 && offset + count <= buffer.count,
+            "the message is not inside the buffer")
+        guard !isOneWay || role == .responder else { throw .oneWay }
+        guard nonce <= CipherState.lastNonce else { throw .nonceExhausted }
+        guard count <= HandshakeState.maximumMessageLength else { throw .messageTooLong(count) }
+        guard count >= TransportState.overhead else { throw .messageTooShort(count) }
+        receiving.setNonce(nonce)
+        try receiving.decryptWithAd(
+            [], &buffer, at: offset, count: count, keepingKeyOnFailure: true)
+        return count - TransportState.overhead
+    }
+
+    /// Changes the key of what we send (Noise §11.3).
+    public mutating func rekeySend() throws(NoiseError) {
+        try sending.rekey()
+    }
+
+    /// Changes the key of what we receive (Noise §11.3).
+    public mutating func rekeyReceive() throws(NoiseError) {
+        try receiving.rekey()
+    }
+}

@@ -1,0 +1,143 @@
+internal import BLESecPrimitives
+
+/// The handshake's symmetric side: chaining key `ck`, hash `h` and a cipher state; Noise §5.2.
+struct SymmetricState: ~Copyable {
+    /// `h`: the hash of everything sent and received so far. It is no secret.
+    private(set) var handshakeHash: [UInt8]
+
+    private var cipherState: CipherState
+    private var chainingKey: SecretBytes
+    /// The outputs of HKDF before they become keys: up to three digests.
+    private var derived: SecretBytes
+    private var hash: HashContext
+    /// HASHLEN.
+    private let length: Int
+
+    /// InitializeSymmetric(protocol_name).
+    init(_ name: ProtocolName) {
+        length = name.hash.digestLength
+        hash = HashContext(name.hash)
+        cipherState = CipherState(name.aead)
+        derived = SecretBytes(count: 3 * length)
+        var start = Array(name.description.utf8)
+        if start.count <= length {
+            start += [UInt8](repeating: 0, count: length - start.count)
+        } else {
+            hash.update(start)
+            start = hash.finished()
+        }
+        chainingKey = SecretBytes(copying: start.span)
+        handshakeHash = start
+    }
+
+    /// HasKey() of the cipher state.
+    var hasKey: Bool { cipherState.hasKey }
+
+    /// MixKey(input_key_material).
+    mutating func mixKey(_ inputKeyMaterial: Span<UInt8>) {
+        deriveTwoKeys(inputKeyMaterial)
+        takeChainingKey()
+        initializeKey(fromOutput: 1)
+    }
+
+    /// MixHash(data): h = HASH(h ‖ data).
+    mutating func mixHash(_ data: Span<UInt8>) {
+        hash.update(handshakeHash)
+        hash.update(data)
+        hash.finish(into: &handshakeHash)
+    }
+
+    /// MixHash(data): h = HASH(h ‖ data).
+    mutating func mixHash(_ data: [UInt8]) {
+        mixHash(data.span)
+    }
+
+    /// MixKeyAndHash(psk).
+    mutating func mixKeyAndHash(_ psk: PreSharedKey) {
+        hash.hkdf(
+            salt: chainingKey, inputKeyMaterial: psk.key, outputCount: 3 * length, into: &derived)
+        takeChainingKey()
+        hash.update(handshakeHash)
+        hash.update(derived, from: length, count: length)
+        hash.finish(into: &handshakeHash)
+        initializeKey(fromOutput: 2)
+    }
+
+    /// EncryptAndHash(plaintext), appended to `output`.
+    mutating func encryptAndHash(
+        _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(NoiseError) {
+        let start = output.count
+        output.append(copying: plaintext)
+        if hasKey { output.append(repeating: 0, count: AEADAlgorithm.tagLength) }
+        var buffer = output.mutableSpan
+        try cipherState.encryptWithAd(
+            handshakeHash, &buffer, at: start, count: plaintext.count)
+        mixHash(output.span.extracting(droppingFirst: start))
+    }
+
+    /// DecryptAndHash(ciphertext), appended to `output`, which has room for the whole of
+    /// `ciphertext`.
+    mutating func decryptAndHash(
+        _ ciphertext: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(NoiseError) {
+        let start = output.count
+        output.append(copying: ciphertext)
+        var buffer = output.mutableSpan
+        do throws(NoiseError) {
+            try cipherState.decryptWithAd(
+                handshakeHash, &buffer, at: start, count: ciphertext.count)
+        } catch {
+            output.removeLast(ciphertext.count)
+            throw error
+        }
+        if hasKey { output.removeLast(AEADAlgorithm.tagLength) }
+        mixHash(ciphertext)
+    }
+
+    /// Split(): the keys of the two directions, the pattern's first writer's first, and the
+    /// additional symmetric keys' master.
+    consuming func split() -> SplitKeys {
+        deriveTwoKeys(Span())
+        var first = CipherState(cipherState.algorithm)
+        first.initializeKey(derived, at: 0)
+        var second = CipherState(cipherState.algorithm)
+        second.initializeKey(derived, at: length)
+        let master = AdditionalSymmetricKeys(
+            chainingKey: chainingKey, handshakeHash: handshakeHash, hash: &hash)
+        return SplitKeys(first: first, second: second, additional: master)
+    }
+
+    /// Wipes every key.
+    mutating func wipe() {
+        cipherState.wipe()
+        chainingKey.wipe()
+        derived.wipe()
+    }
+
+    /// HKDF(ck, input_key_material, 2), into `derived`.
+    private mutating func deriveTwoKeys(_ inputKeyMaterial: Span<UInt8>) {
+        hash.hkdf(
+            salt: chainingKey, inputKeyMaterial: inputKeyMaterial, outputCount: 2 * length,
+            into: &derived)
+    }
+
+    private mutating func takeChainingKey() {
+        chainingKey.copy(from: derived, at: 0, count: length)
+    }
+
+    /// A digest of 64 bytes gives a key of its first 32.
+    private mutating func initializeKey(fromOutput index: Int) {
+        cipherState.initializeKey(derived, at: index * length)
+    }
+}
+
+/// What Split() gives; Noise §5.2.
+struct SplitKeys: ~Copyable {
+    /// For what the pattern's first writer sends.
+    let first: CipherState
+    /// For what the other party sends.
+    let second: CipherState
+    /// For other layers.
+    let additional: AdditionalSymmetricKeys
+}

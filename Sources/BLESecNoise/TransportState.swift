@@ -1,0 +1,179 @@
+internal import BLESecPrimitives
+
+/// A finished handshake's two directions; Noise §5.3's pair of cipher states.
+///
+/// Messages come in order and none is lost: a message that cannot be decrypted ends the receiving
+/// direction. For datagrams see `StatelessTransport`.
+public struct TransportState: ~Copyable, Sendable {
+    /// The tag's length: what a message has beyond its plaintext, in bytes.
+    public static var overhead: Int { AEADAlgorithm.tagLength }
+
+    /// The longest plaintext in bytes.
+    public static var maximumPlaintextLength: Int {
+        HandshakeState.maximumMessageLength - overhead
+    }
+
+    /// Our role in the handshake.
+    public let role: Role
+
+    /// Whether only the initiator sends (Noise §7.4).
+    public let isOneWay: Bool
+
+    /// `h` of the finished handshake, which identifies the session (Noise §11.2).
+    public let handshakeHash: [UInt8]
+
+    /// The peer's static public key, if the pattern has one.
+    public let remoteStatic: [UInt8]?
+
+    /// Keys for other layers, which stay the same through every rekey.
+    public let additionalKeys: AdditionalSymmetricKeys
+
+    var sending: CipherState
+    var receiving: CipherState
+
+    init(
+        _ keys: consuming SplitKeys, isFirstWriter: Bool, role: Role, isOneWay: Bool,
+        handshakeHash: [UInt8], remoteStatic: [UInt8]?
+    ) {
+        if isFirstWriter {
+            sending = keys.first
+            receiving = keys.second
+        } else {
+            sending = keys.second
+            receiving = keys.first
+        }
+        additionalKeys = keys.additional
+        self.role = role
+        self.isOneWay = isOneWay
+        self.handshakeHash = handshakeHash
+        self.remoteStatic = remoteStatic
+    }
+
+    /// The nonce of the next message that we send.
+    public var sendingNonce: UInt64 { sending.nonce }
+
+    /// The nonce of the next message that we receive.
+    public var receivingNonce: UInt64 { receiving.nonce }
+
+    /// Whether an error has ended either direction.
+    public var isFailed: Bool { sending.isFailed || receiving.isFailed }
+
+    /// Encrypts the first `count` bytes of `buffer` in place; the message is those and the 16
+    /// bytes behind them.
+    ///
+    /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes and `NoiseError.outputTooSmall`
+    ///   without room for the tag, after both of which nothing has changed;
+    ///   `NoiseError.nonceExhausted`, `NoiseError.oneWay`, `NoiseError.failed`.
+    public mutating func encrypt(
+        inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
+    ) throws(NoiseError) {
+        guard !isOneWay || role == .initiator else { throw .oneWay }
+        guard count <= Self.maximumPlaintextLength else {
+            throw .messageTooLong(count + Self.overhead)
+        }
+        guard offset >= 0, count >= 0, offset + count + Self.overhead <= buffer.count else {
+            throw .outputTooSmall(needed: offset + count + Self.overhead)
+        }
+        try sending.encryptWithAd([], &buffer, at: offset, count: count)
+    }
+
+    /// Decrypts the message that `buffer` is, in place; the plaintext is its first bytes.
+    ///
+    /// - Returns: the plaintext's length.
+    /// - Throws: `NoiseError.authenticationFailed` and others; every error ends the receiving
+    ///   direction.
+    public mutating func decrypt(
+        inPlace buffer: inout MutableSpan<UInt8>
+    ) throws(NoiseError) -> Int {
+        let count = buffer.count
+        return try decrypt(inPlace: &buffer, at: 0, count: count)
+    }
+
+    /// Decrypts the message of `count` bytes at `offset` in `buffer`, in place.
+    ///
+    /// - Returns: the plaintext's length; it begins at `offset`.
+    /// - Throws: as `decrypt(inPlace:)`.
+    public mutating func decrypt(
+        inPlace buffer: inout MutableSpan<UInt8>, at offset: Int, count: Int
+    ) throws(NoiseError) -> Int {
+        guard !isOneWay || role == .responder else { throw .oneWay }
+        guard !receiving.isFailed else { throw .failed }
+        precondition(
+            offset >= 0 && count >= 0 && offset + count <= buffer.count,
+            "the message is not inside the buffer")
+        guard count <= HandshakeState.maximumMessageLength else {
+            receiving.wipe()
+            throw .messageTooLong(count)
+        }
+        guard count >= Self.overhead else {
+            receiving.wipe()
+            throw .messageTooShort(count)
+        }
+        try receiving.decryptWithAd([], &buffer, at: offset, count: count)
+        return count - Self.overhead
+    }
+
+    /// Appends the message of `plaintext` to `output`.
+    ///
+    /// - Throws: as `encrypt(inPlace:at:count:)`.
+    public mutating func encrypt(
+        _ plaintext: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(NoiseError) {
+        let needed = plaintext.count + Self.overhead
+        guard needed <= output.freeCapacity else { throw .outputTooSmall(needed: needed) }
+        let start = output.count
+        output.append(copying: plaintext)
+        output.append(repeating: 0, count: Self.overhead)
+        var buffer = output.mutableSpan
+        do throws(NoiseError) {
+            try encrypt(inPlace: &buffer, at: start, count: plaintext.count)
+        } catch {
+            output.removeLast(needed)
+            throw error
+        }
+    }
+
+    /// Appends the plaintext of `message` to `output`, which needs room for `message.count` bytes.
+    ///
+    /// - Throws: as `decrypt(inPlace:)`; `NoiseError.outputTooSmall`, after which nothing has
+    ///   changed.
+    public mutating func decrypt(
+        _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(NoiseError) {
+        guard message.count <= output.freeCapacity else {
+            throw .outputTooSmall(needed: message.count)
+        }
+        let start = output.count
+        output.append(copying: message)
+        var buffer = output.mutableSpan
+        do throws(NoiseError) {
+            _ = try decrypt(inPlace: &buffer, at: start, count: message.count)
+        } catch {
+            output.removeLast(message.count)
+            throw error
+        }
+        output.removeLast(Self.overhead)
+    }
+
+    /// Changes the key of what we send; the nonce goes on (Noise §11.3).
+    public mutating func rekeySend() throws(NoiseError) {
+        try sending.rekey()
+    }
+
+    /// Changes the key of what we receive; the nonce goes on (Noise §11.3).
+    public mutating func rekeyReceive() throws(NoiseError) {
+        try receiving.rekey()
+    }
+
+    /// Wipes both keys; every later call throws `NoiseError.failed`.
+    public mutating func wipe() {
+        sending.wipe()
+        receiving.wipe()
+    }
+
+    /// Sets the nonce of the next message that we send: for tests of the limit.
+    package mutating func setSendingNonce(_ nonce: UInt64) { sending.setNonce(nonce) }
+
+    /// Sets the nonce of the next message that we receive: for tests of the limit.
+    package mutating func setReceivingNonce(_ nonce: UInt64) { receiving.setNonce(nonce) }
+}

@@ -1,0 +1,271 @@
+public import BLESecChannelCore
+internal import BLESecNoise
+public import BLESecPrimitives
+
+/// Noise as a channel's engine: any interactive protocol, framed by u16 lengths.
+///
+/// Handshake payloads are sent empty, and what a peer puts into its own is passed over: nothing that
+/// is said before both sides are proven counts.
+public struct NoiseEngine: ~Copyable, SecureEngine {
+    /// Bytes that a sealed record is longer than its plaintext: the length and the tag.
+    public static let overhead = lengthSize + 16
+
+    private static let lengthSize = 2
+
+    private var handshake: HandshakeState?
+    private var transport: TransportState?
+    private let plan: NoisePlan
+    /// The identity that the policy is, or was, asked about.
+    private var identity: PeerIdentity?
+    private var isAdmitted = false
+    /// See ``SecureEngine``.
+    public private(set) var isPeerProven = false
+    /// See ``SecureEngine``.
+    public private(set) var owesProof = false
+
+    /// Begins a handshake for one offer.
+    public init(_ plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
+        do throws(NoiseError) {
+            self.init(plan, try plan.begin(prologue: prologue))
+        } catch {
+            throw ChannelError(noise: error)
+        }
+    }
+
+    /// Goes on as a dialer with a fallback, on the ephemeral that `attempt` has sent.
+    public init(
+        fallback plan: NoisePlan, after attempt: consuming NoiseEngine, prologue: [UInt8]
+    ) throws(ChannelError) {
+        let sent = try attempt.takeHandshake()
+        do throws(NoiseError) {
+            self.init(plan, try plan.begin(after: sent, prologue: prologue))
+        } catch {
+            throw ChannelError(noise: error)
+        }
+    }
+
+    /// Answers as an acceptor with a fallback, on the ephemeral of a first message that could not be
+    /// read.
+    public init(
+        fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
+    ) throws(ChannelError) {
+        do throws(NoiseError) {
+            self.init(plan, try plan.begin(answering: early, prologue: prologue))
+        } catch {
+            throw ChannelError(noise: error)
+        }
+    }
+
+    private init(_ plan: NoisePlan, _ handshake: consuming HandshakeState) {
+        self.plan = plan
+        self.handshake = consume handshake
+        transport = nil
+    }
+
+    private mutating func takeHandshake() throws(ChannelError) -> HandshakeState {
+        guard let taken = handshake.take() else { throw .outOfPlace }
+        return taken
+    }
+
+    /// See ``SecureEngine``.
+    public var framesHandshake: Bool { true }
+
+    /// See ``SecureEngine``.
+    public var phase: EnginePhase {
+        if handshake == nil, transport == nil { return .failed }
+        guard let identity else { return .handshaking }
+        guard isAdmitted else { return .judging(ClaimedIdentity(identity)) }
+        return transport == nil ? .handshaking : .established(identity)
+    }
+
+    /// See ``SecureEngine``.
+    public var handshakeHash: [UInt8] {
+        switch transport {
+        case .some(let transport): transport.handshakeHash
+        case nil: []
+        }
+    }
+
+    // MARK: - Handshake
+
+    /// See ``SecureEngine``.
+    @discardableResult
+    public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
+        guard handshake != nil, identity == nil || isAdmitted else { throw die(.outOfPlace) }
+        do throws(NoiseError) {
+            _ = try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
+                try handshake?.readMessage(bytes, payload: &payload)
+            }
+        } catch {
+            throw die(error)
+        }
+        if identity == nil, let key = handshake?.remoteStatic {
+            identity = .publicKey(key, curve: plan.name.curve)
+        }
+        try splitIfFinished()
+        return bytes.count
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
+        guard handshake != nil || transport != nil else { throw .outOfPlace }
+        guard handshake?.isMyTurn == true, identity == nil || isAdmitted else { return nil }
+        let message: [UInt8]
+        do throws(NoiseError) {
+            let length = try handshake?.messageLength(forPayload: 0) ?? 0
+            message = try [UInt8](capacity: length) { output throws(NoiseError) in
+                try handshake?.writeMessage(into: &output)
+            }
+        } catch {
+            throw die(error)
+        }
+        try splitIfFinished()
+        return message
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func admit() throws(ChannelError) {
+        guard case .judging = phase else { throw die(.outOfPlace) }
+        isAdmitted = true
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func refuse() -> Refusal {
+        switch handshake {
+        case nil:
+            return transport == nil ? .silent : .byRecord
+        case .some(let handshake):
+            // A dialer stops before its last message, and nobody shows a refused peer its key.
+            let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
+            return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
+        }
+    }
+
+    private mutating func splitIfFinished() throws(ChannelError) {
+        guard handshake?.isFinished == true, let finished = handshake.take() else { return }
+        if identity == nil {
+            identity = plan.name.pattern.pskCount > 0 ? .group : .anonymous
+        }
+        let (pattern, role) = (finished.pattern, plan.role.noise)
+        isPeerProven = pattern.isProven(role.peer, after: pattern.messages.count)
+        owesProof = !pattern.isProven(role, after: pattern.messages.count)
+        do throws(NoiseError) {
+            transport = try finished.split()
+        } catch {
+            throw die(error)
+        }
+    }
+
+    // MARK: - Records
+
+    /// See ``SecureEngine``.
+    public func sealedLength(_ count: Int) -> Int { count + Self.overhead }
+
+    /// See ``SecureEngine``.
+    public mutating func seal(
+        _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(ChannelError) {
+        // Without keys nothing may be written: it would be the plaintext.
+        guard transport != nil else { throw die(.outOfPlace) }
+        let count = payload.count + (type == nil ? 0 : 1)
+        let sealed = count + Self.overhead - Self.lengthSize
+        precondition(output.freeCapacity >= sealedLength(count), "too little room for a record")
+        let start = output.count + Self.lengthSize
+        output.append(UInt8(truncatingIfNeeded: sealed >> 8))
+        output.append(UInt8(truncatingIfNeeded: sealed))
+        if let type { output.append(type) }
+        output.append(copying: payload)
+        output.append(repeating: 0, count: sealed - count)
+        var buffer = output.mutableSpan
+        do throws(NoiseError) {
+            try transport?.encrypt(inPlace: &buffer, at: start, count: count)
+        } catch {
+            output.removeLast(sealedLength(count))
+            throw die(error)
+        }
+        owesProof = false
+    }
+
+    /// See ``SecureEngine``.
+    public func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
+        guard bytes.count >= Self.lengthSize else { return nil }
+        let length = Int(bytes[0]) << 8 | Int(bytes[1])
+        guard length >= Self.overhead - Self.lengthSize else {
+            throw ChannelError(.protocolViolation, "the peer's record is shorter than its tag")
+        }
+        return Self.lengthSize + length
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func open(
+        _ buffer: inout MutableSpan<UInt8>
+    ) throws(ChannelError) -> OpenedRecord? {
+        guard transport != nil else { throw die(.outOfPlace) }
+        let length: Int?
+        do throws(ChannelError) {
+            length = try recordLength(buffer.span)
+        } catch {
+            throw die(error)
+        }
+        guard let length, buffer.count >= length else { return nil }
+        let plaintext: Int
+        do throws(NoiseError) {
+            plaintext =
+                try transport?.decrypt(
+                    inPlace: &buffer, at: Self.lengthSize, count: length - Self.lengthSize) ?? 0
+        } catch {
+            throw die(error)
+        }
+        isPeerProven = true
+        return OpenedRecord(
+            consumed: length, plaintext: Self.lengthSize..<Self.lengthSize + plaintext)
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func rekeySending() throws(ChannelError) {
+        guard transport != nil else { throw die(.outOfPlace) }
+        do throws(NoiseError) {
+            try transport?.rekeySend()
+        } catch {
+            throw die(error)
+        }
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func rekeyReceiving() throws(ChannelError) {
+        guard transport != nil else { throw die(.outOfPlace) }
+        do throws(NoiseError) {
+            try transport?.rekeyReceive()
+        } catch {
+            throw die(error)
+        }
+    }
+
+    /// See ``SecureEngine``.
+    public func export(
+        label: String, context: [UInt8], count: Int
+    ) throws(ChannelError) -> SecretBytes {
+        guard (1...32 * 255).contains(count) else {
+            throw ChannelError(.configuration, "an exported key has 1 to 8,160 bytes")
+        }
+        let name = Array("blesec/1 export".utf8) + [0] + sha256(Array(label.utf8)) + sha256(context)
+        switch transport {
+        case .some(let transport):
+            return transport.additionalKeys.key(label: name.span, count: count)
+        case nil: throw .outOfPlace
+        }
+    }
+
+    /// Wipes what is left of the session and says how it ended.
+    private mutating func die(_ error: NoiseError) -> ChannelError {
+        die(ChannelError(noise: error))
+    }
+
+    private mutating func die(_ error: ChannelError) -> ChannelError {
+        handshake = nil
+        transport = nil
+        isPeerProven = false
+        owesProof = false
+        return error
+    }
+}

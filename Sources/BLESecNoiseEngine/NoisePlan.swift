@@ -1,0 +1,143 @@
+public import BLESecChannelCore
+public import BLESecNoise
+package import BLESecPrimitives
+
+/// One offer that has been checked against an identity and a trust policy, for one role.
+///
+/// An offer that proves less than the policy asks for, or uses a key outside its hash, never becomes
+/// a plan, and so is never sent.
+public struct NoisePlan: Sendable {
+    /// The protocol.
+    public private(set) var name: ProtocolName
+    /// This side's role, which is the link's.
+    public let role: ChannelRole
+    /// The static key pair that the pattern uses, if any.
+    public let identity: IdentityKey?
+    /// The peer's static key, where the pattern needs it in advance.
+    public let remoteStatic: [UInt8]?
+    /// The pre-shared keys in the order of the pattern's `psk` tokens.
+    public let presharedKeys: [PreSharedKey]
+    /// An ephemeral in place of a fresh one: for the worked examples of the wire format alone.
+    package var fixedEphemeral: DHKeyPair?
+
+    /// Checks an offer.
+    ///
+    /// - Throws: `configuration`, saying which rule the offer breaks.
+    public init(
+        _ offer: String, role: ChannelRole, identity: IdentityKey?, trust: TrustPolicy,
+        presharedKeys: [PreSharedKey], allowsExposedIdentity: Bool
+    ) throws(ChannelError) {
+        do {
+            name = try ProtocolName(offer)
+        } catch {
+            throw ChannelError(.configuration, "\(offer): \(error)")
+        }
+        let pattern = name.pattern
+        self.role = role
+        guard !pattern.isOneWay, !pattern.isFallback else {
+            throw Self.refusal(offer, "a one-way or fallback pattern cannot be offered")
+        }
+        guard !trust.requiresAuthority else {
+            throw Self.refusal(
+                offer,
+                "the policy asks what an authority vouches for, and Noise has no certificates")
+        }
+        guard !trust.requiresPeerKey || pattern.authenticates(role.noise.peer) else {
+            throw Self.refusal(offer, "it does not prove the peer's key, and the policy wants that")
+        }
+        self.identity = try Self.identity(
+            offer, name, role, identity, allowsExposedIdentity: allowsExposedIdentity)
+        remoteStatic = try Self.remoteStatic(offer, name, role, trust)
+        guard presharedKeys.count >= pattern.pskCount else {
+            throw Self.refusal(
+                offer, "it needs \(pattern.pskCount) pre-shared keys, not \(presharedKeys.count)")
+        }
+        self.presharedKeys = Array(presharedKeys.prefix(pattern.pskCount))
+    }
+
+    func begin(prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
+        var handshake = try HandshakeState(
+            protocolName: name, role: role.noise, prologue: prologue.span,
+            localStatic: identity?.keyPair, remoteStatic: remoteStatic, psks: presharedKeys)
+        if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
+        return handshake
+    }
+
+    /// This offer as the fallback from a first message of `attempt`, on the ephemeral of that message
+    /// (Noise §10.4); `nil` unless it is XX over the same curve, and `attempt` a pattern that needs
+    /// the acceptor's key in advance, since no other can turn out to be unreadable.
+    public func fallback(from attempt: ProtocolName) -> NoisePlan? {
+        guard name.pattern.name == "XX", name.curve == attempt.curve,
+            attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,
+            let pattern = try? name.pattern.applying(.fallback)
+        else { return nil }
+        var plan = self
+        plan.name = ProtocolName(
+            pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash)
+        return plan
+    }
+
+    /// A dialer's fallback, on the ephemeral that `attempt` has sent.
+    func begin(
+        after attempt: consuming HandshakeState, prologue: [UInt8]
+    ) throws(NoiseError) -> HandshakeState {
+        try HandshakeState(
+            fallback: name, after: attempt, prologue: prologue.span,
+            localStatic: identity?.keyPair)
+    }
+
+    /// An acceptor's fallback, on the ephemeral at the beginning of `early`.
+    func begin(answering early: [UInt8], prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
+        var handshake = try HandshakeState(
+            fallback: name, answering: early.span, prologue: prologue.span,
+            localStatic: identity?.keyPair)
+        if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
+        return handshake
+    }
+
+    private static func identity(
+        _ offer: String, _ name: ProtocolName, _ role: ChannelRole, _ identity: IdentityKey?,
+        allowsExposedIdentity: Bool
+    ) throws(ChannelError) -> IdentityKey? {
+        guard name.pattern.requiresLocalStatic(role.noise) else { return nil }
+        guard let identity else { throw refusal(offer, "it needs an identity key") }
+        guard identity.keyPair.curve == name.curve else {
+            throw refusal(offer, "the identity key is one of another curve")
+        }
+        guard identity.hash == name.hash else {
+            throw refusal(
+                offer, "the identity key belongs to another hash; a static key has only one")
+        }
+        switch name.pattern.staticKeyExposure(of: role.noise) {
+        case .unused, .known, .protected: break
+        case .anyPeer where role == .acceptor: break
+        case .anyPeer, .clear:
+            guard allowsExposedIdentity else {
+                throw refusal(
+                    offer, "it shows this side's key to strangers; allow that explicitly")
+            }
+        }
+        return identity
+    }
+
+    private static func remoteStatic(
+        _ offer: String, _ name: ProtocolName, _ role: ChannelRole, _ trust: TrustPolicy
+    ) throws(ChannelError) -> [UInt8]? {
+        guard name.pattern.requiresRemoteStatic(role.noise) else { return nil }
+        let keys = trust.knownKeys.filter { $0.count == name.curve.keyLength }
+        guard keys.count == 1 else {
+            throw refusal(
+                offer, "it needs the peer's public key, exactly one, and not only its fingerprint")
+        }
+        return keys[0]
+    }
+
+    private static func refusal(_ offer: String, _ why: String) -> ChannelError {
+        ChannelError(.configuration, "\(offer) cannot be used: \(why)")
+    }
+}
+
+extension ChannelRole {
+    /// The same role in Noise's words.
+    var noise: Role { self == .dialer ? .initiator : .responder }
+}

@@ -1,0 +1,126 @@
+internal import BLESecNoise
+
+extension NoiseVector {
+    /// What a run has made.
+    enum Step {
+        /// Message `index`.
+        case message(Int, [UInt8])
+        /// `h` after the handshake.
+        case handshakeHash([UInt8])
+    }
+
+    /// Runs both roles over the vector, and compares every message.
+    package func run() -> VectorOutcome {
+        let name: ProtocolName
+        do throws(ProtocolNameError) {
+            name = try ProtocolName(protocolName)
+        } catch {
+            return .skipped("\(error)")
+        }
+        do throws(VectorFailure) {
+            guard name.description == protocolName else {
+                throw VectorFailure("the name is printed as \(name)")
+            }
+            try walk(name) { step throws(VectorFailure) in
+                switch step {
+                case .message(let index, let message):
+                    try VectorFailure.compare(
+                        message, messages[index].ciphertext, .message(index))
+                case .handshakeHash(let hash):
+                    guard let handshakeHash else { return }
+                    try VectorFailure.compare(hash, handshakeHash, .handshakeHash)
+                }
+            }
+            return .passed
+        } catch {
+            return .failed(error)
+        }
+    }
+
+    /// Makes every message from the vector's keys and payloads: the sender writes it, `visit` sees
+    /// it, the other side reads it, and has to come to the same payload.
+    func walk(
+        _ name: ProtocolName, visit: (Step) throws(VectorFailure) -> Void
+    ) throws(VectorFailure) {
+        var index = 0
+        var handshake = try begin(name, &index, visit)
+        while !handshake.isFinished {
+            guard index < messages.count else {
+                throw VectorFailure(
+                    .message(index), "missing: the handshake of \(name.pattern) is not finished")
+            }
+            try exchange(index, visit) { payload throws(NoiseError) in
+                try handshake.write(payload)
+            } read: { message throws(NoiseError) in
+                try handshake.read(message)
+            }
+            index += 1
+        }
+        try visit(.handshakeHash(handshake.initiator.handshakeHash))
+        try visit(.handshakeHash(handshake.responder.handshakeHash))
+        var transport: VectorTransport
+        do throws(NoiseError) {
+            transport = try handshake.split()
+        } catch {
+            throw VectorFailure("\(error)")
+        }
+        let pattern = name.pattern
+        let first: Role = attemptedPattern == nil ? pattern.messages[0].sender : .initiator
+        while index < messages.count {
+            let sender = pattern.isOneWay || index.isMultiple(of: 2) ? first : first.peer
+            try exchange(index, visit) { payload throws(NoiseError) in
+                try transport.encrypt(payload, from: sender)
+            } read: { message throws(NoiseError) in
+                try transport.decrypt(message, from: sender)
+            }
+            index += 1
+        }
+    }
+
+    /// Both sides of `name`, with an attempt before it where the vector has one.
+    private func begin(
+        _ name: ProtocolName, _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
+    ) throws(VectorFailure) -> VectorHandshake {
+        guard let attemptedPattern else { return try handshake(name) }
+        guard let pattern = HandshakePattern.named(attemptedPattern), let first = messages.first
+        else { throw VectorFailure("pattern is none that a fallback can follow") }
+        var attempt = try handshake(
+            ProtocolName(pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash))
+        let message: [UInt8]
+        do throws(NoiseError) {
+            message = try attempt.write(first.payload)
+        } catch {
+            throw VectorFailure(.message(0), "\(error)")
+        }
+        try visit(.message(0, message))
+        index = 1
+        if (try? attempt.read(message)) != nil {
+            throw VectorFailure(.message(0), "the responder can read it, and so does not fall back")
+        }
+        return try handshake(name, after: attempt, message)
+    }
+
+    private func exchange(
+        _ index: Int, _ visit: (Step) throws(VectorFailure) -> Void,
+        write: ([UInt8]) throws(NoiseError) -> [UInt8],
+        read: ([UInt8]) throws(NoiseError) -> [UInt8]
+    ) throws(VectorFailure) {
+        let payload = messages[index].payload
+        let message: [UInt8]
+        do throws(NoiseError) {
+            message = try write(payload)
+        } catch {
+            throw VectorFailure(.message(index), "cannot be written: \(error)")
+        }
+        try visit(.message(index, message))
+        let opened: [UInt8]
+        do throws(NoiseError) {
+            opened = try read(message)
+        } catch {
+            throw VectorFailure(.message(index), "cannot be read: \(error)")
+        }
+        guard opened == payload else {
+            throw VectorFailure(.message(index), "another payload is read than was written")
+        }
+    }
+}

@@ -1,0 +1,104 @@
+internal import BLESecJSON
+internal import Glibc
+
+/// A file of vectors, in the JSON shape that Noise implementations share.
+package struct VectorFile: Sendable {
+    /// The largest file that is read, in bytes: about nine times all of this project's vectors.
+    package static let maximumSize = 64 << 20
+
+    /// Where it was read from.
+    package let path: String
+    /// Its vectors in their order.
+    package let vectors: [NoiseVector]
+
+    /// Reads and checks all of the file at `path`.
+    ///
+    /// - Throws: `VectorFileError`, which names the file and the place in it.
+    package init(path: String) throws(VectorFileError) {
+        try self.init(path: path, bytes: Self.read(path))
+    }
+
+    /// Checks what was read from `path`.
+    ///
+    /// - Throws: `VectorFileError`, which names the file and the place in it.
+    package init(path: String, bytes: [UInt8]) throws(VectorFileError) {
+        self.path = path
+        let json: JSONValue
+        do throws(JSONReader.Failure) {
+            json = try JSONReader.read(bytes)
+        } catch {
+            throw VectorFileError(path, error, in: bytes)
+        }
+        do throws(JSONMisfit) {
+            vectors = try json.required("vectors") { value throws(JSONMisfit) in
+                try value.items { vector throws(JSONMisfit) in try NoiseVector(vector) }
+            }
+        } catch {
+            throw VectorFileError(path, error)
+        }
+    }
+
+    /// The files of vectors that `path` stands for: itself, or of a folder what ends in `.json` or
+    /// `.txt`, sorted by name, without what is in folders inside.
+    ///
+    /// - Throws: `VectorFileError` for a folder that cannot be read or has no such file.
+    package static func paths(at path: String) throws(VectorFileError) -> [String] {
+        guard isFolder(path) else { return [path] }
+        let names = try names(in: path)
+        let folder = path.hasSuffix("/") ? path : path + "/"
+        let files = names.filter { $0.hasSuffix(".json") || $0.hasSuffix(".txt") }
+            .sorted().map { folder + $0 }.filter { !isFolder($0) }
+        guard !files.isEmpty else {
+            throw VectorFileError(.missing, path, "no .json or .txt file in this folder")
+        }
+        return files
+    }
+
+    private static func isFolder(_ path: String) -> Bool {
+        var status = stat()
+        return unsafe stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+    }
+
+    /// Where a folder's entry has its name.
+    private static let nameOffset = MemoryLayout<dirent>.offset(of: \.d_name) ?? 0
+
+    private static func names(in folder: String) throws(VectorFileError) -> [String] {
+        guard let directory = unsafe opendir(folder) else { throw failure(folder) }
+        defer { unsafe closedir(directory) }
+        var names: [String] = []
+        while let entry = unsafe readdir(directory) {
+            let name = unsafe UnsafeRawPointer(entry) + nameOffset
+            names.append(unsafe String(cString: name.assumingMemoryBound(to: CChar.self)))
+        }
+        return names
+    }
+
+    private static func read(_ path: String) throws(VectorFileError) -> [UInt8] {
+        let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(path) }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 1 << 20)
+        while true {
+            let count = unsafe Glibc.read(descriptor, &piece, piece.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw failure(path) }
+            guard count > 0 else { return bytes }
+            bytes += piece[..<count]
+            guard bytes.count <= maximumSize else {
+                throw VectorFileError(
+                    .malformed, path, "more than \(maximumSize >> 20) MiB; split the file")
+            }
+        }
+    }
+
+    private static func failure(_ path: String) -> VectorFileError {
+        let number = errno
+        let text = unsafe strerror(number).map { unsafe String(cString: $0) } ?? "error \(number)"
+        switch number {
+        case ENOENT, ENOTDIR: return VectorFileError(.missing, path, "no such file")
+        case EACCES, EPERM: return VectorFileError(.denied, path, text)
+        default: return VectorFileError(.unreadable, path, text)
+        }
+    }
+}

@@ -1,0 +1,116 @@
+package import BLESecNoise
+internal import BLESecPrimitives
+
+/// Makes vectors with this implementation, for others to check.
+///
+/// The same seed and names give the same vectors, and a vector depends on its index but not on
+/// those before it, so several can be made at once.
+package struct VectorMaker: Sendable {
+    private let seed: UInt64
+    private let names: [ProtocolName]
+
+    /// Prepares vectors that depend on `seed`.
+    ///
+    /// - Parameters:
+    ///   - seed: what every key and payload comes from.
+    ///   - names: the protocols in turn; without any, all patterns and suites in turn, each with
+    ///     modifiers that come from the seed as well.
+    package init(seed: UInt64, names: [ProtocolName] = []) {
+        self.seed = seed
+        self.names = names
+    }
+
+    /// The vector at `index`, which is 0 or more.
+    ///
+    /// - Throws: `VectorFailure` if this implementation cannot run what it has made.
+    package func vector(at index: Int) throws(VectorFailure) -> NoiseVector {
+        var seeds = SeededGenerator(seed: seed)
+        var generator = SeededGenerator(seed: seeds.next() ^ UInt64(index))
+        let name =
+            names.isEmpty
+            ? Self.anyName(at: index, &generator) : names[index % names.count]
+        var vector = try Self.inputs(name, &generator)
+        var made: [[UInt8]] = []
+        var hash: [UInt8] = []
+        try vector.walk(name) { step throws(VectorFailure) in
+            switch step {
+            case .message(_, let message): made.append(message)
+            case .handshakeHash(let digest): hash = digest
+            }
+        }
+        for (index, message) in made.enumerated() {
+            vector.messages[index].ciphertext = message
+        }
+        vector.handshakeHash = hash
+        return vector
+    }
+
+    /// The keys and payloads of a vector of `name`.
+    private static func inputs(
+        _ name: ProtocolName, _ generator: inout SeededGenerator
+    ) throws(VectorFailure) -> NoiseVector {
+        let pattern = name.pattern
+        var vector = NoiseVector(protocolName: name.description)
+        let prologue = generator.bytes(Int.random(in: 0...32, using: &generator))
+        let psks = (0..<pattern.pskCount).map { _ in generator.bytes(PreSharedKey.length) }
+        var parties: [Role: NoiseVector.Party] = [:]
+        for role in Role.allCases {
+            var party = NoiseVector.Party(prologue: prologue, psks: psks)
+            if pattern.requiresLocalStatic(role) {
+                party.staticKey = generator.bytes(name.curve.keyLength)
+            }
+            if pattern.usesEphemeral(of: role) {
+                party.ephemeral = generator.bytes(name.curve.keyLength)
+            }
+            parties[role] = party
+        }
+        for role in Role.allCases where pattern.requiresRemoteStatic(role) {
+            guard let known = parties[role.peer]?.staticKey else { continue }
+            parties[role]?.remoteStatic = try publicKey(of: known, name.curve)
+        }
+        vector.initiator = parties[.initiator] ?? vector.initiator
+        vector.responder = parties[.responder] ?? vector.responder
+        // Two transport messages from each side, or four from the only one.
+        vector.messages = (0..<pattern.messages.count + 4).map { _ in
+            let payload = generator.bytes(Int.random(in: 0...24, using: &generator))
+            return NoiseVector.Message(payload: payload, ciphertext: [])
+        }
+        return vector
+    }
+
+    private static func publicKey(
+        of privateKey: [UInt8], _ curve: Curve
+    ) throws(VectorFailure) -> [UInt8] {
+        do throws(CryptoError) {
+            return try DHKeyPair(
+                curve: curve, privateKey: SecretBytes(copying: privateKey.span)
+            ).publicKey
+        } catch {
+            throw VectorFailure("\(error)")
+        }
+    }
+
+    /// All patterns in turn, after each round of them the next suite, and modifiers by chance.
+    private static func anyName(
+        at index: Int, _ generator: inout SeededGenerator
+    ) -> ProtocolName {
+        let patterns = HandshakePattern.all
+        var pattern = patterns[index % patterns.count]
+        var modifiers: [PatternModifier] = []
+        if Int.random(in: 0..<3, using: &generator) == 0 { modifiers.append(.fallback) }
+        for position in 0...pattern.messages.count
+        where Int.random(in: 0..<4, using: &generator) == 0 {
+            modifiers.append(.psk(position))
+        }
+        // Not every pattern has a fallback, and one that has has a message less.
+        for modifier in modifiers { pattern = (try? pattern.applying(modifier)) ?? pattern }
+        var suite = index / patterns.count
+        func next<Part>(of parts: [Part]) -> Part {
+            defer { suite /= parts.count }
+            return parts[suite % parts.count]
+        }
+        return ProtocolName(
+            pattern: pattern, curve: next(of: Curve.allCases),
+            aead: next(of: AEADAlgorithm.allCases), hash: next(of: HashAlgorithm.allCases))
+    }
+}

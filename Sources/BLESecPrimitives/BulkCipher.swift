@@ -1,0 +1,83 @@
+internal import CBLESecOpenSSL
+
+/// A key in an OpenSSL context; each message resets the nonce alone.
+///
+/// The context is on the ordinary heap; OpenSSL wipes it when it is freed.
+@safe final class BulkCipher: @unchecked Sendable {
+    // Unchecked: its one owner, an AEAD, cannot be copied.
+    private let context: OpaquePointer
+
+    init(_ algorithm: AEADAlgorithm, key: Span<UInt8>) throws(CryptoError) {
+        guard let context = unsafe EVP_CIPHER_CTX_new() else {
+            throw .libraryFailure(function: .init("EVP_CIPHER_CTX_new"))
+        }
+        let status = unsafe key.withUnsafeBufferPointer { key in
+            unsafe EVP_CipherInit_ex(
+                context, OpenSSLAlgorithms.cipher(algorithm), nil, key.baseAddress, nil, 1)
+        }
+        guard status == 1 else {
+            unsafe EVP_CIPHER_CTX_free(context)
+            throw .libraryFailure(function: .init("EVP_CipherInit_ex"))
+        }
+        unsafe self.context = context
+    }
+
+    deinit {
+        unsafe EVP_CIPHER_CTX_free(context)
+    }
+
+    /// Seals in place and writes the tag behind the message.
+    func seal(
+        _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
+        _ data: UnsafeBufferPointer<UInt8>
+    ) -> Bool {
+        var length: Int32 = 0
+        guard unsafe EVP_CipherInit_ex(context, nil, nil, nil, nonce, 1) == 1,
+            unsafe addData(data),
+            unsafe EVP_CipherUpdate(context, message, &length, message, Int32(count)) == 1,
+            unsafe EVP_CipherFinal_ex(context, message + Int(length), &length) == 1
+        else { return false }
+        return unsafe withTag(message + count) {
+            unsafe EVP_CIPHER_CTX_get_params(context, $0) == 1
+        }
+    }
+
+    /// Opens in place, taking the tag from behind the message.
+    func open(
+        _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
+        _ data: UnsafeBufferPointer<UInt8>
+    ) -> Bool {
+        var length: Int32 = 0
+        let isAuthentic =
+            unsafe EVP_CipherInit_ex(context, nil, nil, nil, nonce, 0) == 1
+            && withTag(message + count) { unsafe EVP_CIPHER_CTX_set_params(context, $0) == 1 }
+            && addData(data)
+            && EVP_CipherUpdate(context, message, &length, message, Int32(count)) == 1
+            && EVP_CipherFinal_ex(context, message + Int(length), &length) == 1
+        // Whoever calls OpenSSL next on this thread shall not find our error in its queue.
+        if !isAuthentic { ERR_clear_error() }
+        return isAuthentic
+    }
+
+    private func addData(_ data: UnsafeBufferPointer<UInt8>) -> Bool {
+        var length: Int32 = 0
+        guard !data.isEmpty else { return true }
+        return unsafe EVP_CipherUpdate(
+            context, nil, &length, data.baseAddress, Int32(data.count)) == 1
+    }
+
+    /// The tag as OpenSSL's parameter, which is quicker than its control call.
+    private func withTag(
+        _ tag: UnsafeMutablePointer<UInt8>, _ body: (UnsafeMutablePointer<OSSL_PARAM>) -> Bool
+    ) -> Bool {
+        var parameters = unsafe (
+            blesec_openssl_tag_parameter(tag, AEADAlgorithm.tagLength),
+            OSSL_PARAM_construct_end()
+        )
+        return unsafe withUnsafeMutablePointer(to: &parameters) { pointer in
+            unsafe pointer.withMemoryRebound(to: OSSL_PARAM.self, capacity: 2) { parameters in
+                unsafe body(parameters)
+            }
+        }
+    }
+}

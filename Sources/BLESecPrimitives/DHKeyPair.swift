@@ -1,0 +1,87 @@
+internal import CBLESecSodium
+
+/// A private key of X25519 or X448 with its public key; Noise §4.1.
+///
+/// One key pair may serve many sessions, on many threads, at once.
+public final class DHKeyPair: Sendable {
+    /// The function that the key is for.
+    public let curve: Curve
+
+    /// The public key, `curve.keyLength` bytes.
+    public let publicKey: [UInt8]
+
+    private let privateKey: SecretBytes
+    private let x448: X448PrivateKey?
+
+    /// Makes a key pair from a private key.
+    ///
+    /// Any `curve.keyLength` bytes will do: both functions set and clear the bits that RFC 7748 §5
+    /// names when they use the key.
+    /// - Throws: `CryptoError.wrongLength`.
+    public init(curve: Curve, privateKey: consuming SecretBytes) throws(CryptoError) {
+        guard privateKey.count == curve.keyLength else {
+            throw .wrongLength(expected: curve.keyLength, actual: privateKey.count)
+        }
+        self.curve = curve
+        switch curve {
+        case .x25519:
+            Sodium.start()
+            var publicKey = [UInt8](repeating: 0, count: curve.keyLength)
+            // It cannot fail: the base point is not of low order.
+            _ = unsafe crypto_scalarmult_base(&publicKey, privateKey.start)
+            self.publicKey = publicKey
+            x448 = nil
+        case .x448:
+            let key = try X448PrivateKey(privateKey.span)
+            publicKey = try key.publicKey()
+            x448 = key
+        }
+        self.privateKey = privateKey
+    }
+
+    /// Makes a new key pair from the system's randomness; Noise's GENERATE_KEYPAIR().
+    public static func generate(_ curve: Curve) throws(CryptoError) -> DHKeyPair {
+        try DHKeyPair(curve: curve, privateKey: SecretBytes(randomCount: curve.keyLength))
+    }
+
+    /// The product of this private key and `peer`'s public key; Noise's DH().
+    ///
+    /// - Throws: `CryptoError.wrongLength`; `CryptoError.lowOrderPoint` if the product is all
+    ///   zeros, as Noise §12.1 allows and RFC 7748 §6 recommends.
+    public func sharedSecret(with peer: Span<UInt8>) throws(CryptoError) -> SecretBytes {
+        guard peer.count == curve.keyLength else {
+            throw .wrongLength(expected: curve.keyLength, actual: peer.count)
+        }
+        if let x448 { return try x448.sharedSecret(with: peer) }
+        let product = SecretBytes(count: curve.keyLength)
+        let status = unsafe peer.withUnsafeBufferPointer { peer in
+            guard let peer = peer.baseAddress else { return Int32(-1) }
+            return unsafe crypto_scalarmult(product.start, privateKey.start, peer)
+        }
+        guard status == 0 else { throw .lowOrderPoint }
+        return product
+    }
+
+    /// The product of this private key and `peer`'s public key, as above.
+    public func sharedSecret(with peer: [UInt8]) throws(CryptoError) -> SecretBytes {
+        try sharedSecret(with: peer.span)
+    }
+
+    /// Runs `body` with the private key's bytes, for whoever stores it; they end with it.
+    public func withPrivateKey<R: ~Copyable, E: Error>(
+        _ body: (Span<UInt8>) throws(E) -> R
+    ) throws(E) -> R {
+        try unsafe privateKey.withUnsafeBytes { bytes throws(E) in
+            // Through the pointer: the compiler takes the generic result for a part of the span.
+            try body(unsafe Span(_unsafeElements: bytes))
+        }
+    }
+}
+
+extension DHKeyPair: CustomStringConvertible, CustomReflectable {
+    /// The curve alone: a log has no use for either key.
+    public var description: String { "<\(curve) key pair>" }
+
+    /// Nothing to look into.
+    public var customMirror: Mirror { Mirror(self, children: []) }
+}

@@ -1,0 +1,70 @@
+internal import CBLESecOpenSSL
+
+/// Checks that a public key is in the one encoding that is accepted.
+///
+/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 has several of them for one key: points can
+/// be compressed, curve parameters explicit, other parameters absent. In another encoding a denied or revoked
+/// key would have another fingerprint, which is on no list.
+package enum CanonicalKey {
+    /// For keys of a fixed length, what stands before the key's bytes, and their number: a named curve and
+    /// an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
+    private static let forms: [(head: [UInt8], count: Int)] = [
+        ([0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00], 32),  // Ed25519
+        ([0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x71, 0x03, 0x3A, 0x00], 57),  // Ed448
+        (
+            [0x30, 0x59, 0x30, 0x13] + ecPublicKey
+                + [0x06, 0x08, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x03, 0x01, 0x07]  // P-256
+                + [0x03, 0x42, 0x00, 0x04], 64
+        ),
+        (
+            [0x30, 0x76, 0x30, 0x10] + ecPublicKey
+                + [0x06, 0x05, 0x2B, 0x81, 0x04, 0x00, 0x22]  // P-384
+                + [0x03, 0x62, 0x00, 0x04], 96
+        ),
+        (
+            [0x30, 0x81, 0x9B, 0x30, 0x10] + ecPublicKey
+                + [0x06, 0x05, 0x2B, 0x81, 0x04, 0x00, 0x23]  // P-521
+                + [0x03, 0x81, 0x86, 0x00, 0x04], 132
+        ),
+    ]
+    private static let ecPublicKey: [UInt8] =
+        [0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01]
+
+    /// The end of a sentence about a key in another encoding.
+    package static let remedy =
+        "in an unusual encoding: use Ed25519, Ed448, RSA, or P-256, P-384 or P-521 as a named "
+        + "curve with an uncompressed point (`openssl ec -conv_form uncompressed "
+        + "-param_enc named_curve`)"
+
+    /// Whether a DER SubjectPublicKeyInfo has that encoding, and an algorithm that is accepted for TLS.
+    package static func matches(_ subjectPublicKeyInfo: [UInt8]) -> Bool {
+        for form in forms where subjectPublicKeyInfo.starts(with: form.head) {
+            return subjectPublicKeyInfo.count == form.head.count + form.count
+        }
+        // RSA keys have no fixed length. OpenSSL encodes a key that it has read in one way only.
+        return rsaForm(of: subjectPublicKeyInfo) == subjectPublicKeyInfo
+    }
+
+    private static func rsaForm(of info: [UInt8]) -> [UInt8]? {
+        OpenSSLError.clear()
+        defer { OpenSSLError.clear() }
+        let key = unsafe info.withUnsafeBufferPointer { buffer -> OpaquePointer? in
+            var position = buffer.baseAddress
+            return unsafe d2i_PUBKEY(nil, &position, buffer.count)
+        }
+        guard let key = unsafe key else { return nil }
+        defer { unsafe EVP_PKEY_free(key) }
+        guard unsafe EVP_PKEY_get_id(key) == EVP_PKEY_RSA else { return nil }
+        let count = unsafe i2d_PUBKEY(key, nil)
+        guard count > 0 else { return nil }
+        return unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
+            var position = buffer.baseAddress
+            used = unsafe Int(max(0, i2d_PUBKEY(key, &position)))
+        }
+    }
+}
+
+extension Certificate {
+    /// Whether the certificate's key is in the one encoding that is accepted.
+    var hasCanonicalKey: Bool { CanonicalKey.matches(subjectPublicKeyInfo) }
+}

@@ -1,0 +1,103 @@
+package import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// One X.509 certificate (RFC 5280), read from its DER form.
+@safe package final class Certificate: @unchecked Sendable {
+    // Unchecked: OpenSSL counts references atomically, and nothing changes the certificate.
+    let pointer: OpaquePointer
+
+    /// Takes over a reference of the caller's.
+    private init(owning pointer: OpaquePointer) { unsafe self.pointer = pointer }
+
+    deinit { unsafe X509_free(pointer) }
+
+    /// Reads the DER form, all of it.
+    ///
+    /// - Throws: `badKey`.
+    package convenience init(der: [UInt8]) throws(ChannelError) {
+        ERR_clear_error()
+        let pointer = unsafe der.withUnsafeBufferPointer { buffer -> OpaquePointer? in
+            var position = buffer.baseAddress
+            guard let read = unsafe d2i_X509(nil, &position, buffer.count) else { return nil }
+            guard let start = buffer.baseAddress, let end = unsafe position,
+                unsafe end - start == buffer.count
+            else {
+                unsafe X509_free(read)
+                return nil
+            }
+            return unsafe read
+        }
+        guard let pointer = unsafe pointer else {
+            throw ChannelError(
+                .badKey, "holds a damaged certificate", underlying: OpenSSLError.take()?.underlying)
+        }
+        unsafe self.init(owning: pointer)
+    }
+
+    /// A certificate that OpenSSL has, and keeps.
+    convenience init(sharing pointer: OpaquePointer) {
+        unsafe X509_up_ref(pointer)
+        unsafe self.init(owning: pointer)
+    }
+
+    /// The bytes of the DER form.
+    var length: Int { Int(max(0, unsafe i2d_X509(pointer, nil))) }
+
+    /// The DER SubjectPublicKeyInfo.
+    package var subjectPublicKeyInfo: [UInt8] {
+        guard let key = unsafe X509_get_X509_PUBKEY(pointer) else { return [] }
+        let count = unsafe i2d_X509_PUBKEY(key, nil)
+        guard count > 0 else { return [] }
+        return unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
+            var position = buffer.baseAddress
+            used = unsafe Int(max(0, i2d_X509_PUBKEY(key, &position)))
+        }
+    }
+
+    /// The URIs among the subject's alternative names (RFC 5280 §4.2.1.6), or `nil` where the
+    /// extension is malformed or there twice.
+    package var uris: [String]? {
+        var state: Int32 = 0
+        guard let names = unsafe X509_get_ext_d2i(pointer, NID_subject_alt_name, &state, nil) else {
+            return state == -1 ? [] : nil
+        }
+        let list = OpaquePointer(names)
+        defer { unsafe GENERAL_NAMES_free(list) }
+        var uris: [String] = []
+        for index in unsafe 0..<blesec_general_name_count(list) {
+            guard let uri = unsafe blesec_general_name_uri(list, index) else { continue }
+            let bytes = unsafe UnsafeBufferPointer(
+                start: ASN1_STRING_get0_data(uri), count: Int(ASN1_STRING_length(uri)))
+            // Printable ASCII alone: a zero byte or a control character is nobody's name.
+            guard unsafe bytes.allSatisfy({ (0x21...0x7E).contains($0) }) else { return nil }
+            unsafe uris.append(String(decoding: bytes, as: UTF8.self))
+        }
+        return uris
+    }
+
+    /// Whether the certificate may issue others.
+    package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
+
+    /// Whether the key may sign, which is what TLS 1.3 uses it for.
+    var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }
+
+    /// Whether the extended key usage names a role; `nil` where there is no such extension.
+    func extendedUsage(allows role: ChannelRole) -> Bool? {
+        guard unsafe X509_get_extension_flags(pointer) & UInt32(EXFLAG_XKUSAGE) != 0 else {
+            return nil
+        }
+        let wanted = role == .dialer ? XKU_SSL_CLIENT : XKU_SSL_SERVER
+        return unsafe X509_get_extended_key_usage(pointer) & UInt32(wanted) != 0
+    }
+
+    /// What is wrong with the validity at a time in seconds since 1970, or `nil`.
+    package func invalidity(at time: Int64) -> String? {
+        var time = Int(time)
+        let begin = unsafe X509_cmp_time(X509_get0_notBefore(pointer), &time)
+        let end = unsafe X509_cmp_time(X509_get0_notAfter(pointer), &time)
+        guard begin != 0, end != 0 else { return "has a malformed validity" }
+        if begin > 0 { return "is not valid yet" }
+        if end < 0 { return "has expired" }
+        return nil
+    }
+}

@@ -1,0 +1,30 @@
+public import BLESecChannelCore
+
+/// The authorities whose certificates are accepted: these alone, never the system's.
+public final class CertificateAuthorities: Sendable {
+    let certificates: [Certificate]
+
+    /// Keeps certificates in their DER form.
+    ///
+    /// - Throws: `badKey`, with a reason that begins with a verb, when there is none, one cannot be
+    ///   read, or one may not issue certificates.
+    public init(_ certificates: [[UInt8]]) throws(ChannelError) {
+        guard !certificates.isEmpty else {
+            throw ChannelError(.badKey, "holds no certificate of an authority")
+        }
+        var read: [Certificate] = []
+        for der in certificates {
+            let certificate = try Certificate(der: der)
+            guard certificate.isAuthority else {
+                throw ChannelError(
+                    .badKey, "holds a certificate that is no authority's: it may not issue others")
+            }
+            guard certificate.hasCanonicalKey else {
+                throw ChannelError(
+                    .badKey, "holds an authority whose key is \(CanonicalKey.remedy)")
+            }
+            read.append(certificate)
+        }
+        self.certificates = read
+    }
+}

@@ -1,0 +1,88 @@
+internal import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// Why a peer's certificate is not accepted. It stays on this side.
+enum CertificateFault: Error, Equatable {
+    case none
+    case expired, notYetValid, malformedValidity
+    case wrongKeyUsage
+    case wrongExtendedKeyUsage(ChannelRole)
+    case authorityAsLeaf
+    case selfSigned
+    case unknownAuthority
+    case badSignature
+    case pathTooLong
+    case issuerMayNotIssue
+    case weakKey
+    case unusualKey
+    case revoked
+    case malformedSerial
+    case noURI, severalURIs, malformedURI
+    case other(Int32, String)
+
+    /// What `X509_verify_cert` has found.
+    init(verification code: Int32) {
+        switch code {
+        case X509_V_ERR_CERT_HAS_EXPIRED: self = .expired
+        case X509_V_ERR_CERT_NOT_YET_VALID: self = .notYetValid
+        case X509_V_ERR_ERROR_IN_CERT_NOT_AFTER_FIELD, X509_V_ERR_ERROR_IN_CERT_NOT_BEFORE_FIELD:
+            self = .malformedValidity
+        case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT: self = .selfSigned
+        case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
+            X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
+            X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_ERR_CERT_UNTRUSTED:
+            self = .unknownAuthority
+        case X509_V_ERR_CERT_SIGNATURE_FAILURE: self = .badSignature
+        case X509_V_ERR_PATH_LENGTH_EXCEEDED, X509_V_ERR_CERT_CHAIN_TOO_LONG: self = .pathTooLong
+        case X509_V_ERR_INVALID_CA, X509_V_ERR_KEYUSAGE_NO_CERTSIGN, X509_V_ERR_INVALID_PURPOSE:
+            self = .issuerMayNotIssue
+        case X509_V_ERR_EE_KEY_TOO_SMALL, X509_V_ERR_CA_KEY_TOO_SMALL, X509_V_ERR_CA_MD_TOO_WEAK:
+            self = .weakKey
+        case X509_V_ERR_EC_KEY_EXPLICIT_PARAMS: self = .unusualKey
+        default:
+            self = .other(
+                code, unsafe String(cString: X509_verify_cert_error_string(Int(code))))
+        }
+    }
+
+    /// What is wrong, as the rest of a sentence that begins with the peer's certificate.
+    private var text: String {
+        switch self {
+        case .none: "is missing"
+        case .expired: "has expired, or one that it rests on has"
+        case .notYetValid: "is not valid yet, or one that it rests on is not"
+        case .malformedValidity: "has a malformed validity"
+        case .wrongKeyUsage: "may not be used to sign, as TLS does"
+        case .wrongExtendedKeyUsage(.dialer): "does not name TLS client in its extended key usage"
+        case .wrongExtendedKeyUsage(.acceptor): "does not name TLS server in its extended key usage"
+        case .authorityAsLeaf: "is an authority's, and not a device's"
+        case .selfSigned: "is signed with its own key, and an authority is wanted"
+        case .unknownAuthority: "leads to no authority that is accepted here"
+        case .badSignature: "carries a signature that is not its issuer's"
+        case .pathTooLong: "stands at the end of a longer path than its authority permits"
+        case .issuerMayNotIssue: "rests on a certificate that may not issue it"
+        case .weakKey: "rests on a key or a hash that is too weak"
+        case .unusualKey:
+            "has its key in an unusual encoding, or one that it rests on has: only named curves and "
+                + "uncompressed points are accepted"
+        case .revoked: "is revoked, or one that it rests on is"
+        case .malformedSerial: "has a malformed serial number"
+        case .noURI: "names no URI, and other names do not count"
+        case .severalURIs: "names several URIs, and exactly one is wanted"
+        case .malformedURI: "has a malformed list of names"
+        case .other(_, let text): "does not verify: \(text)"
+        }
+    }
+}
+
+extension ChannelError {
+    /// The local error of a refusal; the peer sees the same thing whatever it is.
+    init(_ fault: CertificateFault) {
+        self.init(.untrusted, fault.sentence)
+    }
+}
+
+extension CertificateFault {
+    /// The whole sentence.
+    var sentence: String { "the peer's certificate \(text)" }
+}

@@ -1,0 +1,95 @@
+internal import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// Judges what a peer has shown: its certificate, and the path from there to one of our authorities.
+struct PeerCertificate {
+    let context: TLSContext
+    /// The peer's role.
+    let role: ChannelRole
+
+    /// Judges the certificate that OpenSSL has put into a store's context, and returns whom it names.
+    func judge(_ store: OpaquePointer) throws(ChannelError) -> PeerIdentity {
+        guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
+            throw ChannelError(CertificateFault.none)
+        }
+        let certificate = unsafe Certificate(sharing: leaf)
+        let now = context.clock()
+        var path = [certificate]
+        var uri: String?
+        do throws(CertificateFault) {
+            try judgeLeaf(certificate, now: now)
+            if context.authorities != nil {
+                path = unsafe try findPath(store, now: now)
+            }
+            // Lists hold the fingerprints of this encoding, so another one is refused before they are asked.
+            guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
+            if context.authorities != nil {
+                uri = try certificate.onlyURI()
+            }
+        } catch {
+            throw ChannelError(error)
+        }
+        try lookForRevocation(path, now: now)
+        return .certificate(
+            subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
+    }
+
+    /// What has to be right about a leaf, whoever issued it.
+    private func judgeLeaf(_ leaf: Certificate, now: Int64) throws(CertificateFault) {
+        guard let validity = leaf.validity else { throw .malformedValidity }
+        guard now >= validity.lowerBound else { throw .notYetValid }
+        guard now <= validity.upperBound else { throw .expired }
+        // An authority says in which role it vouches for someone; a pinned key needs no such word.
+        let isVouchedFor = context.authorities != nil
+        guard !isVouchedFor || !leaf.isAuthority else { throw .authorityAsLeaf }
+        guard leaf.maySign else { throw .wrongKeyUsage }
+        guard leaf.extendedUsage(allows: role) ?? !isVouchedFor else {
+            throw .wrongExtendedKeyUsage(role)
+        }
+    }
+
+    /// Builds the path to one of our authorities and verifies it (RFC 5280 §6): signatures, validity,
+    /// basic constraints, path length, key usages.
+    private func findPath(
+        _ store: OpaquePointer, now: Int64
+    ) throws(CertificateFault) -> [Certificate] {
+        let parameters = unsafe X509_STORE_CTX_get0_param(store)
+        unsafe X509_VERIFY_PARAM_set_time(parameters, Int(now))
+        // An authority that is given counts, whether or not it has signed itself.
+        unsafe X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
+        ERR_clear_error()
+        defer { ERR_clear_error() }
+        guard unsafe X509_verify_cert(store) == 1 else {
+            throw CertificateFault(verification: unsafe X509_STORE_CTX_get_error(store))
+        }
+        let path = unsafe X509_STORE_CTX_get0_chain(store)
+        return unsafe (0..<blesec_certificate_count(path)).compactMap { index in
+            unsafe blesec_certificate(path, index).map { unsafe Certificate(sharing: $0) }
+        }
+    }
+
+    /// Looks for each certificate of a path, whose issuer stands behind it, and the last of which has
+    /// issued itself as far as is known.
+    private func lookForRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
+        guard let list = try context.revoked?.current(at: now) else { return }
+        let keys = path.map { Fingerprint(subjectPublicKeyInfo: $0.subjectPublicKeyInfo) }
+        for (index, certificate) in path.enumerated() {
+            guard let serial = certificate.serial else {
+                throw ChannelError(CertificateFault.malformedSerial)
+            }
+            let issuer = keys[min(index + 1, keys.count - 1)]
+            guard !list.contains(serial: serial, issuer: issuer, key: keys[index]) else {
+                throw ChannelError(CertificateFault.revoked)
+            }
+        }
+    }
+}
+
+extension Certificate {
+    fileprivate func onlyURI() throws(CertificateFault) -> String {
+        guard let uris else { throw .malformedURI }
+        guard let uri = uris.first else { throw .noURI }
+        guard uris.count == 1 else { throw .severalURIs }
+        return uri
+    }
+}

@@ -1,0 +1,117 @@
+package import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// One certificate revocation list (RFC 5280 §5), read from its DER form and checked.
+package struct RevokedSerials: Sendable {
+    /// When the authority revoked each, in seconds since 1970.
+    package let dates: [SerialNumber: Int64]
+    /// How many lists there were before this one, where it says so and means it.
+    package let number: UInt64
+    /// When the authority wrote the list, and the last second for which it speaks.
+    package let validity: ClosedRange<Int64>
+    /// The key that signed it.
+    package let issuer: Fingerprint
+
+    /// Reads a list that one of `issuers` has signed.
+    ///
+    /// - Throws: `badKey`, with a reason that begins with a verb: it is damaged, nobody of `issuers`
+    ///   signed it, or it has a critical extension, so that it means something else.
+    package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
+        ERR_clear_error()
+        defer { ERR_clear_error() }
+        let list = unsafe der.withUnsafeBufferPointer { buffer -> OpaquePointer? in
+            var position = buffer.baseAddress
+            guard let read = unsafe d2i_X509_CRL(nil, &position, buffer.count) else { return nil }
+            guard let start = buffer.baseAddress, let end = unsafe position,
+                unsafe end - start == buffer.count
+            else {
+                unsafe X509_CRL_free(read)
+                return nil
+            }
+            return unsafe read
+        }
+        guard let list = unsafe list else {
+            throw ChannelError(
+                .badKey, "holds a damaged revocation list",
+                underlying: OpenSSLError.take()?.underlying)
+        }
+        defer { unsafe X509_CRL_free(list) }
+        issuer = unsafe try Self.signer(of: list, among: issuers)
+        // A list of changes alone, or of one part of the certificates, is marked by an extension
+        // that is critical (§5.2.4, §5.2.5).
+        guard unsafe !Self.hasCriticalExtension(list) else {
+            throw ChannelError(
+                .badKey,
+                "holds a revocation list with a critical extension: only whole lists are "
+                    + "understood")
+        }
+        guard let from = unsafe X509Time.seconds(X509_CRL_get0_lastUpdate(list)),
+            let to = unsafe X509Time.seconds(X509_CRL_get0_nextUpdate(list)), from <= to
+        else {
+            throw ChannelError(
+                .badKey, "holds a revocation list that does not say until when it is good")
+        }
+        validity = from...to
+        number = unsafe Self.number(of: list)
+        dates = unsafe try Self.entries(of: list)
+    }
+
+    private static func signer(
+        of list: OpaquePointer, among issuers: [Certificate]
+    ) throws(ChannelError) -> Fingerprint {
+        for issuer in issuers {
+            guard let key = unsafe X509_get0_pubkey(issuer.pointer) else { continue }
+            // An authority whose key usage leaves lists out signs none.
+            guard unsafe X509_get_key_usage(issuer.pointer) & UInt32(KU_CRL_SIGN) != 0 else {
+                continue
+            }
+            if unsafe X509_CRL_verify(list, key) == 1 {
+                return Fingerprint(subjectPublicKeyInfo: issuer.subjectPublicKeyInfo)
+            }
+            ERR_clear_error()
+        }
+        throw ChannelError(
+            .badKey,
+            "holds a revocation list that none of the authorities has signed: one that an "
+                + "intermediate has signed needs its certificate beside the authority's")
+    }
+
+    private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {
+        for index in unsafe 0..<X509_CRL_get_ext_count(list)
+        where unsafe X509_EXTENSION_get_critical(X509_CRL_get_ext(list, index)) != 0 {
+            return true
+        }
+        for index in unsafe 0..<max(0, blesec_revoked_count(list)) {
+            let entry = unsafe blesec_revoked_entry(list, index)
+            for index in unsafe 0..<X509_REVOKED_get_ext_count(entry)
+            where unsafe X509_EXTENSION_get_critical(X509_REVOKED_get_ext(entry, index)) != 0 {
+                return true
+            }
+        }
+        return false
+    }
+
+    private static func number(of list: OpaquePointer) -> UInt64 {
+        guard let found = unsafe X509_CRL_get_ext_d2i(list, NID_crl_number, nil, nil) else {
+            return 0
+        }
+        let integer = unsafe found.assumingMemoryBound(to: ASN1_INTEGER.self)
+        defer { unsafe ASN1_INTEGER_free(integer) }
+        var number: UInt64 = 0
+        return unsafe ASN1_INTEGER_get_uint64(&number, integer) == 1 ? number : 0
+    }
+
+    private static func entries(
+        of list: OpaquePointer
+    ) throws(ChannelError) -> [SerialNumber: Int64] {
+        var dates: [SerialNumber: Int64] = [:]
+        for index in unsafe 0..<max(0, blesec_revoked_count(list)) {
+            let entry = unsafe blesec_revoked_entry(list, index)
+            guard let serial = unsafe SerialNumber(X509_REVOKED_get0_serialNumber(entry)),
+                let date = unsafe X509Time.seconds(X509_REVOKED_get0_revocationDate(entry))
+            else { throw ChannelError(.badKey, "holds a revocation list with a damaged entry") }
+            dates[serial] = date
+        }
+        return dates
+    }
+}

@@ -1,0 +1,63 @@
+internal import CBLESecOpenSSL
+
+/// The number that an authority gave a certificate (RFC 5280 §4.1.2.2), unique with that authority.
+public struct SerialNumber: Sendable, Hashable {
+    /// The DER INTEGER, header included: one form for one number.
+    package let der: [UInt8]
+
+    /// Keeps a number in its minimal big-endian two's complement, 1 to 20 bytes.
+    package init?(bytes: [UInt8]) {
+        guard (1...Self.maximumLength).contains(bytes.count) else { return nil }
+        der = [0x02, UInt8(bytes.count)] + bytes
+    }
+
+    /// Reads hexadecimal digits of a positive number, as `openssl x509 -serial` prints it or with
+    /// colons between the bytes.
+    public init?(_ text: String) {
+        var digits = Array(text.utf8.filter { $0 != UInt8(ascii: ":") })
+        guard (1...2 * Self.maximumLength).contains(digits.count) else { return nil }
+        if digits.count % 2 == 1 { digits.insert(UInt8(ascii: "0"), at: 0) }
+        var bytes: [UInt8] = []
+        for index in stride(from: 0, to: digits.count, by: 2) {
+            let pair = String(decoding: digits[index...index + 1], as: UTF8.self)
+            guard pair.utf8.allSatisfy(Self.isDigit), let byte = UInt8(pair, radix: 16) else {
+                return nil
+            }
+            bytes.append(byte)
+        }
+        bytes = Array(bytes.drop { $0 == 0 })
+        guard let first = bytes.first else { return nil }
+        // A leading one would make the number negative.
+        self.init(bytes: first & 0x80 == 0 ? bytes : [0] + bytes)
+    }
+
+    /// The number in an INTEGER of OpenSSL's.
+    init?(_ integer: UnsafePointer<ASN1_INTEGER>?) {
+        let count = unsafe i2d_ASN1_INTEGER(integer, nil)
+        guard count > 2 else { return nil }
+        der = unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
+            var position = buffer.baseAddress
+            used = unsafe Int(max(0, i2d_ASN1_INTEGER(integer, &position)))
+        }
+    }
+
+    /// The longest that RFC 5280 allows, in bytes.
+    private static let maximumLength = 20
+
+    private static func isDigit(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+            || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte | 0x20)
+    }
+}
+
+extension SerialNumber: CustomStringConvertible {
+    /// Upper-case hexadecimal digits, two a byte.
+    public var description: String {
+        // What is longer than 127 bytes, which only a forger writes, shows its length as well.
+        let bytes = der.dropFirst(2)
+        let magnitude = bytes.count > 1 && bytes.first == 0 ? bytes.dropFirst() : bytes
+        return magnitude.map { byte in
+            (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+        }.joined()
+    }
+}

@@ -1,0 +1,141 @@
+public import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// What all TLS channels of one configuration share: who one is, which authorities vouch for others,
+/// and what is revoked. Making one costs more than a handshake, so it is made once.
+@safe public final class TLSContext: @unchecked Sendable {
+    // Unchecked: OpenSSL's context counts references atomically and is not changed once it is made.
+    let pointer: OpaquePointer
+
+    /// The name by which TLS is offered.
+    public static let protocolName = "TLS1.3"
+    /// The name that both sides of negotiated mode agree on in the handshake (RFC 7301).
+    static let applicationProtocol = Array("blesec/1".utf8)
+    /// The longest list of certificates that a side may send, in bytes of the Certificate message.
+    static let longestChain = 16 << 10
+
+    /// How long the Certificate message is with these certificates (RFC 8446 §4.4.2): an empty context,
+    /// the list's length, and around each certificate its length and no extensions.
+    static func chainLength(of certificates: [Certificate]) -> Int {
+        certificates.reduce(1 + 3) { $0 + 3 + $1.length + 2 }
+    }
+
+    /// Suites, the faster first: which one that is depends on AES instructions alone.
+    private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+    /// Ed25519 and P-256 first, then others of OpenSSL's security level 2. Each costs four bytes in a
+    /// handshake.
+    private static let signatures =
+        "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
+        + "rsa_pss_rsae_sha256"
+
+    /// Who this side is.
+    public let identity: TLSIdentity
+    /// Who has to vouch for a peer, whatever a policy says; `nil` where nobody has to, and a policy
+    /// about keys decides alone.
+    public let authorities: CertificateAuthorities?
+    let revoked: (any RevocationSource)?
+    let clock: @Sendable () -> Int64
+    let sessions: TLSSessionStore?
+
+    /// Makes a context.
+    ///
+    /// - Throws: `configuration` when the linked OpenSSL lacks a group, or for `revoked` without
+    ///   `authorities`; `internal` when OpenSSL fails.
+    public init(
+        identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
+        revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
+    ) throws(ChannelError) {
+        // A list names certificates by their issuer. Without authorities no path leads to an issuer, so
+        // nobody would ever be found on a list.
+        guard revoked == nil || authorities != nil else {
+            throw ChannelError(
+                .configuration,
+                "revocation lists have no effect without authorities: give the authorities, or "
+                    + "refuse single keys by a deny list")
+        }
+        ERR_clear_error()
+        guard let context = unsafe SSL_CTX_new(TLS_method()) else { throw .tlsContext() }
+        unsafe pointer = context
+        self.identity = identity
+        self.authorities = authorities
+        self.revoked = revoked
+        clock = options.clock
+        sessions = options.resumes ? TLSSessionStore() : nil
+        try useProfile()
+        try use(options.groups)
+        try useIdentity()
+        try useAuthorities()
+        TLSSession.installCallbacks(on: self)
+        if options.resumes { TLSSession.installResumption(on: self) }
+    }
+
+    deinit { unsafe SSL_CTX_free(pointer) }
+
+    /// Whether the linked OpenSSL has a key exchange group of this name.
+    public static func supports(group: String) -> Bool {
+        // A list's separators and marks are no part of a name.
+        guard !group.isEmpty,
+            group.utf8.allSatisfy({ (0x2D...0x7A).contains($0) && $0 != 0x2F && $0 != 0x3A })
+        else { return false }
+        guard let context = unsafe SSL_CTX_new(TLS_method()) else { return false }
+        defer {
+            unsafe SSL_CTX_free(context)
+            ERR_clear_error()
+        }
+        return unsafe blesec_ssl_context_groups(context, group) == 1
+    }
+
+    private func useProfile() throws(ChannelError) {
+        let name = Self.applicationProtocol
+        guard unsafe blesec_ssl_context_profile(pointer, Self.longestChain) == 1,
+            unsafe SSL_CTX_set_ciphersuites(pointer, Self.suites) == 1,
+            unsafe blesec_ssl_context_signatures(pointer, Self.signatures) == 1,
+            unsafe SSL_CTX_set_num_tickets(pointer, 0) == 1,
+            unsafe SSL_CTX_set_session_id_context(pointer, name, UInt32(name.count)) == 1
+        else { throw .tlsContext() }
+        unsafe SSL_CTX_set_security_level(pointer, 2)
+    }
+
+    private func use(_ groups: [String]) throws(ChannelError) {
+        guard !groups.isEmpty else {
+            throw ChannelError(.configuration, "TLS needs at least one key exchange group")
+        }
+        for group in groups {
+            guard Self.supports(group: group) else {
+                throw ChannelError(
+                    .configuration, "the linked OpenSSL has no key exchange group \(group)")
+            }
+        }
+        guard unsafe blesec_ssl_context_groups(pointer, groups.joined(separator: ":")) == 1 else {
+            throw .tlsContext()
+        }
+    }
+
+    private func useIdentity() throws(ChannelError) {
+        guard unsafe SSL_CTX_use_certificate(pointer, identity.certificate.pointer) == 1,
+            unsafe SSL_CTX_use_PrivateKey(pointer, identity.key) == 1
+        else { throw .tlsContext() }
+        for certificate in identity.intermediates {
+            guard unsafe blesec_ssl_context_add_intermediate(pointer, certificate.pointer) == 1
+            else { throw .tlsContext() }
+        }
+    }
+
+    private func useAuthorities() throws(ChannelError) {
+        let store = unsafe SSL_CTX_get_cert_store(pointer)
+        for authority in authorities?.certificates ?? [] {
+            guard unsafe X509_STORE_add_cert(store, authority.pointer) == 1 else {
+                throw .tlsContext()
+            }
+        }
+    }
+}
+
+extension ChannelError {
+    /// OpenSSL cannot do what every context needs.
+    static func tlsContext() -> ChannelError {
+        ChannelError(
+            .internal, "OpenSSL makes no TLS context of this configuration",
+            underlying: OpenSSLError.take()?.underlying)
+    }
+}

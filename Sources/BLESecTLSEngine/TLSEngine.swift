@@ -1,0 +1,305 @@
+public import BLESecChannelCore
+public import BLESecPrimitives
+internal import CBLESecOpenSSL
+
+/// TLS 1.3 (RFC 8446) as a channel's engine: certificates from both sides, on OpenSSL.
+public struct TLSEngine: ~Copyable, SecureEngine {
+    /// Bytes that a TLS record is longer than what it carries: header, content type and tag.
+    public static let overhead = TLSRecords.headerLength + 1 + 16
+
+    /// The most that one TLS record carries.
+    private static let longestPlaintext = 16 << 10
+    /// A record that changes a key, and one that says the end.
+    private static let keyUpdateLength = overhead + 5
+    private static let endLength = overhead + 2
+
+    private var session: TLSSession?
+    private var failure: ChannelError?
+    /// What a handshake that has failed still says.
+    private var lastWords: [UInt8] = []
+    /// Whether an acceptor has not read anything yet.
+    private var isAwaitingHello: Bool
+    private var isSuspended = false
+    private var isDone = false
+    private var isAdmitted = false
+    /// Whether the handshake goes on only so that a record can refuse the peer.
+    private var isRefused = false
+    private var records = TLSRecords()
+    private let isNegotiated: Bool
+
+    /// Begins a handshake.
+    ///
+    /// - Throws: `configuration` when the certificate may not be shown in this role; `internal` when
+    ///   OpenSSL fails.
+    public init(
+        _ context: TLSContext, role: ChannelRole, isNegotiated: Bool
+    ) throws(ChannelError) {
+        try context.check(role)
+        let session = try TLSSession(context, role: role, isNegotiated: isNegotiated)
+        // A dialer's first flight waits to be sent; nothing has come that could fail.
+        if role == .dialer { _ = try session.advance() }
+        self.session = session
+        isAwaitingHello = role == .acceptor
+        self.isNegotiated = isNegotiated
+    }
+
+    /// See ``SecureEngine``.
+    public var framesHandshake: Bool { false }
+    /// See ``SecureEngine``: `KeyUpdate` does.
+    public var announcesRekey: Bool { true }
+    /// See ``SecureEngine``: `close_notify` does.
+    public var provesEnd: Bool { true }
+    /// See ``SecureEngine``: what fills one TLS record.
+    public var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
+
+    /// See ``SecureEngine``.
+    public var phase: EnginePhase {
+        if let failure { return .failing(failure) }
+        guard let session else { return .failed }
+        guard isSuspended || isDone, let identity = session.identity else { return .handshaking }
+        guard isAdmitted else { return .judging(ClaimedIdentity(identity)) }
+        return established == nil ? .handshaking : .established(identity)
+    }
+
+    /// The session, once records can be sealed and opened.
+    private var established: TLSSession? {
+        guard isDone, isAdmitted, let session, !session.pipe.hasFlight else { return nil }
+        return session
+    }
+
+    /// See ``SecureEngine``: the channel binding of RFC 9266.
+    public var handshakeHash: [UInt8] {
+        guard isDone, let session else { return [] }
+        var hash = [UInt8](repeating: 0, count: 32)
+        let label = "EXPORTER-Channel-Binding"
+        guard
+            unsafe SSL_export_keying_material(
+                session.ssl, &hash, hash.count, label, label.utf8.count, nil, 0, 0) == 1
+        else { return [] }
+        return hash
+    }
+
+    // MARK: - Handshake
+
+    /// See ``SecureEngine``.
+    @discardableResult
+    public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
+        guard failure == nil else { return bytes.count }
+        guard session != nil, !isSuspended, !isDone else { throw die(.outOfPlace) }
+        var used = 0
+        while failure == nil, !isSuspended, !isDone {
+            let length: Int?
+            do throws(ChannelError) {
+                length = try TLSRecords.length(
+                    bytes.extracting(droppingFirst: used), isFirst: isAwaitingHello)
+            } catch {
+                throw die(error)
+            }
+            guard let length, bytes.count - used >= length else { break }
+            try unsafe bytes.withUnsafeBufferPointer { buffer throws(ChannelError) in
+                try unsafe advance(buffer.baseAddress.map { unsafe $0 + used }, count: length)
+            }
+            used += length
+            isAwaitingHello = false
+        }
+        return failure == nil ? used : bytes.count
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
+        if failure != nil {
+            defer { lastWords = [] }
+            return lastWords.isEmpty ? nil : lastWords
+        }
+        guard let session else { throw .outOfPlace }
+        return session.pipe.hasFlight ? session.pipe.takeFlight() : nil
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func admit() throws(ChannelError) {
+        guard case .judging = phase else { throw die(.outOfPlace) }
+        isAdmitted = true
+        guard isSuspended else { return try giveTicket() }
+        isSuspended = false
+        session?.isAdmitted = true
+        try unsafe advance(nil, count: 0)
+    }
+
+    private mutating func giveTicket() throws(ChannelError) {
+        guard !isRefused else { return }
+        do throws(ChannelError) {
+            try session?.giveTicket()
+        } catch {
+            throw die(error)
+        }
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func refuse() -> Refusal {
+        guard case .judging = phase, isSuspended else {
+            isRefused = true
+            return isDone && session != nil ? .byRecord : .silent
+        }
+        isSuspended = false
+        session?.isAdmitted = false
+        guard unsafe (try? advance(nil, count: 0)) != nil, failure != nil else { return .silent }
+        return .byHandshake
+    }
+
+    /// Takes one step. A failure that leaves an alert for the peer is the phase `failing`, not a throw.
+    private mutating func advance(
+        _ record: UnsafePointer<UInt8>?, count: Int
+    ) throws(ChannelError) {
+        guard let session else { throw .outOfPlace }
+        do throws(ChannelError) {
+            let step =
+                if let record = unsafe record {
+                    try unsafe session.advance(with: record, count: count)
+                } else {
+                    try session.advance()
+                }
+            switch step {
+            case .wantsMore: break
+            case .suspended: isSuspended = true
+            case .done:
+                guard session.identity != nil else {
+                    throw ChannelError(CertificateFault.none)
+                }
+                isDone = true
+            }
+        } catch {
+            let alert = session.pipe.takeFlight()
+            self.session = nil
+            guard !alert.isEmpty else { throw error }
+            lastWords = alert
+            failure = error
+        }
+    }
+
+    // MARK: - Records
+
+    /// See ``SecureEngine``.
+    public func sealedLength(_ count: Int) -> Int {
+        let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
+        guard count > 0 else { return Self.endLength }
+        let records = (count + Self.longestPlaintext - 1) / Self.longestPlaintext
+        return pendingLength + records * Self.overhead + count
+    }
+
+    /// The bytes of a change of key that goes before the next record.
+    private var pendingLength: Int {
+        session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func seal(
+        _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
+    ) throws(ChannelError) {
+        // Without keys nothing may be written: it would be the plaintext.
+        guard let session = established else { throw die(.outOfPlace) }
+        let count = payload.count + (type == nil ? 0 : 1)
+        guard count <= TLSRecords.longestRecord else { throw die(.outOfPlace) }
+        let room = sealedLength(count)
+        precondition(output.freeCapacity >= room, "too little room for a record")
+        let isNegotiated = isNegotiated
+        do throws(ChannelError) {
+            try unsafe output.withUnsafeMutableBufferPointer {
+                buffer, used throws(ChannelError) in
+                guard let base = buffer.baseAddress else { return }
+                let start = unsafe base + used
+                let plaintext = isNegotiated ? TLSRecords.lengthSize + count : count
+                guard plaintext > 0 else {
+                    used += try unsafe session.sayEnd(to: start, room: room)
+                    return
+                }
+                // What is to be sealed lies behind what it becomes: OpenSSL has always read a piece
+                // before it writes there.
+                var next = unsafe start + room - plaintext
+                if isNegotiated {
+                    unsafe next[0] = UInt8(truncatingIfNeeded: count >> 8)
+                    unsafe next[1] = UInt8(truncatingIfNeeded: count)
+                    unsafe next += TLSRecords.lengthSize
+                }
+                if let type {
+                    unsafe next[0] = type
+                    unsafe next += 1
+                }
+                unsafe payload.withUnsafeBufferPointer { source in
+                    guard let first = source.baseAddress else { return }
+                    unsafe next.update(from: first, count: source.count)
+                }
+                used += try unsafe session.write(count: plaintext, to: start, room: room)
+            }
+        } catch {
+            throw die(error)
+        }
+    }
+
+    /// See ``SecureEngine``.
+    public func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
+        try TLSRecords.length(bytes)
+    }
+
+    /// See ``SecureEngine``.
+    public mutating func open(
+        _ buffer: inout MutableSpan<UInt8>
+    ) throws(ChannelError) -> OpenedRecord? {
+        guard let session = established else { throw die(.outOfPlace) }
+        do throws(ChannelError) {
+            return isNegotiated
+                ? try records.next(in: &buffer, session)
+                : try records.nextPiece(in: &buffer, session)
+        } catch {
+            throw die(error)
+        }
+    }
+
+    /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) goes before the next record.
+    public mutating func rekeySending() throws(ChannelError) {
+        guard let session = established else { throw die(.outOfPlace) }
+        session.changesKey = true
+    }
+
+    /// See ``SecureEngine``. The peer's `KeyUpdate` does it, and nobody else may.
+    public mutating func rekeyReceiving() throws(ChannelError) { throw die(.outOfPlace) }
+
+    /// See ``SecureEngine``: the exporter of RFC 8446 §7.5.
+    public func export(
+        label: String, context: [UInt8], count: Int
+    ) throws(ChannelError) -> SecretBytes {
+        guard (1...32 * 255).contains(count) else {
+            throw ChannelError(.configuration, "an exported key has 1 to 8,160 bytes")
+        }
+        guard isDone, let session else { throw .outOfPlace }
+        let name = "EXPORTER-blesec/1 export"
+        let context = sha256(Array(label.utf8)) + sha256(context)
+        var key = SecretBytes(count: count)
+        let result = unsafe key.withUnsafeMutableBytes { bytes in
+            unsafe SSL_export_keying_material(
+                session.ssl, bytes.baseAddress, bytes.count, name, name.utf8.count, context,
+                context.count, 1)
+        }
+        guard result == 1 else { throw ChannelError(.internal, "OpenSSL exports no key") }
+        return key
+    }
+
+    /// Wipes what is left of the session and says how it ended.
+    private mutating func die(_ error: ChannelError) -> ChannelError {
+        session = nil
+        failure = nil
+        lastWords = []
+        return error
+    }
+}
+
+extension TLSContext {
+    /// Refuses a role for which this side's own certificate was not issued.
+    public func check(_ role: ChannelRole) throws(ChannelError) {
+        guard identity.allows(role) else {
+            throw ChannelError(
+                .configuration,
+                "this side's certificate is not for a TLS \(role == .dialer ? "client" : "server"): "
+                    + "its extended key usage says so")
+        }
+    }
+}

@@ -1,0 +1,102 @@
+public import BLESecChannelCore
+public import BLESecPrimitives
+internal import CBLESecOpenSSL
+
+/// A certificate, the private key behind it, and the intermediates that are sent along.
+@safe public final class TLSIdentity: @unchecked Sendable {
+    // Unchecked: OpenSSL counts references atomically, and nothing changes the key.
+    let key: OpaquePointer
+    let certificate: Certificate
+    let intermediates: [Certificate]
+
+    /// The DER SubjectPublicKeyInfo of the certificate.
+    public let subjectPublicKeyInfo: [UInt8]
+    /// The certificate's one URI name, if it has exactly one.
+    public let uri: String?
+
+    /// The fingerprint by which others pin this identity.
+    public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }
+
+    /// Checks and keeps an identity: all certificates and the PKCS#8 private key in their DER forms.
+    ///
+    /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
+    /// - Throws: `badKey`, with a reason that begins with a verb: the key does not match, the leaf
+    ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
+    ///   encoding, the certificates are longer than peers accept.
+    public init(
+        certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
+        now: Int64
+    ) throws(ChannelError) {
+        let leaf = try Certificate(der: certificate)
+        var chain: [Certificate] = []
+        for der in intermediates { chain.append(try Certificate(der: der)) }
+        if let wrong = leaf.invalidity(at: now) { throw Self.unusable(wrong) }
+        guard leaf.maySign else { throw Self.unusable("has a key usage without digital signature") }
+        if leaf.extendedUsage(allows: .dialer) == false,
+            leaf.extendedUsage(allows: .acceptor) == false
+        {
+            throw Self.unusable("has an extended key usage without TLS client and server")
+        }
+        guard chain.allSatisfy(\.isAuthority) else {
+            throw ChannelError(.badKey, "holds an intermediate that may not issue certificates")
+        }
+        guard leaf.hasCanonicalKey, chain.allSatisfy(\.hasCanonicalKey) else {
+            throw ChannelError(
+                .badKey, "holds a certificate whose key is \(CanonicalKey.remedy)")
+        }
+        let length = TLSContext.chainLength(of: [leaf] + chain)
+        guard length <= TLSContext.longestChain else {
+            throw ChannelError(
+                .badKey,
+                "holds certificates of \(length) bytes together, and peers accept at most "
+                    + "\(TLSContext.longestChain): leave out the authority's and others that are "
+                    + "not needed")
+        }
+        let key = try unsafe Self.read(privateKey)
+        ERR_clear_error()
+        guard unsafe X509_check_private_key(leaf.pointer, key) == 1 else {
+            unsafe EVP_PKEY_free(key)
+            throw ChannelError(
+                .badKey, "does not belong to the private key: they are of two pairs",
+                underlying: OpenSSLError.take()?.underlying)
+        }
+        unsafe self.key = key
+        self.certificate = leaf
+        self.intermediates = chain
+        subjectPublicKeyInfo = leaf.subjectPublicKeyInfo
+        let uris = leaf.uris ?? []
+        uri = uris.count == 1 ? uris[0] : nil
+    }
+
+    deinit { unsafe EVP_PKEY_free(key) }
+
+    /// Whether the certificate may be shown in a role: an extended key usage, where there is one, has
+    /// to name it.
+    public func allows(_ role: ChannelRole) -> Bool {
+        certificate.extendedUsage(allows: role) ?? true
+    }
+
+    private static func read(
+        _ privateKey: borrowing SecretBytes
+    ) throws(ChannelError) -> OpaquePointer {
+        ERR_clear_error()
+        let key = unsafe privateKey.withUnsafeBytes { buffer -> OpaquePointer? in
+            var position = buffer.baseAddress
+            let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
+            guard let info = unsafe info else { return nil }
+            // OpenSSL wipes the key in it when it is freed.
+            defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+            return unsafe EVP_PKCS82PKEY(info)
+        }
+        guard let key = unsafe key else {
+            throw ChannelError(
+                .badKey, "comes with a private key that cannot be read",
+                underlying: OpenSSLError.take()?.underlying)
+        }
+        return unsafe key
+    }
+
+    private static func unusable(_ why: String) -> ChannelError {
+        ChannelError(.badKey, "holds a certificate that \(why): have a new one issued")
+    }
+}

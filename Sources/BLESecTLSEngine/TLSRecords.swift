@@ -1,0 +1,112 @@
+internal import BLESecChannelCore
+
+/// What has been opened at the start of a receive buffer, and waits there for the rest of its record.
+///
+/// The application data of TLS is a stream: a record of blesec/1 may lie in several TLS records, or
+/// several in one. So the start of the buffer becomes plaintext in place, a TLS record at a time, and
+/// nothing is copied elsewhere.
+struct TLSRecords {
+    /// The header of a TLS record, and the longest that may stand behind one (RFC 8446 §5.2).
+    static let headerLength = 5
+    static let longestCiphertext = (16 << 10) + 256
+    /// The length before a record of blesec/1.
+    static let lengthSize = 2
+    /// The longest record of blesec/1: the type and the payload.
+    static let longestRecord = 1 + Record.maximumPayload
+    /// How much is used up before plaintext that waits is moved, so that the buffer stays small.
+    private static let slack = 16 << 10
+
+    /// How many bytes of the buffer OpenSSL has read.
+    private var taken = 0
+    /// Where the plaintext lies that nobody has got yet; it ends before `taken`.
+    private var plaintext = 0..<0
+
+    /// The whole length of the TLS record that begins with `bytes`, or `nil` while that is unknown.
+    ///
+    /// Only a dialer's first record may carry an older version than 1.2, which all others carry
+    /// (RFC 8446 §5.1).
+    static func length(_ bytes: Span<UInt8>, isFirst: Bool = false) throws(ChannelError) -> Int? {
+        // What does not begin like TLS 1.3 is refused at once.
+        guard bytes.isEmpty || (20...23).contains(bytes[0]) else { throw .malformedRecord }
+        guard bytes.count >= headerLength else { return nil }
+        guard bytes[1] == 3, isFirst || bytes[2] == 3 else { throw .malformedRecord }
+        let length = Int(bytes[3]) << 8 | Int(bytes[4])
+        guard length <= longestCiphertext else { throw .malformedRecord }
+        return headerLength + length
+    }
+
+    /// The next record of blesec/1 at the start of `buffer`.
+    mutating func next(
+        in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
+    ) throws(ChannelError) -> OpenedRecord? {
+        while true {
+            if let record = try whole(buffer.span) { return record }
+            guard try readMore(&buffer, session) else { return rest(&buffer) }
+        }
+    }
+
+    /// What the next TLS record at the start of `buffer` holds, in direct mode.
+    mutating func nextPiece(
+        in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
+    ) throws(ChannelError) -> OpenedRecord? {
+        guard try readMore(&buffer, session) else { return nil }
+        defer { self = TLSRecords() }
+        // A TLS record without any bytes means nothing, and the end of what the peer says a lot.
+        return OpenedRecord(
+            consumed: taken, plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)
+    }
+
+    /// Opens the TLS record behind what has been taken, and says whether there is one.
+    private mutating func readMore(
+        _ buffer: inout MutableSpan<UInt8>, _ session: TLSSession
+    ) throws(ChannelError) -> Bool {
+        guard let length = try Self.length(buffer.span.extracting(droppingFirst: taken)),
+            buffer.count - taken >= length
+        else { return false }
+        let record = taken..<taken + length
+        let target = plaintext.upperBound
+        let count = try unsafe buffer.withUnsafeMutableBufferPointer {
+            bytes throws(ChannelError) -> Int in
+            guard let base = bytes.baseAddress else { return 0 }
+            return try unsafe session.read(base, record: record, to: target)
+        }
+        taken = record.upperBound
+        plaintext = plaintext.lowerBound..<target + count
+        return true
+    }
+
+    /// The record of blesec/1 at the start of the plaintext, if all of it is there.
+    private mutating func whole(_ buffer: Span<UInt8>) throws(ChannelError) -> OpenedRecord? {
+        guard plaintext.count >= Self.lengthSize else { return nil }
+        let start = plaintext.lowerBound + Self.lengthSize
+        let length = Int(buffer[start - 2]) << 8 | Int(buffer[start - 1])
+        guard length <= Self.longestRecord else {
+            throw ChannelError(.protocolViolation, "the peer's record is too long")
+        }
+        let end = start + length
+        guard end <= plaintext.upperBound else { return nil }
+        guard end < plaintext.upperBound else {
+            defer { self = TLSRecords() }
+            return OpenedRecord(consumed: taken, plaintext: start..<end)
+        }
+        taken -= end
+        plaintext = 0..<plaintext.upperBound - end
+        return OpenedRecord(consumed: end, plaintext: start..<end)
+    }
+
+    /// Gives back what nobody needs any more, where that is worth it.
+    private mutating func rest(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
+        let used = taken - plaintext.count
+        guard used > 0, plaintext.isEmpty || used >= Self.slack else { return nil }
+        if !plaintext.isEmpty {
+            unsafe buffer.withUnsafeMutableBufferPointer { bytes in
+                guard let base = bytes.baseAddress else { return }
+                unsafe (base + used).update(
+                    from: base + plaintext.lowerBound, count: plaintext.count)
+            }
+        }
+        taken = plaintext.count
+        plaintext = 0..<taken
+        return OpenedRecord(consumed: used, plaintext: nil)
+    }
+}

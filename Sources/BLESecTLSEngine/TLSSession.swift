@@ -1,0 +1,343 @@
+internal import BLESecChannelCore
+internal import CBLESecOpenSSL
+
+/// One TLS connection of OpenSSL's, and what its callbacks need to know.
+@safe final class TLSSession {
+    /// How far a step of the handshake has come.
+    enum Step {
+        case wantsMore, suspended, done
+    }
+
+    let ssl: OpaquePointer
+    let pipe = TLSPipe()
+    let context: TLSContext
+    /// This side's role.
+    let role: ChannelRole
+    /// Whether both sides have to agree on blesec/1 in the handshake.
+    let isNegotiated: Bool
+
+    /// Whom the peer's certificate names, once it has been judged.
+    private(set) var identity: PeerIdentity?
+    /// Whom a session stands for that is offered or wanted to be resumed.
+    private var resumable: PeerIdentity?
+    private var wanted: ResumableSession?
+    /// Why this side has refused, if it has: a better reason than OpenSSL's.
+    private(set) var refusal: ChannelError?
+    /// What the policy has said about a peer that a dialer's handshake is suspended for.
+    var isAdmitted: Bool?
+    /// Whether the next record is to have a new key. OpenSSL would write of its own accord, even while
+    /// it reads, if it knew of that earlier.
+    var changesKey = false
+    /// Whether the peer has said that it sends no more.
+    private(set) var isPeerDone = false
+    /// Records since the last one with data in it.
+    private var silentRecords = 0
+    private var hasData = false
+
+    /// How many records without data may come in a row: a key update needs one.
+    private static let mostSilentRecords = 32
+
+    init(
+        _ context: TLSContext, role: ChannelRole, isNegotiated: Bool
+    ) throws(ChannelError) {
+        OpenSSLError.clear()
+        guard let ssl = unsafe SSL_new(context.pointer) else { throw .tlsContext() }
+        guard let bio = unsafe pipe.makeBIO() else {
+            unsafe SSL_free(ssl)
+            throw .tlsContext()
+        }
+        // One reference serves both directions.
+        unsafe SSL_set_bio(ssl, bio, bio)
+        unsafe self.ssl = ssl
+        self.context = context
+        self.role = role
+        self.isNegotiated = isNegotiated
+        unsafe SSL_set_ex_data(ssl, Self.exDataIndex, Unmanaged.passUnretained(self).toOpaque())
+        switch role {
+        case .acceptor:
+            unsafe SSL_set_accept_state(ssl)
+        case .dialer:
+            unsafe SSL_set_connect_state(ssl)
+            try resumeLast()
+            guard isNegotiated else { return }
+            let name = TLSContext.applicationProtocol
+            let list = [UInt8(name.count)] + name
+            guard unsafe SSL_set_alpn_protos(ssl, list, UInt32(list.count)) == 0 else {
+                throw .tlsContext()
+            }
+        }
+    }
+
+    deinit {
+        // Otherwise OpenSSL takes it that the session was cut short, and never resumes it. In
+        // negotiated mode records say whether it was.
+        unsafe SSL_set_shutdown(ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)
+        unsafe SSL_free(ssl)
+    }
+
+    // MARK: - Handshake
+
+    /// Goes on with the handshake as far as it goes.
+    func advance() throws(ChannelError) -> Step {
+        OpenSSLError.clear()
+        let result = unsafe SSL_do_handshake(ssl)
+        guard result != 1 else {
+            guard !isNegotiated || hasAgreed else { throw .otherApplication }
+            // OpenSSL asks nothing about a peer whose session it resumes.
+            if unsafe SSL_session_reused(ssl) == 1 { identity = resumable }
+            return .done
+        }
+        switch unsafe SSL_get_error(ssl, result) {
+        case SSL_ERROR_WANT_READ: return .wantsMore
+        case SSL_ERROR_WANT_RETRY_VERIFY: return .suspended
+        default: throw refusal ?? ChannelError(tls: OpenSSLError.take(), role)
+        }
+    }
+
+    /// Offers to resume the session of the last dial, if its peer would still be accepted.
+    private func resumeLast() throws(ChannelError) {
+        guard let session = context.sessions?.takeDialed(),
+            let peer = session.judge(context, peer: .acceptor)
+        else { return }
+        guard unsafe SSL_set_session(ssl, session.pointer) == 1 else { throw .tlsContext() }
+        resumable = peer
+    }
+
+    /// Lets a dialer that has been admitted resume the session later.
+    func giveTicket() throws(ChannelError) {
+        guard role == .acceptor, context.sessions != nil else { return }
+        OpenSSLError.clear()
+        guard unsafe SSL_new_session_ticket(ssl) == 1, unsafe SSL_do_handshake(ssl) == 1 else {
+            throw ChannelError(tls: OpenSSLError.take(), role)
+        }
+    }
+
+    /// Reads one record of the handshake and goes on.
+    func advance(
+        with record: UnsafePointer<UInt8>, count: Int
+    ) throws(ChannelError) -> Step {
+        try unsafe pipe.reading(record, count: count) { () throws(ChannelError) in
+            let step = try advance()
+            guard pipe.inputCount == 0 else { throw .malformedRecord }
+            return step
+        }
+    }
+
+    /// Whether both sides want blesec/1 (RFC 7301). OpenSSL does not ask where the peer is silent.
+    private var hasAgreed: Bool {
+        var name: UnsafePointer<UInt8>?
+        var count: UInt32 = 0
+        unsafe SSL_get0_alpn_selected(ssl, &name, &count)
+        return unsafe UnsafeBufferPointer(start: name, count: Int(count)).elementsEqual(
+            TLSContext.applicationProtocol)
+    }
+
+    // MARK: - Records
+
+    /// Opens the record in `record` of the bytes at `base` and puts what it holds at `target`, which
+    /// is not behind it. Returns how much that is.
+    func read(
+        _ base: UnsafeMutablePointer<UInt8>, record: Range<Int>, to target: Int
+    ) throws(ChannelError) -> Int {
+        let total = try unsafe pipe.reading(base + record.lowerBound, count: record.count) {
+            () throws(ChannelError) in
+            var total = 0
+            reading: repeat {
+                var count = 0
+                // Without this, SSL_get_error would take what others have left there for an answer.
+                OpenSSLError.clear()
+                let result = unsafe SSL_read_ex(
+                    ssl, base + target + total, record.upperBound - target - total, &count)
+                total += count
+                guard result != 1 else { continue }
+                switch unsafe SSL_get_error(ssl, result) {
+                case SSL_ERROR_WANT_READ:
+                    break reading
+                case SSL_ERROR_ZERO_RETURN where pipe.inputCount == 0:
+                    isPeerDone = true
+                    break reading
+                default:
+                    throw ChannelError(tls: OpenSSLError.take(), role, hasData: hasData)
+                }
+            } while unsafe pipe.inputCount > 0 || SSL_has_pending(ssl) == 1
+            guard pipe.inputCount == 0 else { throw .malformedRecord }
+            return total
+        }
+        silentRecords = total > 0 ? 0 : silentRecords + 1
+        if total > 0 { hasData = true }
+        guard silentRecords <= Self.mostSilentRecords else {
+            throw ChannelError(
+                .limitExceeded, "the peer sends one TLS record after another without data")
+        }
+        return total
+    }
+
+    /// Whether a change of key goes before the next record: this side's or one that the peer wants.
+    var owesKeyUpdate: Bool {
+        unsafe changesKey || SSL_get_key_update_type(ssl) != SSL_KEY_UPDATE_NONE
+    }
+
+    /// Seals `count` bytes, all of which lie at the end of the room from `start` on, as records at
+    /// its beginning. Returns how many bytes these are.
+    ///
+    /// A write has failed or not, whatever others have left in the queue of errors; to look there
+    /// before each takes as long as all else around a short record.
+    func write(
+        count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
+    ) throws(ChannelError) -> Int {
+        try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
+            if changesKey {
+                changesKey = false
+                guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
+                    throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true)
+                }
+            }
+            var written = 0
+            guard unsafe SSL_write_ex(ssl, start + room - count, count, &written) == 1,
+                written == count
+            else { throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true) }
+        }
+    }
+
+    /// Says that this side sends no more (RFC 8446 §6.1).
+    func sayEnd(to start: UnsafeMutablePointer<UInt8>, room: Int) throws(ChannelError) -> Int {
+        try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
+            guard unsafe SSL_shutdown(ssl) >= 0 else {
+                throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true)
+            }
+        }
+    }
+
+    // MARK: - OpenSSL's questions
+
+    private static let exDataIndex: Int32 = 0
+
+    private static func behind(_ ssl: OpaquePointer?) -> TLSSession? {
+        guard let ssl = unsafe ssl, let data = unsafe SSL_get_ex_data(ssl, exDataIndex) else {
+            return nil
+        }
+        return unsafe Unmanaged<TLSSession>.fromOpaque(data).takeUnretainedValue()
+    }
+
+    /// Lets a context's connections ask their sessions.
+    static func installCallbacks(on context: TLSContext) {
+        let pointer = unsafe context.pointer
+        unsafe SSL_CTX_set_verify(
+            pointer, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nil)
+        unsafe SSL_CTX_set_cert_verify_callback(
+            pointer,
+            { store, _ in
+                let ssl = unsafe X509_STORE_CTX_get_ex_data(
+                    store, SSL_get_ex_data_X509_STORE_CTX_idx())
+                guard let store = unsafe store,
+                    let session = unsafe TLSSession.behind(ssl.map { OpaquePointer($0) })
+                else { return 0 }
+                let isAccepted = unsafe session.judge(store)
+                // One alert for whatever is wrong.
+                unsafe X509_STORE_CTX_set_error(
+                    store, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
+                return isAccepted ? 1 : 0
+            }, nil)
+        unsafe SSL_CTX_set_client_hello_cb(
+            pointer,
+            { ssl, alert, _ in
+                guard let session = unsafe TLSSession.behind(ssl), session.mayBegin() else {
+                    unsafe alert?.pointee = SSL_AD_NO_APPLICATION_PROTOCOL
+                    return SSL_CLIENT_HELLO_ERROR
+                }
+                return SSL_CLIENT_HELLO_SUCCESS
+            }, nil)
+        unsafe SSL_CTX_set_alpn_select_cb(
+            pointer,
+            { ssl, chosen, length, offered, count, _ in
+                guard let session = unsafe TLSSession.behind(ssl), let chosen = unsafe chosen,
+                    let length = unsafe length
+                else { return SSL_TLSEXT_ERR_ALERT_FATAL }
+                return unsafe session.choose(
+                    from: UnsafeBufferPointer(start: offered, count: Int(count)), &chosen.pointee,
+                    &length.pointee)
+            }, nil)
+    }
+
+    /// Judges the peer's certificate; a dialer is suspended until its policy has spoken, before its
+    /// own certificate leaves.
+    private func judge(_ store: OpaquePointer) -> Bool {
+        if identity != nil {
+            if isAdmitted != true { refusal = .untrustedPeer }
+            return isAdmitted == true
+        }
+        do throws(ChannelError) {
+            guard !isNegotiated || role == .acceptor || hasAgreed else { throw .otherApplication }
+            identity = try unsafe PeerCertificate(context: context, role: role.peer).judge(store)
+        } catch {
+            refusal = error
+            return false
+        }
+        if role == .dialer { unsafe blesec_ssl_retry_verify(ssl) }
+        return true
+    }
+
+    /// Whether a dialer's first message names an application protocol where it has to.
+    private func mayBegin() -> Bool {
+        guard isNegotiated else { return true }
+        var list: UnsafePointer<UInt8>?
+        var count = 0
+        let found = unsafe SSL_client_hello_get0_ext(
+            ssl, UInt32(TLSEXT_TYPE_application_layer_protocol_negotiation), &list, &count)
+        if found != 1 { refusal = .otherApplication }
+        return found == 1
+    }
+
+    /// Chooses among the application protocols that a dialer names: blesec/1 in negotiated mode, and
+    /// none in direct mode, where a dialer that names it is in the wrong place.
+    private func choose(
+        from offered: UnsafeBufferPointer<UInt8>, _ chosen: inout UnsafePointer<UInt8>?,
+        _ length: inout UInt8
+    ) -> Int32 {
+        var rest = unsafe offered[...]
+        while let count = unsafe rest.first {
+            let name = unsafe rest.dropFirst().prefix(Int(count))
+            if unsafe name.elementsEqual(TLSContext.applicationProtocol) {
+                guard isNegotiated, let start = offered.baseAddress else { break }
+                unsafe chosen = start + name.startIndex
+                length = count
+                return SSL_TLSEXT_ERR_OK
+            }
+            unsafe rest = rest.dropFirst(1 + Int(count))
+        }
+        guard unsafe isNegotiated || !rest.isEmpty else { return SSL_TLSEXT_ERR_NOACK }
+        refusal = .otherApplication
+        return SSL_TLSEXT_ERR_ALERT_FATAL
+    }
+
+    /// Lets a context's connections keep sessions and find them again.
+    static func installResumption(on context: TLSContext) {
+        let pointer = unsafe context.pointer
+        unsafe blesec_ssl_context_resume(pointer)
+        unsafe SSL_CTX_sess_set_new_cb(pointer) { ssl, new in
+            guard let session = unsafe TLSSession.behind(ssl), let new = unsafe new else {
+                return 0
+            }
+            let kept = unsafe ResumableSession(owning: new, of: ssl)
+            session.context.sessions?.keep(kept, role: session.role)
+            return 1
+        }
+        unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, sharesReference in
+            // The caller gets a reference of its own.
+            unsafe sharesReference?.pointee = 1
+            guard let session = unsafe TLSSession.behind(ssl) else { return nil }
+            return unsafe session.find(
+                Array(UnsafeBufferPointer(start: id, count: max(0, Int(count)))))
+        }
+    }
+
+    /// The session that a dialer wants to resume, if it would still be accepted.
+    private func find(_ id: [UInt8]) -> OpaquePointer? {
+        guard let session = context.sessions?.takeAccepted(id),
+            let peer = session.judge(context, peer: .dialer)
+        else { return nil }
+        resumable = peer
+        wanted = session
+        return unsafe session.pointer
+    }
+}

@@ -1,0 +1,103 @@
+package import BLESecChannelCore
+
+/// A command's words, sorted into options and operands.
+///
+/// `--option VALUE` and `--option=VALUE` are the same; `--` ends the options; nothing may be
+/// abbreviated, and only what says so may be repeated.
+package struct Arguments: Sendable {
+    private var values: [Option: [String]] = [:]
+    private let manual: Manual
+    /// Whether `--help` was among them; nothing else is checked then.
+    package private(set) var wantsHelp = false
+    /// Whether `--version` was among them.
+    package private(set) var wantsVersion = false
+    /// What is not an option.
+    package private(set) var operands: [String] = []
+
+    /// Reads the words behind the command's name.
+    package init(_ words: [String], of manual: Manual) throws(ChannelError) {
+        self.manual = manual
+        var rest = words[...]
+        var takesOptions = true
+        while let word = rest.popFirst() {
+            guard takesOptions, word.hasPrefix("-"), word != "-" else {
+                operands.append(word)
+                continue
+            }
+            switch word {
+            case "--": takesOptions = false
+            case "--help", "-h":
+                wantsHelp = true
+                return
+            case "--version":
+                wantsVersion = true
+                return
+            default: try read(word, &rest)
+            }
+        }
+    }
+
+    private mutating func read(
+        _ word: String, _ rest: inout ArraySlice<String>
+    ) throws(ChannelError) {
+        let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        let name = String(parts[0])
+        guard let option = manual.options.first(where: { $0.name == name }) else {
+            let names = manual.options.map(\.name) + ["--help", "--version"]
+            throw usage("unknown option `\(name)`\(Suggestion.text(for: name, among: names))")
+        }
+        var value = parts.count > 1 ? String(parts[1]) : nil
+        if let placeholder = option.value {
+            // A word that looks like an option is more likely a forgotten value than a value.
+            if value == nil, let next = rest.first, !next.hasPrefix("--") {
+                value = next
+                rest.removeFirst()
+            }
+            guard value != nil else {
+                throw usage("\(name) needs a value: `\(name) \(placeholder)`")
+            }
+        } else if value != nil {
+            throw usage("\(name) takes no value")
+        }
+        guard option.isRepeatable || values[option] == nil else {
+            throw usage("\(name) is given twice")
+        }
+        values[option, default: []].append(value ?? "")
+    }
+
+    /// Throws unless there are as many operands as the command takes.
+    package func requireOperands() throws(ChannelError) {
+        let isRepeatable = manual.operands.first?.hasSuffix("...") ?? false
+        let needed = manual.operands.count { !$0.hasPrefix("[") }
+        if !isRepeatable, operands.count < needed {
+            throw usage("\(manual.operands[operands.count]) is missing")
+        }
+        if !isRepeatable, operands.count > manual.operands.count {
+            throw usage("unexpected argument `\(operands[manual.operands.count])`")
+        }
+        if let index = operands.firstIndex(of: "") {
+            throw usage("\(manual.operands[isRepeatable ? 0 : index]) is empty")
+        }
+    }
+
+    /// Whether an option was given.
+    package func has(_ option: Option) -> Bool { values[option] != nil }
+
+    /// The value of an option, or nil when it was not given.
+    package func value(_ option: Option) -> String? { values[option]?.first }
+
+    /// All values of an option that may be repeated, in their order.
+    package func values(_ option: Option) -> [String] { values[option] ?? [] }
+
+    /// A usage error that says where to read more.
+    package func usage(_ what: String) -> ChannelError {
+        .usage("\(what); see `\(manual.name) --help`")
+    }
+
+    /// Throws when both are given.
+    package func exclude(_ first: Option, _ second: Option) throws(ChannelError) {
+        if has(first), has(second) {
+            throw usage("\(first.name) and \(second.name) exclude each other")
+        }
+    }
+}

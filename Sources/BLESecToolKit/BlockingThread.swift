@@ -1,0 +1,56 @@
+internal import BLESecLocking
+internal import Glibc
+
+/// A thread for calls that may block, one after another, so that the event loop never does.
+///
+/// Standard input and output are descriptors that the tool shares with others and may not make
+/// nonblocking; and a file cannot be waited for in `epoll`.
+package final class BlockingThread: Sendable {
+    private let calls = Locked<[@Sendable () -> Void]>([])
+    private let semaphore = Semaphore()
+
+    /// Starts the thread, which lives as long as the process.
+    package init() {
+        var thread = pthread_t()
+        let failure = unsafe pthread_create(
+            &thread, nil,
+            { argument in
+                guard let argument = unsafe argument else { return nil }
+                let own = unsafe Unmanaged<BlockingThread>.fromOpaque(argument).takeRetainedValue()
+                while true { own.runNext() }
+            }, Unmanaged.passRetained(self).toOpaque())
+        precondition(failure == 0, "no thread can be started")
+        pthread_detach(thread)
+    }
+
+    /// Runs `call` on the thread, after those that wait already.
+    package func perform(_ call: @escaping @Sendable () -> Void) {
+        calls.withLock { $0.append(call) }
+        semaphore.signal()
+    }
+
+    private func runNext() {
+        semaphore.wait()
+        let call = calls.withLock { $0.removeFirst() }
+        call()
+    }
+}
+
+/// A POSIX semaphore.
+@safe private final class Semaphore: @unchecked Sendable {
+    // Sendable because a semaphore is made to be used by several threads.
+    private let semaphore: UnsafeMutablePointer<sem_t>
+
+    package init() {
+        unsafe semaphore = .allocate(capacity: 1)
+        unsafe sem_init(semaphore, 0, 0)
+    }
+
+    deinit {
+        unsafe sem_destroy(semaphore)
+        unsafe semaphore.deallocate()
+    }
+
+    package func signal() { unsafe sem_post(semaphore) }
+    package func wait() { while unsafe sem_wait(semaphore) != 0 {} }
+}

@@ -1,0 +1,61 @@
+package import BLESecChannelCore
+internal import BLESecLocking
+internal import Glibc
+internal import Synchronization
+
+/// Lines on standard error, each written at once.
+package enum Diagnostics {
+    private static let json = Atomic(false)
+    private static let name = Locked("blesec")
+
+    /// What errors begin with.
+    package static var program: String {
+        get { name.withLock { $0 } }
+        set { name.withLock { $0 = newValue } }
+    }
+
+    /// Whether lines are JSON objects; `--json` sets it.
+    package static var isJSON: Bool {
+        get { json.load(ordering: .relaxed) }
+        set { json.store(newValue, ordering: .relaxed) }
+    }
+
+    /// Says what went wrong: `NAME: …`.
+    package static func print(_ error: ChannelError) {
+        if isJSON {
+            write(
+                JSON.object([
+                    ("event", .string("error")), ("code", .string(error.code.rawValue)),
+                    ("reason", .string(error.reason)),
+                    ("exit", .number(Int(ExitStatus(error).rawValue))),
+                ]))
+        } else {
+            write(oneLine("\(program): " + error.reason))
+        }
+    }
+
+    /// Says that something has happened: `text`, or an object with `event` and `fields`.
+    package static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = [])
+    {
+        write(isJSON ? JSON.object([("event", .string(event))] + fields) : oneLine(text))
+    }
+
+    /// `text` on one line, whatever is in it: a file's name may hold a line feed or a terminal's
+    /// escapes.
+    package static func oneLine(_ text: String) -> String {
+        var line = ""
+        for scalar in text.unicodeScalars {
+            if scalar.isShown {
+                line.unicodeScalars.append(scalar)
+            } else {
+                line += "\\u{\(String(scalar.value, radix: 16, uppercase: true))}"
+            }
+        }
+        return line
+    }
+
+    private static func write(_ line: String) {
+        // Nothing can be done about a standard error that takes nothing.
+        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+    }
+}

@@ -1,0 +1,94 @@
+package import BLESecChannelCore
+
+/// How the tool ends, with the numbers of `sysexits.h`.
+package enum ExitStatus: Int32, Sendable, CaseIterable {
+    case success = 0
+    /// As of `diff`: nothing failed, but what was compared differs.
+    case worse = 1
+    case usage = 64
+    case badData = 65
+    case noInput = 66
+    case noPeer = 68
+    case refused = 69
+    case software = 70
+    case cannotCreate = 73
+    case inputOutput = 74
+    case timedOut = 75
+    case protocolError = 76
+    case untrusted = 77
+    /// 128 and the number of the signal.
+    case hungUp = 129
+    case interrupted = 130
+    case terminated = 143
+
+    /// The status for an error: the one place where codes become numbers.
+    package init(_ error: ChannelError) {
+        self =
+            switch error.code {
+            case .worse: .worse
+            case .usage, .configuration: .usage
+            case .badKey, .badData: .badData
+            case .noSuchFile: .noInput
+            case .noSuchPeer, .noSuchAdapter: .noPeer
+            case .refused, .busy, .noCommonProtocol: .refused
+            case .cannotCreate, .addressInUse: .cannotCreate
+            case .inputOutput, .link: .inputOutput
+            case .timedOut: .timedOut
+            case .authenticationFailed, .unproven, .protocolViolation, .truncated, .unacknowledged,
+                .limitExceeded, .closed, .cancelled:
+                .protocolError
+            case .untrusted, .permission, .selfConnection: .untrusted
+            case .hungUp: .hungUp
+            case .interrupted: .interrupted
+            case .terminated: .terminated
+            default: .software
+            }
+    }
+
+    /// What a manual page says of it.
+    package var meaning: String {
+        switch self {
+        case .success: "Everything was done. For a channel: both ends said that they were complete."
+        case .worse: "What was compared has become worse."
+        case .usage: "The command line is wrong."
+        case .badData: "A key or another input is not what it should be."
+        case .noInput: "A file does not exist or cannot be read."
+        case .noPeer: "No such peer, or no such Bluetooth adapter."
+        case .refused: "The peer refused, is busy, or shares no protocol."
+        case .software: "Something inside failed that should not."
+        case .cannotCreate: "A file cannot be created, or an address is taken."
+        case .inputOutput: "Standard input, standard output or the link failed."
+        case .timedOut: "A deadline passed."
+        case .protocolError:
+            "The protocol was broken, the peer did not prove its key, or the channel ended before "
+                + "both ends were complete."
+        case .untrusted: "The peer is not trusted, or the system denies permission."
+        case .hungUp: "SIGHUP ended it."
+        case .interrupted: "SIGINT ended it."
+        case .terminated: "SIGTERM ended it."
+        }
+    }
+}
+
+/// What only the tool reports.
+extension ChannelError.Code {
+    /// What was compared has become worse; whoever throws it has said what.
+    package static let worse = Self(rawValue: "worse")
+    /// The command line is wrong.
+    package static let usage = Self(rawValue: "usage")
+    /// An input is not what it should be.
+    package static let badData = Self(rawValue: "bad-data")
+    /// Standard input or output failed.
+    package static let inputOutput = Self(rawValue: "input-output")
+    /// SIGHUP came.
+    package static let hungUp = Self(rawValue: "hung-up")
+    /// SIGINT came.
+    package static let interrupted = Self(rawValue: "interrupted")
+    /// SIGTERM came.
+    package static let terminated = Self(rawValue: "terminated")
+}
+
+extension ChannelError {
+    /// The command line is wrong.
+    package static func usage(_ reason: String) -> ChannelError { ChannelError(.usage, reason) }
+}

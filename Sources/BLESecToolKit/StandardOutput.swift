@@ -1,0 +1,74 @@
+package import BLESecChannelCore
+internal import Glibc
+
+/// Standard output, of which every byte is written or an error says so.
+package enum StandardOutput {
+    /// Writes text.
+    package static func print(_ text: String) throws(ChannelError) {
+        try write(Array(text.utf8))
+    }
+
+    /// Writes all of `bytes`, waiting for whoever reads them.
+    ///
+    /// - Throws: `input-output`: a full disk, a reader that went away.
+    package static func write(
+        _ bytes: [UInt8], to descriptor: Int32 = STDOUT_FILENO
+    ) throws(ChannelError) {
+        var done = 0
+        while done < bytes.count {
+            let count = unsafe bytes.withUnsafeBytes {
+                unsafe Glibc.write(
+                    descriptor, UnsafeRawBufferPointer(rebasing: $0[done...]).baseAddress,
+                    $0.count - done)
+            }
+            if count > 0 {
+                done += count
+            } else if count < 0, errno == EAGAIN {
+                // Someone who shares the descriptor made it nonblocking.
+                var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                _ = unsafe poll(&entry, 1, -1)
+            } else if count < 0, errno != EINTR {
+                throw failure(errno)
+            }
+        }
+    }
+
+    /// The same without blocking whoever calls.
+    package static func send(_ bytes: [UInt8]) async throws(ChannelError) {
+        try await onThread { () throws(ChannelError) in try write(bytes) }
+    }
+
+    /// Says that nothing more comes, so that who reads it sees the end; later writes go nowhere.
+    ///
+    /// - Throws: `input-output`, where what was written comes to nothing as late as now.
+    package static func finish() async throws(ChannelError) {
+        try await onThread { () throws(ChannelError) in
+            let nowhere = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
+            let copy = dup(STDOUT_FILENO)
+            defer { close(nowhere) }
+            guard nowhere >= 0, copy >= 0, dup2(nowhere, STDOUT_FILENO) >= 0, close(copy) == 0
+            else { throw failure(errno) }
+        }
+    }
+
+    private static let thread = BlockingThread()
+
+    private static func onThread(
+        _ body: @escaping @Sendable () throws(ChannelError) -> Void
+    ) async throws(ChannelError) {
+        let result: Result<Void, ChannelError> = await withCheckedContinuation { waiter in
+            thread.perform { waiter.resume(returning: Result(catching: body)) }
+        }
+        try result.get()
+    }
+
+    /// The error of a write or a close that failed.
+    private static func failure(_ number: Int32) -> ChannelError {
+        let text = unsafe strerror(number).map { unsafe String(cString: $0) }
+        let reason =
+            number == EPIPE
+            ? "standard output was closed by who read it; what came since is lost"
+            : "standard output cannot be written: \(text ?? "error \(number)")"
+        return ChannelError(.inputOutput, reason, underlying: .errno(number))
+    }
+}

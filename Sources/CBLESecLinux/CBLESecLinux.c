@@ -1,0 +1,18 @@
+#define _GNU_SOURCE
+#include "CBLESecLinux.h"
+#include <string.h>
+
+int blesec_accept(int descriptor) {
+    return accept4(descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+int blesec_peer_credentials(int descriptor, pid_t *process, uid_t *user) {
+    struct ucred credentials;
+    socklen_t size = sizeof credentials;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0) return -1;
+    *process = credentials.pid;
+    *user = credentials.uid;
+    return 0;
+}
+
+const char *blesec_error_text(int number) { return strerrordesc_np(number); }
