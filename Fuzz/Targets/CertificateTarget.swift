@@ -68,7 +68,7 @@ extension FuzzTarget {
 
     /// Judges a certificate as a handshake does, and says for how many roles it is accepted.
     @discardableResult
-    private static func judge(_ der: [UInt8]) -> Int {
+    private static func evaluateTrust(_ der: [UInt8]) -> Int {
         guard let certificate = try? Certificate(der: der) else { return 0 }
         query(certificate)
         var accepted = 0
@@ -85,7 +85,7 @@ extension FuzzTarget {
             let purpose = role == .dialer ? "ssl_client" : "ssl_server"
             unsafe X509_STORE_CTX_set_default(context, purpose)
             unsafe X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(context), 2)
-            let judge = PeerCertificate(context: Devices.tls(role.peer), role: role)
+            let evaluate = PeerCertificate(context: Devices.tls(role.peer), role: role)
             guard let identity = unsafe try? judge.judge(context) else { continue }
             guard case .certificate(let key, let uri?) = identity else {
                 fatalError("an identity without a name")

@@ -2,7 +2,7 @@
 internal import BLESecL2CAP
 
 extension FuzzTarget {
-    /// What strangers advertise, and what a characteristic of theirs holds.
+    /// What unauthenticated peers advertise, and what a characteristic of theirs holds.
     static let discovery = FuzzTarget(name: "discovery") { input in
         var script = Script(input)
         switch script.number(below: 5) {
@@ -29,9 +29,9 @@ extension FuzzTarget {
             precondition((fragment.opening != nil) == (fragment.kind == .open))
         }
     } seeds: {
-        let payload = Payload(
+        let payload = AdvertisementPayload(
             capabilities: [.l2cap, .gattStream, .noise], psm: try PSM(0x83),
-            tag: Tag(rawValue: 0xC0FF_EE01))
+            tag: AdvertisementTag(rawValue: 0xC0FF_EE01))
         let opening = StreamFragment(
             .open, stream: 9, number: 0, limit: 32, payload: StreamFragment.opening(taking: 508))
         let data = StreamFragment(.data, stream: 9, number: 3, limit: 40, payload: [1, 2, 3])
@@ -45,11 +45,16 @@ extension FuzzTarget {
     }
 
     private static func readPayload(_ bytes: [UInt8]) {
-        for payload in [Payload(bytes), Payload(text: String(decoding: bytes, as: UTF8.self))] {
+        for payload in [
+            AdvertisementPayload(bytes),
+            AdvertisementPayload(text: String(decoding: bytes, as: UTF8.self)),
+        ] {
             guard let payload else { continue }
             precondition(payload.psm?.isDynamic ?? true)
-            precondition(Payload(payload.bytes) == payload && payload.bytes.count == Payload.size)
-            precondition(Payload(text: payload.text) == payload)
+            precondition(
+                AdvertisementPayload(payload.bytes) == payload
+                    && payload.bytes.count == AdvertisementPayload.size)
+            precondition(AdvertisementPayload(text: payload.text) == payload)
         }
     }
 
@@ -63,6 +68,6 @@ extension FuzzTarget {
             serviceData: data.isEmpty ? [:] : [service: data],
             manufacturerData: [ServiceAdvertisement.company: manufacturer])
         guard let advertisement else { return precondition(!isNamed && data.isEmpty) }
-        precondition(isNamed || advertisement.payload == Payload(data))
+        precondition(isNamed || advertisement.payload == AdvertisementPayload(data))
     }
 }

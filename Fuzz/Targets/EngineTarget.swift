@@ -79,7 +79,7 @@ private struct EngineScene: ~Copyable {
             var copy = record
             _ = try? Self.open(&peer, &copy)
         case 8: _ = try? victim.export(label: "l", context: [], count: 1 + Int(script.byte()))
-        default: if case .judging = victim.phase { _ = victim.refuse() }
+        default: if case .awaitingTrustDecision = victim.phase { _ = victim.refuse() }
         }
     }
 
@@ -107,7 +107,7 @@ private struct EngineScene: ~Copyable {
     }
 
     private static func admit(_ engine: inout Engine) {
-        if case .judging = engine.phase { try? engine.admit() }
+        if case .awaitingTrustDecision = engine.phase { try? engine.admit() }
     }
 
     private static func hand(_ bytes: inout [UInt8], to engine: inout Engine) {

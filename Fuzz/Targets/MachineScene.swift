@@ -42,7 +42,7 @@ final class MachineScene {
         for _ in 0..<8 {
             flush()
             deliver()
-            if victim.takeJudge() != nil { victim.judged(.admit, now: now) }
+            if victim.takeTrustEvaluation() != nil { victim.didDecide(.admit, now: now) }
         }
     }
 
@@ -146,7 +146,7 @@ final class MachineScene {
 
     /// Lets both seal what they have, and takes it off them.
     private func flush() {
-        victim.fill(now: now)
+        victim.sealPending(now: now)
         while isFlowing, victim.outcome == nil, !victim.outbound.isEmpty {
             let bytes = victim.outbound.withBytes { $0.span.array }
             victim.didSend(bytes.count, now: now)
@@ -162,7 +162,7 @@ final class MachineScene {
                     peer.resumedReading(now: now)
                 }
             }
-            victim.fill(now: now)
+            victim.sealPending(now: now)
         }
         if !victim.outbound.isEmpty { victim.didBlock() }
         fillPeer()
@@ -177,7 +177,7 @@ final class MachineScene {
     /// Lets the peer seal what it has: handshake messages are made where bytes arrive, and not here.
     private func fillPeer() {
         let waiting = peer.outbound.count
-        peer.fill(now: now)
+        peer.sealPending(now: now)
         if peer.outbound.count > waiting { hasPeerSealed = true }
     }
 
@@ -209,9 +209,9 @@ final class MachineScene {
         if wasFull, victim.wantsBytes { victim.resumedReading(now: now) }
     }
 
-    private func judge(_ verdict: UInt8) {
-        _ = victim.takeJudge()
-        victim.judged(verdict & 1 == 0 ? .admit : .refuse("no"), now: now)
+    private func evaluateTrust(_ verdict: UInt8) {
+        _ = victim.takeTrustEvaluation()
+        victim.didDecide(verdict & 1 == 0 ? .admit : .refuse("no"), now: now)
     }
 
     private static let durations: [UInt64?] = [
@@ -227,7 +227,7 @@ final class MachineScene {
         now = max(now, next)
         victim.timeout(now: now)
         peer.timeout(now: now)
-        victim.fill(now: now)
+        victim.sealPending(now: now)
         // A deadline that has come and stays would keep the loop busy for ever.
         precondition(victim.outcome != nil || victim.deadline(now: now) > now, "a stuck deadline")
     }
@@ -240,14 +240,17 @@ final class MachineScene {
         precondition(
             !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
             "a peer that has proven nothing")
-        precondition(victim.isPeerReady || victim.inbox.isEmpty, "a message of a stranger")
-        precondition(victim.ledger.acknowledged <= victim.ledger.sent)
-        let ledger = victim.ledger
-        precondition(ledger.ackSent <= ledger.received)
         precondition(
-            ledger.rule == .arrived
-                || ledger.ackSent <= (ledger.rule == .taken ? ledger.taken : ledger.confirmed)
-                    + (ledger.endReceived ? 1 : 0),
+            victim.isPeerReady || victim.inbox.isEmpty, "a message of an unauthenticated peer")
+        precondition(victim.acknowledgements.acknowledged <= victim.acknowledgements.sent)
+        let acknowledgements = victim.acknowledgements
+        precondition(acknowledgements.ackSent <= acknowledgements.received)
+        precondition(
+            acknowledgements.rule == .arrived
+                || acknowledgements.ackSent
+                    <= (acknowledgements.rule == .taken
+                        ? acknowledgements.taken : acknowledgements.confirmed)
+                        + (acknowledgements.endReceived ? 1 : 0),
             "acknowledged, and the program has it not")
         precondition(
             victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)

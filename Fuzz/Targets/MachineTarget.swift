@@ -1,7 +1,7 @@
 @testable internal import BLESec
 
 extension FuzzTarget {
-    /// A channel's machine in either role, against strangers and against peers that have keys and do
+    /// A channel's machine in either role, against unauthenticated peers and against peers that have keys and do
     /// with them what they like, while its application and the time do something as well.
     static let machine = FuzzTarget(name: "machine") { input in
         var script = Script(input)

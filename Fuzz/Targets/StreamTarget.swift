@@ -2,7 +2,7 @@
 internal import BLESecLinks
 
 extension FuzzTarget {
-    /// The byte stream over GATT: both ends, air that reorders, repeats and delays, and a stranger.
+    /// The byte stream over GATT: both ends, air that reorders, repeats and delays, and an unauthenticated peer.
     static let stream = FuzzTarget(name: "stream") { input in
         var script = Script(input)
         guard var scene = StreamScene(&script) else { return }

@@ -41,7 +41,7 @@ private final class TLSScene {
 
     private static func step(_ engine: inout TLSEngine, _ peer: TLSSession, _ wire: inout [UInt8]) {
         must {
-            if case .judging = engine.phase { try engine.admit() }
+            if case .awaitingTrustDecision = engine.phase { try engine.admit() }
             if peer.identity == nil { _ = try peer.advance() }
             while let flight = try engine.nextHandshake() { try hand(flight, to: peer) }
             wire += peer.pipe.takeFlight()

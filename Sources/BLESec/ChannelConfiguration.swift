@@ -58,7 +58,7 @@ public struct ChannelConfiguration: Sendable {
     /// Bounds on memory and work.
     public var limits = ChannelLimits()
     /// Bounds on time.
-    public var deadlines = ChannelDeadlines()
+    public var timeouts = ChannelTimeouts()
 
     /// The default protocol with an identity and a trust policy.
     public init(identity: IdentityKey?, trust: TrustPolicy) {

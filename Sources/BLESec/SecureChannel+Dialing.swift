@@ -44,7 +44,7 @@ extension SecureChannel {
         whenLinked: () -> Void
     ) async throws(ChannelError) -> SecureChannel {
         try configuration.validate(for: .dialer)
-        let deadline = loop.now.advanced(by: configuration.deadlines.connect)
+        let deadline = loop.now.advanced(by: configuration.timeouts.connect)
         let link: any Link
         do throws(LinkError) {
             link = try await endpoint.dial(deadline: deadline, loop: loop)

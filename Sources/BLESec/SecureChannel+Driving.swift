@@ -108,7 +108,7 @@ extension SecureChannel {
         }
         machine.startDraining(now: now)
         // While a policy thinks nothing is read, and nothing that was said matters any more.
-        if machine.stage == .judging { linkEnded(nil) }
+        if machine.stage == .awaitingTrustDecision { linkEnded(nil) }
         // In direct mode the peer may have ended its direction before.
         if hasLinkEnded { linkEnded(nil) }
         read()
@@ -122,7 +122,7 @@ extension SecureChannel {
             remembered(.failure(error))
         }
         storeTimeout(now: now)
-        // A process that was stopped for a while finds its deadlines past and what came in time
+        // A process that was stopped for a while finds its timeouts past and what came in time
         // unread: that is no silence of the peer's.
         let now = now
         read(calls: Self.callsBeforeDeadline, now: now)
@@ -145,8 +145,8 @@ extension SecureChannel {
             timer?.arm(at: MonotonicTime(nanoseconds: nextDeadline(now: now)))
         } else {
             armForStore()
-            judgeTask?.cancel()
-            judgingPlace = nil
+            trustEvaluationTask?.cancel()
+            trustDecisionPlace = nil
             link.close()
         }
     }
@@ -154,7 +154,7 @@ extension SecureChannel {
     private func transmit(now: UInt64) {
         var calls = 0
         while brokenLink == nil, machine.outcome == nil {
-            machine.fill(now: now)
+            machine.sealPending(now: now)
             guard !machine.outbound.isEmpty else {
                 link.wantsWrite = false
                 return
@@ -186,30 +186,31 @@ extension SecureChannel {
     }
 
     private func askPolicy() {
-        guard let judge = machine.takeJudge(), let identity = machine.claimedIdentity else {
+        guard let evaluate = machine.takeTrustEvaluation(), let identity = machine.claimedIdentity
+        else {
             return
         }
-        if let judgingPlaces {
-            judgingPlace = judgingPlaces.take()
-            guard judgingPlace != nil else {
-                return machine.judged(.refuse("too many peers wait to be judged"), now: now)
+        if let trustDecisions {
+            trustDecisionPlace = trustDecisions.take()
+            guard trustDecisionPlace != nil else {
+                return machine.didDecide(.refuse("too many peers wait to be judged"), now: now)
             }
         }
-        judgeTask = Task { [weak self] in
+        trustEvaluationTask = Task { [weak self] in
             var verdict = TrustPolicy.Verdict.refuse("the trust policy failed")
             do {
-                verdict = try await judge(identity)
+                verdict = try await evaluate(identity)
             } catch {
                 verdict = .refuse("the trust policy failed: \(error)")
             }
-            await self?.judged(verdict)
+            await self?.didDecide(verdict)
         }
     }
 
-    func judged(_ verdict: TrustPolicy.Verdict) {
-        judgeTask = nil
-        judgingPlace = nil
-        machine.judged(verdict, now: now)
+    func didDecide(_ verdict: TrustPolicy.Verdict) {
+        trustEvaluationTask = nil
+        trustDecisionPlace = nil
+        machine.didDecide(verdict, now: now)
         pump()
     }
 
@@ -222,17 +223,19 @@ extension SecureChannel {
     }
 
     private func sayFarewell(now: UInt64) {
-        if machine.farewell(canHalfClose: canHalfClose, now: now) == .halfClose, !hasSaidHalfClose {
+        if machine.linkShutdown(canHalfClose: canHalfClose, now: now) == .halfClose,
+            !hasSaidHalfClose
+        {
             hasSaidHalfClose = true
             canHalfClose = link.halfClose()
         }
         guard mayClose(now: now), link.isDrained else { return }
         link.close()
-        machine.saidFarewell()
+        machine.didCloseLink()
     }
 
     private func mayClose(now: UInt64) -> Bool {
-        machine.farewell(canHalfClose: canHalfClose, now: now) == .closeWhenDrained
+        machine.linkShutdown(canHalfClose: canHalfClose, now: now) == .closeWhenDrained
     }
 
     private func nextDeadline(now: UInt64) -> UInt64 {
@@ -248,10 +251,10 @@ extension SecureChannel {
         if hasMessageNews { waiting.wake(.message) }
         let isLate = deliveryDeadlines.contains { $0 <= now }
         if isOver || isLate || machine.hasRoom { waiting.wake(.room) }
-        if isOver || isLate || machine.ledger.acknowledged > lastAcknowledged
+        if isOver || isLate || machine.acknowledgements.acknowledged > lastAcknowledged
             || machine.hidesAcknowledgements
         {
-            lastAcknowledged = machine.ledger.acknowledged
+            lastAcknowledged = machine.acknowledgements.acknowledged
             waiting.wake(.acknowledgement)
         }
         if isOver || machine.hasPeerEnded { waiting.wake(.end) }

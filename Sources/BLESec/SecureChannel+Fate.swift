@@ -26,16 +26,16 @@ extension SecureChannel {
     func delivery(of number: UInt64) async -> Delivery {
         awaitAcknowledgement()
         defer { machine.acknowledgementWaiters -= 1 }
-        while machine.ledger.acknowledged < number, machine.outcome == nil {
+        while machine.acknowledgements.acknowledged < number, machine.outcome == nil {
             do throws(ChannelError) {
                 try await wait(for: .acknowledgement) {
-                    machine.ledger.acknowledged >= number || machine.outcome != nil
+                    machine.acknowledgements.acknowledged >= number || machine.outcome != nil
                 }
             } catch {
                 break
             }
         }
-        return machine.ledger.acknowledged >= number ? acknowledgedMeans : .unknown
+        return machine.acknowledgements.acknowledged >= number ? acknowledgedMeans : .unknown
     }
 
     /// What an acknowledgement of this peer's says of a message.
@@ -73,9 +73,9 @@ extension SecureChannel {
 
     /// Whether a message has come, or was acknowledged.
     var hasCarried: Bool {
-        let ledger = machine.ledger
-        return ledger.received > (ledger.endReceived ? 1 : 0)
-            || ledger.acknowledged > (ledger.isSendingComplete ? 1 : 0)
+        let acknowledgements = machine.acknowledgements
+        return acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)
+            || acknowledgements.acknowledged > (acknowledgements.isSendingComplete ? 1 : 0)
     }
 }
 

@@ -28,13 +28,13 @@ extension SecureChannel {
         guard let lookUp = machine.takeLookUp() else { return }
         let isAsked = startStoreWork { [weak self] in
             let verdict = lookUp()
-            Task { await self?.judged(verdict) }
+            Task { await self?.didDecide(verdict) }
         }
-        if !isAsked { machine.judged(.refuse(Self.storeIsBusy), now: now) }
+        if !isAsked { machine.didDecide(.refuse(Self.storeIsBusy), now: now) }
     }
 
     private func remember(_ peer: PeerIdentity, by policy: TrustPolicy) {
-        rememberDeadline = now.after(configuration.deadlines.judge)
+        rememberDeadline = now.after(configuration.timeouts.trustDecision)
         let isAsked = startStoreWork { [weak self] in
             let result: Result<Void, ChannelError>
             do throws(ChannelError) {
@@ -63,7 +63,7 @@ extension SecureChannel {
             .failure(
                 .late(
                     "the trust store did not remember the peer within",
-                    configuration.deadlines.judge)))
+                    configuration.timeouts.trustDecision)))
     }
 
     /// Keeps the timer for the store alone, now that the channel itself is over.
@@ -87,7 +87,7 @@ extension SecureChannel {
 
     /// What all dialers of the process have: one that dials again and again must not pile up threads
     /// either.
-    private static let dialersPlaces = JudgingPlaces(64)
+    private static let dialersPlaces = TrustDecisionLimiter(64)
 
     private static let storeIsBusy = "too many peers wait for the trust store"
 }

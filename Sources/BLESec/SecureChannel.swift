@@ -17,12 +17,12 @@ public actor SecureChannel {
     let configuration: ChannelConfiguration
 
     var timer: LoopTimer?
-    var judgeTask: Task<Void, Never>?
+    var trustEvaluationTask: Task<Void, Never>?
     /// Where a listener bounds how many peers are judged at once; a dialer has no such bound.
-    let judgingPlaces: JudgingPlaces?
-    var judgingPlace: JudgingPlaces.Place?
+    let trustDecisions: TrustDecisionLimiter?
+    var trustDecisionPlace: TrustDecisionLimiter.Place?
     /// Where a listener bounds how many trust stores' threads there are at once.
-    let storePlaces: JudgingPlaces?
+    let storePlaces: TrustDecisionLimiter?
     /// Until when the trust store has to have remembered the peer, while it is asked to.
     var rememberDeadline: UInt64?
     /// What became of that.
@@ -41,7 +41,7 @@ public actor SecureChannel {
 
     /// What tasks wait for.
     enum Event: Hashable { case ready, remembered, message, room, acknowledgement, end }
-    let waiting: WaitingRoom<Event>
+    let waiting: LoopCondition<Event>
     let port = LinkPort()
 
     /// The loop: everything happens on its thread.
@@ -52,13 +52,13 @@ public actor SecureChannel {
     /// A channel over a link that is the channel's from now on; see ``start()``.
     init(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
-        judgingPlaces: JudgingPlaces? = nil, storePlaces: JudgingPlaces? = nil
+        trustDecisions: TrustDecisionLimiter? = nil, storePlaces: TrustDecisionLimiter? = nil
     ) {
         self.link = link
-        self.judgingPlaces = judgingPlaces
+        self.trustDecisions = trustDecisions
         self.storePlaces = storePlaces
         loop = link.loop
-        waiting = WaitingRoom(loop: link.loop)
+        waiting = LoopCondition(loop: link.loop)
         self.configuration = configuration
         machine = ChannelMachine(
             role: role, configuration: configuration, maximumSDU: link.maximumSDU,
@@ -66,7 +66,7 @@ public actor SecureChannel {
     }
 
     isolated deinit {
-        judgeTask?.cancel()
+        trustEvaluationTask?.cancel()
         if let denyToken { configuration.trust.denied?.stopObserving(denyToken) }
         timer?.disarm()
         link.close()
@@ -91,7 +91,7 @@ public actor SecureChannel {
     /// policy asks somebody about it, who has few places. What such a peer has said so far counts for
     /// nothing, since much of it can be a recording.
     var mayLosePlace: Bool {
-        machine.outcome == nil && !machine.isReady && judgingPlace == nil
+        machine.outcome == nil && !machine.isReady && trustDecisionPlace == nil
     }
 
     /// When the link was handed over.
@@ -138,7 +138,7 @@ public actor SecureChannel {
     ///
     /// - Parameters:
     ///   - message: the message.
-    ///   - limit: how long to wait; ``ChannelDeadlines/delivery`` where it is `nil`.
+    ///   - limit: how long to wait; ``ChannelTimeouts/delivery`` where it is `nil`.
     /// - Throws: `timedOut` past the limit; `limitExceeded` when so many of the peer's messages wait to
     ///   be received here that no acknowledgement gets through (``ChannelLimits/readAhead`` and
     ///   ``ChannelLimits/extraReadAhead``), and none was received for 5 seconds; what ended the
@@ -147,7 +147,7 @@ public actor SecureChannel {
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {
         try requireAcknowledgements()
-        let limit = limit ?? configuration.deadlines.delivery
+        let limit = limit ?? configuration.timeouts.delivery
         let deadline = now.after(limit)
         deliveryDeadlines.append(deadline)
         awaitAcknowledgement()
@@ -158,7 +158,7 @@ public actor SecureChannel {
         pump()
         try await waitForRoom(until: deadline)
         let number = try queue(message)
-        while machine.ledger.acknowledged < number {
+        while machine.acknowledgements.acknowledged < number {
             if let outcome = machine.outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
             // A program that receives, however slowly, lets the acknowledgement through.
@@ -170,7 +170,8 @@ public actor SecureChannel {
             let isHidden = machine.hidesAcknowledgements
             defer { if isHidden { removeDeliveryDeadline(patience) } }
             try await wait(for: .acknowledgement) {
-                machine.ledger.acknowledged >= number || machine.outcome != nil || now >= deadline
+                machine.acknowledgements.acknowledged >= number || machine.outcome != nil
+                    || now >= deadline
                     || machine.hidesAcknowledgements != isHidden || isHidden && now >= patience
             }
         }
@@ -269,7 +270,7 @@ public actor SecureChannel {
 
     /// The number of the message that ``receive()`` returned last: the first one's is 1. Where several
     /// tasks receive, it may be another one's.
-    public var lastReceived: UInt64 { machine.ledger.taken }
+    public var lastReceived: UInt64 { machine.acknowledgements.taken }
 
     /// Confirms the messages up to that number, which counts from 1 in the order in which
     /// ``receive()`` returns them: the program has done with them whatever it does, and they count as
@@ -297,9 +298,11 @@ public actor SecureChannel {
     /// it is sent in time.
     private func acknowledge(_ count: (inout ChannelMachine, _ now: UInt64) -> Void) {
         let now = now
-        let wasPending = machine.ledger.ackPendingSince != nil
+        let wasPending = machine.acknowledgements.ackPendingSince != nil
         count(&machine, now)
-        guard machine.outcome == nil, machine.ledger.ackPendingSince != nil else { return }
+        guard machine.outcome == nil, machine.acknowledgements.ackPendingSince != nil else {
+            return
+        }
         // One that waits for company has its timer since its first message.
         if !wasPending || machine.owesAck(now: now) || machine.clocks.closing != nil {
             pump(now: now)
@@ -312,7 +315,7 @@ public actor SecureChannel {
     /// taken everything, and both sides know it. (Of a peer without
     /// ``ChannelFeatures/acknowledgesTaken`` both sides know only that everything has arrived.)
     ///
-    /// The close deadline (``ChannelDeadlines/close``) starts anew with each acknowledgement, so that
+    /// The close deadline (``ChannelTimeouts/close``) starts anew with each acknowledgement, so that
     /// a slow reader is not cut off. Throws `truncated` when the link went before the peer's `end`, or
     /// when that said that not everything was sent; `unacknowledged` when the fate of something sent
     /// is unknown, as when the peer's program has stopped taking it; and `timedOut` when the peer goes

@@ -25,7 +25,7 @@ public actor SecureListener {
         /// Peers that an asking trust policy thinks about at once; 8. They keep their places
         /// meanwhile, and one more is refused. A trust store that is asked takes none of these places,
         /// but one of as many as there are ``handshakes``.
-        public var judging = 8
+        public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()`` before no more links are
         /// accepted; 16. The handshakes that are under way then go on, and become ready as well.
         public var backlog = 16
@@ -41,8 +41,8 @@ public actor SecureListener {
     private let listener: any LinkListener
     private let configuration: ChannelConfiguration
     private let limits: Limits
-    private let judgingPlaces: JudgingPlaces
-    private let storePlaces: JudgingPlaces
+    private let trustDecisions: TrustDecisionLimiter
+    private let storePlaces: TrustDecisionLimiter
 
     /// The handshakes under way; a greater token is a later link.
     private var halfOpen: [UInt64: HalfOpen] = [:]
@@ -52,7 +52,7 @@ public actor SecureListener {
     private var ready: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private enum Event: Hashable { case ready, room }
-    private let waiting: WaitingRoom<Event>
+    private let waiting: LoopCondition<Event>
     private let alarm: Alarm
     private let timer: LoopTimer
     private var isClosed = false
@@ -69,9 +69,9 @@ public actor SecureListener {
     /// Has the listener look again when the oldest handshake has had its time. On the loop's thread.
     private final class Alarm: TimerHandler, @unchecked Sendable {
         // Sendable because it is called on the loop's thread only.
-        private let waiting: WaitingRoom<Event>
+        private let waiting: LoopCondition<Event>
 
-        init(_ waiting: WaitingRoom<Event>) { self.waiting = waiting }
+        init(_ waiting: LoopCondition<Event>) { self.waiting = waiting }
 
         func timerFired(_ timer: LoopTimer) { waiting.wake(.room) }
     }
@@ -118,10 +118,10 @@ public actor SecureListener {
         localEndpoint = endpoint
         self.configuration = configuration
         self.limits = limits
-        judgingPlaces = JudgingPlaces(limits.judging)
-        storePlaces = JudgingPlaces(limits.handshakes)
+        trustDecisions = TrustDecisionLimiter(limits.awaitingTrustDecision)
+        storePlaces = TrustDecisionLimiter(limits.handshakes)
         self.loop = loop
-        waiting = WaitingRoom(loop: loop)
+        waiting = LoopCondition(loop: loop)
         alarm = Alarm(waiting)
         timer = LoopTimer(loop: loop, handler: alarm)
         self.onFailure = onFailure
@@ -194,7 +194,7 @@ public actor SecureListener {
         guard !isClosed, !loop.isShutDown else { return link.close() }
         let channel = SecureChannel(
             over: link, role: .acceptor, configuration: configuration,
-            judgingPlaces: judgingPlaces, storePlaces: storePlaces)
+            trustDecisions: trustDecisions, storePlaces: storePlaces)
         do throws(ChannelError) {
             try await channel.start()
             guard !isClosed else { return await channel.abort() }

@@ -23,7 +23,7 @@ public struct ChannelLimits: Sendable {
 }
 
 /// How long each phase of a channel may take.
-public struct ChannelDeadlines: Sendable {
+public struct ChannelTimeouts: Sendable {
     /// Opening the link; 10 seconds.
     public var connect: Duration = .seconds(10)
     /// From the link to a complete hello or answer; 5 seconds (blesec/1, "Limits").
@@ -31,7 +31,7 @@ public struct ChannelDeadlines: Sendable {
     /// From the hello to the end of the handshake; 10 seconds.
     public var handshake: Duration = .seconds(10)
     /// For a trust policy that asks someone or a store, and for a store to remember; 60 seconds each.
-    public var judge: Duration = .seconds(60)
+    public var trustDecision: Duration = .seconds(60)
     /// From the end of one's own handshake to the peer's verified `ready`; 10 seconds.
     public var ready: Duration = .seconds(10)
     /// In direct mode, from the end of the handshake to the first transport message of a peer that

@@ -7,7 +7,7 @@ public enum ChannelPhase: String, Sendable, Hashable {
     /// Handshake messages are on their way.
     case handshaking
     /// The local trust policy is deciding about the peer.
-    case judging
+    case awaitingTrustDecision
     /// The handshake is over; the peer's `ready` is not here yet.
     case proving
     /// Both sides are proven; application data flows.

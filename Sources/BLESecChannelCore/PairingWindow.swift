@@ -1,8 +1,9 @@
 internal import BLESecLocking
 
-/// A bounded time in which a listener enrols strangers, opened by a person and by nothing else.
+/// A bounded time in which a listener enrols peers whose keys it does not know. A person opens it, and
+/// nothing else does.
 ///
-/// It closes when its time is over, when its number of strangers is reached, or when told to.
+/// It closes when its time is over, when its number of keys is reached, or when told to.
 public final class PairingWindow: Sendable {
     private struct State: Sendable {
         var remaining: Int
@@ -14,19 +15,19 @@ public final class PairingWindow: Sendable {
     private let deadline: ContinuousClock.Instant
     private let name: @Sendable (Fingerprint) -> String
 
-    /// Opens a window for at most `strangers` new keys and `duration`; `name` gives each its name in
-    /// the store, by default its fingerprint.
+    /// Opens a window for at most `peers` new keys and `duration`; `name` gives each its name in the
+    /// store, by default its fingerprint.
     public init(
-        strangers: Int = 1, for duration: Duration,
+        peers: Int = 1, for duration: Duration,
         name: @escaping @Sendable (Fingerprint) -> String = { $0.description }
     ) {
-        precondition(strangers > 0, "a pairing window admits at least one stranger")
-        state = Locked(State(remaining: strangers))
+        precondition(peers > 0, "a pairing window admits at least one peer")
+        state = Locked(State(remaining: peers))
         deadline = ContinuousClock.now + duration
         self.name = name
     }
 
-    /// Whether a stranger would be admitted now.
+    /// Whether a new key would be admitted now.
     public var isOpen: Bool {
         state.withLock { !$0.closed && $0.remaining > 0 } && ContinuousClock.now < deadline
     }

@@ -5,7 +5,7 @@ public enum EnginePhase: Sendable, Equatable {
     /// Handshake messages are outstanding, from one side or the other.
     case handshaking
     /// The peer has said who it is; nothing happens until `admit()` or `refuse()`.
-    case judging(ClaimedIdentity)
+    case awaitingTrustDecision(ClaimedIdentity)
     /// Records can be sealed and opened, and this is who the peer has proven to be, or proves to be
     /// with its first record: see ``SecureEngine/isPeerProven``.
     case established(PeerIdentity)
@@ -22,7 +22,7 @@ public enum Refusal: Sendable, Equatable {
     case byRecord
     /// The engine is ``EnginePhase/failing(_:)`` now, and its last handshake bytes say it.
     case byHandshake
-    /// Nothing may be sent any more: it would show this side's identity to a stranger.
+    /// Nothing may be sent any more: it would show this side's identity to an unauthenticated peer.
     case silent
 }
 
@@ -62,10 +62,10 @@ public protocol SecureEngine: ~Copyable {
     /// The next handshake bytes to send, without a length; `nil` when it is the peer's turn.
     mutating func nextHandshake() throws(ChannelError) -> [UInt8]?
 
-    /// Lets a handshake that is `judging` go on.
+    /// Lets a handshake that is `awaitingTrustDecision` go on.
     mutating func admit() throws(ChannelError)
 
-    /// Says how a handshake that is `judging` can tell the peer that it is refused.
+    /// Says how a handshake that is `awaitingTrustDecision` can tell the peer that it is refused.
     mutating func refuse() -> Refusal
 
     /// Whether the engine tells its peer of a change of key by itself, so that no `rekey` record does.

@@ -3,7 +3,7 @@ extension TrustPolicy {
     package enum Decision: Sendable {
         case admit
         case refuse(String)
-        case ask(Judge)
+        case ask(Evaluation)
         /// What a store says, which may block: to be called where nobody else has to wait.
         case lookUp(@Sendable () -> Verdict)
     }
@@ -16,8 +16,8 @@ extension TrustPolicy {
         switch rule {
         case .anyone:
             return .admit
-        case .asking(let judge):
-            return .ask(judge)
+        case .asking(let evaluate):
+            return .ask(evaluate)
         case .pinned(let keys):
             guard let key = identity.fingerprint else { return Self.provesNothing }
             return keys.contains { $0.fingerprint == key }

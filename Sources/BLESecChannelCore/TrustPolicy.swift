@@ -13,7 +13,7 @@ public struct TrustPolicy: Sendable {
 
     /// Decides about an identity that the peer claims and need not have proven yet; a throw counts as
     /// a refusal.
-    public typealias Judge = @Sendable (ClaimedIdentity) async throws -> Verdict
+    public typealias Evaluation = @Sendable (ClaimedIdentity) async throws -> Verdict
 
     package enum Rule: Sendable {
         case pinned([PeerKey])
@@ -21,7 +21,7 @@ public struct TrustPolicy: Sendable {
         case enrolled(any TrustStore, window: PairingWindow?)
         case authority(uris: Set<String>?)
         case anyone
-        case asking(Judge)
+        case asking(Evaluation)
     }
 
     package let rule: Rule
@@ -38,7 +38,7 @@ public struct TrustPolicy: Sendable {
         TrustPolicy(rule: .firstUse(store, name: name))
     }
 
-    /// For a listener: keys in the store, and strangers only while `window` is open.
+    /// For a listener: keys in the store, and new ones only while `window` is open.
     public static func enrolled(
         _ store: any TrustStore, window: PairingWindow? = nil
     ) -> TrustPolicy {
@@ -55,12 +55,12 @@ public struct TrustPolicy: Sendable {
     /// Whoever comes. The channel is encrypted, and the other end may be an attacker.
     public static let anyone = TrustPolicy(rule: .anyone)
 
-    /// Whatever `judge` says, which may take its time: a person may have to look at a fingerprint.
+    /// Whatever `evaluate` says, which may take its time: a person may have to look at a fingerprint.
     ///
-    /// That somebody claims an identity is no proof that they are there, even where `judge` admits it:
+    /// That somebody claims an identity is no proof that they are there, even where `evaluate` admits it:
     /// the channel exists only when they have proven it.
-    public static func asking(_ judge: @escaping Judge) -> TrustPolicy {
-        TrustPolicy(rule: .asking(judge))
+    public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {
+        TrustPolicy(rule: .asking(evaluate))
     }
 
     /// The same policy with a deny list, which beats it.

@@ -76,7 +76,7 @@ struct TrustedFile: ~Copyable {
         _ path: String, user: uid_t = geteuid()
     ) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
-        try Walk.judge(end.descriptor.status, at: end.path, for: path, user)
+        try Walk.evaluateTrust(end.descriptor.status, at: end.path, for: path, user)
     }
 
     /// Where a walk has ended.
@@ -113,7 +113,7 @@ struct TrustedFile: ~Copyable {
             guard let root = FileDescriptor("/", Self.openPath | O_DIRECTORY) else {
                 throw .system(errno)
             }
-            try Self.judge(root.status, at: "", for: path, user)
+            try Self.evaluateTrust(root.status, at: "", for: path, user)
             named = path
             self.user = user
             directory = root
@@ -141,7 +141,7 @@ struct TrustedFile: ~Copyable {
                     guard status.isDirectory else { throw .system(ENOTDIR) }
                     directory = step
                     path = name == ".." ? above : path + "/" + name
-                    try Self.judge(status, at: path, for: named, user)
+                    try Self.evaluateTrust(status, at: path, for: named, user)
                 }
             }
             // `/` has no name, and a link to the directory that it is in has none left.
@@ -185,7 +185,7 @@ struct TrustedFile: ~Copyable {
         }
 
         /// Throws when others may exchange what is in a directory on the way to `named`.
-        static func judge(
+        static func evaluateTrust(
             _ status: stat, at path: String, for named: String, _ user: uid_t
         ) throws(Failure) {
             let place = path.isEmpty ? "/" : path

@@ -3,13 +3,14 @@ public struct Advertisement: Sendable, Hashable {
     /// The service.
     public var service: BluetoothUUID
     /// What is said of it.
-    public var payload: Payload
+    public var payload: AdvertisementPayload
     /// How.
     public var carrier: ServiceAdvertisement.Carrier
 
     /// Puts one together.
     public init(
-        service: BluetoothUUID, payload: Payload, carrier: ServiceAdvertisement.Carrier = .name
+        service: BluetoothUUID, payload: AdvertisementPayload,
+        carrier: ServiceAdvertisement.Carrier = .name
     ) {
         self.service = service
         self.payload = payload

@@ -11,7 +11,7 @@ public import BLESecLinks
 /// - A pair of addresses has one opener: nobody is dialed while a link from there is open or being
 ///   made, and accepting one calls off the dial. Kernels mix up the signalling otherwise.
 /// - Who has proven an identity before comes first, then addresses where somebody did; the tag there
-///   may be a new one, or forged. They and strangers get what a small budget each leaves, since anyone
+///   may be a new one, or forged. They and unproven candidates get what a small budget each leaves, since anyone
 ///   can be a thousand of them, and within it chance decides: a strong signal or a long stay is what a
 ///   forger has, too.
 public struct DialPolicy: Sendable {
@@ -27,11 +27,11 @@ public struct DialPolicy: Sendable {
         public var weakestSignal = -90
         /// How many links there may be at once, those under way included; 8. Adapters hold few.
         public var links = 8
-        /// How many strangers are dialed at once; 2. As many again where somebody has proven an
+        /// How many unproven candidates are dialed at once; 2. As many again where somebody has proven an
         /// identity under the same address.
-        public var strangersAtOnce = 2
-        /// How many strangers are dialed in a minute; 12. As many again as above.
-        public var strangersPerMinute = 12
+        public var unprovenAtOnce = 2
+        /// How many unproven candidates are dialed in a minute; 12. As many again as above.
+        public var unprovenPerMinute = 12
         /// How long the one with the higher tag waits to be dialed.
         public var yielding = Duration.seconds(5)...Duration.seconds(10)
         /// How long to wait after failures.
@@ -44,7 +44,7 @@ public struct DialPolicy: Sendable {
     /// The numbers.
     public let rules: Rules
     /// What this side advertises; nil when it does not, so that nobody can dial it.
-    public var ownTag: Tag?
+    public var ownTag: AdvertisementTag?
     /// Who was heard.
     public private(set) var table: PeerTable
 
@@ -54,7 +54,7 @@ public struct DialPolicy: Sendable {
     private var provenAddresses: [DeviceAddress] = []
     private static let mostProvenAddresses = 64
     /// When those who have yet to prove themselves were dialed, in the last minute.
-    private var budgets: [Standing: [MonotonicTime]] = [.familiar: [], .stranger: []]
+    private var budgets: [Standing: [MonotonicTime]] = [.familiar: [], .unproven: []]
 
     /// What is known of a candidate.
     private enum Standing: Int {
@@ -62,7 +62,7 @@ public struct DialPolicy: Sendable {
         case proven
         /// One was proven under its address.
         case familiar
-        case stranger
+        case unproven
     }
 
     private struct Links {
@@ -74,7 +74,9 @@ public struct DialPolicy: Sendable {
     }
 
     /// Begins with nobody known.
-    public init(rules: Rules = Rules(), ownTag: Tag? = nil, table: PeerTable = PeerTable()) {
+    public init(
+        rules: Rules = Rules(), ownTag: AdvertisementTag? = nil, table: PeerTable = PeerTable()
+    ) {
         precondition(rules.timesHeard <= PeerTable.recentTimes, "that many times are not kept")
         self.rules = rules
         self.ownTag = ownTag
@@ -125,7 +127,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// A link from `address` was accepted, though nobody has proven anything yet. It keeps us from
-    /// dialing there, and counts as a link only once it is ready: strangers take no places.
+    /// dialing there, and counts as a link only once it is ready: unproven candidates take no places.
     ///
     /// - Returns: the dials to that address, which have to be called off.
     public mutating func accepted(from address: DeviceAddress) -> [Candidate] {
@@ -153,7 +155,7 @@ public struct DialPolicy: Sendable {
     /// A ready link ended. Who was there has to be heard again before it is dialed, and whose turn it
     /// is is found out anew. How the link went says how long that takes at least.
     public mutating func linkEnded(
-        with address: DeviceAddress, _ course: LinkCourse, at now: MonotonicTime,
+        with address: DeviceAddress, _ course: LinkOutcome, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
         let identity = links[address]?.identity
@@ -227,7 +229,7 @@ public struct DialPolicy: Sendable {
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
         for (entry, standing) in eligible {
             let spent = budgets[standing].flatMap {
-                $0.count < rules.strangersPerMinute ? nil : $0.first
+                $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
             // A place in the minute's budget comes free by itself; all else is told.
             let free = spent?.advanced(by: minute) ?? now
@@ -245,7 +247,7 @@ public struct DialPolicy: Sendable {
 
     private func standing(of entry: PeerTable.Entry) -> Standing {
         if entry.identity != nil { return .proven }
-        return provenAddresses.contains(entry.candidate.address) ? .familiar : .stranger
+        return provenAddresses.contains(entry.candidate.address) ? .familiar : .unproven
     }
 
     /// Whether the candidate is worth a dial at all, if not yet.
@@ -312,7 +314,7 @@ public struct DialPolicy: Sendable {
                 !addresses.contains(entry.candidate.address),
                 entry.identity.map({ !identities.contains($0) }) ?? true
             else { return false }
-            return standing == .proven || counts[standing, default: 0] < rules.strangersAtOnce
+            return standing == .proven || counts[standing, default: 0] < rules.unprovenAtOnce
         }
     }
 }

@@ -3,7 +3,7 @@ public import BLESecLinks
 /// Who was heard: a bounded table of candidates.
 ///
 /// Anyone can fill the air with advertisements, so the table forgets: an address holds a few tags, and
-/// when the whole is full, one of two strangers taken at random makes room, the one that was heard
+/// when the whole is full, one of two unproven candidates taken at random makes room, the one that was heard
 /// less. So who is heard again and again is hardly ever pushed out, and who is new has a chance beside
 /// a crowd that was there before. A candidate that has proven an identity, or that is being dialed,
 /// stays as long as there are others.
@@ -13,7 +13,7 @@ public struct PeerTable: Sendable {
         /// Who it is.
         public let candidate: Candidate
         /// What it advertised last.
-        public internal(set) var payload: Payload?
+        public internal(set) var payload: AdvertisementPayload?
         /// How strong it was last, in dBm; nil where the adapter does not tell.
         public internal(set) var signal: Int?
         /// How often it was heard.
@@ -86,7 +86,7 @@ public struct PeerTable: Sendable {
         byCandidate[candidate] = entry
     }
 
-    /// Forgets strangers that were not heard since `time`, and those who proved an identity and were
+    /// Forgets unproven candidates that were not heard since `time`, and those who proved an identity and were
     /// not heard since `provenTime`; a dial that is under way keeps its candidate.
     public mutating func forget(
         notHeardSince time: MonotonicTime, provenNotSince provenTime: MonotonicTime
@@ -101,7 +101,7 @@ public struct PeerTable: Sendable {
         let candidate = sighting.candidate
         let nameless = Candidate(address: sighting.address, tag: nil)
         if candidate != nameless {
-            if byCandidate[nameless]?.isStranger ?? false { byCandidate[nameless] = nil }
+            if byCandidate[nameless]?.isUnproven ?? false { byCandidate[nameless] = nil }
             return candidate
         }
         let tagged = byCandidate.values.filter {
@@ -123,8 +123,8 @@ public struct PeerTable: Sendable {
     private mutating func removeOne(
         of entries: [Entry], using generator: inout some RandomNumberGenerator
     ) {
-        let strangers = entries.filter(\.isStranger)
-        let idle = strangers.isEmpty ? entries.filter { !$0.dialing.isUnderWay } : strangers
+        let unproven = entries.filter(\.isUnproven)
+        let idle = unproven.isEmpty ? entries.filter { !$0.dialing.isUnderWay } : unproven
         let pool = idle.isEmpty ? entries : idle
         let first = Int.random(in: 0..<pool.count, using: &generator)
         var second = first
@@ -138,7 +138,7 @@ public struct PeerTable: Sendable {
 
 extension PeerTable.Entry {
     /// Nothing would be lost but what the air said.
-    var isStranger: Bool { identity == nil && !dialing.isUnderWay }
+    var isUnproven: Bool { identity == nil && !dialing.isUnderWay }
 
     /// How often it was heard since `time`, as far as that is kept.
     func timesHeard(since time: MonotonicTime) -> Int { recent.count { $0 >= time } }

@@ -1,7 +1,7 @@
 /// What an advertisement says about one service, whichever of the three ways it takes.
 public enum ServiceAdvertisement: Sendable, Hashable {
     /// It carries a payload.
-    case payload(Payload)
+    case payload(AdvertisementPayload)
     /// It names the service and nothing else that is understood: a phone's app in the background. The
     /// rest has to be asked over GATT.
     case serviceOnly
@@ -21,7 +21,7 @@ public enum ServiceAdvertisement: Sendable, Hashable {
     public static let company: UInt16 = 0xFFFF
 
     /// The payload, where there is one.
-    public var payload: Payload? {
+    public var payload: AdvertisementPayload? {
         if case .payload(let payload) = self { payload } else { nil }
     }
 
@@ -41,13 +41,13 @@ public enum ServiceAdvertisement: Sendable, Hashable {
         let isNamed = uuids.contains(service)
         guard data != nil || isNamed else { return nil }
         let isAlone = uuids.allSatisfy { $0 == service || $0.isAssigned }
-        if let payload = data.flatMap({ Payload($0) }) {
+        if let payload = data.flatMap({ AdvertisementPayload($0) }) {
             self = .payload(payload)
         } else if isNamed, isAlone,
-            let payload = manufacturerData[Self.company].flatMap({ Payload($0) })
+            let payload = manufacturerData[Self.company].flatMap({ AdvertisementPayload($0) })
         {
             self = .payload(payload)
-        } else if isNamed, isAlone, let payload = name.flatMap({ Payload(text: $0) }) {
+        } else if isNamed, isAlone, let payload = name.flatMap({ AdvertisementPayload(text: $0) }) {
             self = .payload(payload)
         } else {
             self = .serviceOnly

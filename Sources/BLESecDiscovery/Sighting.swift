@@ -35,10 +35,10 @@ public struct Candidate: Sendable, Hashable {
     /// Where it is dialed.
     public let address: DeviceAddress
     /// What it calls itself; nil where it advertises the service and no payload.
-    public let tag: Tag?
+    public let tag: AdvertisementTag?
 
     /// Puts the two together.
-    public init(address: DeviceAddress, tag: Tag?) {
+    public init(address: DeviceAddress, tag: AdvertisementTag?) {
         self.address = address
         self.tag = tag
     }

@@ -4,7 +4,7 @@ import Glibc
 ///
 /// Two processes that both find a stale file must not both replace it: who replaces holds the
 /// advisory lock of the folder while it looks and binds, and so does, for as long as it can be had,
-/// who merely binds. (A stranger who holds that lock for ever keeps nobody from a free path.)
+/// who merely binds. (An unauthenticated peer who holds that lock for ever keeps nobody from a free path.)
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)

@@ -74,7 +74,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     public var phase: EnginePhase {
         if handshake == nil, transport == nil { return .failed }
         guard let identity else { return .handshaking }
-        guard isAdmitted else { return .judging(ClaimedIdentity(identity)) }
+        guard isAdmitted else { return .awaitingTrustDecision(ClaimedIdentity(identity)) }
         return transport == nil ? .handshaking : .established(identity)
     }
 
@@ -125,7 +125,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func admit() throws(ChannelError) {
-        guard case .judging = phase else { throw die(.outOfPlace) }
+        guard case .awaitingTrustDecision = phase else { throw die(.outOfPlace) }
         isAdmitted = true
     }
 

@@ -114,7 +114,7 @@ public struct NoisePlan: Sendable {
         case .anyPeer, .clear:
             guard allowsExposedIdentity else {
                 throw refusal(
-                    offer, "it shows this side's key to strangers; allow that explicitly")
+                    offer, "it shows this side's key to anyone; allow that explicitly")
             }
         }
         return identity

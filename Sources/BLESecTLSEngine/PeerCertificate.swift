@@ -8,7 +8,7 @@ struct PeerCertificate {
     let role: ChannelRole
 
     /// Judges the certificate that OpenSSL has put into a store's context, and returns whom it names.
-    func judge(_ store: OpaquePointer) throws(ChannelError) -> PeerIdentity {
+    func evaluateTrust(_ store: OpaquePointer) throws(ChannelError) -> PeerIdentity {
         guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
             throw ChannelError(CertificateFault.none)
         }

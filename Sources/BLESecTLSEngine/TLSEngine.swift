@@ -57,7 +57,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
         if let failure { return .failing(failure) }
         guard let session else { return .failed }
         guard isSuspended || isDone, let identity = session.identity else { return .handshaking }
-        guard isAdmitted else { return .judging(ClaimedIdentity(identity)) }
+        guard isAdmitted else { return .awaitingTrustDecision(ClaimedIdentity(identity)) }
         return established == nil ? .handshaking : .established(identity)
     }
 
@@ -117,7 +117,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func admit() throws(ChannelError) {
-        guard case .judging = phase else { throw die(.outOfPlace) }
+        guard case .awaitingTrustDecision = phase else { throw die(.outOfPlace) }
         isAdmitted = true
         guard isSuspended else { return try giveTicket() }
         isSuspended = false
@@ -136,7 +136,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     public mutating func refuse() -> Refusal {
-        guard case .judging = phase, isSuspended else {
+        guard case .awaitingTrustDecision = phase, isSuspended else {
             isRefused = true
             return isDone && session != nil ? .byRecord : .silent
         }

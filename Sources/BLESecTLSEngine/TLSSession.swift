@@ -97,7 +97,7 @@ internal import CBLESecOpenSSL
     /// Offers to resume the session of the last dial, if its peer would still be accepted.
     private func resumeLast() throws(ChannelError) {
         guard let session = context.sessions?.takeDialed(),
-            let peer = session.judge(context, peer: .acceptor)
+            let peer = session.evaluateTrust(context, peer: .acceptor)
         else { return }
         guard unsafe SSL_set_session(ssl, session.pointer) == 1 else { throw .tlsContext() }
         resumable = peer
@@ -232,7 +232,7 @@ internal import CBLESecOpenSSL
                 guard let store = unsafe store,
                     let session = unsafe TLSSession.behind(ssl.map { OpaquePointer($0) })
                 else { return 0 }
-                let isAccepted = unsafe session.judge(store)
+                let isAccepted = unsafe session.evaluateTrust(store)
                 // One alert for whatever is wrong.
                 unsafe X509_STORE_CTX_set_error(
                     store, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
@@ -261,14 +261,15 @@ internal import CBLESecOpenSSL
 
     /// Judges the peer's certificate; a dialer is suspended until its policy has spoken, before its
     /// own certificate leaves.
-    private func judge(_ store: OpaquePointer) -> Bool {
+    private func evaluateTrust(_ store: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted != true { refusal = .untrustedPeer }
             return isAdmitted == true
         }
         do throws(ChannelError) {
             guard !isNegotiated || role == .acceptor || hasAgreed else { throw .otherApplication }
-            identity = try unsafe PeerCertificate(context: context, role: role.peer).judge(store)
+            identity = try unsafe PeerCertificate(context: context, role: role.peer).evaluateTrust(
+                store)
         } catch {
             refusal = error
             return false
@@ -334,7 +335,7 @@ internal import CBLESecOpenSSL
     /// The session that a dialer wants to resume, if it would still be accepted.
     private func find(_ id: [UInt8]) -> OpaquePointer? {
         guard let session = context.sessions?.takeAccepted(id),
-            let peer = session.judge(context, peer: .dialer)
+            let peer = session.evaluateTrust(context, peer: .dialer)
         else { return nil }
         resumable = peer
         wanted = session

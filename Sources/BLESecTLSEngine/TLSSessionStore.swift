@@ -72,7 +72,7 @@ final class TLSSessionStore: Sendable {
 
     /// Judges the peer as in a full handshake, as of now; `nil` where it is not accepted any more, so
     /// that a full handshake finds out why.
-    func judge(_ context: TLSContext, peer: ChannelRole) -> PeerIdentity? {
+    func evaluateTrust(_ context: TLSContext, peer: ChannelRole) -> PeerIdentity? {
         guard let leaf = unsafe SSL_SESSION_get0_peer(pointer),
             let store = unsafe X509_STORE_CTX_new()
         else { return nil }
@@ -82,6 +82,6 @@ final class TLSSessionStore: Sendable {
             unsafe X509_STORE_CTX_set_default(
                 store, peer == .dialer ? "ssl_client" : "ssl_server") == 1
         else { return nil }
-        return try? unsafe PeerCertificate(context: context, role: peer).judge(store)
+        return try? unsafe PeerCertificate(context: context, role: peer).evaluateTrust(store)
     }
 }

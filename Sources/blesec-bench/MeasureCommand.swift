@@ -95,7 +95,7 @@ enum MeasureCommand {
             "many: channels that all send at once on one event loop, with both ends of each: bytes "
                 + "of messages a second together, the slowest channel's share over the mean one, "
                 + "and the memory and descriptors of one end, idle and busy. And how many "
-                + "handshakes a second a listener completes, alone and while strangers flood it.",
+                + "handshakes a second a listener completes, alone and while unauthenticated peers flood it.",
             "radio: what a channel makes of an LE connection, by a model of the link layer and a "
                 + "clock of its own, so that no figure depends on the machine: bulk data a second "
                 + "beside the bare L2CAP channel and the limit of the connection, and how long the "
@@ -137,7 +137,7 @@ enum MeasureCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let settings = try settings(arguments)
-        let place = try LinkPlace(arguments)
+        let place = try LinkTarget(arguments)
         if case .remote = place, !settings.scenarios.contains(.link) {
             throw arguments.usage("--connect is for the scenario link, which is left out")
         }
@@ -168,7 +168,7 @@ enum MeasureCommand {
     }
 
     private static func measure(
-        _ settings: Settings, _ place: LinkPlace
+        _ settings: Settings, _ place: LinkTarget
     ) async throws(ChannelError) -> Report {
         var report = Report(settings)
         do {
@@ -181,7 +181,7 @@ enum MeasureCommand {
 
     /// What changed since an old report, and is seen in another run as well.
     private static func comparison(
-        of report: Report, with old: OldReport, _ settings: Settings, _ place: LinkPlace
+        of report: Report, with old: OldReport, _ settings: Settings, _ place: LinkTarget
     ) async throws(ChannelError) -> Comparison {
         var comparison = Comparison(report.ratios, to: old.ratios)
         guard comparison.common > 0 else {

@@ -13,7 +13,7 @@ extension Report {
             (
                 "settings",
                 .object([
-                    ("optimized", .bool(Machine.isOptimized)),
+                    ("optimized", .bool(HostInfo.isOptimized)),
                     ("rounds", .number(settings.rounds)),
                     ("sample-nanoseconds", .real(settings.sampleTime)),
                 ])
@@ -33,7 +33,7 @@ extension Report {
     }
 
     private var machine: JSON.Value {
-        let machine = Machine.this
+        let machine = HostInfo.this
         return .object([
             ("processor", .string(machine.processor)),
             ("cores", .number(machine.cores)),

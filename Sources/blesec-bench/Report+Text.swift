@@ -17,7 +17,7 @@ extension Report {
     }
 
     private var heading: String {
-        let machine = Machine.this
+        let machine = HostInfo.this
         return """
             \(machine.processor), \(machine.cores) cores, Linux \(machine.kernel), \
             libsodium \(machine.sodium), \(machine.openSSL)

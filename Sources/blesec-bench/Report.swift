@@ -15,10 +15,10 @@ struct Report: Sendable {
     var sdus: [SDUScenario.Result] = []
     /// Packets of adapters.
     var packets: [PacketScenario.Result] = []
-    /// Many channels at once, and a listener under strangers.
+    /// Many channels at once, and a listener under unauthenticated peers.
     var many: [ManyScenario.Result] = []
     var flood: [FloodScenario.Result] = []
-    var strangers: [StrangerCost] = []
+    var strangers: [UnauthenticatedCost] = []
     /// Channels over modelled radio.
     var radio: [RadioScenario.Result] = []
     /// What was left out, and why.
@@ -27,8 +27,8 @@ struct Report: Sendable {
     init(_ settings: Settings) { self.settings = settings }
 
     /// Measures everything.
-    mutating func measure(_ settings: Settings, _ place: LinkPlace) async throws {
-        if !Machine.isOptimized {
+    mutating func measure(_ settings: Settings, _ place: LinkTarget) async throws {
+        if !HostInfo.isOptimized {
             omissions.append("This is a debug build: its figures mean nothing.")
         }
         let suites = try Self.suites(settings)
@@ -91,10 +91,10 @@ struct Report: Sendable {
     }
 
     private mutating func measureLinks(
-        _ place: LinkPlace, _ loops: LoopPair, _ run: inout Run
+        _ place: LinkTarget, _ loops: LoopPair, _ run: inout Run
     ) async throws {
         for transport in place.transports {
-            let station = try await Station.open(transport, settings.engines, loops)
+            let station = try await SessionSet.open(transport, settings.engines, loops)
             try await measure(
                 transport.name, station, besideBlocking: transport == .unix(.seqpacket), &run)
         }
@@ -109,7 +109,7 @@ struct Report: Sendable {
     }
 
     /// The sizes of SDUs to measure, and a transport with each.
-    private func sweep(_ place: LinkPlace) -> [(SDUScenario.Sizes, Transport)] {
+    private func sweep(_ place: LinkTarget) -> [(SDUScenario.Sizes, Transport)] {
         guard settings.sweepsSDUs else { return [] }
         return place.transports.flatMap { transport in
             SDUScenario.all.compactMap { sizes in transport.with(sizes).map { (sizes, $0) } }
@@ -120,7 +120,7 @@ struct Report: Sendable {
         _ sizes: SDUScenario.Sizes, _ transport: Transport, _ loops: LoopPair, _ run: inout Run
     ) async throws {
         run.progress.show("link, \(transport.name), SDUs of \(sizes.sdu.bytes)")
-        let station = try await Station.open(transport, settings.engines, loops)
+        let station = try await SessionSet.open(transport, settings.engines, loops)
         let scenario = LinkScenario(
             sampleTime: settings.sampleTime, rounds: settings.rounds, measuresRoundTrips: false)
         sdus += try await scenario.measure(
@@ -131,7 +131,7 @@ struct Report: Sendable {
     }
 
     private mutating func measure(
-        _ transport: String, _ station: Station, besideBlocking: Bool, _ run: inout Run
+        _ transport: String, _ station: SessionSet, besideBlocking: Bool, _ run: inout Run
     ) async throws {
         let scenario = LinkScenario(
             sampleTime: settings.sampleTime, rounds: settings.rounds,
@@ -183,7 +183,7 @@ struct Report: Sendable {
     }
 }
 
-extension LinkPlace {
+extension LinkTarget {
     /// The kinds of link between two ends in this process.
     fileprivate var transports: [Transport] {
         switch self {
@@ -203,8 +203,8 @@ extension LinkPlace {
     /// Opens the channels to another process; nil where both ends are in this one.
     fileprivate func openRemote(
         _ settings: Settings, _ loops: LoopPair
-    ) async throws -> (name: String, station: Station)? {
+    ) async throws -> (name: String, station: SessionSet)? {
         guard case .remote(let endpoint) = self else { return nil }
-        return ("\(endpoint)", try await Station.open(endpoint, settings.engines, loops))
+        return ("\(endpoint)", try await SessionSet.open(endpoint, settings.engines, loops))
     }
 }

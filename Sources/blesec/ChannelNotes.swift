@@ -24,7 +24,7 @@ enum ChannelNotes {
     }
 }
 
-/// Handshakes that failed: each of the first ones, and then ever fewer, so that strangers cannot
+/// Handshakes that failed: each of the first ones, and then ever fewer, so that unauthenticated peers cannot
 /// fill a log.
 final class FailureLog: Sendable {
     private static let told = 8

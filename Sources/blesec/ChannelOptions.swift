@@ -84,7 +84,7 @@ struct ChannelOptions: Sendable {
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
         // What was written to standard output is confirmed, and nothing else.
         if configuration.mode == .negotiated { configuration.acknowledgement = .manual }
-        if let timeLimit { configuration.deadlines.connect = timeLimit.duration }
+        if let timeLimit { configuration.timeouts.connect = timeLimit.duration }
         self.configuration = configuration
     }
 

@@ -171,7 +171,7 @@ enum ConnectCommand {
         _ notes: ConnectionNotes
     ) async throws(ChannelError) {
         let interruption = Interruption()
-        var rules = ConnectionRules()
+        var rules = ReconnectPolicy()
         rules.endsWithPeer = true
         let connection = await PeerConnection.start(.dialing(way.dial), to: peer, rules: rules)
         let session = ConnectionSession(

@@ -22,7 +22,7 @@ struct ConnectionSession: Sendable {
     let waitsForPeer: Bool
 
     /// How long a side that is stopped stays to say so.
-    private static let farewell = Duration.seconds(2)
+    private static let linkShutdown = Duration.seconds(2)
 
     private enum Event: Sendable {
         /// All input was given to links, and what became of each is known; so many are unknown.
@@ -84,7 +84,7 @@ struct ConnectionSession: Sendable {
     }
 
     private func sendInput() async -> Event? {
-        let (sent, feed) = AsyncStream<(Outgoing, [UInt8])>.makeStream()
+        let (sent, feed) = AsyncStream<(PendingDelivery, [UInt8])>.makeStream()
         let fates = Task(executorPreference: connection.loop) {
             var number = 0
             var unknown = 0
@@ -111,9 +111,9 @@ struct ConnectionSession: Sendable {
                 return error.code == .cancelled ? nil : .localFailure(error)
             }
             guard let message else { break }
-            let outgoing: Outgoing
+            let outgoing: PendingDelivery
             do throws(ChannelError) {
-                outgoing = try await connection.post(message)
+                outgoing = try await connection.send(message)
             } catch {
                 // What has closed the connection is told by it.
                 let isClosed = await connection.status.state == .closed
@@ -179,7 +179,7 @@ struct ConnectionSession: Sendable {
     private func leave(_ reason: EndReason) async {
         let loop = connection.loop
         let stop = Task(executorPreference: loop) {
-            try await loop.sleep(for: Self.farewell)
+            try await loop.sleep(for: Self.linkShutdown)
             await connection.abort()
         }
         try? await connection.close(reason)

@@ -43,7 +43,7 @@ struct NearbyNotes: Sendable {
         let (text, name) =
             switch state {
             case .on: ("advertising again", "on")
-            case .crowded: ("not advertising for 30 s: too many strangers dial", "crowded")
+            case .crowded: ("not advertising for 30 s: too many fail to prove a key", "crowded")
             case .failed(let error): ("cannot advertise anew: \(error.reason)", "failed")
             }
         Diagnostics.note(text, "advertising-changed", [("state", .string(name))])

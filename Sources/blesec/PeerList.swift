@@ -9,7 +9,7 @@ struct PeerList {
     private var drawnLines = 0
     private var lastDrawn: MonotonicTime?
     /// What was last printed of a candidate.
-    private var printed: [Candidate: Payload?] = [:]
+    private var printed: [Candidate: AdvertisementPayload?] = [:]
 
     /// Between two drawings of the table.
     private static let pause = Duration.milliseconds(250)
@@ -37,7 +37,7 @@ struct PeerList {
         let candidate = sighting.candidate
         let payload = sighting.advertisement.payload
         if let known = printed[candidate], known == payload { return }
-        // Strangers can make up as many as they like.
+        // Unauthenticated peers can make up as many as they like.
         if printed.count >= table.capacity { printed = [:] }
         printed[candidate] = .some(payload)
         guard Diagnostics.isJSON else {
@@ -59,7 +59,8 @@ struct PeerList {
         return columns(sighting.candidate, sighting.advertisement.payload) + " " + signal
     }
 
-    private static func columns(_ candidate: Candidate, _ payload: Payload?) -> String {
+    private static func columns(_ candidate: Candidate, _ payload: AdvertisementPayload?) -> String
+    {
         let can = payload?.words.joined(separator: ",") ?? "?"
         return pad(candidate.address.description, 27) + " "
             + pad(candidate.tag?.description ?? "?", 9) + " "
@@ -90,7 +91,7 @@ struct PeerList {
     }
 }
 
-extension Payload {
+extension AdvertisementPayload {
     /// What the peer can do, in words.
     fileprivate var words: [String] {
         let all: [(Capabilities, String)] = [

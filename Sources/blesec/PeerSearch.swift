@@ -98,7 +98,7 @@ final class PeerSearch: Sendable {
             "dialing \(endpoint), where the peer was last", "dialing",
             [("endpoint", .string(endpoint.description))])
         var configuration = configuration
-        configuration.deadlines.connect = min(configuration.deadlines.connect, Self.patience)
+        configuration.timeouts.connect = min(configuration.timeouts.connect, Self.patience)
         do throws(ChannelError) {
             let channel = try await PeerRoute.dial(endpoint, configuration, progress)
             notes.reached(endpoint, over: channel.linkDescription)

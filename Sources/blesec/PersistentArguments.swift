@@ -20,7 +20,7 @@ enum PersistentArguments {
             throw arguments.usage(
                 "\(ChannelOptions.direct.name) has no acknowledgements, and nothing comes back")
         }
-        configuration.deadlines.idle = try Seconds.read(arguments, idle) ?? standardIdle
+        configuration.timeouts.idle = try Seconds.read(arguments, idle) ?? standardIdle
         return configuration
     }
 }

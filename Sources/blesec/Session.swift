@@ -10,7 +10,7 @@ struct Session: Sendable {
     let interruption: Interruption
 
     /// How long a side that gives up stays to say so.
-    private static let farewell: Duration = .seconds(2)
+    private static let linkShutdown: Duration = .seconds(2)
 
     private enum Event: Sendable {
         /// Standard input has ended, and the peer was told.
@@ -137,7 +137,7 @@ struct Session: Sendable {
         try? await channel.finish(.interrupted)
         let loop = channel.loop
         let stop = Task(executorPreference: loop) {
-            try await loop.sleep(for: Self.farewell)
+            try await loop.sleep(for: Self.linkShutdown)
             await channel.abort()
         }
         try? await channel.close()

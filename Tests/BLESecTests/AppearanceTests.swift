@@ -42,7 +42,7 @@ struct AppearanceTests {
     static func refused(
         by role: ChannelRole, _ reason: Reason, mode: ChannelConfiguration.Mode = .negotiated
     ) throws -> MachinePair {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var configurations = try friends.configurations(xx)
         (configurations.dialer.mode, configurations.acceptor.mode) = (mode, mode)
         if role == .dialer {
@@ -55,9 +55,9 @@ struct AppearanceTests {
         pair.run()
         if reason == .person {
             if role == .dialer {
-                pair.dialer.judged(.refuse("no"), now: pair.now)
+                pair.dialer.didDecide(.refuse("no"), now: pair.now)
             } else {
-                pair.acceptor.judged(.refuse("no"), now: pair.now)
+                pair.acceptor.didDecide(.refuse("no"), now: pair.now)
             }
             pair.run()
         }
@@ -66,7 +66,7 @@ struct AppearanceTests {
 
     @Test("a Noise acceptor's refusal is the same for every reason, and as long as a ready")
     func acceptorRefuses() throws {
-        let accepted = try Friends().pair([Self.xx])
+        let accepted = try PinnedPeers().pair([Self.xx])
         accepted.run()
         #expect(accepted.isReady)
         for reason in Reason.allCases {
@@ -92,7 +92,7 @@ struct AppearanceTests {
             #expect(Self.flights(pair, .dialer).count == 1, "\(reason)")
         }
         for back in [1, 17, 40, 90] {
-            let pair = try Friends().pair([Self.xx])
+            let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { role, bytes in
                 var bytes = bytes
                 if role == .acceptor { bytes[bytes.count - back] ^= 1 }
@@ -106,7 +106,7 @@ struct AppearanceTests {
 
     @Test("a dialer of IK, whose last message has gone, refuses by the same record")
     func dialerOfIK() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [Self.ik])
         dialer.trust = dialer.trust.denying(DenyList([friends.acceptor.fingerprint]))
         let pair = try MachinePair(
@@ -122,7 +122,7 @@ struct AppearanceTests {
     @Test("a dialer can tell a refusal from a handshake that fails: then the acceptor just goes")
     func acceptorGoes() throws {
         for back in [52, 60, 80, 110] {
-            let pair = try Friends().pair([Self.xx])
+            let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { [unowned pair] role, bytes in
                 var bytes = bytes
                 // The last handshake message stands before the record with `ready`.
@@ -147,12 +147,12 @@ struct AppearanceTests {
             // A first message of XX without an ephemeral that is whole.
             hello + [0, 31] + [UInt8](repeating: 9, count: 31),
         ] {
-            let pair = try Friends().pair([Self.xx])
+            let pair = try PinnedPeers().pair([Self.xx])
             pair.deliver(bytes, to: .acceptor)
             #expect(pair.acceptor.outcome != nil)
             #expect(pair.take(.acceptor).isEmpty)
         }
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [Self.ik])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
         let pair = try MachinePair(
@@ -169,7 +169,7 @@ struct AppearanceTests {
             #expect(pair.acceptor.outcome?.code == .untrusted, "\(reason)")
             #expect(Self.flights(pair, .acceptor).count == 1, "\(reason)")
         }
-        var configurations = try Friends().configurations(Self.xx)
+        var configurations = try PinnedPeers().configurations(Self.xx)
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -185,7 +185,7 @@ struct AppearanceTests {
 
     @Test("a record that does not authenticate ends a Noise channel without a word")
     func record() throws {
-        let pair = try Friends().pair([Self.xx])
+        let pair = try PinnedPeers().pair([Self.xx])
         pair.run()
         let before = Self.flights(pair, .acceptor)
         _ = try pair.dialer.queue([1, 2, 3])
@@ -230,12 +230,12 @@ struct AppearanceTests {
             let manner = try scenery.issued(
                 TestAuthority.device("rogue"),
                 newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
-            let honest = try Rogue(
+            let honest = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())
             try honest.run()
             #expect(honest.isDone && honest.types == [.ready])
             try Self.forgeKey("rogue", scenery)
-            let rogue = try Rogue(
+            let rogue = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())
             try rogue.run()
             // decrypt_error, and not the alert of a certificate in which something is wrong.
@@ -256,8 +256,9 @@ struct AppearanceTests {
         "an acceptor's alerts over a certificate are sealed and of one length, a dialer's are in clear"
     )
     func alerts() throws {
-        let missing = try Rogue(
-            .dialer, Rogue.Manner(certificate: nil), in: Refusable.Scenery().authority.folder,
+        let missing = try MaliciousTLSPeer(
+            .dialer, MaliciousTLSPeer.Manner(certificate: nil),
+            in: Refusable.Scenery().authority.folder,
             victim: Refusable.Scenery().configuration())
         try missing.run()
         #expect(missing.alert == 116)
@@ -265,7 +266,7 @@ struct AppearanceTests {
         for refusable in Refusable.certificates.prefix(2) {
             for role in [ChannelRole.dialer, .acceptor] {
                 let scenery = try Refusable.Scenery()
-                let rogue = try Rogue(
+                let rogue = try MaliciousTLSPeer(
                     role, refusable.prepare(scenery), in: scenery.authority.folder,
                     victim: scenery.configuration())
                 try rogue.run()
@@ -283,7 +284,7 @@ struct AppearanceTests {
     @Test("an alert that somebody puts in ends a handshake as a cut link does, and a channel too")
     func forgedAlert() throws {
         let alert: [UInt8] = [21, 3, 3, 0, 2, 2, 40]
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         let early = try company.pair()
         early.step(.dialer)
         early.step(.acceptor)
@@ -304,7 +305,7 @@ struct AppearanceTests {
         "in direct mode with TLS a policy's refusal is the link's end, a bad certificate's an alert"
     )
     func directTLS() throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         func pair(_ change: (inout ChannelConfiguration) throws -> Void) throws -> MachinePair {
             var configurations = try company.configurations()
             (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)

@@ -20,28 +20,28 @@ struct AttackerTests {
 
     @Test("nobody is reported who has not proven it, and everybody who has")
     func matrix() throws {
-        let town = try Attackers()
+        let fixture = try Attackers()
         var tally = Tally()
         for properties in Self.protocols {
             for mode in [ChannelConfiguration.Mode.direct, .negotiated] {
                 for role in [ChannelRole.dialer, .acceptor] {
                     guard !properties.isOneWay else {
-                        try town.expectRefused(properties.protocolName, role, mode)
+                        try fixture.expectRefused(properties.protocolName, role, mode)
                         tally.refused += 1
                         continue
                     }
-                    try town.meet(Meeting(properties, role, mode), &tally)
+                    try fixture.meet(Meeting(properties, role, mode), &tally)
                 }
             }
         }
         // Both sides pin a key, so both have one in the first offer, and the dialer knows the acceptor's.
         for attempt in SourceProperties.all
         where attempt.hasKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
-            try town.meet(Meeting(fallingBackFrom: attempt, .dialer), &tally)
+            try fixture.meet(Meeting(fallingBackFrom: attempt, .dialer), &tally)
             // An acceptor can read the first message of the others, whatever its key is; an attacker
             // may answer it with a fallback all the same.
             if Meeting.isUnreadable(attempt) {
-                try town.meet(Meeting(fallingBackFrom: attempt, .acceptor), &tally)
+                try fixture.meet(Meeting(fallingBackFrom: attempt, .acceptor), &tally)
             }
         }
         for pattern in SourceProperties.all where !pattern.isOneWay {
@@ -49,7 +49,7 @@ struct AttackerTests {
             guard (try? ProtocolName(name)) != nil else { continue }
             for mode in [ChannelConfiguration.Mode.direct, .negotiated] {
                 for role in [ChannelRole.dialer, .acceptor] {
-                    try town.expectRefused(name, role, mode)
+                    try fixture.expectRefused(name, role, mode)
                     tally.refused += 1
                 }
             }
@@ -184,13 +184,13 @@ private enum Attacker: CaseIterable {
 
 /// Two friends, a key of somebody else, and whoever wants to pass for one of the friends.
 private struct Attackers {
-    private let friends: Friends
+    private let friends: PinnedPeers
     private let lost: IdentityKey
     private let foreign: DHKeyPair
     private let psks: [PreSharedKey]
 
     init() throws {
-        friends = try Friends()
+        friends = try PinnedPeers()
         lost = try .generate()
         foreign = try .generate(.x25519)
         psks = try (0..<2).map { index in
@@ -331,7 +331,7 @@ private struct Attackers {
                     ofMessage: 0, keyLength: 32)
                 transcript.early =
                     ephemeral.publicKey + [UInt8](repeating: 9, count: length - 32)
-                victim.deliver(transcript.hello + Forger.framed(transcript.early))
+                victim.deliver(transcript.hello + MaliciousNoisePeer.framed(transcript.early))
                 victim.collect()
                 let answer = try #require(
                     try Answer(prefixOf: victim.said.span, offerCount: meeting.offers.count))
@@ -346,7 +346,7 @@ private struct Attackers {
                     name, .initiator, prologue: transcript.prologue(for: .accept), keys: keys,
                     ephemeral: ephemeral)
                 transcript.early = try impostor.write()
-                victim.deliver(transcript.hello + Forger.framed(transcript.early))
+                victim.deliver(transcript.hello + MaliciousNoisePeer.framed(transcript.early))
                 victim.collect()
                 let answer = try Answer(prefixOf: victim.said.span, offerCount: 1)
                 guard let answer else { return victim.reported }
@@ -369,7 +369,7 @@ private struct Attackers {
         while !impostor.isFinished {
             victim.collect()
             if impostor.isMyTurn {
-                victim.deliver(Forger.framed(try impostor.write()))
+                victim.deliver(MaliciousNoisePeer.framed(try impostor.write()))
             } else if let message = victim.takeMessage() {
                 try impostor.read(message)
             } else {
@@ -471,7 +471,7 @@ private final class Victim {
     }
 
     func collect() {
-        machine.fill(now: now)
+        machine.sealPending(now: now)
         look()
         guard machine.outcome == nil else { return }
         let bytes = machine.outbound.withBytes { $0.span.array }

@@ -9,23 +9,23 @@ import Testing
 struct BackpressureTests {
     @Test("a reader that stops makes the sender wait, with bounded memory, and nothing is lost")
     func stops() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels(capacity: 20_000) { _, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
             configuration.limits.sendAhead = 10_000
         }
-        let sending = Task(executorPreference: scene.loop) {
+        let sending = Task(executorPreference: fixture.loop) {
             for index in 0..<500 {
                 try await dialer.send([UInt8](repeating: UInt8(index & 0xFF), count: 1_000))
             }
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         let queued = await dialer.holdings.queued
         #expect(queued < 120)
         #expect(await dialer.holdings.unsealed <= 12_000)
         #expect(await acceptor.holdings.unread <= 32_000)
         // However long it takes: nobody is dead, and nothing goes on by itself.
-        await scene.clock.advance(by: .seconds(3_600))
+        await fixture.clock.advance(by: .seconds(3_600))
         #expect(await dialer.holdings.queued == queued)
         #expect(await dialer.failure == nil)
         #expect(await acceptor.failure == nil)
@@ -39,32 +39,32 @@ struct BackpressureTests {
 
     @Test("a message longer than every buffer passes a reader that waits for it")
     func longMessage() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels(capacity: 20_000) { _, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
             configuration.limits.sendAhead = 10_000
         }
         let message = [UInt8](repeating: 9, count: 1_000_000)
-        let sending = Task(executorPreference: scene.loop) { try await dialer.send(message) }
+        let sending = Task(executorPreference: fixture.loop) { try await dialer.send(message) }
         #expect(try await acceptor.receive() == message)
         try await sending.value
     }
 
     @Test("both sides send at once, each more than all buffers, and both arrive")
     func bothWays() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels(capacity: 20_000) { _, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
             configuration.limits.sendAhead = 10_000
         }
         let tasks = [dialer, acceptor].flatMap { channel in
             [
-                Task(executorPreference: scene.loop) {
+                Task(executorPreference: fixture.loop) {
                     for index in 0..<300 {
                         try await channel.send([UInt8](repeating: UInt8(index & 0xFF), count: 777))
                     }
                 },
-                Task(executorPreference: scene.loop) {
+                Task(executorPreference: fixture.loop) {
                     for index in 0..<300 {
                         let message = try await channel.receive()
                         #expect(message == [UInt8](repeating: UInt8(index & 0xFF), count: 777))

@@ -11,34 +11,36 @@ import Testing
 struct BusyTests {
     /// A listener that answers its first links with a status, and takes the others.
     private struct Host {
-        let scene: Scene
+        let fixture: ChannelFixture
         let endpoint: Endpoint
         /// When links came.
         let times = Locked<[MonotonicTime]>([])
         private let task: Task<Void, any Error>
 
         init(_ status: Answer.Status, links count: Int) async throws {
-            let scene = try Scene()
+            let fixture = try ChannelFixture()
             let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
             let address = try UnixAddress(path: path)
-            let listener = try await UnixListener.listen(address, loop: scene.loop)
-            self.scene = scene
+            let listener = try await UnixListener.listen(address, loop: fixture.loop)
+            self.fixture = fixture
             endpoint = Endpoint(address)
-            task = Task(executorPreference: scene.loop) { [times] in
+            task = Task(executorPreference: fixture.loop) { [times] in
                 var links: [any Link] = []
                 var channels: [SecureChannel] = []
                 while let link = try? await listener.accept() {
-                    times.withLock { $0.append(scene.loop.now) }
+                    times.withLock { $0.append(fixture.loop.now) }
                     guard links.count == count else {
-                        _ = try await scene.loop.run { try link.send(Answer(status).encoded.span) }
+                        _ = try await fixture.loop.run {
+                            try link.send(Answer(status).encoded.span)
+                        }
                         links.append(link)
                         continue
                     }
-                    let channel = try scene.channel(over: link, .acceptor)
+                    let channel = try fixture.channel(over: link, .acceptor)
                     try await channel.open()
                     channels.append(channel)
                 }
-                for link in links { await scene.loop.run { link.close() } }
+                for link in links { await fixture.loop.run { link.close() } }
                 for channel in channels { await channel.abort() }
                 await listener.close()
             }
@@ -47,17 +49,17 @@ struct BusyTests {
         var count: Int { times.withLock(\.count) }
 
         func dial() throws -> Task<SecureChannel, any Error> {
-            let configuration = try scene.friends.configuration(.dialer)
-            return Task(executorPreference: scene.loop) { [scene, endpoint] in
+            let configuration = try fixture.friends.configuration(.dialer)
+            return Task(executorPreference: fixture.loop) { [fixture, endpoint] in
                 try await SecureChannel.dial(
-                    endpoint, configuration: configuration, loop: scene.loop)
+                    endpoint, configuration: configuration, loop: fixture.loop)
             }
         }
 
         func finish() async throws {
             task.cancel()
             try await task.value
-            await scene.finish()
+            await fixture.finish()
         }
     }
 
@@ -65,11 +67,11 @@ struct BusyTests {
     func triesAgain() async throws {
         let host = try await Host(.busy, links: 1)
         let dialing = try host.dial()
-        while host.count == 0 { await host.scene.clock.settle() }
-        await host.scene.clock.settle()
-        await host.scene.clock.advance(by: .milliseconds(99))
+        while host.count == 0 { await host.fixture.clock.settle() }
+        await host.fixture.clock.settle()
+        await host.fixture.clock.advance(by: .milliseconds(99))
         #expect(host.count == 1)
-        await host.scene.clock.advance(by: .milliseconds(401))
+        await host.fixture.clock.advance(by: .milliseconds(401))
         let channel = try await dialing.value
         #expect(host.count == 2)
         await channel.abort()
@@ -81,10 +83,10 @@ struct BusyTests {
         let host = try await Host(.busy, links: .max)
         let dialing = try host.dial()
         for _ in 0..<100 where host.count < 2 {
-            await host.scene.clock.advance(by: .milliseconds(100))
+            await host.fixture.clock.advance(by: .milliseconds(100))
         }
         #expect(await failure(of: dialing) == .busy)
-        await host.scene.clock.advance(by: .seconds(60))
+        await host.fixture.clock.advance(by: .seconds(60))
         #expect(host.count == 2)
         try await host.finish()
     }
@@ -93,7 +95,7 @@ struct BusyTests {
     func refused() async throws {
         let host = try await Host(.refused, links: .max)
         #expect(await failure(of: try host.dial()) == .noCommonProtocol)
-        await host.scene.clock.advance(by: .seconds(60))
+        await host.fixture.clock.advance(by: .seconds(60))
         #expect(host.count == 1)
         try await host.finish()
     }
@@ -102,8 +104,8 @@ struct BusyTests {
     func cancelled() async throws {
         let host = try await Host(.busy, links: .max)
         let dialing = try host.dial()
-        while host.count == 0 { await host.scene.clock.settle() }
-        await host.scene.clock.settle()
+        while host.count == 0 { await host.fixture.clock.settle() }
+        await host.fixture.clock.settle()
         dialing.cancel()
         #expect(await failure(of: dialing) == .cancelled)
         #expect(host.count == 1)
@@ -113,17 +115,17 @@ struct BusyTests {
     @Test("a connection that backs off by itself does not dial twice as often")
     func backsOff() async throws {
         let host = try await Host(.busy, links: .max)
-        var rules = ConnectionRules()
+        var rules = ReconnectPolicy()
         rules.backoff = Backoff(first: .seconds(4), most: .seconds(60))
-        let scene = host.scene
-        let configuration = try scene.friends.configuration(.dialer)
+        let fixture = host.fixture
+        let configuration = try fixture.friends.configuration(.dialer)
         let connection = await PeerConnection.start(
-            .dialing(host.endpoint, configuration: configuration, loop: scene.loop),
-            to: PeerKey(fingerprint: scene.friends.acceptor.fingerprint), rules: rules)
-        while host.count == 0 { await scene.clock.settle() }
-        await scene.clock.advance(by: .milliseconds(1_999))
+            .dialing(host.endpoint, configuration: configuration, loop: fixture.loop),
+            to: PeerKey(fingerprint: fixture.friends.acceptor.fingerprint), rules: rules)
+        while host.count == 0 { await fixture.clock.settle() }
+        await fixture.clock.advance(by: .milliseconds(1_999))
         #expect(host.count == 1)
-        await scene.clock.advance(by: .milliseconds(2_001))
+        await fixture.clock.advance(by: .milliseconds(2_001))
         #expect(host.count == 2)
         await connection.abort()
         try await host.finish()

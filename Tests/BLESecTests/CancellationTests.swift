@@ -21,23 +21,23 @@ struct CancellationTests {
         Moment(role: .dialer, faults: [.dialer: [.drop(sdu: 0)]], phase: .negotiating),
         Moment(role: .acceptor, faults: [.dialer: [.drop(sdu: 0)]], phase: .negotiating),
         Moment(role: .acceptor, faults: [.dialer: [.drop(sdu: 1)]], phase: .handshaking),
-        Moment(role: .dialer, faults: [:], asks: true, phase: .judging),
-        Moment(role: .acceptor, faults: [:], asks: true, phase: .judging),
+        Moment(role: .dialer, faults: [:], asks: true, phase: .awaitingTrustDecision),
+        Moment(role: .acceptor, faults: [:], asks: true, phase: .awaitingTrustDecision),
         Moment(role: .dialer, faults: [.acceptor: [.drop(sdu: 1)]], phase: .proving),
     ]
 
     @Test("a handshake that is cancelled ends at once and leaves nothing", arguments: moments)
     func handshake(moment: Moment) async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         weak var weakly: SecureChannel?
         do {
-            let (first, second) = await scene.links(moment.faults)
-            let dialer = try scene.channel(over: first, .dialer) { change(&$0, .dialer, moment) }
-            let acceptor = try scene.channel(over: second, .acceptor) {
+            let (first, second) = await fixture.links(moment.faults)
+            let dialer = try fixture.channel(over: first, .dialer) { change(&$0, .dialer, moment) }
+            let acceptor = try fixture.channel(over: second, .acceptor) {
                 change(&$0, .acceptor, moment)
             }
-            let tasks = [scene.opening(dialer), scene.opening(acceptor)]
-            await scene.clock.settle()
+            let tasks = [fixture.opening(dialer), fixture.opening(acceptor)]
+            await fixture.clock.settle()
             let (channel, task, other) =
                 moment.role == .dialer
                 ? (dialer, tasks[0], tasks[1]) : (acceptor, tasks[1], tasks[0])
@@ -52,7 +52,7 @@ struct CancellationTests {
             #expect(await dialer.isOver)
             #expect(await acceptor.isOver)
         }
-        await scene.finish()
+        await fixture.finish()
         #expect(weakly == nil)
     }
 
@@ -71,73 +71,76 @@ struct CancellationTests {
 
     @Test("a handshake that is cancelled before it begins sends at most its first flight")
     func beforehand() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         weak var weakly: SecureChannel?
         do {
-            let (first, second) = await scene.links()
-            let channel = try scene.channel(over: first, .dialer)
+            let (first, second) = await fixture.links()
+            let channel = try fixture.channel(over: first, .dialer)
             weakly = channel
-            let task = Task(executorPreference: scene.loop) {
+            let task = Task(executorPreference: fixture.loop) {
                 unsafe withUnsafeCurrentTask { task in unsafe task?.cancel() }
                 try await channel.open()
             }
             #expect(await failure(of: task) == .cancelled)
-            await scene.loop.run { second.close() }
+            await fixture.loop.run { second.close() }
         }
-        await scene.finish()
+        await fixture.finish()
         #expect(weakly == nil)
     }
 
     @Test("a channel that is dropped closes its link, and its peer is truncated")
     func dropped() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         weak var weakly: SecureChannel?
         var peer: SecureChannel?
         do {
-            let (dialer, acceptor) = try await scene.channels()
+            let (dialer, acceptor) = try await fixture.channels()
             weakly = dialer
             peer = acceptor
             try await dialer.send([1])
             #expect(try await acceptor.receive() == [1])
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(weakly == nil)
         let receiving = Task { [peer] in try await peer?.receive() }
         #expect(await failure(of: receiving) == .truncated)
         peer = nil
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a receive that is cancelled loses nothing, and the channel lives on")
     func receiving() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        let receiving = Task(executorPreference: scene.loop) { try await acceptor.receive() }
-        await scene.clock.settle()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let receiving = Task(executorPreference: fixture.loop) { try await acceptor.receive() }
+        await fixture.clock.settle()
         receiving.cancel()
         #expect(await failure(of: receiving) == .cancelled)
         try await dialer.send([1])
         #expect(try await acceptor.receive() == [1])
-        await close(dialer, acceptor, scene)
+        await close(dialer, acceptor, fixture)
     }
 
     @Test("a send and a deliver that are cancelled end at once, and the channel lives on")
     func sending() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels(capacity: 8_192) { role, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 8_192) {
+            role, configuration in
             configuration.limits.readAhead = 4_000
             configuration.limits.sendAhead = 4_000
         }
         let sent = Sent()
-        let sending = Task(executorPreference: scene.loop) {
+        let sending = Task(executorPreference: fixture.loop) {
             while true {
                 try await dialer.send(Array(repeating: 1, count: 1_000))
                 await sent.add()
             }
         }
-        await scene.clock.settle()
-        let delivering = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([2]) }
-        await scene.clock.settle()
+        await fixture.clock.settle()
+        let delivering = Task(executorPreference: fixture.loop) {
+            _ = try await dialer.deliver([2])
+        }
+        await fixture.clock.settle()
         sending.cancel()
         delivering.cancel()
         #expect(await failure(of: sending) == .cancelled)
@@ -147,44 +150,46 @@ struct CancellationTests {
         }
         try await acceptor.send([3])
         #expect(try await dialer.receive() == [3])
-        await close(dialer, acceptor, scene)
+        await close(dialer, acceptor, fixture)
     }
 
     @Test("a deliver that waits for its acknowledgement can be cancelled")
     func delivering() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        let delivering = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([1]) }
-        await scene.clock.settle()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let delivering = Task(executorPreference: fixture.loop) {
+            _ = try await dialer.deliver([1])
+        }
+        await fixture.clock.settle()
         delivering.cancel()
         #expect(await failure(of: delivering) == .cancelled)
         #expect(try await acceptor.receive() == [1])
-        await close(dialer, acceptor, scene)
+        await close(dialer, acceptor, fixture)
     }
 
     @Test("a close that is cancelled can be called again, and loses nothing")
     func closing() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
-        await scene.clock.settle()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
+        await fixture.clock.settle()
         closing.cancel()
         #expect(await failure(of: closing) == .cancelled)
         try await acceptor.send([5])
         #expect(try await dialer.receive() == [5])
-        await close(dialer, acceptor, scene)
+        await close(dialer, acceptor, fixture)
     }
 
     @Test("everyone who waits is told when the loop is shut down")
     func shutdown() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         let tasks = [
-            Task(executorPreference: scene.loop) { _ = try await dialer.receive() },
-            Task(executorPreference: scene.loop) { _ = try await acceptor.receive() },
+            Task(executorPreference: fixture.loop) { _ = try await dialer.receive() },
+            Task(executorPreference: fixture.loop) { _ = try await acceptor.receive() },
         ]
-        await scene.clock.settle()
-        await scene.loop.shutdown()
+        await fixture.clock.settle()
+        await fixture.loop.shutdown()
         for task in tasks { #expect(await failure(of: task) == .closed) }
     }
 
@@ -194,17 +199,17 @@ struct CancellationTests {
     }
 
     private func close(
-        _ dialer: SecureChannel, _ acceptor: SecureChannel, _ scene: Scene
+        _ dialer: SecureChannel, _ acceptor: SecureChannel, _ fixture: ChannelFixture
     ) async {
         let first = Task { try await dialer.close() }
         let second = Task { try await acceptor.close() }
         // Time passes for the queues that are looked at again.
-        for task in [first, second] { await scene.advance(until: task) }
-        await scene.finish()
+        for task in [first, second] { await fixture.advance(until: task) }
+        await fixture.finish()
     }
 }
 
-extension Scene {
+extension ChannelFixture {
     /// Moves the time until a task has ended, and expects that it ends well within a minute.
     func advance(until task: Task<Void, any Error>) async {
         let done = Flag()

@@ -30,7 +30,7 @@ struct ChannelTests {
     @Test("a program that dials its own listener is told so on both sides")
     func dialsItself() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
-        let configuration = try Friends().configuration(.acceptor)
+        let configuration = try PinnedPeers().configuration(.acceptor)
         let (failures, feed) = AsyncStream<ChannelError.Code>.makeStream()
         let listener = try await SecureListener.listen(
             on: try Endpoint("unix:\(path)"), configuration: configuration
@@ -44,7 +44,7 @@ struct ChannelTests {
 
     @Test("a listener on a Unix socket serves a dialer", arguments: ["unix", "unix-seqpacket"])
     func unix(kind: String) async throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
             on: try Endpoint("\(kind):\(path)"), configuration: friends.configuration(.acceptor))
@@ -65,7 +65,7 @@ struct ChannelTests {
 
     @Test("the wrong pinned key ends the dial, and the acceptor hears nothing of the reason")
     func wrongPin() async throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
         var wrong = try friends.configuration(.acceptor)
@@ -85,7 +85,7 @@ struct ChannelTests {
     }
 
     static func channels(_ loop: EventLoop) async throws -> (SecureChannel, SecureChannel) {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
         async let dialer = SecureChannel.open(
             over: first, role: .dialer, configuration: friends.configuration(.dialer))
@@ -138,7 +138,7 @@ struct ReadingTests {
 struct AskingTests {
     @Test("a listener judges a bounded number of peers at once, and refuses the others")
     func bounded() async throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var asking = try friends.configuration(.acceptor)
         let (answers, answer) = AsyncStream.makeStream(of: TrustPolicy.Verdict.self)
         asking.trust = .asking { _ in
@@ -146,7 +146,7 @@ struct AskingTests {
             return .refuse("nobody answered")
         }
         var limits = SecureListener.Limits()
-        limits.judging = 1
+        limits.awaitingTrustDecision = 1
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
             on: try Endpoint("unix:\(path)"), configuration: asking, limits: limits)

@@ -42,15 +42,15 @@ struct ClosingTests {
 
     @Test("a thousand times: nothing delivered is lost, and no close succeeds without both ends")
     func thousand() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         var endings: [String: Int] = [:]
         for batch in 0..<20 {
             let seeds = (0..<50).map { UInt64(batch * 50 + $0) }
-            let rounds = Task(executorPreference: scene.loop) {
+            let rounds = Task(executorPreference: fixture.loop) {
                 try await withThrowingTaskGroup(of: (UInt64, Account, Account).self) { group in
                     for seed in seeds {
-                        group.addTask(executorPreference: scene.loop) {
-                            let (dialer, acceptor) = try await Self.round(seed, scene)
+                        group.addTask(executorPreference: fixture.loop) {
+                            let (dialer, acceptor) = try await Self.round(seed, fixture)
                             return (seed, dialer, acceptor)
                         }
                     }
@@ -58,7 +58,7 @@ struct ClosingTests {
                 }
             }
             let watch = Task { _ = try await rounds.value }
-            await scene.advance(until: watch)
+            await fixture.advance(until: watch)
             for (seed, dialer, acceptor) in try await rounds.value {
                 Self.check(dialer, acceptor, "seed \(seed), dialer")
                 Self.check(acceptor, dialer, "seed \(seed), acceptor")
@@ -72,7 +72,7 @@ struct ClosingTests {
             #expect(endings["\(ending) true", default: 0] > 20)
             #expect(endings["\(ending) false", default: 0] > 20)
         }
-        await scene.finish()
+        await fixture.finish()
     }
 
     /// What must hold of a side, whatever the other one did.
@@ -94,14 +94,16 @@ struct ClosingTests {
     }
 
     private static func round(
-        _ seed: UInt64, _ scene: Scene
+        _ seed: UInt64, _ fixture: ChannelFixture
     ) async throws -> (Account, Account) {
         var random = SeededGenerator(seed: seed)
-        let (first, second) = await scene.links(
+        let (first, second) = await fixture.links(
             capacity: [8_192, 20_000, 65_536].randomElement(using: &random) ?? 8_192)
-        let dialer = try scene.channel(over: first, .dialer) { change(&$0, &random) }
-        let acceptor = try scene.channel(over: second, .acceptor) { change(&$0, &random) }
-        for opening in [scene.opening(dialer), scene.opening(acceptor)] { try await opening.value }
+        let dialer = try fixture.channel(over: first, .dialer) { change(&$0, &random) }
+        let acceptor = try fixture.channel(over: second, .acceptor) { change(&$0, &random) }
+        for opening in [fixture.opening(dialer), fixture.opening(acceptor)] {
+            try await opening.value
+        }
         let seeds = (random.next(), random.next())
         async let one = side(dialer, first, seeds.0)
         async let other = side(acceptor, second, seeds.1)

@@ -14,7 +14,7 @@ struct ConfigurationTests {
         _ role: ChannelRole = .dialer, _ comment: Comment? = nil,
         _ change: (inout ChannelConfiguration) throws -> Void
     ) throws {
-        var configuration = try Friends().configuration(role)
+        var configuration = try PinnedPeers().configuration(role)
         try change(&configuration)
         #expect(throws: ChannelError(.configuration, ""), comment) {
             try configuration.validate(for: role)
@@ -33,7 +33,7 @@ struct ConfigurationTests {
     func protocols() throws {
         try Self.expectRefused { $0.protocols = [] }
         // A listener's list is not sent, so a name that comes twice there does no harm.
-        var twice = try Friends().configuration(.dialer)
+        var twice = try PinnedPeers().configuration(.dialer)
         twice.protocols = [Self.xx, Self.xx]
         #expect(throws: ChannelError(.configuration, "")) {
             _ = try MachinePair(dialer: twice, acceptor: twice)
@@ -75,7 +75,7 @@ struct ConfigurationTests {
             try Self.expectRefused(role) { $0.certificateTrust = .pinned([]) }
             try Self.expectRefused(role) { $0.certificateTrust = .authority(uris: []) }
         }
-        var configuration = try Friends().configuration(.dialer)
+        var configuration = try PinnedPeers().configuration(.dialer)
         configuration.trust = .pinned([])
         let error = #expect(throws: ChannelError.self) { try configuration.validate(for: .dialer) }
         #expect(error?.reason.contains("give the peers' keys") == true)
@@ -86,11 +86,11 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_NN_25519_ChaChaPoly_SHA256"] }
     }
 
-    @Test("a pattern that shows the dialer's key to strangers, unless that is allowed")
+    @Test("a pattern that shows the dialer's key to unauthenticated peers, unless that is allowed")
     func exposed() throws {
         for name in ["IX", "I1X"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
             try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
-            var allowed = try Friends().configuration(.dialer)
+            var allowed = try PinnedPeers().configuration(.dialer)
             allowed.protocols = [name]
             allowed.allowsExposedIdentity = true
             try allowed.validate(for: .dialer)
@@ -117,7 +117,7 @@ struct ConfigurationTests {
             $0.trust = .anyone
             $0.protocols = [names[0]]
         }
-        var other = try Friends().configuration(.dialer)
+        var other = try PinnedPeers().configuration(.dialer)
         other.trust = .anyone
         other.presharedKeys = [try Self.psk()]
         // Without a psk in it, the other hash does not touch the key.
@@ -170,12 +170,12 @@ struct ConfigurationTests {
         // The point of order 4 whose coordinate is 1, and 0.
         for first in [UInt8(0), 1] {
             let point = [first] + [UInt8](repeating: 0, count: 31)
-            var configuration = try Friends().configuration(.dialer)
+            var configuration = try PinnedPeers().configuration(.dialer)
             configuration.trust = .pinned([try PeerKey(publicKey: point)])
             configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
             #expect(throws: ChannelError(.authenticationFailed, "")) {
                 _ = try MachinePair(
-                    dialer: configuration, acceptor: Friends().configuration(.acceptor))
+                    dialer: configuration, acceptor: PinnedPeers().configuration(.acceptor))
             }
         }
     }

@@ -11,7 +11,7 @@ private struct Watch {
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
     var generator = SeededGenerator(seed: 3)
 
-    init(_ rules: ConnectionRules = ConnectionRules()) {
+    init(_ rules: ReconnectPolicy = ReconnectPolicy()) {
         machine = ConnectionMachine(rules: rules, now: now)
     }
 
@@ -40,7 +40,7 @@ struct ConnectionMachineTests {
     @Test("an attempt goes through its states, each with its deadline")
     func states() {
         var watch = Watch()
-        let rules = ConnectionRules()
+        let rules = ReconnectPolicy()
         #expect(watch.state == .searching)
         #expect(watch.left == rules.searching)
         for (state, limit) in [

@@ -7,7 +7,7 @@ import Testing
 struct DeadlineTests {
     @Test("a session that is too old says end with that reason, and is over in the close deadline")
     func sessionAge() throws {
-        let forger = try Forger.ready { $0.deadlines.session = .seconds(90) }
+        let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
         try forger.keepAlive(for: .seconds(89))
         #expect(!forger.records.contains { $0.type == .end })
         try forger.keepAlive(for: .seconds(2))
@@ -18,11 +18,11 @@ struct DeadlineTests {
 
     @Test("the limits that the pages name are the defaults")
     func defaults() {
-        let deadlines = ChannelDeadlines()
-        #expect(deadlines.negotiate == .seconds(5) && deadlines.handshake == .seconds(10))
-        #expect(deadlines.ready == .seconds(10) && deadlines.proof == .seconds(60))
-        #expect(deadlines.record == .seconds(30) && deadlines.idle == .seconds(60))
-        #expect(deadlines.session == .seconds(86_400))
+        let timeouts = ChannelTimeouts()
+        #expect(timeouts.negotiate == .seconds(5) && timeouts.handshake == .seconds(10))
+        #expect(timeouts.ready == .seconds(10) && timeouts.proof == .seconds(60))
+        #expect(timeouts.record == .seconds(30) && timeouts.idle == .seconds(60))
+        #expect(timeouts.session == .seconds(86_400))
         let limits = ChannelLimits()
         #expect(limits.unauthenticatedBytes == 32 << 10)
         #expect(limits.maximumMessageLength == 16 << 20)
@@ -34,7 +34,7 @@ struct DeadlineTests {
 
     @Test("a session that is too old completes when the peer ends as well")
     func sessionAgeCompletes() throws {
-        let forger = try Forger.ready { $0.deadlines.session = .seconds(90) }
+        let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
         try forger.keepAlive(for: .seconds(91))
         try forger.send(.end, [0])
         try forger.send(.ack, UInt64(1).bigEndianBytes)
@@ -47,7 +47,7 @@ struct DeadlineTests {
 
     @Test("an acknowledgement that is due while the link is full does not spin the timer")
     func ackWhileBlocked() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         forger.isBlocked = true
         _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
         try forger.pump()
@@ -65,7 +65,7 @@ struct DeadlineTests {
         "a direct channel that has ended its side waits for the peer without spinning",
         arguments: [ChannelRole.dialer, .acceptor])
     func directQuiet(role: ChannelRole) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         func configuration(_ role: ChannelRole) throws -> ChannelConfiguration {
             var configuration = try friends.configuration(role)
             configuration.mode = .direct
@@ -77,7 +77,7 @@ struct DeadlineTests {
         func check(_ machine: inout ChannelMachine) {
             #expect(machine.phase == .established)
             machine.end()
-            machine.fill(now: pair.now)
+            machine.sealPending(now: pair.now)
             machine.didSend(machine.outbound.count, now: pair.now)
             for seconds in 0..<5 {
                 let now = pair.now.after(.seconds(seconds))
@@ -89,7 +89,7 @@ struct DeadlineTests {
     }
 }
 
-extension Forger {
+extension MaliciousNoisePeer {
     /// Lets time pass, with a sign of life each second.
     func keepAlive(for duration: Duration) throws {
         for _ in 0..<duration.components.seconds {

@@ -9,49 +9,51 @@ import Testing
 struct DeliveryTests {
     @Test("a message that has arrived is delivered only once the program has taken it")
     func taken() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([1]) }
-        await scene.clock.advance(by: .seconds(30))
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([1]) }
+        await fixture.clock.advance(by: .seconds(30))
         #expect(await acceptor.holdings.unread > 0, "it has arrived")
         #expect(await dialer.acknowledged == 0)
         #expect(try await acceptor.receive() == [1])
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
-        await scene.end(dialer, acceptor)
+        await fixture.end(dialer, acceptor)
     }
 
     @Test("through the byte stream a message is delivered with its last byte")
     func lastByte() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([1, 2]) }
-        await scene.clock.settle()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let delivering = Task(executorPreference: fixture.loop) {
+            try await dialer.deliver([1, 2])
+        }
+        await fixture.clock.settle()
         #expect(try await acceptor.byteStream.read(atMost: 1) == [1])
-        await scene.clock.advance(by: .seconds(30))
+        await fixture.clock.advance(by: .seconds(30))
         #expect(await dialer.acknowledged == 0)
         #expect(try await acceptor.byteStream.read(atMost: 9) == [2])
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
-        await scene.end(dialer, acceptor)
+        await fixture.end(dialer, acceptor)
     }
 
     @Test("with manual acknowledgement a message is delivered when it is confirmed")
     func confirmed() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels { role, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .acceptor { configuration.acknowledgement = .manual }
         }
         for number: UInt8 in 1...3 { try await dialer.send([number]) }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         for number: UInt8 in 1...3 {
             #expect(try await acceptor.receive() == [number])
             #expect(await acceptor.lastReceived == UInt64(number))
         }
-        await scene.clock.advance(by: .seconds(1))
+        await fixture.clock.advance(by: .seconds(1))
         #expect(await dialer.acknowledged == 0)
         try await acceptor.confirm(through: 2)
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(await dialer.acknowledged == 2)
         try await acceptor.confirm(through: 1)
         await #expect(throws: ChannelError(.configuration, "")) {
@@ -61,12 +63,12 @@ struct DeliveryTests {
             try await dialer.confirm(through: 0)
         }
         try await acceptor.confirm(through: 3)
-        await scene.end(dialer, acceptor)
+        await fixture.end(dialer, acceptor)
     }
 
     @Test("manual acknowledgement in direct mode is refused")
     func manualInDirectMode() throws {
-        var configuration = try Friends().configuration(.dialer)
+        var configuration = try PinnedPeers().configuration(.dialer)
         configuration.mode = .direct
         configuration.acknowledgement = .manual
         #expect(throws: ChannelError(.configuration, "")) {
@@ -76,22 +78,22 @@ struct DeliveryTests {
 
     @Test("a peer that does not tell what its program has taken is never said to have it delivered")
     func received() async throws {
-        let forger = try Forger.ready(.acceptor)
+        let forger = try MaliciousNoisePeer.ready(.acceptor)
         #expect(!forger.victim.features.contains(.acknowledgesTaken))
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        await scene.loop.run { dialer.assumeIsolated { $0.machine.features = [] } }
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        await fixture.loop.run { dialer.assumeIsolated { $0.machine.features = [] } }
         async let got = acceptor.receive()
-        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([1]) }
+        let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([1]) }
         try await #expect(got == [1])
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .received)
-        await scene.end(dialer, acceptor)
+        await fixture.end(dialer, acceptor)
     }
 
     @Test("a peer without the feature gets its acknowledgement when the message arrives")
     func oldPeer() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.data, [1])
         try forger.passTime(.milliseconds(60))
         #expect(forger.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
@@ -100,130 +102,130 @@ struct DeliveryTests {
 
     @Test("who has seen the last message need not receive once more for the peer to close")
     func endIsAcknowledged() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
-        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+        let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
         try await acceptor.finish()
         #expect(try await acceptor.receive() == [1])
-        await scene.advance(until: closing)
-        await scene.finish()
+        await fixture.advance(until: closing)
+        await fixture.finish()
     }
 
     @Test("a close goes on while the peer's program takes something now and then")
     func slowReader() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         for number: UInt8 in 0..<10 { try await dialer.send([number]) }
-        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+        let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
         try await acceptor.finish()
         for number: UInt8 in 0..<10 {
-            await scene.clock.advance(by: .seconds(9))
+            await fixture.clock.advance(by: .seconds(9))
             #expect(try await acceptor.receive() == [number])
         }
-        await scene.advance(until: closing)
-        await scene.finish()
+        await fixture.advance(until: closing)
+        await fixture.finish()
     }
 
     @Test("a close fails with unacknowledged when the peer's program has stopped taking anything")
     func stoppedReader() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         for number: UInt8 in 0..<3 { try await dialer.send([number]) }
-        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+        let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
         try await acceptor.finish()
         #expect(try await acceptor.receive() == [0])
-        await scene.clock.advance(by: .milliseconds(10_040))
+        await fixture.clock.advance(by: .milliseconds(10_040))
         #expect(await dialer.failure == nil, "the acknowledgement gave it 10 seconds more")
-        await scene.clock.advance(by: .milliseconds(20))
+        await fixture.clock.advance(by: .milliseconds(20))
         #expect(await failure(of: closing) == .unacknowledged)
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a close without receiving does not say that all is well")
     func deafClose() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
         let closings = [dialer, acceptor].map { channel in
-            Task(executorPreference: scene.loop) { try await channel.close() }
+            Task(executorPreference: fixture.loop) { try await channel.close() }
         }
-        await scene.clock.advance(by: .seconds(11))
+        await fixture.clock.advance(by: .seconds(11))
         #expect(await failure(of: closings[0]) == .unacknowledged)
         #expect(await failure(of: closings[1]) == .timedOut)
-        await scene.finish()
+        await fixture.finish()
     }
 
-    @Test("two programs that both deliver before they receive fail at their deadlines, and go on")
+    @Test("two programs that both deliver before they receive fail at their timeouts, and go on")
     func bothDeliver() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         let delivering = [dialer, acceptor].map { channel in
-            Task(executorPreference: scene.loop) {
+            Task(executorPreference: fixture.loop) {
                 _ = try await channel.deliver([7], within: .seconds(5))
             }
         }
-        await scene.clock.advance(by: .milliseconds(4_999))
+        await fixture.clock.advance(by: .milliseconds(4_999))
         #expect(await dialer.deliveryDeadlines.count == 1)
-        await scene.clock.advance(by: .milliseconds(1))
+        await fixture.clock.advance(by: .milliseconds(1))
         for task in delivering { #expect(await failure(of: task) == .timedOut) }
         #expect(await dialer.deliveryDeadlines.isEmpty)
         #expect(try await dialer.receive() == [7])
         #expect(try await acceptor.receive() == [7])
-        await scene.end(dialer, acceptor)
+        await fixture.end(dialer, acceptor)
     }
 
     @Test("a deliver that finds no room gives up at its deadline, and has sent nothing")
     func noRoom() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels(capacity: 20_000) { _, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 1_000
             configuration.limits.sendAhead = 1_000
         }
-        let sending = Task(executorPreference: scene.loop) {
+        let sending = Task(executorPreference: fixture.loop) {
             for _ in 0..<100 { try await dialer.send(Array(repeating: 1, count: 1_000)) }
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         let queued = await dialer.holdings.queued
-        let delivering = Task(executorPreference: scene.loop) {
+        let delivering = Task(executorPreference: fixture.loop) {
             _ = try await dialer.deliver([2], within: .seconds(3))
         }
-        await scene.clock.advance(by: .seconds(3))
+        await fixture.clock.advance(by: .seconds(3))
         #expect(await failure(of: delivering) == .timedOut)
         #expect(await dialer.holdings.queued == queued)
         sending.cancel()
         _ = await failure(of: sending)
         await dialer.abort()
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a full inbox hides no acknowledgement until a second bound, beyond which deliver fails")
     func fullInbox() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels(capacity: 20_000) { _, configuration in
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
         }
         // The peer has sent more than is read ahead, and its acknowledgement comes behind that.
-        let talking = Task(executorPreference: scene.loop) {
+        let talking = Task(executorPreference: fixture.loop) {
             for _ in 0..<100 { try await acceptor.send(Array(repeating: 1, count: 1_000)) }
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         let unread = await dialer.holdings.unread
         #expect(unread < 40_000)
         async let got = acceptor.receive()
-        let delivering = Task(executorPreference: scene.loop) { try await dialer.deliver([2]) }
+        let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([2]) }
         try await #expect(got == [2])
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
         try await talking.value
         // So much that the acknowledgement cannot come through.
-        let endless = Task(executorPreference: scene.loop) {
+        let endless = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
-        let hidden = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([3]) }
-        await scene.clock.settle()
+        let hidden = Task(executorPreference: fixture.loop) { _ = try await dialer.deliver([3]) }
+        await fixture.clock.settle()
         #expect(await failure(of: hidden) == .limitExceeded)
         #expect(await dialer.holdings.unread <= 30_000 + ChannelLimits.extraReadAhead + 10_100)
         endless.cancel()
@@ -234,18 +236,18 @@ struct DeliveryTests {
         #expect(await dialer.failure == nil)
         await dialer.abort()
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test(
         "an end that is not done is not success, whoever looks", arguments: [1, 2, 3, 4] as [UInt8])
     func notDone(reason: UInt8) async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         for reads in 0..<3 {
-            let (dialer, acceptor) = try await scene.channels()
+            let (dialer, acceptor) = try await fixture.channels()
             try await dialer.send([1, 2, 3])
             try await dialer.finish(EndReason(rawValue: reason))
-            let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
+            let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
             switch reads {
             case 0:
                 #expect(try await acceptor.receive() == [1, 2, 3])
@@ -266,52 +268,52 @@ struct DeliveryTests {
                 #expect(count == 3)
             }
             #expect(await acceptor.peerEndReason == EndReason(rawValue: reason))
-            let other = Task(executorPreference: scene.loop) { try await acceptor.close() }
+            let other = Task(executorPreference: fixture.loop) { try await acceptor.close() }
             // The other side has everything that it was to have.
-            await scene.advance(until: closing)
+            await fixture.advance(until: closing)
             #expect(await failure(of: other) == .truncated)
         }
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a connection counts its messages over all links, and confirms them on the right one")
     func connection() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let pairs = [
-            try await scene.channels { $1.acknowledgement = .manual },
-            try await scene.channels { $1.acknowledgement = .manual },
+            try await fixture.channels { $1.acknowledgement = .manual },
+            try await fixture.channels { $1.acknowledgement = .manual },
         ]
-        let connection = await PeerConnection.start(.offered, loop: scene.loop)
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         #expect(await connection.offer(pairs[0].acceptor))
         for number: UInt8 in 1...2 { try await pairs[0].dialer.send([number]) }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(try await connection.receive() == [1])
         #expect(try await connection.receive() == [2])
         try await connection.confirm(through: 1)
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(await pairs[0].dialer.acknowledged == 1)
         await pairs[0].dialer.abort()
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(await connection.offer(pairs[1].acceptor))
         for number: UInt8 in 3...5 { try await pairs[1].dialer.send([number]) }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         for number: UInt8 in 3...5 { #expect(try await connection.receive() == [number]) }
         #expect(await connection.lastReceived == 5)
         try await connection.confirm(through: 4)
-        await scene.clock.advance(by: .milliseconds(50))
+        await fixture.clock.advance(by: .milliseconds(50))
         #expect(await pairs[1].dialer.acknowledged == 2)
         await #expect(throws: ChannelError(.configuration, "")) {
             try await connection.confirm(through: 6)
         }
         await connection.shut(nil)
         await pairs[1].dialer.abort()
-        await scene.clock.settle()
-        await scene.finish()
+        await fixture.clock.settle()
+        await fixture.finish()
     }
 }
 
-extension Scene {
-    /// Closes both channels without error, and ends the scene.
+extension ChannelFixture {
+    /// Closes both channels without error, and ends the fixture.
     fileprivate func end(_ dialer: SecureChannel, _ acceptor: SecureChannel) async {
         let closings = [dialer, acceptor].map { channel in
             Task(executorPreference: loop) { try await channel.close() }

@@ -18,7 +18,7 @@ struct DirectProofTests {
 
     /// Two friends who speak a pattern in direct mode.
     private static func configurations(
-        _ pattern: String, _ friends: Friends
+        _ pattern: String, _ friends: PinnedPeers
     ) throws -> (dialer: ChannelConfiguration, acceptor: ChannelConfiguration) {
         var both = try friends.configurations(name(pattern))
         both.dialer.mode = .direct
@@ -28,7 +28,7 @@ struct DirectProofTests {
     }
 
     private static func pair(_ pattern: String) throws -> MachinePair {
-        let both = try configurations(pattern, Friends())
+        let both = try configurations(pattern, PinnedPeers())
         return try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
     }
 
@@ -57,7 +57,7 @@ struct DirectProofTests {
         "a first message that is replayed proves nothing",
         arguments: ["IK", "KK", "IKpsk1", "NNpsk0", "KNpsk0", "KX", "IX"])
     func replay(pattern: String) throws {
-        let both = try Self.configurations(pattern, Friends())
+        let both = try Self.configurations(pattern, PinnedPeers())
         let first = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         let recorded = first.take(.dialer)
         let second = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
@@ -71,14 +71,14 @@ struct DirectProofTests {
         "random bytes, and the public key of someone else, prove nothing",
         arguments: ["KN", "KX", "IN", "IX", "KK1", "IK1"])
     func randomBytes(pattern: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let both = try Self.configurations(pattern, friends)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         var random = SeededGenerator(seed: 3)
         var message = random.bytes(32)
         message[31] &= 0x7F
         if pattern.hasPrefix("I") { message += friends.dialer.publicKey }
-        pair.deliver(Forger.framed(message), to: .acceptor)
+        pair.deliver(MaliciousNoisePeer.framed(message), to: .acceptor)
         #expect(pair.take(.acceptor).isEmpty == false)
         Self.expectUnproven(pair, .acceptor)
     }
@@ -87,14 +87,14 @@ struct DirectProofTests {
         "an acceptor that knows its public key alone proves nothing to a dialer",
         arguments: ["NX1", "XX1", "KX1", "K1X1", "IX1", "I1X1"])
     func publicKeyAlone(pattern: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let both = try Self.configurations(pattern, friends)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         let impostor = try Impostor(
             ProtocolName(Self.name(pattern)), .responder, prologue: [],
             keys: .init(shown: friends.acceptor.publicKey, victim: friends.dialer.publicKey))
         try impostor.read(Array(pair.take(.dialer).dropFirst(2)))
-        pair.deliver(Forger.framed(try impostor.write()), to: .dialer)
+        pair.deliver(MaliciousNoisePeer.framed(try impostor.write()), to: .dialer)
         // The dialer's last handshake message, which its friend could read.
         #expect(pair.take(.dialer).isEmpty == false)
         Self.expectUnproven(pair, .dialer)
@@ -104,7 +104,7 @@ struct DirectProofTests {
         "who has stolen the acceptor's key can forge ss, and proves nothing",
         arguments: ["IK", "KK"])
     func stolen(pattern: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let both = try Self.configurations(pattern, friends)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         let impostor = try Impostor(
@@ -112,7 +112,7 @@ struct DirectProofTests {
             keys: .init(
                 shown: friends.dialer.publicKey, victim: friends.acceptor.publicKey,
                 stolen: friends.acceptor.keyPair))
-        pair.deliver(Forger.framed(try impostor.write()), to: .acceptor)
+        pair.deliver(MaliciousNoisePeer.framed(try impostor.write()), to: .acceptor)
         #expect(pair.take(.acceptor).isEmpty == false)
         Self.expectUnproven(pair, .acceptor)
     }
@@ -120,31 +120,31 @@ struct DirectProofTests {
     @Test("a replay takes a place among the handshakes, enrols nobody, and is no channel")
     func enrolment() async throws {
         let store = EmptyStore()
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let both = try Self.configurations("IK", friends)
         let recorded = try MachinePair(dialer: both.dialer, acceptor: both.acceptor).take(.dialer)
-        let town = try await Town {
+        let fixture = try await ListenerFixture {
             $0 = both.acceptor
             $0.trust = .enrolled(store, window: PairingWindow(for: .seconds(600)))
         }
-        let stranger = await town.stranger()
+        let stranger = await fixture.rawPeer()
         await stranger.say(recorded)
         // It answers once the store, which is asked on another thread, has said what it knows.
-        while await stranger.hears().isEmpty { await town.scene.clock.settle() }
-        var load = await town.listener.load
+        while await stranger.hears().isEmpty { await fixture.fixture.clock.settle() }
+        var load = await fixture.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
-        await town.scene.clock.advance(by: .seconds(61))
-        await town.scene.clock.settle()
-        load = await town.listener.load
+        await fixture.fixture.clock.advance(by: .seconds(61))
+        await fixture.fixture.clock.settle()
+        load = await fixture.listener.load
         #expect(load.handshakes == 0 && load.ready == 0)
-        #expect(town.failures.all == [.unproven])
+        #expect(fixture.failures.all == [.unproven])
         #expect(store.bound.withLock { $0 } == [])
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("a link that ends before the proof is no end of a channel", arguments: [true, false])
     func cut(canSend: Bool) throws {
-        let both = try Self.configurations("IK", Friends())
+        let both = try Self.configurations("IK", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         pair.deliver(pair.take(.dialer), to: .acceptor)
         pair.acceptor.linkEnded(nil, canSend: canSend, now: pair.now)
@@ -184,7 +184,7 @@ struct DirectProofTests {
     @Test("one transport message is the proof, be it empty, and none that is not whole")
     func proof() throws {
         for length in [0, 1, 40_000, 65_519] {
-            let friends = try Friends()
+            let friends = try PinnedPeers()
             let both = try Self.configurations("IX", friends)
             let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
             let peer = try Impostor(
@@ -192,7 +192,7 @@ struct DirectProofTests {
                 keys: .init(
                     shown: friends.dialer.publicKey, own: friends.dialer.keyPair,
                     victim: friends.acceptor.publicKey))
-            pair.deliver(Forger.framed(try peer.write()), to: .acceptor)
+            pair.deliver(MaliciousNoisePeer.framed(try peer.write()), to: .acceptor)
             try peer.read(Array(pair.take(.acceptor).dropFirst(2)))
             let message = [UInt8](repeating: 4, count: length)
             let sealed = try peer.seal(message)
@@ -212,16 +212,16 @@ struct DirectProofTests {
 
     @Test("a message that does not authenticate ends the wait")
     func forgedProof() throws {
-        let both = try Self.configurations("KN", Friends())
+        let both = try Self.configurations("KN", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         pair.deliver(pair.take(.dialer), to: .acceptor)
-        pair.deliver(Forger.framed([UInt8](repeating: 0, count: 16)), to: .acceptor)
+        pair.deliver(MaliciousNoisePeer.framed([UInt8](repeating: 0, count: 16)), to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
     }
 
     @Test("an unproven peer may send one transport message beyond the bound, and no more")
     func bound() throws {
-        var both = try Self.configurations("KN", Friends())
+        var both = try Self.configurations("KN", PinnedPeers())
         both.acceptor.limits.unauthenticatedBytes = 4_096
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         #expect(pair.acceptor.unauthenticatedLimit == 4_096)
@@ -236,8 +236,8 @@ struct DirectProofTests {
 
     @Test("the wait for the proof can be set")
     func deadline() throws {
-        var both = try Self.configurations("IK", Friends())
-        both.acceptor.deadlines.proof = .seconds(3)
+        var both = try Self.configurations("IK", PinnedPeers())
+        both.acceptor.timeouts.proof = .seconds(3)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         pair.deliver(pair.take(.dialer), to: .acceptor)
         pair.passTime(.milliseconds(2_999))

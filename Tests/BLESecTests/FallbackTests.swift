@@ -9,7 +9,7 @@ struct FallbackTests {
 
     @Test("IK to a key that the acceptor has goes through in four flights")
     func known() throws {
-        let pair = try Friends().pair(Self.pipes)
+        let pair = try PinnedPeers().pair(Self.pipes)
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
         #expect(pair.dialer.protocolName == Self.pipes[0])
@@ -17,7 +17,7 @@ struct FallbackTests {
 
     @Test("IK to an old key falls back to XX on the same ephemeral, without another flight")
     func oldKey() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let old = try IdentityKey.generate()
         var dialer = try friends.configuration(.dialer, Self.pipes)
         dialer.trust = .pinned([
@@ -44,7 +44,7 @@ struct FallbackTests {
 
     @Test("an acceptor that speaks XX alone answers an IK dialer with the fallback")
     func onlyXX() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let pair = try MachinePair(
             dialer: friends.configuration(.dialer, Self.pipes),
             acceptor: friends.configuration(.acceptor, [Self.pipes[1]]))
@@ -55,7 +55,7 @@ struct FallbackTests {
 
     @Test("without XX among the offers an unreadable IK message ends the handshake")
     func noFallback() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [Self.pipes[0]])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
         let pair = try MachinePair(
@@ -74,7 +74,7 @@ struct FallbackTests {
     @Test(
         "where ciphers differ and no fallback is possible, a switch costs one more flight each way")
     func switches() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let offers = ["Noise_KK_25519_AESGCM_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]
         let pair = try MachinePair(
             dialer: friends.configuration(.dialer, offers),
@@ -86,7 +86,7 @@ struct FallbackTests {
 
     @Test("a fallback to an offer that has none is a broken protocol")
     func wrongFallback() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let offers = ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]
         let pair = try friends.pair(offers)
         pair.deliver(Answer(.fallback, index: 1).encoded, to: .dialer)

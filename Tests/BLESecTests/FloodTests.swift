@@ -6,7 +6,7 @@ import Testing
 
 @testable import BLESec
 
-/// Friends among so many strangers that every place is taken, on a manual clock.
+/// PinnedPeers among so many unauthenticated peers that every place is taken, on a manual clock.
 @Suite("A listener in a flood")
 struct FloodTests {
     /// What became of the friends' dials.
@@ -25,38 +25,39 @@ struct FloodTests {
 
     /// A friend dials, and once more 100 to 500 ms later if that fails, as an application does.
     private static func dial(
-        _ town: Town, from address: String?, roundTrip: Duration, retryAfter: Duration,
+        _ fixture: ListenerFixture, from address: String?, roundTrip: Duration,
+        retryAfter: Duration,
         _ score: Score
     ) -> Task<Void, any Error> {
         Task {
             for number in 1...2 {
-                let dialing = try await town.friend(from: address, roundTrip: roundTrip)
+                let dialing = try await fixture.friend(from: address, roundTrip: roundTrip)
                 if let channel = try? await dialing.value {
                     await channel.abort()
                     return score.add(tries: number)
                 }
-                try await town.scene.loop.sleep(for: retryAfter)
+                try await fixture.fixture.loop.sleep(for: retryAfter)
             }
             score.add(tries: nil)
         }
     }
 
     /// Takes whatever becomes ready.
-    private static func host(_ town: Town) -> Task<Void, Never> {
-        Task(executorPreference: town.scene.loop) {
-            while let channel = try? await town.listener.accept() { await channel.abort() }
+    private static func host(_ fixture: ListenerFixture) -> Task<Void, Never> {
+        Task(executorPreference: fixture.fixture.loop) {
+            while let channel = try? await fixture.listener.accept() { await channel.abort() }
         }
     }
 
-    /// Strangers without an address, who open each link anew as soon as it is gone. On the loop's
+    /// Unauthenticated peers without an address, who open each link anew as soon as it is gone. On the loop's
     /// thread.
     private final class FullSpeed: @unchecked Sendable {
-        private let town: Town
+        private let fixture: ListenerFixture
         private let words: [UInt8]
         private var links: [MemoryLink] = []
 
-        init(_ town: Town, _ words: [UInt8], links: Int) {
-            self.town = town
+        init(_ fixture: ListenerFixture, _ words: [UInt8], links: Int) {
+            self.fixture = fixture
             self.words = words
             for _ in 0..<links { self.links.append(dial()) }
         }
@@ -71,7 +72,7 @@ struct FloodTests {
         func end() { for link in links { link.close() } }
 
         private func dial() -> MemoryLink {
-            let (link, words) = (town.knock(), words)
+            let (link, words) = (fixture.knock(), words)
             if !words.isEmpty { _ = try? link.send(words.span) }
             return link
         }
@@ -92,31 +93,31 @@ struct FloodTests {
         "who finishes within the guaranteed time is served by the first link, whatever a flood does",
         arguments: [[], ListenerTests.hello, ListenerTests.firstFlight])
     func fullSpeed(words: [UInt8]) async throws {
-        let town = try await Town(limits: ListenerTests.limits(32))
-        let host = Self.host(town)
+        let fixture = try await ListenerFixture(limits: ListenerTests.limits(32))
+        let host = Self.host(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 64)
-        let flood = await town.scene.loop.run { FullSpeed(town, words, links: 128) }
+        let flood = await fixture.fixture.loop.run { FullSpeed(fixture, words, links: 128) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<2_000 {
             // Two round trips have to fit, and the answer's way through the loop.
             if time % 20 == 0, time < 1_000 {
                 dials.append(
                     Self.dial(
-                        town, from: nil,
+                        fixture, from: nil,
                         roundTrip: .milliseconds(Int.random(in: 10...45, using: &random)),
                         retryAfter: .milliseconds(100), score))
             }
-            await town.scene.loop.run { flood.step() }
-            await town.scene.clock.advance(by: .milliseconds(1))
-            #expect(await town.listener.load.handshakes <= 32)
+            await fixture.fixture.loop.run { flood.step() }
+            await fixture.fixture.clock.advance(by: .milliseconds(1))
+            #expect(await fixture.listener.load.handshakes <= 32)
         }
         for dial in dials { try await dial.value }
         #expect(score.all == (50, 50, 50))
-        await town.scene.loop.run { flood.end() }
-        await town.listener.close()
+        await fixture.fixture.loop.run { flood.end() }
+        await fixture.listener.close()
         await host.value
-        await town.finish()
+        await fixture.finish()
     }
 
     /// What LE permits a flooder: an adapter holds links to so many devices, each with an address of
@@ -133,13 +134,13 @@ struct FloodTests {
             var channels: [MemoryLink] = []
         }
 
-        private let town: Town
+        private let fixture: ListenerFixture
         private var devices: [Device]
         private var made: Int
         private var next = 0
 
-        init(_ town: Town, devices count: Int) {
-            self.town = town
+        init(_ fixture: ListenerFixture, devices count: Int) {
+            self.fixture = fixture
             devices = (0..<count).map { Device(address: "flooder \($0)") }
             made = count
         }
@@ -162,7 +163,7 @@ struct FloodTests {
             if devices[next].channels.count == Self.channelsOfLink {
                 devices[next].channels.removeFirst().close()
             }
-            let link = town.knock(from: devices[next].address)
+            let link = fixture.knock(from: devices[next].address)
             let words = ListenerTests.firstFlight
             if time % 2 == 0 { _ = try? link.send(words.span) }
             devices[next].channels.append(link)
@@ -175,33 +176,33 @@ struct FloodTests {
         "99 of 100 friends far away are served within two tries, at the rate that LE permits a flood",
         arguments: [32, 64])
     func lowEnergy(devices: Int) async throws {
-        let town = try await Town()
-        let host = Self.host(town)
+        let fixture = try await ListenerFixture()
+        let host = Self.host(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 500)
-        let flood = await town.scene.loop.run { LowEnergy(town, devices: devices) }
+        let flood = await fixture.fixture.loop.run { LowEnergy(fixture, devices: devices) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<8_000 {
             // Not before the flood has taken what it can get.
             if time % 50 == 0, time >= 1_000, time < 6_000 {
                 dials.append(
                     Self.dial(
-                        town, from: "friend \(time)",
+                        fixture, from: "friend \(time)",
                         roundTrip: .milliseconds(Int.random(in: 100...500, using: &random)),
                         retryAfter: .milliseconds(Int.random(in: 100...500, using: &random)),
                         score))
             }
-            await town.scene.loop.run { flood.step(time) }
-            await town.scene.clock.advance(by: .milliseconds(1))
-            let load = await town.listener.load
+            await fixture.fixture.loop.run { flood.step(time) }
+            await fixture.fixture.clock.advance(by: .milliseconds(1))
+            let load = await fixture.listener.load
             #expect(load.handshakes <= 256 && load.leaving <= 32)
         }
         for dial in dials { try await dial.value }
         #expect(score.all.dials == 100)
         #expect(score.all.served >= 99, "\(score.all)")
-        await town.scene.loop.run { flood.end() }
-        await town.listener.close()
+        await fixture.fixture.loop.run { flood.end() }
+        await fixture.listener.close()
         await host.value
-        await town.finish()
+        await fixture.finish()
     }
 }

@@ -12,7 +12,7 @@ struct HandshakeTests {
 
     @Test("both sides become ready and know each other", arguments: protocols)
     func becomeReady(name: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let pair = try friends.pair([name])
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
@@ -24,7 +24,7 @@ struct HandshakeTests {
 
     @Test("XX takes four flights, and each travels as one SDU")
     func flights() throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         pair.run()
         #expect(pair.sent[.dialer]?.count == 2)
         #expect(pair.sent[.acceptor]?.count == 2)
@@ -32,39 +32,39 @@ struct HandshakeTests {
 
     @Test("a handshake that arrives byte by byte is the same handshake", arguments: protocols)
     func bytewise(name: String) throws {
-        let pair = try Friends().pair([name])
+        let pair = try PinnedPeers().pair([name])
         pair.run(piece: 1)
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
     }
 
     @Test("a message goes each way, and is acknowledged")
     func messages() throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         pair.run()
         let first = try pair.dialer.queue([1, 2, 3])
         _ = try pair.acceptor.queue([])
         pair.run()
         #expect(pair.acceptor.takeMessage(now: pair.now) == [1, 2, 3])
         #expect(pair.dialer.takeMessage(now: pair.now) == [])
-        #expect(pair.dialer.ledger.acknowledged == 0)
+        #expect(pair.dialer.acknowledgements.acknowledged == 0)
         pair.passTime(.milliseconds(50))
         pair.run()
-        #expect(pair.dialer.ledger.acknowledged == first)
+        #expect(pair.dialer.acknowledgements.acknowledged == first)
     }
 
     @Test("both ends said and acknowledged complete the channel on both sides")
     func completes() throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         pair.run()
         _ = try pair.dialer.queue(Array(repeating: 7, count: 100_000))
         pair.dialer.end()
         pair.acceptor.end()
         pair.run()
-        #expect(pair.dialer.farewell(canHalfClose: false, now: pair.now) == .stay)
+        #expect(pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .stay)
         #expect(pair.acceptor.takeMessage(now: pair.now)?.count == 100_000)
         pair.run()
-        #expect(pair.dialer.farewell(canHalfClose: false, now: pair.now) == .closeWhenDrained)
-        pair.dialer.saidFarewell()
+        #expect(pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .closeWhenDrained)
+        pair.dialer.didCloseLink()
         pair.acceptor.linkEnded(nil, now: pair.now)
         guard case .complete = pair.dialer.outcome, case .complete = pair.acceptor.outcome else {
             Issue.record("\(String(describing: pair.acceptor.outcome))")
@@ -78,7 +78,7 @@ struct BulkTests {
     @Test(
         "a long message arrives whole, however the link cuts it", arguments: [1_000, 8_192, 32_768])
     func long(sdu: Int) throws {
-        let pair = try Friends().pair(maximumSDU: sdu)
+        let pair = try PinnedPeers().pair(maximumSDU: sdu)
         pair.run()
         let message = (0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31) }
         _ = try pair.dialer.queue(message)

@@ -8,7 +8,7 @@ import BLESecPrimitives
 ///
 /// It is written over the symmetric state alone, and knows neither channels nor engines.
 final class Impostor {
-    /// What it has. With nothing but public keys it is an attacker from the street; with everything
+    /// What it has. With nothing but public keys it is an attacker from the fixture; with everything
     /// it is the honest peer.
     struct Keys {
         /// The static public key that it says is its own.
@@ -112,7 +112,7 @@ final class Impostor {
         var bytes = plaintext + [UInt8](repeating: 0, count: 16)
         var span = bytes.mutableSpan
         try transport?.encrypt(inPlace: &span, count: plaintext.count)
-        return Forger.framed(bytes)
+        return MaliciousNoisePeer.framed(bytes)
     }
 
     private func splitIfFinished() throws {

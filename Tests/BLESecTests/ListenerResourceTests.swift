@@ -5,13 +5,13 @@ import Testing
 
 @testable import BLESec
 
-@Suite("What strangers leave behind")
+@Suite("What unauthenticated peers leave behind")
 struct ListenerResourceTests {
     /// In a process of its own, where nobody else opens descriptors or takes memory.
-    @Test("a flood of strangers leaves neither descriptors nor memory behind")
+    @Test("a flood of unauthenticated peers leaves neither descriptors nor memory behind")
     func flood() async {
         await #expect(processExitsWith: .success) {
-            let friends = try Friends()
+            let friends = try PinnedPeers()
             let loop = EventLoop(name: "flood")
             let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
             let address = try UnixAddress(path: path)
@@ -57,10 +57,10 @@ struct ListenerResourceTests {
     }
 
     private static func flood(
-        _ listener: SecureListener, _ address: UnixAddress, _ friends: Friends
+        _ listener: SecureListener, _ address: UnixAddress, _ friends: PinnedPeers
     ) async throws {
         let loop = listener.loop
-        var strangers: [any Link] = []
+        var peers: [any Link] = []
         let greetings = [
             [], Array(ListenerTests.hello.prefix(10)), ListenerTests.hello,
             ListenerTests.firstFlight, [1, 2, 3],
@@ -71,7 +71,7 @@ struct ListenerResourceTests {
             await loop.run {
                 if !greeting.isEmpty { _ = try? link.send(greeting.span) }
             }
-            strangers.append(link)
+            peers.append(link)
         }
         async let dialing = SecureChannel.dial(
             listener.localEndpoint, configuration: friends.configuration(.dialer), loop: loop)
@@ -80,7 +80,7 @@ struct ListenerResourceTests {
         async let closed: Void = accepted.close()
         try await dialed.close()
         try await closed
-        for link in strangers { await loop.run { link.close() } }
+        for link in peers { await loop.run { link.close() } }
         while await listener.load.handshakes > 0 { await loop.settle() }
     }
 }

@@ -6,8 +6,8 @@ import Testing
 
 @testable import BLESec
 
-/// What strangers can do to a listener.
-@Suite("A listener among strangers")
+/// What unauthenticated peers can do to a listener.
+@Suite("A listener among unauthenticated peers")
 struct ListenerTests {
     static let hello = UnauthenticatedTests.hello
     /// A hello and a first message of XX that anyone can make up.
@@ -25,98 +25,98 @@ struct ListenerTests {
 
     static let busy = Answer(.busy).encoded
 
-    @Test("more strangers than there is room for do not keep a friend out")
+    @Test("more unauthenticated peers than there is room for do not keep a friend out")
     func crowd() async throws {
-        let town = try await Town(limits: Self.limits(8))
-        var strangers: [Stranger] = []
-        for index in 0..<100 { strangers.append(await town.stranger(from: "stranger \(index)")) }
-        let friend = try await town.friend(from: "friend")
+        let fixture = try await ListenerFixture(limits: Self.limits(8))
+        var peers: [RawPeer] = []
+        for index in 0..<100 { peers.append(await fixture.rawPeer(from: "peer \(index)")) }
+        let friend = try await fixture.friend(from: "friend")
         // 93 of them have to go for the others and the friend, eight at a time.
         for _ in 0..<12 {
-            #expect(await town.listener.load.handshakes == 8)
-            #expect(await town.listener.load.ready == 0)
-            await town.scene.clock.advance(by: .milliseconds(100))
+            #expect(await fixture.listener.load.handshakes == 8)
+            #expect(await fixture.listener.load.ready == 0)
+            await fixture.fixture.clock.advance(by: .milliseconds(100))
         }
-        let accepted = try await town.listener.accept()
+        let accepted = try await fixture.listener.accept()
         let dialed = try await friend.value
         try await dialed.send([1])
         #expect(try await accepted.receive() == [1])
-        await town.scene.clock.advance(by: .seconds(2))
-        #expect(town.failures.all == Array(repeating: .busy, count: 93))
+        await fixture.fixture.clock.advance(by: .seconds(2))
+        #expect(fixture.failures.all == Array(repeating: .busy, count: 93))
         await dialed.abort()
         await accepted.abort()
-        for stranger in strangers { await stranger.leave() }
-        await town.finish()
+        for stranger in peers { await stranger.leave() }
+        await fixture.finish()
     }
 
     @Test("a link has its time, and then the oldest goes for a newer one, however far it has come")
     func oldest() async throws {
-        let town = try await Town(limits: Self.limits(4))
-        var strangers: [Stranger] = []
+        let fixture = try await ListenerFixture(limits: Self.limits(4))
+        var peers: [RawPeer] = []
         for index in 0..<4 {
-            strangers.append(await town.stranger())
-            if index % 2 == 0 { await strangers[index].say(Self.firstFlight) }
-            await town.scene.clock.advance(by: .milliseconds(10))
+            peers.append(await fixture.rawPeer())
+            if index % 2 == 0 { await peers[index].say(Self.firstFlight) }
+            await fixture.fixture.clock.advance(by: .milliseconds(10))
         }
-        strangers += [await town.stranger(), await town.stranger()]
-        await town.scene.clock.advance(by: .milliseconds(59))
-        for stranger in strangers { #expect(await !stranger.isTurnedAway) }
-        await town.scene.clock.advance(by: .milliseconds(1))
+        peers += [await fixture.rawPeer(), await fixture.rawPeer()]
+        await fixture.fixture.clock.advance(by: .milliseconds(59))
+        for stranger in peers { #expect(await !stranger.isTurnedAway) }
+        await fixture.fixture.clock.advance(by: .milliseconds(1))
         // It was answered before, so that there is nothing to say.
-        #expect(await strangers[0].isTurnedAway)
-        #expect(await strangers[1].hears().isEmpty)
-        await town.scene.clock.advance(by: .milliseconds(10))
-        #expect(await strangers[1].hears() == Self.busy)
+        #expect(await peers[0].isTurnedAway)
+        #expect(await peers[1].hears().isEmpty)
+        await fixture.fixture.clock.advance(by: .milliseconds(10))
+        #expect(await peers[1].hears() == Self.busy)
         // Nobody else needs a place.
-        await town.scene.clock.advance(by: .seconds(1))
-        for stranger in strangers[2...] { #expect(await !stranger.isTurnedAway) }
-        #expect(await town.listener.load == (4, 1, 0))
-        await town.finish()
+        await fixture.fixture.clock.advance(by: .seconds(1))
+        for stranger in peers[2...] { #expect(await !stranger.isTurnedAway) }
+        #expect(await fixture.listener.load == (4, 1, 0))
+        await fixture.finish()
     }
 
     @Test("a link that was turned away has two seconds to go, and no more than 32 have")
     func leaving() async throws {
-        let town = try await Town()
-        var strangers: [Stranger] = []
-        for _ in 0..<104 { strangers.append(await town.stranger(from: "one")) }
-        #expect(await town.listener.load == (4, 32, 0))
-        #expect(town.failures.all == Array(repeating: .busy, count: 68))
-        for stranger in strangers[72...] { #expect(await stranger.hears() == Self.busy) }
+        let fixture = try await ListenerFixture()
+        var peers: [RawPeer] = []
+        for _ in 0..<104 { peers.append(await fixture.rawPeer(from: "one")) }
+        #expect(await fixture.listener.load == (4, 32, 0))
+        #expect(fixture.failures.all == Array(repeating: .busy, count: 68))
+        for stranger in peers[72...] { #expect(await stranger.hears() == Self.busy) }
         // What it says counts for nothing.
-        await strangers[72].say(Self.firstFlight)
+        await peers[72].say(Self.firstFlight)
         // One that goes is gone.
-        await strangers[103].leave()
-        await town.scene.clock.settle()
-        #expect(await town.listener.load == (4, 31, 0))
-        await town.scene.clock.advance(by: .seconds(2))
-        #expect(await town.listener.load == (4, 0, 0))
-        #expect(await strangers[72].hears().isEmpty)
-        #expect(await strangers[72].isTurnedAway)
-        await town.finish()
+        await peers[103].leave()
+        await fixture.fixture.clock.settle()
+        #expect(await fixture.listener.load == (4, 31, 0))
+        await fixture.fixture.clock.advance(by: .seconds(2))
+        #expect(await fixture.listener.load == (4, 0, 0))
+        #expect(await peers[72].hears().isEmpty)
+        #expect(await peers[72].isTurnedAway)
+        await fixture.finish()
     }
 
     @Test("what came in time counts, even if a process that was stopped has not read it yet")
     func stopped() async throws {
-        let scene = try Scene()
-        let (first, second) = await scene.links()
+        let fixture = try ChannelFixture()
+        let (first, second) = await fixture.links()
         let channels = [
-            try scene.channel(over: first, .dialer), try scene.channel(over: second, .acceptor),
+            try fixture.channel(over: first, .dialer), try fixture.channel(over: second, .acceptor),
         ]
         let acceptor = channels[1]
-        let openings = [scene.opening(channels[0])]
-        await scene.clock.settle()
-        await scene.loop.run { first.hold() }
-        let accepting = scene.opening(acceptor)
-        await scene.clock.settle()
+        let openings = [fixture.opening(channels[0])]
+        await fixture.clock.settle()
+        await fixture.loop.run { first.hold() }
+        let accepting = fixture.opening(acceptor)
+        await fixture.clock.settle()
         // Its last message and its ready come now, and the listener needs the place in this moment.
-        let isTurnedAway = await scene.loop.run {
+        let isTurnedAway = await fixture.loop.run {
             first.release()
             return acceptor.assumeIsolated { $0.turnAway(ChannelError(.busy, "no room")) }
         }
         #expect(!isTurnedAway)
         for opening in openings + [accepting] { try await opening.value }
         for channel in channels { await channel.abort() }
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a direct peer that has not proven itself keeps its place no longer than others")
@@ -125,236 +125,236 @@ struct ListenerTests {
             configuration.mode = .direct
             configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
         }
-        let town = try await Town(limits: Self.limits(2), change: direct)
-        // The friend's first message, which a stranger has recorded.
-        let (near, far) = await town.scene.loop.run { [loop = town.scene.loop] in
+        let fixture = try await ListenerFixture(limits: Self.limits(2), change: direct)
+        // The friend's first message, which an unauthenticated peer has recorded.
+        let (near, far) = await fixture.fixture.loop.run { [loop = fixture.fixture.loop] in
             MemoryLink.pair(loop: loop)
         }
-        let channel = try town.scene.channel(over: near, .dialer, change: direct)
-        let opening = town.scene.opening(channel)
-        await town.scene.clock.settle()
-        let recording = await Stranger(far).hears()
+        let channel = try fixture.fixture.channel(over: near, .dialer, change: direct)
+        let opening = fixture.fixture.opening(channel)
+        await fixture.fixture.clock.settle()
+        let recording = await RawPeer(far).hears()
         #expect(!recording.isEmpty)
-        var strangers: [Stranger] = []
+        var peers: [RawPeer] = []
         for _ in 0..<3 {
-            strangers.append(await town.stranger())
-            await strangers.last?.say(recording)
-            await town.scene.clock.settle()
+            peers.append(await fixture.rawPeer())
+            await peers.last?.say(recording)
+            await fixture.fixture.clock.settle()
         }
-        #expect(await !strangers[0].hears().isEmpty)
-        await town.scene.clock.advance(by: .milliseconds(99))
-        #expect(await !strangers[0].isTurnedAway)
-        await town.scene.clock.advance(by: .milliseconds(1))
-        #expect(await strangers[0].isTurnedAway)
-        #expect(await town.listener.load == (2, 0, 0))
+        #expect(await !peers[0].hears().isEmpty)
+        await fixture.fixture.clock.advance(by: .milliseconds(99))
+        #expect(await !peers[0].isTurnedAway)
+        await fixture.fixture.clock.advance(by: .milliseconds(1))
+        #expect(await peers[0].isTurnedAway)
+        #expect(await fixture.listener.load == (2, 0, 0))
         await channel.abort()
         _ = await failure(of: opening)
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("a peer that a policy thinks about keeps its place")
     func judging() async throws {
-        let person = JudgingTests.Person()
-        let town = try await Town(limits: Self.limits(2)) { $0.trust = person.policy }
-        let friend = try await town.friend()
-        while person.questions.withLock(\.isEmpty) { await town.scene.clock.settle() }
+        let person = TrustDecisionTests.Person()
+        let fixture = try await ListenerFixture(limits: Self.limits(2)) { $0.trust = person.policy }
+        let friend = try await fixture.friend()
+        while person.questions.withLock(\.isEmpty) { await fixture.fixture.clock.settle() }
         for _ in 0..<10 {
-            _ = await town.stranger()
-            await town.scene.clock.advance(by: .milliseconds(100))
+            _ = await fixture.rawPeer()
+            await fixture.fixture.clock.advance(by: .milliseconds(100))
         }
         person.answer(.admit)
         _ = try await friend.value
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("closing ends the wait for a place")
     func closesInACrowd() async throws {
-        let town = try await Town(limits: Self.limits(2))
-        var strangers: [Stranger] = []
-        for _ in 0..<4 { strangers.append(await town.stranger()) }
-        await town.listener.close()
-        await town.scene.clock.settle()
-        for stranger in strangers { #expect(await stranger.isTurnedAway) }
-        await town.finish()
+        let fixture = try await ListenerFixture(limits: Self.limits(2))
+        var peers: [RawPeer] = []
+        for _ in 0..<4 { peers.append(await fixture.rawPeer()) }
+        await fixture.listener.close()
+        await fixture.fixture.clock.settle()
+        for stranger in peers { #expect(await stranger.isTurnedAway) }
+        await fixture.finish()
     }
 
     @Test("one address has four handshakes at once, however many there is room for")
     func perAddress() async throws {
-        let town = try await Town()
-        var strangers: [Stranger] = []
-        for _ in 0..<10 { strangers.append(await town.stranger(from: "one")) }
-        #expect(await town.listener.load == (4, 6, 0))
-        for (index, stranger) in strangers.enumerated() {
+        let fixture = try await ListenerFixture()
+        var peers: [RawPeer] = []
+        for _ in 0..<10 { peers.append(await fixture.rawPeer(from: "one")) }
+        #expect(await fixture.listener.load == (4, 6, 0))
+        for (index, stranger) in peers.enumerated() {
             #expect(await stranger.hears() == (index >= 4 ? Self.busy : []))
         }
         // Another address is not kept out, and a place that comes free can be used.
-        let friend = try await town.friend(from: "another")
+        let friend = try await fixture.friend(from: "another")
         _ = try await friend.value
-        await strangers[0].leave()
-        await town.scene.clock.settle()
-        let again = try await town.friend(from: "one")
+        await peers[0].leave()
+        await fixture.fixture.clock.settle()
+        let again = try await fixture.friend(from: "one")
         _ = try await again.value
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("links without an address are not one address")
     func noAddress() async throws {
-        let town = try await Town()
-        var strangers: [Stranger] = []
-        for _ in 0..<10 { strangers.append(await town.stranger()) }
-        #expect(await town.listener.load.handshakes == 10)
-        for stranger in strangers { await stranger.leave() }
-        await town.finish()
+        let fixture = try await ListenerFixture()
+        var peers: [RawPeer] = []
+        for _ in 0..<10 { peers.append(await fixture.rawPeer()) }
+        #expect(await fixture.listener.load.handshakes == 10)
+        for stranger in peers { await stranger.leave() }
+        await fixture.finish()
     }
 
     @Test("who says nothing, half a hello, or drips has gone after five seconds")
     func slow() async throws {
-        let town = try await Town()
-        let silent = await town.stranger()
-        let half = await town.stranger()
+        let fixture = try await ListenerFixture()
+        let silent = await fixture.rawPeer()
+        let half = await fixture.rawPeer()
         await half.say(Array(Self.hello.prefix(10)))
-        let dripping = await town.stranger()
+        let dripping = await fixture.rawPeer()
         for index in 0..<10 {
             await dripping.say([Self.hello[index]])
-            await town.scene.clock.advance(by: .milliseconds(499))
+            await fixture.fixture.clock.advance(by: .milliseconds(499))
         }
-        #expect(await town.listener.load.handshakes == 3)
-        await town.scene.clock.advance(by: .milliseconds(10))
-        #expect(await town.listener.load.handshakes == 0)
+        #expect(await fixture.listener.load.handshakes == 3)
+        await fixture.fixture.clock.advance(by: .milliseconds(10))
+        #expect(await fixture.listener.load.handshakes == 0)
         for stranger in [silent, half, dripping] { #expect(await stranger.isTurnedAway) }
-        #expect(town.failures.all == [.timedOut, .timedOut, .timedOut])
-        await town.finish()
+        #expect(fixture.failures.all == [.timedOut, .timedOut, .timedOut])
+        await fixture.finish()
     }
 
     @Test("who begins a handshake and stops has gone after the handshake's deadline")
     func unfinished() async throws {
-        let town = try await Town()
-        let stranger = await town.stranger()
+        let fixture = try await ListenerFixture()
+        let stranger = await fixture.rawPeer()
         await stranger.say(Self.firstFlight)
-        await town.scene.clock.advance(by: .seconds(9))
+        await fixture.fixture.clock.advance(by: .seconds(9))
         #expect(await !stranger.isTurnedAway)
-        await town.scene.clock.advance(by: .seconds(2))
+        await fixture.fixture.clock.advance(by: .seconds(2))
         #expect(await stranger.isTurnedAway)
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("garbage ends a handshake at once")
     func garbage() async throws {
-        let town = try await Town()
+        let fixture = try await ListenerFixture()
         var random = SeededGenerator(seed: 21)
         for _ in 0..<50 {
-            let stranger = await town.stranger()
+            let stranger = await fixture.rawPeer()
             await stranger.say([0xFF] + random.bytes(Int.random(in: 1...200, using: &random)))
-            await town.scene.clock.settle()
+            await fixture.fixture.clock.settle()
             #expect(await stranger.isTurnedAway)
         }
-        #expect(town.failures.all == Array(repeating: .protocolViolation, count: 50))
-        #expect(await town.listener.load.handshakes == 0)
-        await town.finish()
+        #expect(fixture.failures.all == Array(repeating: .protocolViolation, count: 50))
+        #expect(await fixture.listener.load.handshakes == 0)
+        await fixture.finish()
     }
 
     @Test("too much ends a handshake, and little more than the bound was ever taken in")
     func tooMuch() async throws {
-        let town = try await Town()
-        let stranger = await town.stranger()
+        let fixture = try await ListenerFixture()
+        let stranger = await fixture.rawPeer()
         await stranger.say(Self.hello + [0x80, 0x00])
         var said = 0
         while await stranger.say(Array(repeating: 0, count: 8_192)), said < 1 << 20 {
             said += 8_192
-            await town.scene.clock.settle()
+            await fixture.fixture.clock.settle()
         }
         #expect(said <= 5 * 8_192)
-        #expect(town.failures.all.count == 1)
-        await town.finish()
+        #expect(fixture.failures.all.count == 1)
+        await fixture.finish()
     }
 
     @Test("channels that nobody accepts hold the next peers up, and none is lost")
     func backlog() async throws {
-        let town = try await Town(limits: Self.limits(8, backlog: 2))
+        let fixture = try await ListenerFixture(limits: Self.limits(8, backlog: 2))
         var friends: [Task<SecureChannel, any Error>] = []
-        for _ in 0..<5 { friends.append(try await town.friend()) }
-        await town.scene.clock.settle()
-        #expect(await town.listener.load.ready == 2)
+        for _ in 0..<5 { friends.append(try await fixture.friend()) }
+        await fixture.fixture.clock.settle()
+        #expect(await fixture.listener.load.ready == 2)
         var channels: [SecureChannel] = []
         for _ in 0..<5 {
-            channels.append(try await town.listener.accept())
-            await town.scene.clock.settle()
+            channels.append(try await fixture.listener.accept())
+            await fixture.fixture.clock.settle()
         }
         for friend in friends { channels.append(try await friend.value) }
         for channel in channels { #expect(await !channel.isOver) }
         for channel in channels { await channel.abort() }
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("closing tells who waits, and ends what is under way and what nobody has accepted")
     func closes() async throws {
-        let town = try await Town()
-        let accepting = Task(executorPreference: town.scene.loop) {
-            _ = try await town.listener.accept()
-            _ = try await town.listener.accept()
+        let fixture = try await ListenerFixture()
+        let accepting = Task(executorPreference: fixture.fixture.loop) {
+            _ = try await fixture.listener.accept()
+            _ = try await fixture.listener.accept()
         }
-        let kept = try await town.friend().value
-        let waiting = await town.stranger()
-        await town.listener.close()
+        let kept = try await fixture.friend().value
+        let waiting = await fixture.rawPeer()
+        await fixture.listener.close()
         #expect(await failure(of: accepting) == .closed)
-        await town.scene.clock.settle()
+        await fixture.fixture.clock.settle()
         #expect(await waiting.isTurnedAway)
-        await town.listener.close()
+        await fixture.listener.close()
         await kept.abort()
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("an accept that is cancelled does not take a peer away from the next")
     func cancelled() async throws {
-        let town = try await Town()
-        let accepting = Task(executorPreference: town.scene.loop) {
-            _ = try await town.listener.accept()
+        let fixture = try await ListenerFixture()
+        let accepting = Task(executorPreference: fixture.fixture.loop) {
+            _ = try await fixture.listener.accept()
         }
-        await town.scene.clock.settle()
+        await fixture.fixture.clock.settle()
         accepting.cancel()
         #expect(await failure(of: accepting) == .cancelled)
-        let friend = try await town.friend()
-        let accepted = try await town.listener.accept()
-        #expect(await accepted.peer.fingerprint == town.scene.friends.dialer.fingerprint)
+        let friend = try await fixture.friend()
+        let accepted = try await fixture.listener.accept()
+        #expect(await accepted.peer.fingerprint == fixture.fixture.friends.dialer.fingerprint)
         await accepted.abort()
         _ = try await friend.value
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("an accept hears of it when the loop is shut down", arguments: [0, 4])
     func shutdown(strangers count: Int) async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let address = try UnixAddress(path: path)
         let listener = try await SecureListener.listen(
-            on: Endpoint(address), configuration: scene.friends.configuration(.acceptor),
-            limits: Self.limits(2), loop: scene.loop)
-        let accepting = Task(executorPreference: scene.loop) { _ = try await listener.accept() }
+            on: Endpoint(address), configuration: fixture.friends.configuration(.acceptor),
+            limits: Self.limits(2), loop: fixture.loop)
+        let accepting = Task(executorPreference: fixture.loop) { _ = try await listener.accept() }
         let outside = EventLoop(name: "strangers")
-        var strangers: [any Link] = []
+        var peers: [any Link] = []
         // Some of whom wait for a place.
         for _ in 0..<count {
-            strangers.append(try await UnixLink.dial(address, loop: outside))
-            await scene.clock.settle()
+            peers.append(try await UnixLink.dial(address, loop: outside))
+            await fixture.clock.settle()
         }
-        await scene.loop.shutdown()
+        await fixture.loop.shutdown()
         #expect(await failure(of: accepting) == .closed)
-        for stranger in strangers { await outside.run { stranger.close() } }
+        for stranger in peers { await outside.run { stranger.close() } }
         await outside.shutdown()
     }
 
-    @Test("a listener that is dropped is gone, with its strangers")
+    @Test("a listener that is dropped is gone, with its unauthenticated peers")
     func dropped() async throws {
         weak var weakly: SecureListener?
-        let scene: Scene
+        let channels: ChannelFixture
         do {
-            let town = try await Town()
-            weakly = town.listener
-            scene = town.scene
-            let stranger = await town.stranger()
+            let fixture = try await ListenerFixture()
+            weakly = fixture.listener
+            channels = fixture.fixture
+            let stranger = await fixture.rawPeer()
             await stranger.leave()
         }
-        await scene.finish()
+        await channels.finish()
         #expect(weakly == nil)
     }
 }

@@ -35,8 +35,8 @@ final class MachinePair {
 
     /// Whether either side has something to send.
     var hasBytes: Bool {
-        dialer.fill(now: now)
-        acceptor.fill(now: now)
+        dialer.sealPending(now: now)
+        acceptor.sealPending(now: now)
         return !dialer.outbound.isEmpty || !acceptor.outbound.isEmpty
     }
 
@@ -77,7 +77,7 @@ final class MachinePair {
     }
 
     private static func take(_ machine: inout ChannelMachine, now: UInt64) -> [UInt8] {
-        machine.fill(now: now)
+        machine.sealPending(now: now)
         guard machine.outcome == nil else { return [] }
         let limit = machine.maximumSDU
         let bytes = machine.outbound.withBytes { $0.span.array }.prefix(limit)
@@ -89,7 +89,7 @@ final class MachinePair {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
         // A driver asks a store on another thread, and brings its answer the same way.
-        if let lookUp = machine.takeLookUp() { machine.judged(lookUp(), now: now) }
+        if let lookUp = machine.takeLookUp() { machine.didDecide(lookUp(), now: now) }
     }
 }
 
@@ -106,7 +106,7 @@ extension ChannelMachine {
 }
 
 /// Two identities that pin each other.
-struct Friends {
+struct PinnedPeers {
     let dialer: IdentityKey
     let acceptor: IdentityKey
 

@@ -9,7 +9,7 @@ import Testing
 struct MemoryBoundTests {
     @Test("empty messages that nobody receives stop the reading, too")
     func emptyMessages() throws {
-        let forger = try Forger.ready { $0.limits.readAhead = 64_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 64_000 }
         for _ in 0..<2_000 where forger.victim.wantsBytes { try forger.send(.data) }
         #expect(forger.victim.wantsBytes == false)
         var count = 0
@@ -20,7 +20,7 @@ struct MemoryBoundTests {
 
     @Test("empty messages that wait to be sent fill the room")
     func emptyOutgoing() throws {
-        let forger = try Forger.ready { $0.limits.sendAhead = 64_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.sendAhead = 64_000 }
         for _ in 0..<2_000 where forger.victim.hasRoom { _ = try forger.victim.queue([]) }
         #expect(forger.victim.hasRoom == false)
         #expect(forger.victim.queued == 1_000)
@@ -30,7 +30,7 @@ struct MemoryBoundTests {
 
     @Test("whole records that wait behind a full inbox are taken in when the link goes")
     func drainsWaitingRecords() throws {
-        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         var flood: [UInt8] = []
         for _ in 0..<100 { flood += try forger.sealed(0, Array(repeating: 1, count: 1_400)) }
         forger.victim.arrive(flood, now: forger.now)
@@ -43,7 +43,7 @@ struct MemoryBoundTests {
 
     @Test("a link that goes while nobody receives costs nothing that it still held")
     func hangUpWhileFull() async throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run {
             MemoryLink.pair(loop: loop, capacity: 1_100_000)
@@ -71,7 +71,7 @@ struct MemoryBoundTests {
     @Test("a message above the limit ends the channel, and what was kept of it is given back")
     func tooLong() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 100_000)
-        let forger = try Forger.ready(budget: budget) {
+        let forger = try MaliciousNoisePeer.ready(budget: budget) {
             $0.limits.maximumMessageLength = 50_000
         }
         for _ in 0..<3 { try forger.send(.dataMore, Array(repeating: 1, count: 16_000)) }
@@ -84,7 +84,7 @@ struct MemoryBoundTests {
     @Test("a message of exactly the limit is received")
     func longest() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
-        let forger = try Forger.ready(budget: budget) {
+        let forger = try MaliciousNoisePeer.ready(budget: budget) {
             $0.limits.maximumMessageLength = 50_000
         }
         for _ in 0..<2 {
@@ -99,7 +99,7 @@ struct MemoryBoundTests {
     @Test("messages under way on all channels share a budget, and the one beyond it ends")
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
-        let forgers = try (0..<3).map { _ in try Forger.ready(budget: budget) }
+        let forgers = try (0..<3).map { _ in try MaliciousNoisePeer.ready(budget: budget) }
         for forger in forgers {
             try forger.send(.dataMore, Array(repeating: 1, count: 20_000))
         }

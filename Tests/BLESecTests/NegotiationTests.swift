@@ -11,7 +11,7 @@ struct NegotiationTests {
     static let aes = "Noise_XX_25519_AESGCM_SHA256"
     static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
     static let kk = "Noise_KK_25519_AESGCM_SHA256"
-    static let tls = Company.tls
+    static let tls = CertificateFixture.tls
 
     /// Runs a channel in which the whole hello, with its early message, or the whole answer is
     /// replaced, and expects that nobody becomes ready and everybody fails in time.
@@ -19,8 +19,8 @@ struct NegotiationTests {
         offers: [String], accepts: [String]? = nil, _ sender: ChannelRole,
         _ change: @escaping ([UInt8]) throws -> [UInt8]
     ) throws {
-        let course = try Course(
-            Company.shared().configurations(dialer: offers, acceptor: accepts ?? offers)
+        let course = try AttackRun(
+            CertificateFixture.shared().configurations(dialer: offers, acceptor: accepts ?? offers)
         ) { role, offset, bytes in
             role == sender && offset == 0 ? (try? change(bytes)) ?? [] : bytes
         }
@@ -98,7 +98,7 @@ struct NegotiationTests {
 
     @Test("an answer that leads to an offer beyond the hello's", arguments: [2, 15, 16, 255])
     func unoffered(index: UInt8) throws {
-        let pair = try Friends().pair([Self.xx, Self.aes])
+        let pair = try PinnedPeers().pair([Self.xx, Self.aes])
         for status in [Answer.Status.fallback, .switch] {
             pair.deliver(
                 Hello.magic + [0, 2, status.rawValue, index], to: .dialer)
@@ -111,7 +111,7 @@ struct NegotiationTests {
         for (status, code) in [
             (Answer.Status.refused, ChannelError.Code.noCommonProtocol), (.busy, .busy),
         ] {
-            let pair = try Friends().pair([Self.xx, Self.aes])
+            let pair = try PinnedPeers().pair([Self.xx, Self.aes])
             _ = pair.take(.dialer)
             pair.deliver(Answer(status).encoded, to: .dialer)
             #expect(pair.dialer.outcome?.code == code)
@@ -121,7 +121,7 @@ struct NegotiationTests {
 
     @Test("a listener without room turns a dialer away before any handshake")
     func noRoom() throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         let first = pair.take(.dialer)
         pair.deliver(Array(first.prefix(20)), to: .acceptor)
         pair.acceptor.turnAway(ChannelError(.busy, "no room"), now: pair.now)
@@ -133,7 +133,7 @@ struct NegotiationTests {
 
     @Test("nothing in common is told to the dialer, and the acceptor is gone two seconds later")
     func nothingInCommon() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let pair = try MachinePair(
             dialer: friends.configuration(.dialer, [Self.kk]),
             acceptor: friends.configuration(.acceptor, [Self.aes]))
@@ -146,7 +146,7 @@ struct NegotiationTests {
 
     @Test("a switch is possible to each offer behind the first", arguments: 1..<4)
     func switches(index: Int) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let offers = [
             Self.xx, Self.kk, "Noise_IK_25519_AESGCM_SHA256",
             "Noise_KK_25519_ChaChaPoly_SHA256",
@@ -162,8 +162,8 @@ struct NegotiationTests {
 
     @Test("the first message of an offer that is not taken is bound into the switch")
     func switchBindsEarly() throws {
-        let friends = try Friends()
-        let course = try Course(
+        let friends = try PinnedPeers()
+        let course = try AttackRun(
             (
                 friends.configuration(.dialer, [Self.ik, Self.kk]),
                 friends.configuration(.acceptor, [Self.kk])
@@ -178,10 +178,10 @@ struct NegotiationTests {
 
     @Test("a different context never becomes ready")
     func context() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer)
         dialer.context = [1]
-        let course = try Course((dialer, friends.configuration(.acceptor)))
+        let course = try AttackRun((dialer, friends.configuration(.acceptor)))
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
@@ -189,21 +189,21 @@ struct NegotiationTests {
         "a negotiated and a direct side never understand each other",
         arguments: [ChannelRole.dialer, .acceptor], [xx, ik, kk])
     func mixedModes(direct: ChannelRole, offer: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [offer])
         var acceptor = try friends.configuration(.acceptor, [offer])
         if direct == .dialer { dialer.mode = .direct } else { acceptor.mode = .direct }
-        let course = try Course((dialer, acceptor))
+        let course = try AttackRun((dialer, acceptor))
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
     @Test("a hello put in front of a direct dialer's first message", arguments: [xx, ik])
     func helloBeforeDirect(offer: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [offer])
         dialer.mode = .direct
         let hello = try Hello(offers: [offer]).encoded
-        let course = try Course((dialer, friends.configuration(.acceptor, [offer]))) {
+        let course = try AttackRun((dialer, friends.configuration(.acceptor, [offer]))) {
             role, offset, bytes in
             if role == .dialer, offset == 0 { return hello + bytes }
             // The answer is kept from the dialer.

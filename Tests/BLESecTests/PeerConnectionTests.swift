@@ -8,18 +8,18 @@ import Testing
 @testable import BLESec
 
 /// A listener on a Unix socket and what dials it, for connections that lose their links.
-private struct Street {
-    let friends: Friends
+private struct ReconnectFixture {
+    let friends: PinnedPeers
     let endpoint: Endpoint
     private let folder = ScratchFolder()
 
     init() throws {
-        friends = try Friends()
+        friends = try PinnedPeers()
         endpoint = try Endpoint("unix:\(folder.file("socket"))")
     }
 
-    static var rules: ConnectionRules {
-        var rules = ConnectionRules()
+    static var rules: ReconnectPolicy {
+        var rules = ReconnectPolicy()
         rules.backoff = Backoff(first: .milliseconds(20), most: .milliseconds(100))
         return rules
     }
@@ -29,14 +29,14 @@ private struct Street {
             on: endpoint, configuration: friends.configuration(.acceptor))
     }
 
-    func dialing(_ rules: ConnectionRules = rules) async throws -> PeerConnection {
+    func dialing(_ rules: ReconnectPolicy = rules) async throws -> PeerConnection {
         await PeerConnection.start(
             .dialing(endpoint, configuration: try friends.configuration(.dialer)),
             to: PeerKey(fingerprint: friends.acceptor.fingerprint), rules: rules)
     }
 
     func accepting(
-        from listener: SecureListener, _ rules: ConnectionRules = rules
+        from listener: SecureListener, _ rules: ReconnectPolicy = rules
     ) async -> PeerConnection {
         await PeerConnection.start(.accepting(from: listener), rules: rules)
     }
@@ -64,9 +64,9 @@ struct PeerConnectionTests {
 
     @Test("of 1,000 messages each way over ten cuts what is delivered came, in order, none twice")
     func cuts() async throws {
-        let street = try Street()
-        let listener = try await street.listen()
-        let sides = [try await street.dialing(), await street.accepting(from: listener)]
+        let fixture = try ReconnectFixture()
+        let listener = try await fixture.listen()
+        let sides = [try await fixture.dialing(), await fixture.accepting(from: listener)]
         let received = Locked([[Int](), [Int]()])
         let fates = Locked([[Int: Delivery](), [Int: Delivery]()])
         await withThrowingTaskGroup(of: Void.self) { group in
@@ -80,7 +80,7 @@ struct PeerConnectionTests {
                 group.addTask {
                     await withTaskGroup(of: Void.self) { group in
                         for number in 0..<1_000 {
-                            guard let sent = try? await connection.post(Self.message(number))
+                            guard let sent = try? await connection.send(Self.message(number))
                             else { break }
                             group.addTask {
                                 let fate = await sent.delivery()
@@ -118,17 +118,17 @@ struct PeerConnectionTests {
 
     @Test("a dialer waits for a listener that is not there yet, and for one that comes back")
     func comesBack() async throws {
-        let street = try Street()
-        let dialer = try await street.dialing()
+        let fixture = try ReconnectFixture()
+        let dialer = try await fixture.dialing()
         await dialer.wait(for: .backingOff)
         #expect(await dialer.status.failures > 0)
         for text in ["one", "two"] {
-            let listener = try await street.listen()
-            let acceptor = await street.accepting(from: listener)
-            async let fate = dialer.send(Array(text.utf8))
+            let listener = try await fixture.listen()
+            let acceptor = await fixture.accepting(from: listener)
+            async let fate = dialer.deliver(Array(text.utf8))
             #expect(try await acceptor.receive() == Array(text.utf8))
             try await #expect(fate == .delivered)
-            #expect(await dialer.status.peer?.fingerprint == street.friends.acceptor.fingerprint)
+            #expect(await dialer.status.peer?.fingerprint == fixture.friends.acceptor.fingerprint)
             // Its connections are ended with it. What is sent before the dialer knows that is lost.
             await listener.close()
             await dialer.wait(for: .backingOff)
@@ -139,195 +139,197 @@ struct PeerConnectionTests {
 
     @Test("without a link send fails or waits, as its caller wishes")
     func apart() async throws {
-        let street = try Street()
-        let dialer = try await street.dialing()
+        let fixture = try ReconnectFixture()
+        let dialer = try await fixture.dialing()
         await #expect(throws: ChannelError(.noSuchPeer, "")) {
-            _ = try await dialer.send([1], whenApart: .fail)
+            _ = try await dialer.deliver([1], whenDisconnected: .fail)
         }
-        let waiting = Task { try await dialer.send([2]) }
-        let cancelled = Task { try await dialer.send([3]) }
+        let waiting = Task { try await dialer.deliver([2]) }
+        let cancelled = Task { try await dialer.deliver([3]) }
         cancelled.cancel()
         #expect(await failure(of: cancelled) == .cancelled)
-        let listener = try await street.listen()
-        let acceptor = await street.accepting(from: listener)
+        let listener = try await fixture.listen()
+        let acceptor = await fixture.accepting(from: listener)
         #expect(try await acceptor.receive() == [2])
         #expect(try await waiting.value == .delivered)
-        async let fate = dialer.send([4], whenApart: .fail)
+        async let fate = dialer.deliver([4], whenDisconnected: .fail)
         #expect(try await acceptor.receive() == [4])
         try await #expect(fate == .delivered)
         try await dialer.close()
-        await #expect(throws: ChannelError(.closed, "")) { _ = try await dialer.send([5]) }
+        await #expect(throws: ChannelError(.closed, "")) { _ = try await dialer.deliver([5]) }
         await listener.close()
     }
 
     @Test("a link that is lost with a message under way leaves its fate unknown, and it stays away")
     func unknown() async throws {
-        let scene = try Scene()
-        let (first, second) = await scene.links()
+        let fixture = try ChannelFixture()
+        let (first, second) = await fixture.links()
         let (dialer, acceptor) = (
-            try scene.channel(over: first, .dialer), try scene.channel(over: second, .acceptor)
+            try fixture.channel(over: first, .dialer), try fixture.channel(over: second, .acceptor)
         )
-        for opening in [scene.opening(dialer), scene.opening(acceptor)] { try await opening.value }
-        let connection = await PeerConnection.start(.offered, loop: scene.loop)
+        for opening in [fixture.opening(dialer), fixture.opening(acceptor)] {
+            try await opening.value
+        }
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         #expect(await connection.offer(dialer))
-        await scene.loop.run { first.hold() }
-        let sent = Task(executorPreference: scene.loop) { try await connection.send([1]) }
-        await scene.clock.settle()
-        await scene.loop.run { first.cut() }
+        await fixture.loop.run { first.hold() }
+        let sent = Task(executorPreference: fixture.loop) { try await connection.deliver([1]) }
+        await fixture.clock.settle()
+        await fixture.loop.run { first.cut() }
         #expect(try await sent.value == .unknown)
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(await connection.status.state == .backingOff, "it has carried nothing")
-        let next = try await scene.channels()
+        let next = try await fixture.channels()
         #expect(await connection.offer(next.dialer))
         try await connection.send(next.acceptor, [2])
         await connection.shut(nil)
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a newer channel takes the place of an older one, whose messages are read first")
     func replaced() async throws {
-        let scene = try Scene()
-        let older = try await scene.channels()
-        let connection = await PeerConnection.start(.offered, loop: scene.loop)
+        let fixture = try ChannelFixture()
+        let older = try await fixture.channels()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         #expect(await connection.offer(older.acceptor))
         for number: UInt8 in 0..<3 { try await older.dialer.send([number]) }
-        await scene.clock.advance(by: .seconds(30))
-        let newer = try await scene.channels()
+        await fixture.clock.advance(by: .seconds(30))
+        let newer = try await fixture.channels()
         #expect(await connection.offer(newer.acceptor))
         #expect(await older.acceptor.isOver)
-        let sent = Task(executorPreference: scene.loop) { try await newer.dialer.deliver([3]) }
+        let sent = Task(executorPreference: fixture.loop) { try await newer.dialer.deliver([3]) }
         for number: UInt8 in 0..<4 { #expect(try await connection.receive() == [number]) }
-        await scene.clock.advance(by: .milliseconds(60))
+        await fixture.clock.advance(by: .milliseconds(60))
         #expect(try await sent.value == .delivered)
         #expect(await connection.status.state == .connected)
         await connection.shut(nil)
         await older.dialer.abort()
         await newer.dialer.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("of two channels whose handshakes overlapped both sides keep the same")
     func duplicates() async throws {
-        let scene = try Scene()
-        let pairs = [try await scene.channels(), try await scene.channels()]
+        let fixture = try ChannelFixture()
+        let pairs = [try await fixture.channels(), try await fixture.channels()]
         let sides = [
-            await PeerConnection.start(.offered, loop: scene.loop),
-            await PeerConnection.start(.offered, loop: scene.loop),
+            await PeerConnection.start(.offered, loop: fixture.loop),
+            await PeerConnection.start(.offered, loop: fixture.loop),
         ]
         // Each side learns of them in another order.
         for pair in pairs { await sides[0].offer(pair.dialer) }
         for pair in pairs.reversed() { await sides[1].offer(pair.acceptor) }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         let kept = await sides[0].current?.channel
         let other = await sides[1].current?.channel
         let (hash, otherHash) = (await kept?.handshakeHash, await other?.handshakeHash)
         #expect(hash != nil && hash == otherHash)
         for side in sides { await side.shut(nil) }
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("the first peer that comes is the peer, and others are sent away")
-    func stranger() async throws {
-        let scene = try Scene()
-        let stranger = try Scene()
-        let connection = await PeerConnection.start(.offered, loop: scene.loop)
-        let first = try await scene.channels()
+    func rawPeer() async throws {
+        let fixture = try ChannelFixture()
+        let stranger = try ChannelFixture()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        let first = try await fixture.channels()
         #expect(await connection.offer(first.acceptor))
         let other = try await stranger.channels()
         #expect(!(await connection.offer(other.acceptor)))
         #expect(await other.acceptor.isOver)
-        #expect(await connection.status.peer?.fingerprint == scene.friends.dialer.fingerprint)
+        #expect(await connection.status.peer?.fingerprint == fixture.friends.dialer.fingerprint)
         #expect(await connection.status.state == .connected)
         await connection.shut(nil)
         await stranger.clock.settle()
         await stranger.finish()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("who does not read gets no new link once eight of them have left messages")
     func unreadIsBounded() async throws {
-        let scene = try Scene()
-        let connection = await PeerConnection.start(.offered, loop: scene.loop)
+        let fixture = try ChannelFixture()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         for number in 0...PeerConnection.mostUnread {
-            let pair = try await scene.channels()
+            let pair = try await fixture.channels()
             let isTaken = await connection.offer(pair.acceptor)
             #expect(isTaken == (number < PeerConnection.mostUnread))
             if isTaken {
                 try await pair.dialer.send([UInt8(number)])
-                await scene.clock.advance(by: .milliseconds(60))
+                await fixture.clock.advance(by: .milliseconds(60))
             }
             await pair.dialer.abort()
-            await scene.clock.settle()
+            await fixture.clock.settle()
         }
         for number in 0..<PeerConnection.mostUnread {
             #expect(try await connection.receive() == [UInt8(number)])
         }
-        let pair = try await scene.channels()
+        let pair = try await fixture.channels()
         #expect(await connection.offer(pair.acceptor))
         await connection.shut(nil)
-        await scene.clock.settle()
-        await scene.finish()
+        await fixture.clock.settle()
+        await fixture.finish()
     }
 
     @Test("a peer that is silent is noticed within the idle deadline, and dialed again")
     func silent() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let links = Locked<[FaultyLink]>([])
-        let configuration = try scene.friends.configuration(.dialer)
-        let acceptors = await PeerConnection.start(.offered, loop: scene.loop)
+        let configuration = try fixture.friends.configuration(.dialer)
+        let acceptors = await PeerConnection.start(.offered, loop: fixture.loop)
         let dialer = await PeerConnection.start(
             .dialing { _ throws(ChannelError) in
-                let (first, second) = await scene.links()
+                let (first, second) = await fixture.links()
                 links.withLock { $0.append(first) }
                 let acceptor: SecureChannel
                 do {
-                    acceptor = try scene.channel(over: second, .acceptor)
+                    acceptor = try fixture.channel(over: second, .acceptor)
                 } catch {
                     throw ChannelError(.internal, "\(error)")
                 }
-                let opening = scene.opening(acceptor)
+                let opening = fixture.opening(acceptor)
                 let channel = try await SecureChannel.open(
                     over: first, role: .dialer, configuration: configuration)
-                Task(executorPreference: scene.loop) {
+                Task(executorPreference: fixture.loop) {
                     try? await opening.value
                     await acceptors.offer(acceptor)
                 }
                 return channel
-            }, loop: scene.loop)
-        await scene.clock.settle()
+            }, loop: fixture.loop)
+        await fixture.clock.settle()
         #expect(await dialer.status.state == .connected)
         let silenced = links.withLock { $0[0] }
-        await scene.loop.run { silenced.hold() }
-        await scene.clock.advance(by: .seconds(59))
+        await fixture.loop.run { silenced.hold() }
+        await fixture.clock.advance(by: .seconds(59))
         #expect(links.withLock { $0.count } == 1)
         // The other side hears nothing at all, and notices first or at the same time.
-        await scene.clock.advance(by: .seconds(2))
+        await fixture.clock.advance(by: .seconds(2))
         #expect(links.withLock { $0.count } == 2)
         #expect(await dialer.status.state == .connected)
         for side in [dialer, acceptors] { await side.shut(nil) }
-        await scene.clock.settle()
-        await scene.finish()
+        await fixture.clock.settle()
+        await fixture.finish()
     }
 
     @Test("where the peer's end is the end, everything is read and sent before both are closed")
     func peerEnds() async throws {
-        let street = try Street()
-        var rules = Street.rules
+        let fixture = try ReconnectFixture()
+        var rules = ReconnectFixture.rules
         rules.endsWithPeer = true
-        let listener = try await street.listen()
-        let acceptor = await street.accepting(from: listener, rules)
-        let dialer = try await street.dialing(rules)
-        async let first = dialer.send([1])
+        let listener = try await fixture.listen()
+        let acceptor = await fixture.accepting(from: listener, rules)
+        let dialer = try await fixture.dialing(rules)
+        async let first = dialer.deliver([1])
         #expect(try await acceptor.receive() == [1])
         try await #expect(first == .delivered)
         await dialer.finish()
         #expect(try await acceptor.receive() == nil)
-        async let second = acceptor.send([2])
+        async let second = acceptor.deliver([2])
         #expect(try await dialer.receive() == [2])
         try await #expect(second == .delivered, "its own direction is open")
         // Over the next link the dialer says so again.
         await acceptor.cut()
-        async let third = acceptor.send([3])
+        async let third = acceptor.deliver([3])
         #expect(try await dialer.receive() == [3])
         try await #expect(third == .delivered)
         await acceptor.finish()
@@ -339,12 +341,12 @@ struct PeerConnectionTests {
 
     @Test("a peer that leaves is looked for again, and loses nothing by leaving")
     func leaves() async throws {
-        let street = try Street()
-        let listener = try await street.listen()
-        let acceptor = await street.accepting(from: listener)
+        let fixture = try ReconnectFixture()
+        let listener = try await fixture.listen()
+        let acceptor = await fixture.accepting(from: listener)
         for text in ["one", "two"] {
-            let dialer = try await street.dialing()
-            let sent = Task { try await dialer.post(Array(text.utf8)) }
+            let dialer = try await fixture.dialing()
+            let sent = Task { try await dialer.send(Array(text.utf8)) }
             let outgoing = try await sent.value
             async let closed: Void = dialer.close()
             #expect(try await acceptor.receive() == Array(text.utf8))
@@ -358,13 +360,15 @@ struct PeerConnectionTests {
 
     @Test("a configuration that contradicts itself ends the connection, with the reason")
     func misconfigured() async throws {
-        let street = try Street()
-        var configuration = try street.friends.configuration(.dialer)
+        let fixture = try ReconnectFixture()
+        var configuration = try fixture.friends.configuration(.dialer)
         configuration.protocols = []
         let dialer = await PeerConnection.start(
-            .dialing(street.endpoint, configuration: configuration))
+            .dialing(fixture.endpoint, configuration: configuration))
         await #expect(throws: ChannelError(.configuration, "")) { _ = try await dialer.receive() }
-        await #expect(throws: ChannelError(.configuration, "")) { _ = try await dialer.send([1]) }
+        await #expect(throws: ChannelError(.configuration, "")) {
+            _ = try await dialer.deliver([1])
+        }
     }
 }
 

@@ -17,7 +17,7 @@ struct ReassemblyTests {
             }
         }
         // Four peers of one channel each: whoever holds most is charged, not who comes last.
-        let innocent = try Forger.ready(budget: budget)
+        let innocent = try MaliciousNoisePeer.ready(budget: budget)
         for _ in 0..<2 { try innocent.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         try innocent.send(.data)
         #expect(innocent.failure == nil)
@@ -26,7 +26,7 @@ struct ReassemblyTests {
 
     @Test("channels of one peer have one share between them")
     func onePeer() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
         let forgers = try (0..<3).map { _ in try Self.stalling(budget, friends: friends) }
         for forger in forgers {
@@ -39,7 +39,9 @@ struct ReassemblyTests {
     @Test("one message may be as long as the limit on messages, whatever the share")
     func oneMessage() throws {
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 10_000)
-        let forger = try Forger.ready(budget: budget) { $0.limits.maximumMessageLength = 90_000 }
+        let forger = try MaliciousNoisePeer.ready(budget: budget) {
+            $0.limits.maximumMessageLength = 90_000
+        }
         for _ in 0..<9 { try forger.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         #expect(forger.failure == nil)
     }
@@ -66,18 +68,18 @@ struct ReassemblyTests {
 
     @Test("a channel whose memory is revoked ends with limitExceeded")
     func driverEnds() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        await scene.loop.run { acceptor.assumeIsolated { $0.machine.revokeReassembly() } }
-        await scene.clock.settle()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        await fixture.loop.run { acceptor.assumeIsolated { $0.machine.revokeReassembly() } }
+        await fixture.clock.settle()
         #expect(await acceptor.failure == .limitExceeded)
         await dialer.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a message that comes no further ends the channel, though pings go on")
     func stalled() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.dataMore, [1])
         try forger.keepAlive(for: .seconds(50))
         try forger.send(.dataMore, [1])
@@ -89,7 +91,7 @@ struct ReassemblyTests {
 
     @Test("the time in which this side does not read does not count against a message")
     func notReading() throws {
-        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try forger.send(.data, Array(repeating: 1, count: 1_000))
         #expect(forger.victim.wantsBytes == false)
         try forger.passTime(.seconds(300))
@@ -101,9 +103,9 @@ struct ReassemblyTests {
     }
 
     private static func stalling(
-        _ budget: ReassemblyBudget, friends: Friends? = nil
-    ) throws -> Forger {
-        let forger = try Forger(friends: friends, budget: budget) {
+        _ budget: ReassemblyBudget, friends: PinnedPeers? = nil
+    ) throws -> MaliciousNoisePeer {
+        let forger = try MaliciousNoisePeer(friends: friends, budget: budget) {
             $0.limits.maximumMessageLength = 40_000
         }
         try forger.shakeHands()

@@ -12,7 +12,7 @@ struct RecordTests {
         _ comment: Comment? = nil
     ) throws {
         for role in [ChannelRole.dialer, .acceptor] {
-            let forger = try Forger.ready(role)
+            let forger = try MaliciousNoisePeer.ready(role)
             for (index, record) in records.enumerated() {
                 if index == records.count - 1 { #expect(forger.failure == nil, comment) }
                 try forger.send(record.0, record.1)
@@ -30,7 +30,7 @@ struct RecordTests {
 
     @Test("every type from 0x80 on is passed over, whatever it holds")
     func ignorableTypes() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         for type in 0x80...0xFF {
             try forger.send(RecordType(rawValue: UInt8(type)), Array(repeating: 0, count: type))
         }
@@ -40,7 +40,7 @@ struct RecordTests {
 
     @Test("a record without a type ends the channel")
     func noType() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         forger.deliver(try forger.sealed(nil, []))
         #expect(forger.failure == .protocolViolation)
     }
@@ -54,7 +54,7 @@ struct RecordTests {
 
     @Test("pings, pongs, acknowledgements and padding go on after the end")
     func controlAfterEnd() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         _ = try forger.victim.queue([1])
         try forger.pump()
         try forger.send(.end, [0])
@@ -63,7 +63,7 @@ struct RecordTests {
         try forger.send(.padding, [7])
         #expect(forger.failure == nil)
         #expect(forger.records.contains { $0 == (.pong, [7]) })
-        #expect(forger.victim.ledger.acknowledged == 1)
+        #expect(forger.victim.acknowledgements.acknowledged == 1)
     }
 
     @Test("an end inside a message, or without exactly one byte, breaks the protocol")
@@ -75,11 +75,11 @@ struct RecordTests {
 
     @Test("an end for whatever reason is an end", arguments: [0, 1, 2, 3, 4, 255] as [UInt8])
     func reasons(reason: UInt8) throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.end, [reason])
         #expect(forger.failure == nil)
         #expect(forger.victim.peerEndReason == EndReason(rawValue: reason))
-        #expect(forger.victim.ledger.endReceived == true)
+        #expect(forger.victim.acknowledgements.endReceived == true)
     }
 
     @Test("a piece of a message is never empty")
@@ -90,7 +90,7 @@ struct RecordTests {
 
     @Test("a last piece may be empty, and a message may be")
     func emptyLast() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.dataMore, [1])
         try forger.send(.data)
         try forger.send(.data)
@@ -100,7 +100,7 @@ struct RecordTests {
 
     @Test("control records between the pieces of a message do not touch it")
     func interleaved() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.dataMore, [1])
         try forger.send(.ping, [])
         try forger.send(.padding, [9, 9])
@@ -110,7 +110,7 @@ struct RecordTests {
 
     @Test("a ping of up to eight bytes is answered with the same bytes", arguments: 0...8)
     func pings(count: Int) throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         let payload = (0..<count).map { UInt8($0) }
         try forger.send(.ping, payload)
         #expect(forger.records.last?.type == .pong)
@@ -124,7 +124,7 @@ struct RecordTests {
 
     @Test("a second ping before the first one's pong has left breaks the protocol")
     func pingFlood() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         let pings = try forger.sealed(3, [1]) + forger.sealed(3, [2])
         forger.deliver(pings)
         #expect(forger.failure == .protocolViolation)
@@ -132,7 +132,7 @@ struct RecordTests {
 
     @Test("pings while nothing can be sent do not pile up")
     func pingsWhileBlocked() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         forger.isBlocked = true
         _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
         try forger.pump()
@@ -145,7 +145,7 @@ struct RecordTests {
     @Test("a pong to no ping, or with other bytes, breaks the protocol")
     func strayPong() throws {
         try Self.expect(.protocolViolation, [(.pong, [])])
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.passTime(.seconds(30))
         let ping = try #require(forger.records.last)
         #expect(ping.type == .ping)
@@ -155,7 +155,7 @@ struct RecordTests {
 
     @Test("the same pong twice breaks the protocol")
     func pongTwice() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.passTime(.seconds(30))
         let ping = try #require(forger.records.last)
         try forger.send(.pong, ping.payload)
@@ -166,7 +166,7 @@ struct RecordTests {
 
     @Test("a rekey that comes after fewer than 1,024 records ends the channel")
     func rekeyTooSoon() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         // Its ready was the first record.
         for _ in 0..<1_022 { try forger.send(.padding) }
         #expect(forger.failure == nil)
@@ -176,7 +176,7 @@ struct RecordTests {
 
     @Test("a rekey after 1,024 records changes the key, and the next has to wait as long again")
     func rekey() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         for _ in 0..<1_023 { try forger.send(.padding) }
         try forger.send(.rekey)
         try forger.engine.rekeySending()
@@ -190,7 +190,7 @@ struct RecordTests {
 
     @Test("a record under the old key after a rekey ends the channel")
     func oldKey() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         for _ in 0..<1_023 { try forger.send(.padding) }
         try forger.send(.rekey)
         try forger.send(.data, [5])
@@ -199,7 +199,7 @@ struct RecordTests {
 
     @Test("a rekey with a payload ends the channel")
     func malformedRekey() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         for _ in 0..<1_023 { try forger.send(.padding) }
         try forger.send(.rekey, [0])
         #expect(forger.failure == .protocolViolation)
@@ -207,7 +207,7 @@ struct RecordTests {
 
     @Test("this side changes its key when its limit is reached, and not before 1,024 records")
     func ownRekey() throws {
-        let forger = try Forger.ready {
+        let forger = try MaliciousNoisePeer.ready {
             $0.limits.rekeyAfterRecords = 1
             $0.limits.sendAhead = 1 << 20
         }
@@ -220,7 +220,7 @@ struct RecordTests {
 
     @Test("this side changes its key after so many bytes, too")
     func ownRekeyByBytes() throws {
-        let forger = try Forger.ready { $0.limits.rekeyAfterBytes = 1_500_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.rekeyAfterBytes = 1_500_000 }
         for _ in 0..<3_000 {
             _ = try forger.victim.queue(Array(repeating: 1, count: 1_000))
             try forger.pump()
@@ -234,7 +234,7 @@ struct RecordTests {
         for (before, after) in [(0, 3), (0, 0), (2, 1), (2, 2), (0, UInt64.max)]
             as [(UInt64, UInt64)]
         {
-            let forger = try Forger.ready()
+            let forger = try MaliciousNoisePeer.ready()
             for _ in 0..<2 { _ = try forger.victim.queue([1]) }
             try forger.pump()
             if before > 0 { try forger.send(.ack, before.bigEndianBytes) }
@@ -246,7 +246,7 @@ struct RecordTests {
 
     @Test("a message that waits to be sealed cannot have been received")
     func acknowledgesUnsent() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         forger.isBlocked = true
         for _ in 0..<20 { _ = try forger.victim.queue(Array(repeating: 1, count: 3_000)) }
         try forger.pump()
@@ -257,7 +257,7 @@ struct RecordTests {
 
     @Test("an acknowledgement of another length ends the channel", arguments: [0, 7, 9])
     func malformedAck(count: Int) throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         _ = try forger.victim.queue([1])
         try forger.pump()
         try forger.send(
@@ -267,7 +267,7 @@ struct RecordTests {
 
     @Test("a message is acknowledged after 32 of them, after 50 ms, or with the end")
     func ownAcknowledgements() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         for index in 1...64 {
             try forger.send(.data, [1])
             #expect(forger.records.count { $0.type == .ack } == index / 32)
@@ -284,14 +284,14 @@ struct RecordTests {
 
     @Test("a second ready breaks the protocol")
     func readyTwice() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.ready, forger.transcript.ready(from: .dialer))
         #expect(forger.failure == .authenticationFailed)
     }
 
     @Test("the longest record one byte at a time is read, and little more than it is held")
     func longestRecord() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         let payload = [UInt8](repeating: 3, count: Record.maximumPayload)
         let record = try forger.sealed(0, payload)
         #expect(record.count == 2 + 65_535)
@@ -308,7 +308,7 @@ struct RecordTests {
 
     @Test("a record that is not whole after 30 seconds ends the channel, however it drips")
     func slowRecord() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         let record = try forger.sealed(0, Array(repeating: 1, count: 100))
         for second in 0..<31 where forger.failure == nil {
             forger.deliver([record[second]])
@@ -320,14 +320,14 @@ struct RecordTests {
 
     @Test("a record announced shorter than its tag ends the channel", arguments: 0..<16)
     func tiny(length: UInt8) throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         forger.deliver([0, length])
         #expect(forger.failure == .protocolViolation)
     }
 
     @Test("a full inbox stops the reading, and what was cut off there is read on later")
     func readAhead() throws {
-        let forger = try Forger.ready { $0.limits.readAhead = 10_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 10_000 }
         var records: [UInt8] = []
         for index in 0..<30 {
             records += try forger.sealed(0, [UInt8](repeating: UInt8(index), count: 1_000))
@@ -347,7 +347,7 @@ struct RecordTests {
 
     @Test("a side that does not read says twice a minute that it lives, and no more")
     func keepsAlive() throws {
-        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try forger.send(.data, Array(repeating: 1, count: 1_000))
         try forger.passTime(.seconds(600))
         #expect(forger.records.count { $0 == (.padding, []) } == 20)
@@ -361,7 +361,7 @@ struct RecordTests {
 
     @Test("a peer that says nothing is asked once, and is dead after a minute")
     func deadPeer() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.passTime(.seconds(59))
         #expect(forger.records.count { $0.type == .ping } == 1)
         #expect(forger.failure == nil)
@@ -371,7 +371,7 @@ struct RecordTests {
 
     @Test("a peer that answers lives on, with two pings a minute")
     func livingPeer() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.keepAlive(for: .seconds(20))
         var answered = 0
         for _ in 0..<600 {
@@ -388,7 +388,7 @@ struct RecordTests {
 
     @Test("a peer that takes what is sent is not dead, even if it says nothing")
     func progress() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         for _ in 0..<10 {
             forger.isBlocked = true
             _ = try forger.victim.queue(Array(repeating: 1, count: 20_000))

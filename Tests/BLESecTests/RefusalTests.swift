@@ -8,7 +8,7 @@ import Testing
 
 /// A certificate or a manner of speaking that a peer is refused for.
 struct Refusable: Sendable, CustomTestStringConvertible {
-    typealias Manner = Rogue.Manner
+    typealias Manner = MaliciousTLSPeer.Manner
 
     let testDescription: String
     /// What the local reason has to say.
@@ -256,7 +256,7 @@ struct RefusalTests {
         let manner = try refusable.prepare(scenery)
         let configuration = try scenery.configuration()
         for role in refusable.roles {
-            let rogue = try Rogue(
+            let rogue = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: configuration)
             try rogue.run()
             #expect(rogue.alert == 40, "\(role)")
@@ -275,7 +275,7 @@ struct RefusalTests {
     static let manners: [(Refusable, Int32)] = [
         (
             Refusable("no certificate", "is missing", roles: [.dialer]) { _ in
-                Rogue.Manner(certificate: nil)
+                MaliciousTLSPeer.Manner(certificate: nil)
             }, 116
         ),
         (
@@ -317,7 +317,7 @@ struct RefusalTests {
         let manner = try refusable.prepare(scenery)
         let configuration = try scenery.configuration()
         for role in refusable.roles {
-            let rogue = try Rogue(
+            let rogue = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: configuration)
             try rogue.run()
             #expect(rogue.alert == alert, "\(role)")
@@ -332,7 +332,7 @@ struct RefusalTests {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
             scenery.policy = .authority(uris: ["blesec://devices/someone"])
-            let rogue = try Rogue(
+            let rogue = try MaliciousTLSPeer(
                 role, scenery.good(), in: scenery.authority.folder,
                 victim: scenery.configuration())
             try rogue.run()
@@ -368,8 +368,9 @@ struct RefusalTests {
         for (form, reason) in [("uncompressed", "on the deny list"), (form, "unusual encoding")] {
             try issue(form)
             for role in [ChannelRole.dialer, .acceptor] {
-                let rogue = try Rogue(
-                    role, Rogue.Manner(certificate: "rogue"), in: scenery.authority.folder,
+                let rogue = try MaliciousTLSPeer(
+                    role, MaliciousTLSPeer.Manner(certificate: "rogue"),
+                    in: scenery.authority.folder,
                     victim: configuration)
                 try rogue.run()
                 #expect(!rogue.isReady)
@@ -385,8 +386,8 @@ struct RefusalTests {
             let scenery = try Refusable.Scenery()
             let middle = try TestAuthority("middle", under: scenery.authority)
             try middle.issueDevice("rogue")
-            let rogue = try Rogue(
-                role, Rogue.Manner(certificate: "rogue", chain: ["middle"]),
+            let rogue = try MaliciousTLSPeer(
+                role, MaliciousTLSPeer.Manner(certificate: "rogue", chain: ["middle"]),
                 in: scenery.authority.folder, victim: scenery.configuration())
             try rogue.run()
             #expect(rogue.isDone && rogue.types == [.ready])
@@ -399,13 +400,13 @@ struct RefusalTests {
             let scenery = try Refusable.Scenery()
             let manner = try scenery.good()
             let configuration = try scenery.configuration()
-            let whole = try Rogue(
+            let whole = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: configuration)
             try whole.run()
             #expect(whole.isDone && !whole.isReady)
             for (flight, bytes) in whole.flights.enumerated() {
                 for length in [0, 1, 5, bytes.count / 2, bytes.count - 1] {
-                    let rogue = try Rogue(
+                    let rogue = try MaliciousTLSPeer(
                         role, manner, in: scenery.authority.folder, victim: configuration)
                     rogue.tamper = { [unowned rogue] in
                         Array(rogue.flights.count == flight ? $0.prefix(length) : $0[...])
@@ -425,7 +426,7 @@ struct RefusalTests {
         let request: [UInt8] = [22, 3, 3, 0, 4, 0, 0, 0, 0]
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
-            let rogue = try Rogue(
+            let rogue = try MaliciousTLSPeer(
                 role, scenery.good(), in: scenery.authority.folder,
                 victim: scenery.configuration())
             switch place {
@@ -447,13 +448,14 @@ struct RefusalTests {
     func replayedHello() throws {
         let scenery = try Refusable.Scenery()
         let configuration = try scenery.configuration()
-        let first = try Rogue(
+        let first = try MaliciousTLSPeer(
             .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
         try first.run()
         let hello = try #require(first.flights.first)
-        let victim = try Rogue(
+        let victim = try MaliciousTLSPeer(
             .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
-        victim.deliver(try Hello(offers: [Company.tls]).encoded + Forger.framed(hello))
+        victim.deliver(
+            try Hello(offers: [CertificateFixture.tls]).encoded + MaliciousNoisePeer.framed(hello))
         #expect(victim.identity == nil && victim.stage == .handshake)
         victim.deliver(first.flights.dropFirst().flatMap(\.self))
         #expect(victim.failure?.code == .authenticationFailed)

@@ -16,9 +16,9 @@ struct ReplayTests {
             "Noise_XX_25519_ChaChaPoly_SHA256",
         ])
     func replayedFlight(offer: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let configurations = try friends.configurations(offer)
-        let heard = try Course(configurations).sent[.dialer, default: []]
+        let heard = try AttackRun(configurations).sent[.dialer, default: []]
         // The whole flight, and everything that the dialer said afterwards as well.
         let first = Flight(of: heard).pieces[1].upperBound
         for length in [first, heard.count] {
@@ -40,8 +40,8 @@ struct ReplayTests {
     @Test("an acceptor's flight that is replayed never makes a dialer ready")
     func replayedAnswer() throws {
         for offer in TamperingTests.stages.prefix(4) {
-            let configurations = try Friends(hash: .init(offer)).configurations(offer)
-            let heard = try Course(configurations).sent[.acceptor, default: []]
+            let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
+            let heard = try AttackRun(configurations).sent[.acceptor, default: []]
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
             _ = pair.take(.dialer)
@@ -54,7 +54,7 @@ struct ReplayTests {
 
     @Test("a dialer whose own bytes come back fails", arguments: TamperingTests.stages.prefix(4))
     func reflected(offer: String) throws {
-        let configurations = try Friends(hash: .init(offer)).configurations(offer)
+        let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
         for _ in 0..<5 {
@@ -77,7 +77,7 @@ struct ReplayTests {
 
     @Test("records that come back to their sender end the channel")
     func reflectedRecords() throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         pair.run()
         _ = try pair.dialer.queue([1, 2, 3])
         pair.deliver(pair.take(.dialer), to: .dialer)
@@ -87,7 +87,7 @@ struct ReplayTests {
 
     @Test("records of another session between the same two end the channel")
     func otherSession() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let first = try friends.pair()
         let second = try friends.pair()
         first.run()
@@ -112,7 +112,7 @@ struct ReplayTests {
             if !sharesDials { configuration.pendingDials = PendingDials() }
             return configuration
         }
-        let course = try Course((configuration(), configuration()))
+        let course = try AttackRun((configuration(), configuration()))
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
         let failures = [course.dialer.failure, course.acceptor.failure]
         #expect(failures.contains(.selfConnection))
@@ -129,8 +129,8 @@ struct ReplayTests {
         let isTLS = offer == "TLS1.3"
         var configuration =
             try isTLS
-            ? Company.shared().configuration(.dialer)
-            : Friends().configurations(offer).dialer
+            ? CertificateFixture.shared().configuration(.dialer)
+            : PinnedPeers().configurations(offer).dialer
         if offer.contains("NN") { configuration.identity = nil }
         configuration.protocols = [offer]
         configuration.mode = .direct
@@ -143,7 +143,7 @@ struct ReplayTests {
 
     @Test("a peer that goes is not taken for this device, whoever replays its hello here")
     func replayedHere() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let pair = try MachinePair(
             dialer: friends.configuration(.dialer), acceptor: friends.configuration(.acceptor))
         // What the dialer has sent comes to a listener of its own, too.
@@ -163,12 +163,12 @@ struct ReplayTests {
 
     @Test("a device without an identity that reaches itself is refused by its own ephemeral")
     func ownDial() throws {
-        let configurations = try Friends().configurations("Noise_NN_25519_ChaChaPoly_SHA256")
+        let configurations = try PinnedPeers().configurations("Noise_NN_25519_ChaChaPoly_SHA256")
         var dialer = configurations.dialer
         var acceptor = configurations.acceptor
         dialer.identity = nil
         acceptor.identity = nil
-        let course = try Course((dialer, acceptor))
+        let course = try AttackRun((dialer, acceptor))
         #expect(course.acceptor.failure == .selfConnection)
         #expect(course.dialer.failure == .selfConnection)
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
@@ -177,7 +177,7 @@ struct ReplayTests {
     @Test("a dial that is over is forgotten")
     func forgottenDials() throws {
         let dials = PendingDials()
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer)
         dialer.pendingDials = dials
         let pair = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))

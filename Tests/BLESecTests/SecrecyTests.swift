@@ -8,7 +8,7 @@ import Testing
 /// What who listens does not get, and what the page on security says they do.
 @Suite("What is secret, and what is not")
 struct SecrecyTests {
-    static let offers = [Company.noise, Company.tls]
+    static let offers = [CertificateFixture.noise, CertificateFixture.tls]
 
     /// All that has travelled, in the order of its sending on each side.
     static func travelled(_ pair: MachinePair) -> [UInt8] {
@@ -17,7 +17,7 @@ struct SecrecyTests {
 
     @Test("nothing of what is sent stands in what travels, and the offers do", arguments: offers)
     func ciphertext(offer: String) throws {
-        let pair = try Company.shared().pair(dialer: [offer], acceptor: [offer])
+        let pair = try CertificateFixture.shared().pair(dialer: [offer], acceptor: [offer])
         pair.run()
         let message = Array("a message that nobody else may read".utf8)
         for _ in 0..<3 {
@@ -40,7 +40,7 @@ struct SecrecyTests {
 
     @Test("an XX dialer's key is in nothing that travels, and neither is the acceptor's in clear")
     func keys() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let pair = try friends.pair()
         pair.run()
         #expect(pair.isReady)
@@ -62,7 +62,7 @@ struct SecrecyTests {
         "two sessions between the same two have other ephemerals, keys and names", arguments: offers
     )
     func fresh(offer: String) throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         let pairs = try (0..<2).map { _ in try company.pair(dialer: [offer], acceptor: [offer]) }
         for pair in pairs {
             pair.run()
@@ -77,7 +77,7 @@ struct SecrecyTests {
 
     @Test("a direct stream of Noise that is cut between two messages looks as if it had ended")
     func directNoiseIsCut() throws {
-        var configurations = try Friends().configurations(Company.noise)
+        var configurations = try PinnedPeers().configurations(CertificateFixture.noise)
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)

@@ -63,24 +63,24 @@ struct StoreTests {
 
     /// Two channels of which the dialer has a store, and begins; the store has been asked `call`.
     private func begin(
-        _ scene: Scene, _ store: SlowStore, until call: String
+        _ fixture: ChannelFixture, _ store: SlowStore, until call: String
     ) async throws -> (
         dialer: SecureChannel, acceptor: SecureChannel, dialing: Task<Void, any Error>,
         accepting: Task<Void, any Error>
     ) {
-        let (first, second) = await scene.links()
-        let dialer = try scene.channel(over: first, .dialer) {
+        let (first, second) = await fixture.links()
+        let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let acceptor = try scene.channel(over: second, .acceptor)
-        let (dialing, accepting) = (scene.opening(dialer), scene.opening(acceptor))
-        while !store.begun.withLock({ $0.contains(call) }) { await scene.clock.settle() }
+        let acceptor = try fixture.channel(over: second, .acceptor)
+        let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
+        while !store.begun.withLock({ $0.contains(call) }) { await fixture.clock.settle() }
         return (dialer, acceptor, dialing, accepting)
     }
 
     /// Two other channels on the same loop that become ready, and carry a message.
-    private func othersGoOn(_ scene: Scene) async throws {
-        let (dialer, acceptor) = try await scene.channels()
+    private func othersGoOn(_ fixture: ChannelFixture) async throws {
+        let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
         #expect(try await acceptor.receive() == [1])
     }
@@ -89,35 +89,36 @@ struct StoreTests {
         "a store that takes its time keeps no other channel of the loop waiting",
         arguments: ["key", "bind"])
     func slow(call: String) async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
-        let opening = try await begin(scene, store, until: call)
-        try await othersGoOn(scene)
-        #expect(await opening.dialer.phase == (call == "key" ? .judging : .established))
+        let opening = try await begin(fixture, store, until: call)
+        try await othersGoOn(fixture)
+        #expect(
+            await opening.dialer.phase == (call == "key" ? .awaitingTrustDecision : .established))
         store.release()
         try await opening.dialing.value
         try await opening.accepting.value
         #expect(await opening.acceptor.failure == nil)
-        #expect(store.names.withLock { $0["desk"] } == scene.friends.acceptor.fingerprint)
+        #expect(store.names.withLock { $0["desk"] } == fixture.friends.acceptor.fingerprint)
     }
 
     @Test("another process that holds the known peers' lock keeps no other channel waiting")
     func lockedFile() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let folder = ScratchFolder()
         let path = folder.write("known_peers", "")
         let holder = try Subprocess(
             "flock", [path, "sh", "-c", "echo held >&2; cat"], input: .held)
         _ = try holder.line("held")
-        let (first, second) = await scene.links()
-        let dialer = try scene.channel(over: first, .dialer) {
+        let (first, second) = await fixture.links()
+        let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(KnownPeersFile(path), name: "desk")
         }
-        let acceptor = try scene.channel(over: second, .acceptor)
-        let (dialing, accepting) = (scene.opening(dialer), scene.opening(acceptor))
+        let acceptor = try fixture.channel(over: second, .acceptor)
+        let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
         try await accepting.value
         let began = ContinuousClock.now
-        try await othersGoOn(scene)
+        try await othersGoOn(fixture)
         // The file gives up after two seconds, and a loop that waited for it would have as well.
         #expect(ContinuousClock.now - began < .seconds(1))
         // Both sides are proven, and still nobody has been told.
@@ -127,24 +128,24 @@ struct StoreTests {
         _ = try holder.wait()
         try await dialing.value
         let known = try KnownPeersFile(path).key(named: "desk")
-        #expect(known == scene.friends.acceptor.fingerprint)
+        #expect(known == fixture.friends.acceptor.fingerprint)
     }
 
     @Test("a lock that is not let go is a refusal, and nothing is reported as ready")
     func lockedForGood() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let folder = ScratchFolder()
         let path = folder.write("known_peers", "")
         let holder = unsafe open(path, O_RDONLY)
         defer { close(holder) }
         try #require(flock(holder, LOCK_EX) == 0)
-        let (first, second) = await scene.links()
-        let dialer = try scene.channel(over: first, .dialer) {
+        let (first, second) = await fixture.links()
+        let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(KnownPeersFile(path), name: "desk")
         }
-        let acceptor = try scene.channel(over: second, .acceptor)
-        let dialing = scene.opening(dialer)
-        try await scene.opening(acceptor).value
+        let acceptor = try fixture.channel(over: second, .acceptor)
+        let dialing = fixture.opening(dialer)
+        try await fixture.opening(acceptor).value
         #expect(await failure(of: dialing) == .timedOut)
         #expect(await dialer.isOver)
         #expect(try KnownPeersFile(path).peers().isEmpty)
@@ -154,11 +155,11 @@ struct StoreTests {
         "a store that never answers is given up after the time for judging",
         arguments: ["key", "bind"])
     func never(call: String) async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
-        let opening = try await begin(scene, store, until: call)
-        // The acceptor has its own, shorter deadlines before it is ready.
-        await scene.clock.advance(by: .seconds(61))
+        let opening = try await begin(fixture, store, until: call)
+        // The acceptor has its own, shorter timeouts before it is ready.
+        await fixture.clock.advance(by: .seconds(61))
         let code = await failure(of: opening.dialing)
         #expect(code == .timedOut || (call == "key" && code == .truncated))
         #expect(await opening.dialer.isOver)
@@ -168,9 +169,9 @@ struct StoreTests {
 
     @Test("a task that is cancelled does not wait for the store", arguments: ["key", "bind"])
     func cancelled(call: String) async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
-        let opening = try await begin(scene, store, until: call)
+        let opening = try await begin(fixture, store, until: call)
         opening.dialing.cancel()
         #expect(await failure(of: opening.dialing) == .cancelled)
         #expect(await opening.dialer.isOver)
@@ -180,18 +181,18 @@ struct StoreTests {
 
     @Test("what came while the peer was being remembered is there when the channel is")
     func early() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let store = SlowStore(slow: "bind")
-        let (first, second) = await scene.links()
-        let dialer = try scene.channel(over: first, .dialer) {
+        let (first, second) = await fixture.links()
+        let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let acceptor = try scene.channel(over: second, .acceptor)
-        let (dialing, accepting) = (scene.opening(dialer), scene.opening(acceptor))
+        let acceptor = try fixture.channel(over: second, .acceptor)
+        let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
         try await accepting.value
         try await acceptor.send([1])
         await acceptor.abort()
-        while await !dialer.isOver { await scene.clock.settle() }
+        while await !dialer.isOver { await fixture.clock.settle() }
         store.release()
         try await dialing.value
         #expect(try await dialer.receive() == [1])
@@ -200,38 +201,38 @@ struct StoreTests {
     @Test("a store takes no place that is meant for people, and has a bound of its own")
     func places() async throws {
         var limits = SecureListener.Limits()
-        limits.judging = 0
+        limits.awaitingTrustDecision = 0
         limits.handshakes = 2
         let store = SlowStore(slow: "contains")
-        let town = try await Town(limits: limits) { $0.trust = .enrolled(store) }
-        store.names.withLock { $0["friend"] = town.scene.friends.dialer.fingerprint }
+        let fixture = try await ListenerFixture(limits: limits) { $0.trust = .enrolled(store) }
+        store.names.withLock { $0["friend"] = fixture.fixture.friends.dialer.fingerprint }
         var tasks: [Task<SecureChannel, any Error>] = []
         for count in 1...2 {
-            tasks.append(try await town.friend())
-            while store.begun.withLock(\.count) < count { await town.scene.clock.settle() }
+            tasks.append(try await fixture.friend())
+            while store.begun.withLock(\.count) < count { await fixture.fixture.clock.settle() }
         }
         // They go, and their questions stay.
         for task in tasks {
             task.cancel()
             _ = await failure(of: task)
         }
-        while await town.listener.load.handshakes > 0 { await town.scene.clock.settle() }
-        let third = try await town.friend()
-        while !town.failures.all.contains(.untrusted), store.begun.withLock(\.count) == 2 {
-            await town.scene.clock.advance(by: .milliseconds(100))
+        while await fixture.listener.load.handshakes > 0 { await fixture.fixture.clock.settle() }
+        let third = try await fixture.friend()
+        while !fixture.failures.all.contains(.untrusted), store.begun.withLock(\.count) == 2 {
+            await fixture.fixture.clock.advance(by: .milliseconds(100))
         }
         #expect(store.begun.withLock(\.count) == 2)
         store.release(100)
         #expect(await failure(of: third) != nil)
         // Both threads end, and there is room again.
         while true {
-            let fourth = try await town.friend()
+            let fourth = try await fixture.friend()
             if await failure(of: fourth) == nil { break }
-            await town.scene.clock.advance(by: .seconds(3))
+            await fixture.fixture.clock.advance(by: .seconds(3))
         }
-        let accepted = try await town.listener.accept()
+        let accepted = try await fixture.listener.accept()
         await accepted.abort()
-        await town.finish()
+        await fixture.finish()
     }
 
     @Test("a listener whose store cannot remember reports nobody")
@@ -244,12 +245,12 @@ struct StoreTests {
             }
         }
         let window = PairingWindow(for: .seconds(1_000))
-        let town = try await Town { $0.trust = .enrolled(Full(), window: window) }
-        let friend = try await town.friend()
-        while town.failures.all.isEmpty { await town.scene.clock.settle() }
-        #expect(town.failures.all == [.cannotCreate])
-        #expect(await town.listener.load.ready == 0)
+        let fixture = try await ListenerFixture { $0.trust = .enrolled(Full(), window: window) }
+        let friend = try await fixture.friend()
+        while fixture.failures.all.isEmpty { await fixture.fixture.clock.settle() }
+        #expect(fixture.failures.all == [.cannotCreate])
+        #expect(await fixture.listener.load.ready == 0)
         if let channel = try? await friend.value { await channel.abort() }
-        await town.finish()
+        await fixture.finish()
     }
 }

@@ -10,16 +10,16 @@ import Testing
 /// Channels over TLS, and one negotiation for both engines.
 @Suite("Channels over TLS")
 struct TLSChannelTests {
-    static let tls = Company.tls
-    static let noise = Company.noise
+    static let tls = CertificateFixture.tls
+    static let noise = CertificateFixture.noise
     static let roles = [ChannelRole.dialer, .acceptor]
 
     @Test("both sides become ready, know each other by URI, and carry messages both ways")
     func ready() throws {
-        let company = try Company.shared()
-        let course = try Course(company.configurations())
+        let company = try CertificateFixture.shared()
+        let course = try AttackRun(company.configurations())
         #expect(course.bothComplete)
-        for role in Self.roles { #expect(course[role].received == Course.messages[role.peer]) }
+        for role in Self.roles { #expect(course[role].received == AttackRun.messages[role.peer]) }
         let pair = try company.pair()
         pair.run()
         #expect(
@@ -40,7 +40,7 @@ struct TLSChannelTests {
 
     @Test("a channel works whatever the pieces it comes in", arguments: [1, 5, 100])
     func pieces(piece: Int) throws {
-        let pair = try Company.shared().pair()
+        let pair = try CertificateFixture.shared().pair()
         pair.run(piece: piece)
         #expect(pair.isReady)
         _ = try pair.dialer.queue([UInt8](repeating: 7, count: 40_000))
@@ -56,7 +56,7 @@ struct TLSChannelTests {
             ([tls, noise], [noise, tls], tls), ([noise], [tls, noise], noise),
         ])
     func offers(dialer: [String], acceptor: [String], expected: String) throws {
-        let pair = try Company.shared().pair(dialer: dialer, acceptor: acceptor)
+        let pair = try CertificateFixture.shared().pair(dialer: dialer, acceptor: acceptor)
         pair.run()
         #expect(pair.isReady)
         #expect(pair.dialer.protocolName == expected && pair.acceptor.protocolName == expected)
@@ -69,7 +69,7 @@ struct TLSChannelTests {
 
     @Test("no common protocol is an error of its own on both sides", arguments: [true, false])
     func nothingInCommon(dialerHasTLS: Bool) throws {
-        let pair = try Company.shared().pair(
+        let pair = try CertificateFixture.shared().pair(
             dialer: [dialerHasTLS ? Self.tls : Self.noise],
             acceptor: [dialerHasTLS ? Self.noise : Self.tls])
         pair.run()
@@ -80,7 +80,7 @@ struct TLSChannelTests {
 
     @Test("a key is changed on both sides by policy, and without a record of ours")
     func rekey() throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         var configurations = try company.configurations()
         configurations.dialer.limits.rekeyAfterBytes = 1 << 20
         configurations.acceptor.limits.rekeyAfterBytes = 1 << 20
@@ -119,7 +119,7 @@ struct TLSChannelTests {
 
     @Test("a policy that refuses gives its own error here and refused there", arguments: roles)
     func policyRefuses(role: ChannelRole) throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         for policy in [
             TrustPolicy.authority(uris: ["blesec://devices/someone"]),
             .pinned([PeerKey(fingerprint: company.friends.dialer.fingerprint)]),
@@ -130,7 +130,7 @@ struct TLSChannelTests {
             } else {
                 configurations.acceptor.certificateTrust = policy
             }
-            let course = try Course(configurations)
+            let course = try AttackRun(configurations)
             #expect(course[role].failure == .untrusted)
             #expect(course[role.peer].failure == .refused)
             #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
@@ -139,7 +139,7 @@ struct TLSChannelTests {
 
     @Test("a deny list beats an authority", arguments: roles)
     func denied(role: ChannelRole) throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         let peer = role == .dialer ? company.acceptor : company.dialer
         var configurations = try company.configurations()
         let list = DenyList([peer.identity.fingerprint])
@@ -148,13 +148,13 @@ struct TLSChannelTests {
         } else {
             configurations.acceptor.trust = configurations.acceptor.trust.denying(list)
         }
-        let course = try Course(configurations)
+        let course = try AttackRun(configurations)
         #expect(course[role].failure == .untrusted && course[role.peer].failure == .refused)
     }
 
     @Test("a permitted URI among others lets the peer in, and no part of one does")
     func permittedURIs() throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         for (uris, isReady) in [
             (["blesec://devices/acceptor", "x:y"], true), (["blesec://devices/accepto"], false),
             (["blesec://devices/Acceptor"], false), (["blesec://devices/acceptor/"], false),
@@ -170,7 +170,7 @@ struct TLSChannelTests {
 
     @Test("a dialer that refuses has sent an alert, and nothing of its own certificate")
     func dialerRefuses() throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         var configurations = try company.configurations()
         configurations.dialer.certificateTrust = .authority(uris: ["blesec://devices/x"])
         let pair = try MachinePair(
@@ -186,7 +186,7 @@ struct TLSChannelTests {
         "a policy that takes its time suspends the handshake, and is asked once", arguments: roles)
     func asking(role: ChannelRole) throws {
         for admits in [true, false] {
-            var configurations = try Company.shared().configurations()
+            var configurations = try CertificateFixture.shared().configurations()
             let policy = TrustPolicy.asking { _ in .admit }
             if role == .dialer {
                 configurations.dialer.certificateTrust = policy
@@ -198,16 +198,20 @@ struct TLSChannelTests {
             pair.run()
             let verdict: TrustPolicy.Verdict = admits ? .admit : .refuse("no")
             if role == .dialer {
-                #expect(pair.dialer.stage == .judging && pair.dialer.takeJudge() != nil)
+                #expect(
+                    pair.dialer.stage == .awaitingTrustDecision
+                        && pair.dialer.takeTrustEvaluation() != nil)
                 #expect(pair.sent[.dialer]?.count == 1)
-                pair.dialer.judged(verdict, now: pair.now)
+                pair.dialer.didDecide(verdict, now: pair.now)
             } else {
-                #expect(pair.acceptor.stage == .judging && pair.acceptor.takeJudge() != nil)
-                pair.acceptor.judged(verdict, now: pair.now)
+                #expect(
+                    pair.acceptor.stage == .awaitingTrustDecision
+                        && pair.acceptor.takeTrustEvaluation() != nil)
+                pair.acceptor.didDecide(verdict, now: pair.now)
             }
             pair.run()
             #expect(pair.isReady == admits)
-            #expect(pair.dialer.pendingJudge == nil && pair.acceptor.pendingJudge == nil)
+            #expect(pair.dialer.pendingEvaluation == nil && pair.acceptor.pendingEvaluation == nil)
             guard !admits else { continue }
             let other = role == .dialer ? pair.acceptor.outcome : pair.dialer.outcome
             #expect(other?.code == .refused)
@@ -216,12 +220,12 @@ struct TLSChannelTests {
 
     @Test("a device that reaches itself is refused")
     func ownCertificate() throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         for sharesDials in [true, false] {
             var dialer = try company.configuration(.dialer)
             var acceptor = try company.configuration(.dialer)
             if !sharesDials { (dialer.pendingDials, acceptor.pendingDials) = (.init(), .init()) }
-            let course = try Course((dialer, acceptor))
+            let course = try AttackRun((dialer, acceptor))
             let failures = [course.dialer.failure, course.acceptor.failure]
             #expect(failures.contains(.selfConnection))
             if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
@@ -231,7 +235,7 @@ struct TLSChannelTests {
 
     @Test("what TLS cannot do fails when it is configured")
     func configurations() throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         func expectRefused(
             _ protocols: [String] = [Self.tls],
             _ change: (inout ChannelConfiguration) throws -> Void
@@ -261,7 +265,7 @@ struct TLSChannelTests {
 
     @Test("direct mode carries bytes both ways, and ends with both ends said")
     func direct() throws {
-        var configurations = try Company.shared().configurations()
+        var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -281,8 +285,8 @@ struct TLSChannelTests {
         pair.acceptor.end()
         pair.run()
         #expect(pair.dialer.takeMessage(now: pair.now) == [2])
-        #expect(pair.dialer.farewell(canHalfClose: true, now: pair.now) == .closeWhenDrained)
-        pair.dialer.saidFarewell()
+        #expect(pair.dialer.linkShutdown(canHalfClose: true, now: pair.now) == .closeWhenDrained)
+        pair.dialer.didCloseLink()
         pair.acceptor.linkEnded(nil, now: pair.now)
         #expect(pair.acceptor.outcome?.code == nil && pair.dialer.outcome?.code == nil)
     }
@@ -329,7 +333,7 @@ struct TLSChannelTests {
 
     @Test("direct mode tells that a stream was cut short")
     func directTruncated() throws {
-        var configurations = try Company.shared().configurations()
+        var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -344,7 +348,7 @@ struct TLSChannelTests {
         "a negotiated and a direct side never understand each other, even behind a forged hello",
         arguments: roles, [true, false])
     func mixedModes(direct: ChannelRole, hasHello: Bool) throws {
-        var configurations = try Company.shared().configurations()
+        var configurations = try CertificateFixture.shared().configurations()
         if direct == .dialer {
             configurations.dialer.mode = .direct
         } else {
@@ -353,10 +357,10 @@ struct TLSChannelTests {
         let hello = try Hello(
             offers: [Self.tls], extensions: ChannelFeatures.known.extensions
         ).encoded
-        let course = try Course(configurations) { role, offset, bytes in
+        let course = try AttackRun(configurations) { role, offset, bytes in
             guard hasHello, offset == 0 else { return bytes }
             switch (role, direct) {
-            case (.dialer, .dialer): return hello + Forger.framed(bytes)
+            case (.dialer, .dialer): return hello + MaliciousNoisePeer.framed(bytes)
             case (.dialer, .acceptor): return Array(bytes.dropFirst(hello.count + 2))
             case (.acceptor, .dialer): return Array(bytes.dropFirst(8))
             case (.acceptor, .acceptor): return Answer(.accept).encoded + bytes

@@ -13,11 +13,14 @@ struct TLSRecordTests {
     func forbidden(role: ChannelRole) throws {
         let long = [UInt8](repeating: 0, count: Record.maximumPayload + 1)
         for bytes in [
-            Rogue.record(RecordType(rawValue: 0x09)), Rogue.record(RecordType(rawValue: 0x7F)),
-            Rogue.record(.rekey), Rogue.record(.dataMore), Rogue.record(.end, []),
-            Rogue.record(.pong), Rogue.record(.ack, [1]), [0, 0], Rogue.record(.data, long),
+            MaliciousTLSPeer.record(RecordType(rawValue: 0x09)),
+            MaliciousTLSPeer.record(RecordType(rawValue: 0x7F)),
+            MaliciousTLSPeer.record(.rekey), MaliciousTLSPeer.record(.dataMore),
+            MaliciousTLSPeer.record(.end, []),
+            MaliciousTLSPeer.record(.pong), MaliciousTLSPeer.record(.ack, [1]), [0, 0],
+            MaliciousTLSPeer.record(.data, long),
         ] {
-            let rogue = try Rogue.ready(role)
+            let rogue = try MaliciousTLSPeer.ready(role)
             rogue.write(bytes)
             #expect(rogue.failure?.code == .protocolViolation, "\(bytes.prefix(3))")
         }
@@ -25,7 +28,7 @@ struct TLSRecordTests {
 
     @Test("a rekey record ends the channel however late it comes: TLS has its own")
     func lateRekey() throws {
-        let rogue = try Rogue.ready()
+        let rogue = try MaliciousTLSPeer.ready()
         for _ in 0..<1_100 { rogue.send(.padding) }
         rogue.send(.rekey)
         #expect(rogue.failure?.code == .protocolViolation)
@@ -33,7 +36,7 @@ struct TLSRecordTests {
 
     @Test("records that may be ignored are passed over, and a second ready is not")
     func ignorable() throws {
-        let rogue = try Rogue.ready()
+        let rogue = try MaliciousTLSPeer.ready()
         for type in 0x80...0xFF {
             rogue.send(RecordType(rawValue: UInt8(type)), Array(repeating: 0, count: type))
         }
@@ -45,14 +48,17 @@ struct TLSRecordTests {
 
     @Test("nothing but ready counts before it, and a wrong one does not", arguments: roles)
     func beforeReady(role: ChannelRole) throws {
-        let company = try Company.shared()
+        let company = try CertificateFixture.shared()
         for (record, code) in [
-            (Rogue.record(.data, [1]), ChannelError.Code.protocolViolation),
-            (Rogue.record(.end, [0]), .protocolViolation),
-            (Rogue.record(.ready, Array(repeating: 0, count: 32)), .authenticationFailed),
-            (Rogue.record(.reject, [1] + Array(repeating: 0, count: 31)), .refused),
+            (MaliciousTLSPeer.record(.data, [1]), ChannelError.Code.protocolViolation),
+            (MaliciousTLSPeer.record(.end, [0]), .protocolViolation),
+            (
+                MaliciousTLSPeer.record(.ready, Array(repeating: 0, count: 32)),
+                .authenticationFailed
+            ),
+            (MaliciousTLSPeer.record(.reject, [1] + Array(repeating: 0, count: 31)), .refused),
         ] {
-            let rogue = try Rogue(
+            let rogue = try MaliciousTLSPeer(
                 role, .init(certificate: role == .dialer ? "dialer" : "acceptor"),
                 in: company.authority.folder, victim: company.configuration(role.peer))
             try rogue.run()
@@ -63,10 +69,12 @@ struct TLSRecordTests {
 
     @Test("records may lie in TLS records in any way", arguments: [1, 2, 3, 7, 100, 16_384])
     func cut(piece: Int) throws {
-        let rogue = try Rogue.ready()
+        let rogue = try MaliciousTLSPeer.ready()
         var stream: [UInt8] = []
         let sizes = [0, 1, 40, 3_000, 0, 5]
-        for size in sizes { stream += Rogue.record(.data, [UInt8](repeating: 8, count: size)) }
+        for size in sizes {
+            stream += MaliciousTLSPeer.record(.data, [UInt8](repeating: 8, count: size))
+        }
         for start in stride(from: 0, to: stream.count, by: piece) {
             rogue.write(Array(stream[start..<min(start + piece, stream.count)]))
         }
@@ -78,9 +86,9 @@ struct TLSRecordTests {
 
     @Test("the longest record in the shortest TLS records is read, and little more is held")
     func dripping() throws {
-        let rogue = try Rogue.ready()
+        let rogue = try MaliciousTLSPeer.ready()
         let payload = (0..<Record.maximumPayload).map { UInt8(truncatingIfNeeded: $0) }
-        for byte in Rogue.record(.data, payload) {
+        for byte in MaliciousTLSPeer.record(.data, payload) {
             rogue.deliver(rogue.sealed([byte]))
             guard rogue.held < 100_000 else {
                 Issue.record("\(rogue.held) bytes are held")
@@ -93,8 +101,8 @@ struct TLSRecordTests {
 
     @Test("a record that is not whole after 30 seconds ends the channel, however it drips")
     func slow() throws {
-        let rogue = try Rogue.ready()
-        let bytes = rogue.sealed(Rogue.record(.data, Array(repeating: 1, count: 100)))
+        let rogue = try MaliciousTLSPeer.ready()
+        let bytes = rogue.sealed(MaliciousTLSPeer.record(.data, Array(repeating: 1, count: 100)))
         for second in 0..<31 where !rogue.isOver {
             rogue.deliver([bytes[second]])
             rogue.now += Duration.seconds(1).wholeNanoseconds
@@ -107,7 +115,7 @@ struct TLSRecordTests {
     @Test("keys are changed whenever the peer wants, and no more often than that is of use")
     func keyUpdates() throws {
         for role in Self.roles {
-            let rogue = try Rogue.ready(role)
+            let rogue = try MaliciousTLSPeer.ready(role)
             for round in 0..<40 as Range<UInt8> {
                 rogue.changeKey(asking: round % 2 == 0)
                 rogue.send(.data, [round])
@@ -123,7 +131,7 @@ struct TLSRecordTests {
 
     @Test("this side changes its key when its limit is reached, without a record that says so")
     func ownRekey() throws {
-        let rogue = try Rogue.ready {
+        let rogue = try MaliciousTLSPeer.ready {
             $0.limits.rekeyAfterRecords = 1
             $0.limits.sendAhead = 1 << 20
         }
@@ -138,10 +146,11 @@ struct TLSRecordTests {
 
     @Test("a full inbox stops the reading, and what was cut off there is read on later")
     func readAhead() throws {
-        let rogue = try Rogue.ready { $0.limits.readAhead = 10_000 }
+        let rogue = try MaliciousTLSPeer.ready { $0.limits.readAhead = 10_000 }
         var records: [UInt8] = []
         for index in 0..<30 {
-            records += Rogue.record(.data, [UInt8](repeating: UInt8(index), count: 1_000))
+            records += MaliciousTLSPeer.record(
+                .data, [UInt8](repeating: UInt8(index), count: 1_000))
         }
         // Several records in each TLS record.
         rogue.deliver(rogue.sealed(records))
@@ -155,9 +164,9 @@ struct TLSRecordTests {
 
     @Test("a changed record ends the channel, and no alert says so", arguments: roles)
     func changed(role: ChannelRole) throws {
-        let rogue = try Rogue.ready(role)
+        let rogue = try MaliciousTLSPeer.ready(role)
         let before = rogue.records.count
-        var bytes = rogue.sealed(Rogue.record(.data, [1]))
+        var bytes = rogue.sealed(MaliciousTLSPeer.record(.data, [1]))
         bytes[bytes.count - 1] ^= 1
         rogue.deliver(bytes)
         rogue.pump()
@@ -167,12 +176,12 @@ struct TLSRecordTests {
 
     @Test("the end of TLS is no end of a channel, and nothing comes behind it")
     func closeNotify() throws {
-        let quiet = try Rogue.ready()
+        let quiet = try MaliciousTLSPeer.ready()
         quiet.shutDown()
         #expect(!quiet.isOver && quiet.held == 0)
         #expect(quiet.failure?.code == .truncated)
-        let loud = try Rogue.ready()
-        let more = loud.sealed(Rogue.record(.data, [1]))
+        let loud = try MaliciousTLSPeer.ready()
+        let more = loud.sealed(MaliciousTLSPeer.record(.data, [1]))
         loud.shutDown()
         loud.deliver(more)
         #expect(loud.failure != nil && loud.victim.inbox.next() == nil)

@@ -23,7 +23,7 @@ struct TamperingTests {
         let stage = try Stage(name)
         #expect(stage.reference.bothComplete)
         for role in Self.roles {
-            #expect(stage.reference[role].received == Course.messages[role.peer])
+            #expect(stage.reference[role].received == AttackRun.messages[role.peer])
         }
         stage.reference.expectNoLie("untouched")
     }
@@ -124,7 +124,7 @@ struct TamperingTests {
 /// A negotiation between two friends, and what happens when nobody interferes.
 struct Stage {
     let name: String
-    let reference: Course
+    let reference: AttackRun
     let configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration)
 
     init(
@@ -133,12 +133,12 @@ struct Stage {
     ) throws {
         self.name = name
         self.configurations = configurations
-        reference = try Course(configurations)
+        reference = try AttackRun(configurations)
     }
 
     /// The stage for a protocol's name, or for what leads to one: `fallback`, `switch`.
     init(_ name: String) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         switch name {
         case "fallback":
             // The dialer knows an older key of the acceptor, and would take the newer one.
@@ -149,18 +149,20 @@ struct Stage {
                 PeerKey(fingerprint: friends.acceptor.fingerprint),
             ])
             try self.init(name, (dialer, friends.configuration(.acceptor, offers)))
-        case Company.tls:
-            try self.init(name, Company.shared().configurations())
+        case CertificateFixture.tls:
+            try self.init(name, CertificateFixture.shared().configurations())
         case "TLS1.3 to Noise":
             try self.init(
                 name,
-                Company.shared().configurations(
-                    dialer: [Company.tls, Company.noise], acceptor: [Company.noise]))
+                CertificateFixture.shared().configurations(
+                    dialer: [CertificateFixture.tls, CertificateFixture.noise],
+                    acceptor: [CertificateFixture.noise]))
         case "Noise to TLS1.3":
             try self.init(
                 name,
-                Company.shared().configurations(
-                    dialer: [Company.noise, Company.tls], acceptor: [Company.tls]))
+                CertificateFixture.shared().configurations(
+                    dialer: [CertificateFixture.noise, CertificateFixture.tls],
+                    acceptor: [CertificateFixture.tls]))
         case "switch":
             let offers = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_KK_25519_AESGCM_SHA256"]
             try self.init(
@@ -170,7 +172,7 @@ struct Stage {
                     friends.configuration(.acceptor, [offers[1]])
                 ))
         default:
-            let friends = try Friends(hash: ProtocolName(name).hash)
+            let friends = try PinnedPeers(hash: ProtocolName(name).hash)
             try self.init(name, friends.configurations(name))
         }
     }
@@ -183,7 +185,7 @@ struct Stage {
             framing: framing, role: role)
     }
 
-    var framing: Flight.Framing { name.hasSuffix(Company.tls) ? .tls : .noise }
+    var framing: Flight.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
     /// The one byte that nobody authenticates: the older version in the record of a TLS hello that is
     /// not an early message. It has no meaning (RFC 8446 §5.1).
@@ -195,14 +197,14 @@ struct Stage {
     func run(
         _ attack: @escaping (ChannelRole, Int, [UInt8]) -> [UInt8]?,
         endsWhen: @escaping () -> Bool = { false }
-    ) throws -> Course {
-        try Course(configurations, attack: attack, endsWhen: endsWhen)
+    ) throws -> AttackRun {
+        try AttackRun(configurations, attack: attack, endsWhen: endsWhen)
     }
 
     /// Records an issue unless the attack on what `sender` sent from `position` on was noticed in
     /// time, and nobody was deceived.
     func expectNoticed(
-        _ course: Course, from sender: ChannelRole, at position: Int,
+        _ course: AttackRun, from sender: ChannelRole, at position: Int,
         _ comment: @autoclosure () -> Comment
     ) {
         course.expectNoLie(comment())

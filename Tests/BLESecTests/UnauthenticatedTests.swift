@@ -5,13 +5,13 @@ import Testing
 
 @testable import BLESec
 
-/// What strangers can send, and how much and how long of it a machine bears.
+/// What unauthenticated peers can send, and how much and how long of it a machine bears.
 @Suite("Before authentication")
 struct UnauthenticatedTests {
     static func acceptor(
         _ change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> MachinePair {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         var configuration = try friends.configuration(.acceptor)
         change(&configuration)
         return try MachinePair(
@@ -86,43 +86,43 @@ struct UnauthenticatedTests {
 
     @Test("no more than the bound is taken from the link, however much lies there")
     func readsNoMore() async throws {
-        let scene = try Scene()
-        let (near, far) = await scene.loop.run { [loop = scene.loop] in
+        let fixture = try ChannelFixture()
+        let (near, far) = await fixture.loop.run { [loop = fixture.loop] in
             MemoryLink.pair(loop: loop, capacity: 200_000, maximumSDU: 200_000)
         }
-        let channel = try scene.channel(over: far, .acceptor)
-        let opening = scene.opening(channel)
+        let channel = try fixture.channel(over: far, .acceptor)
+        let opening = fixture.opening(channel)
         let early = [0x80, 0x00] + [UInt8](repeating: 1, count: 150_000)
-        await scene.loop.run { _ = try? near.send((Self.hello + early).span) }
+        await fixture.loop.run { _ = try? near.send((Self.hello + early).span) }
         #expect(await failure(of: opening) == .limitExceeded)
         #expect(await channel.unauthenticatedBytes == 32_768)
-        await scene.loop.run { near.close() }
-        await scene.finish()
+        await fixture.loop.run { near.close() }
+        await fixture.finish()
     }
 
     @Test(
         "exactly the bound is enough to become ready, a byte less is not, whatever lies behind it",
         arguments: [ChannelRole.dialer, .acceptor], [0, 1])
     func exactBound(role: ChannelRole, missing: Int) async throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         pair.run()
         let needed = pair.sent[role.peer, default: []].reduce(0) { $0 + $1.count }
-        let scene = try Scene()
-        let (first, second) = await scene.links()
+        let fixture = try ChannelFixture()
+        let (first, second) = await fixture.links()
         let bound = { (configuration: inout ChannelConfiguration) in
             configuration.limits.unauthenticatedBytes = needed - missing
         }
-        let dialer = try scene.channel(over: first, .dialer) { if role == .dialer { bound(&$0) } }
-        let acceptor = try scene.channel(over: second, .acceptor) {
+        let dialer = try fixture.channel(over: first, .dialer) { if role == .dialer { bound(&$0) } }
+        let acceptor = try fixture.channel(over: second, .acceptor) {
             if role == .acceptor { bound(&$0) }
         }
         let (bounded, other) = role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
         // As soon as it may, so that it lies right behind the peer's ready.
-        let sending = Task(executorPreference: scene.loop) {
+        let sending = Task(executorPreference: fixture.loop) {
             try await other.open()
             for _ in 0..<40 { try await other.send(Array(repeating: 7, count: 1_000)) }
         }
-        let opening = scene.opening(bounded)
+        let opening = fixture.opening(bounded)
         if missing == 0 {
             try await opening.value
             for _ in 0..<40 { #expect(try await bounded.receive()?.count == 1_000) }
@@ -134,12 +134,12 @@ struct UnauthenticatedTests {
         }
         await dialer.abort()
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("padding before ready counts towards the bound")
     func padding() throws {
-        let forger = try Forger()
+        let forger = try MaliciousNoisePeer()
         try forger.shakeHands()
         for _ in 0..<100 where forger.failure == nil {
             try forger.send(.padding, Array(repeating: 0, count: 1_000))
@@ -171,7 +171,7 @@ struct UnauthenticatedTests {
     func earlyData() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             for type in [RecordType.data, .dataMore, .end, .ping, .pong, .rekey, .ack] {
-                let forger = try Forger(role)
+                let forger = try MaliciousNoisePeer(role)
                 try forger.shakeHands()
                 try forger.send(type, [0])
                 #expect(forger.failure == .protocolViolation)
@@ -183,7 +183,7 @@ struct UnauthenticatedTests {
     @Test("a ready that is another side's, of another length, or one bit off is refused")
     func wrongReady() throws {
         for role in [ChannelRole.dialer, .acceptor] {
-            let changes: [(Forger) -> [UInt8]] = [
+            let changes: [(MaliciousNoisePeer) -> [UInt8]] = [
                 { $0.transcript.ready(from: role.peer) },
                 { $0.transcript.ready(from: role).dropLast() },
                 { $0.transcript.ready(from: role) + [0] },
@@ -195,7 +195,7 @@ struct UnauthenticatedTests {
                 },
             ]
             for change in changes {
-                let forger = try Forger(role)
+                let forger = try MaliciousNoisePeer(role)
                 try forger.shakeHands()
                 try forger.send(.ready, change(forger))
                 #expect(forger.failure == .authenticationFailed)
@@ -213,7 +213,7 @@ struct UnauthenticatedTests {
         ] as [(UInt8, ChannelError.Code)])
     func reject(code: UInt8, failure: ChannelError.Code) throws {
         for role in [ChannelRole.dialer, .acceptor] {
-            let forger = try Forger(role)
+            let forger = try MaliciousNoisePeer(role)
             try forger.shakeHands()
             try forger.send(.reject, [code] + Array(repeating: 0, count: 31))
             #expect(forger.failure == failure)
@@ -226,7 +226,7 @@ struct UnauthenticatedTests {
             [1], [1] + Array(repeating: 0, count: 30), [1] + Array(repeating: 0, count: 32),
             [1] + Array(repeating: 0, count: 30) + [1], [],
         ] as [[UInt8]] {
-            let forger = try Forger()
+            let forger = try MaliciousNoisePeer()
             try forger.shakeHands()
             try forger.send(.reject, payload)
             #expect(forger.failure == .protocolViolation)
@@ -235,7 +235,7 @@ struct UnauthenticatedTests {
 
     @Test("a reject after ready breaks the protocol")
     func lateReject() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         try forger.send(.reject, [1] + Array(repeating: 0, count: 31))
         #expect(forger.failure == .protocolViolation)
     }

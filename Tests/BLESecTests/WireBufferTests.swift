@@ -31,7 +31,7 @@ struct WireBufferTests {
     @Test(
         "a first message that is too long for the link's buffer ends the channel, and nothing else")
     func tooLong() throws {
-        let pair = try Friends().pair()
+        let pair = try PinnedPeers().pair()
         #expect(throws: ChannelError(.limitExceeded, "")) {
             try pair.acceptor.appendHandshake([UInt8](repeating: 0, count: 67_000))
         }

@@ -9,60 +9,60 @@ import Testing
 @Suite("Closing, sharing and receiving at the wrong moment")
 struct WrongMomentTests {
     /// A dialer that is full, with the acknowledgement of its message behind that.
-    private func stuffed(_ scene: Scene) async throws -> (SecureChannel, SecureChannel) {
-        let (dialer, acceptor) = try await scene.channels { role, configuration in
+    private func stuffed(_ fixture: ChannelFixture) async throws -> (SecureChannel, SecureChannel) {
+        let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .dialer {
                 configuration.limits.readAhead = 1_000
-                configuration.deadlines.idle = .seconds(20)
+                configuration.timeouts.idle = .seconds(20)
             }
         }
         try await dialer.send([1])
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(try await acceptor.receive() == [1])
-        await scene.loop.run {
+        await fixture.loop.run {
             acceptor.assumeIsolated { channel in
                 _ = try? channel.queue(Array(repeating: 1, count: 1_000))
                 try? channel.finish()
             }
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         return (dialer, acceptor)
     }
 
     @Test("close reads the acknowledgement that lies in the buffer already")
     func closeProcesses() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await stuffed(scene)
-        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
-        await scene.clock.settle()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await stuffed(fixture)
+        let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
+        await fixture.clock.settle()
         #expect(await dialer.acknowledged >= 1)
-        await scene.clock.advance(by: .seconds(11))
+        await fixture.clock.advance(by: .seconds(11))
         #expect(await failure(of: closing) == .timedOut)
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("close after a long time without reading does not take the peer for dead")
     func closeStale() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await stuffed(scene)
-        await scene.clock.advance(by: .seconds(45))
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await stuffed(fixture)
+        await fixture.clock.advance(by: .seconds(45))
         #expect(await dialer.failure == nil)
-        let closing = Task(executorPreference: scene.loop) { try await dialer.close() }
-        await scene.clock.advance(by: .milliseconds(100))
+        let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
+        await fixture.clock.advance(by: .milliseconds(100))
         #expect(await dialer.failure == nil)
         await dialer.abort()
         _ = await failure(of: closing)
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a first piece right behind ready is charged to its peer")
     func share() throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
         let forgers = try (0..<3).map { _ in
-            let forger = try Forger(friends: friends, budget: budget) {
+            let forger = try MaliciousNoisePeer(friends: friends, budget: budget) {
                 $0.limits.maximumMessageLength = 40_000
             }
             try forger.rush()
@@ -78,19 +78,19 @@ struct WrongMomentTests {
 
     @Test("a close after a long pause counts silence from its own beginning")
     func machineStale() throws {
-        let forger = try Forger.ready { $0.limits.readAhead = 1_000 }
+        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try forger.send(.data, Array(repeating: 1, count: 1_000))
         #expect(forger.victim.wantsBytes == false)
         try forger.passTime(.seconds(61))
         forger.victim.close(now: forger.now)
-        forger.victim.fill(now: forger.now)
+        forger.victim.sealPending(now: forger.now)
         forger.victim.timeout(now: forger.now)
         #expect(forger.failure == nil)
     }
 
     @Test("an acceptor waits ten seconds from its last acknowledgement")
     func acceptorWaits() throws {
-        let forger = try Forger.ready()
+        let forger = try MaliciousNoisePeer.ready()
         forger.victim.close(now: forger.now)
         try forger.pump()
         try forger.send(.ack, UInt64(1).bigEndianBytes)
@@ -103,95 +103,97 @@ struct WrongMomentTests {
 
     @Test("a peer that expires the session has not ended for good")
     func expired() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels { role, configuration in
-            if role == .dialer { configuration.deadlines.session = .seconds(100) }
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels { role, configuration in
+            if role == .dialer { configuration.timeouts.session = .seconds(100) }
         }
-        var rules = ConnectionRules()
+        var rules = ReconnectPolicy()
         rules.endsWithPeer = true
-        let a = await PeerConnection.start(.offered, rules: rules, loop: scene.loop)
-        let b = await PeerConnection.start(.offered, rules: rules, loop: scene.loop)
+        let a = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
+        let b = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
         #expect(await a.offer(dialer))
         #expect(await b.offer(acceptor))
-        await scene.clock.advance(by: .seconds(101))
+        await fixture.clock.advance(by: .seconds(101))
         #expect(await a.hasPeerEnded == false)
         #expect(await b.hasPeerEnded == false)
         await a.shut(nil)
         await b.shut(nil)
         await dialer.abort()
         await acceptor.abort()
-        await scene.clock.settle()
-        await scene.finish()
+        await fixture.clock.settle()
+        await fixture.finish()
     }
 
     @Test("two readers of one byte stream lose nothing")
     func twoReaders() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
         let readers = (0..<2).map { _ in
-            Task(executorPreference: scene.loop) { try await acceptor.byteStream.read(atMost: 1) }
+            Task(executorPreference: fixture.loop) { try await acceptor.byteStream.read(atMost: 1) }
         }
-        await scene.clock.settle()
-        await scene.loop.run {
+        await fixture.clock.settle()
+        await fixture.loop.run {
             dialer.assumeIsolated { channel in
                 _ = try? channel.queue([1, 2])
                 _ = try? channel.queue([3, 4])
             }
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         var got: [UInt8] = []
         for reader in readers { got += try await reader.value ?? [] }
-        let rest = Task(executorPreference: scene.loop) { () async throws -> [UInt8] in
+        let rest = Task(executorPreference: fixture.loop) { () async throws -> [UInt8] in
             var rest: [UInt8] = []
             while rest.count < 2, let more = try await acceptor.byteStream.read(atMost: 1) {
                 rest += more
             }
             return rest
         }
-        await scene.clock.settle()
+        await fixture.clock.settle()
         await dialer.abort()
-        await scene.clock.settle()
+        await fixture.clock.settle()
         if let more = try? await rest.value { got += more }
         #expect(got.sorted() == [1, 2, 3, 4])
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a deliver lives on while the program receives, though slowly")
     func slowReceiver() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        let talking = Task(executorPreference: scene.loop) {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        let talking = Task(executorPreference: fixture.loop) {
             for _ in 0..<3 { try await acceptor.send(Array(repeating: 1, count: 1 << 20)) }
         }
-        let receiving = Task(executorPreference: scene.loop) {
+        let receiving = Task(executorPreference: fixture.loop) {
             for _ in 0..<3 {
                 _ = try await dialer.receive()
-                try await scene.loop.sleep(for: .seconds(1))
+                try await fixture.loop.sleep(for: .seconds(1))
             }
         }
-        let answering = Task(executorPreference: scene.loop) { _ = try await acceptor.receive() }
-        let delivering = Task(executorPreference: scene.loop) { _ = try await dialer.deliver([2]) }
-        for _ in 0..<10 { await scene.clock.advance(by: .seconds(1)) }
+        let answering = Task(executorPreference: fixture.loop) { _ = try await acceptor.receive() }
+        let delivering = Task(executorPreference: fixture.loop) {
+            _ = try await dialer.deliver([2])
+        }
+        for _ in 0..<10 { await fixture.clock.advance(by: .seconds(1)) }
         #expect(await failure(of: delivering) == nil)
         _ = await failure(of: receiving)
         _ = await failure(of: answering)
         _ = await failure(of: talking)
         await dialer.abort()
         await acceptor.abort()
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a close lasts while the link takes what was sent, however slow it is")
     func slowLink() throws {
-        let forger = try Forger.ready { $0.deadlines.idle = .seconds(600) }
+        let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }
         _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
         forger.victim.close(now: forger.now)
         // One SDU each 9 seconds, over nearly two minutes.
         for _ in 0..<20 where forger.victim.outcome == nil {
             forger.isBlocked = true
             try forger.passTime(.seconds(9))
-            forger.victim.fill(now: forger.now)
+            forger.victim.sealPending(now: forger.now)
             let count = min(forger.victim.outbound.count, 4_096)
             guard count > 0 else { break }
             forger.victim.didSend(count, now: forger.now)
@@ -203,7 +205,7 @@ struct WrongMomentTests {
 
     @Test("a peer that acknowledges now and then holds a close up no longer than a session lasts")
     func endlessAcknowledgements() throws {
-        let forger = try Forger.ready { $0.deadlines.session = .seconds(200) }
+        let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(200) }
         for _ in 0..<100 { _ = try forger.victim.queue([1]) }
         forger.victim.close(now: forger.now)
         try forger.pump()
@@ -220,7 +222,7 @@ struct WrongMomentTests {
 
     @Test("a session that is found to be far too old still has the time to close")
     func longStop() throws {
-        let forger = try Forger.ready { $0.deadlines.idle = .seconds(1_000_000) }
+        let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }
         forger.now += Duration.seconds(25 * 3_600).wholeNanoseconds
         forger.victim.timeout(now: forger.now)
         #expect(forger.victim.outcome == nil)
@@ -231,19 +233,19 @@ struct WrongMomentTests {
 
     @Test("an end for an unknown reason is an end like any other")
     func unknownReason() async throws {
-        let scene = try Scene()
-        let (dialer, acceptor) = try await scene.channels()
-        var rules = ConnectionRules()
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        var rules = ReconnectPolicy()
         rules.endsWithPeer = true
-        let connection = await PeerConnection.start(.offered, rules: rules, loop: scene.loop)
+        let connection = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
         #expect(await connection.offer(acceptor))
         try await dialer.finish(EndReason(rawValue: 9))
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(try await connection.receive() == nil)
         await connection.shut(nil)
         await dialer.abort()
-        await scene.clock.settle()
-        await scene.finish()
+        await fixture.clock.settle()
+        await fixture.finish()
     }
 
     @Test("a duration of any length is a deadline, and no trap")

@@ -118,7 +118,7 @@ import Testing
     ]
 
     private static func report(_ ratio: String) -> String {
-        #"{"schema": "blesec-bench/1", "settings": {"optimized": \#(Machine.isOptimized)}, "#
+        #"{"schema": "blesec-bench/1", "settings": {"optimized": \#(HostInfo.isOptimized)}, "#
             + #""ratios": [\#(ratio)]}"#
     }
 

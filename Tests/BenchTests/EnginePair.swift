@@ -28,7 +28,7 @@ struct EnginePair: ~Copyable {
     private static func pass(from writer: inout NoiseEngine, to reader: inout NoiseEngine) throws {
         while let message = try writer.nextHandshake() {
             try reader.receiveHandshake(message.span)
-            if case .judging = reader.phase { try reader.admit() }
+            if case .awaitingTrustDecision = reader.phase { try reader.admit() }
         }
     }
 

@@ -41,7 +41,7 @@ import Testing
             var alone: Double
             var flooded: Double
             var strangers: Double
-            var friends: [Friends]
+            var friends: [PinnedPeers]
 
             enum CodingKeys: String, CodingKey {
                 case friends
@@ -50,7 +50,7 @@ import Testing
                 case strangers = "strangers-per-second"
             }
         }
-        struct Friends: Decodable {
+        struct PinnedPeers: Decodable {
             var dials: Int
             var served: Double
 
@@ -59,7 +59,7 @@ import Testing
                 case served = "served-share"
             }
         }
-        struct Stranger: Decodable {
+        struct RawPeer: Decodable {
             var engine: String
             var answered: Double
             var unfinished: Double
@@ -72,7 +72,7 @@ import Testing
         }
         var many: [Many]
         var flood: [Flood]
-        var strangers: [Stranger]
+        var strangers: [RawPeer]
     }
 
     @Test(
@@ -97,7 +97,7 @@ import Testing
         }
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.strangers > 0)
-        // Near, 10 ms away, and 100 to 500 ms among strangers as slow as LE.
+        // Near, 10 ms away, and 100 to 500 ms among unauthenticated peers as slow as LE.
         #expect(flood.friends.count == 3)
         for friends in flood.friends {
             #expect(friends.dials > 0 && friends.served >= 0.99, "\(friends)")
@@ -105,7 +105,7 @@ import Testing
         #expect(report.strangers.map(\.engine) == report.many.map(\.engine))
         for (stranger, limit) in zip(report.strangers, [32.0, 128.0]) {
             #expect(stranger.answered < limit * 1_024, "\(stranger)")
-            // The bound before authentication, and what every stranger takes.
+            // The bound before authentication, and what every unauthenticated peer takes.
             #expect(stranger.unfinished < 32 * 1_024 + limit * 1_024, "\(stranger)")
         }
     }

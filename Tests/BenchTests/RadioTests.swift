@@ -53,7 +53,7 @@ import Testing
         "Noise moves bulk data nearly as fast as the bare channel, and a short message is one packet",
         arguments: RadioScenario.engines)
     func channels(_ engine: String) async throws {
-        let peers = [engine: try Acquaintances(engine)]
+        let peers = [engine: try PeerConfigurations(engine)]
         var scenario = RadioScenario()
         scenario.leastVolume = 256 << 10
         scenario.leastIntervals = 16
@@ -87,7 +87,7 @@ import Testing
     @Test("what is lost is sent again, everything arrives, and every run gives the same figures")
     func losses() async throws {
         let engine = ChannelConfiguration.defaultProtocol
-        let peers = [engine: try Acquaintances(engine)]
+        let peers = [engine: try PeerConfigurations(engine)]
         var scenario = RadioScenario()
         scenario.leastVolume = 64 << 10
         scenario.leastIntervals = 16
@@ -116,7 +116,7 @@ import Testing
         scenario.leastVolume = 64 << 10
         scenario.leastIntervals = 16
         let results = try await scenario.measure(
-            parameters, [engine: Acquaintances(engine)], engines: [engine])
+            parameters, [engine: PeerConfigurations(engine)], engines: [engine])
         #expect(results.allSatisfy { $0.goodput > 0 && $0.goodput < parameters.endlessLimit })
     }
 }

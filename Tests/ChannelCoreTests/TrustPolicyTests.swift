@@ -100,10 +100,10 @@ struct TrustPolicyTests {
         #expect(try store.key(named: "phone") == first.fingerprint)
     }
 
-    @Test("a listener enrols strangers in an open window alone, and as many as it says")
+    @Test("a listener enrols unauthenticated peers in an open window alone, and as many as it says")
     func window() throws {
         let store = Store()
-        let window = PairingWindow(strangers: 2, for: .seconds(1_000))
+        let window = PairingWindow(peers: 2, for: .seconds(1_000))
         let policy = TrustPolicy.enrolled(store, window: window)
         let strangers = try (0..<3).map { _ in try Self.stranger() }
         #expect(!Self.admits(.enrolled(store), strangers[0]))

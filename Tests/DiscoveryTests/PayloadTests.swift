@@ -9,27 +9,29 @@ struct PayloadTests {
 
     @Test("the six bytes and the eight characters are what the wire format says")
     func worked() throws {
-        let payload = Payload(
-            capabilities: [.l2cap, .noise], psm: try Self.psm(0x83), tag: Tag(rawValue: 0xC0FF_EE01)
+        let payload = AdvertisementPayload(
+            capabilities: [.l2cap, .noise], psm: try Self.psm(0x83),
+            tag: AdvertisementTag(rawValue: 0xC0FF_EE01)
         )
         #expect(payload.bytes == [0x1A, 0x83, 0xC0, 0xFF, 0xEE, 0x01])
         #expect(payload.text == "GoPA_-4B")
-        #expect(Payload(payload.bytes) == payload)
-        #expect(Payload(text: payload.text) == payload)
+        #expect(AdvertisementPayload(payload.bytes) == payload)
+        #expect(AdvertisementPayload(text: payload.text) == payload)
     }
 
     @Test("every payload is read as it was written, in both forms")
     func roundTrips() throws {
         var generator = SeededGenerator(seed: 1)
         for _ in 0..<2_000 {
-            let capabilities = Payload.Capabilities(rawValue: generator.next() as UInt8)
+            let capabilities = AdvertisementPayload.Capabilities(
+                rawValue: generator.next() as UInt8)
             let number = Int(generator.next() as UInt8) | 0x80
-            let payload = Payload(
+            let payload = AdvertisementPayload(
                 capabilities: capabilities,
                 psm: capabilities.contains(.l2cap) && number != 0x80 ? try Self.psm(number) : nil,
                 tag: .random(using: &generator))
-            #expect(Payload(payload.bytes) == payload)
-            #expect(Payload(text: payload.text) == payload)
+            #expect(AdvertisementPayload(payload.bytes) == payload)
+            #expect(AdvertisementPayload(text: payload.text) == payload)
         }
     }
 
@@ -37,7 +39,7 @@ struct PayloadTests {
     func firstBytes() {
         for first in UInt8.min ... .max {
             for second in UInt8.min ... .max {
-                let payload = Payload([first, second, 1, 2, 3, 4])
+                let payload = AdvertisementPayload([first, second, 1, 2, 3, 4])
                 let isValid =
                     first >> 4 == 1 && (second == 0 || second >= 0x80 && first & 8 != 0)
                 #expect((payload != nil) == isValid)
@@ -49,9 +51,9 @@ struct PayloadTests {
     @Test("no other length is read", arguments: 0..<300)
     func lengths(length: Int) {
         let bytes = [UInt8](repeating: 0x1A, count: length)
-        #expect((Payload(bytes) != nil) == false || length == 6)
+        #expect((AdvertisementPayload(bytes) != nil) == false || length == 6)
         let text = String(repeating: "G", count: length)
-        #expect(Payload(text: text) == nil || length == 8)
+        #expect(AdvertisementPayload(text: text) == nil || length == 8)
     }
 
     @Test(
@@ -61,7 +63,7 @@ struct PayloadTests {
             "\0\0\0\0\0\0\0\0", "🎈🎈", "AAAAAAAA", "________",
         ])
     func names(name: String) {
-        #expect(Payload(text: name) == nil)
+        #expect(AdvertisementPayload(text: name) == nil)
     }
 
     @Test("whatever bytes come, reading neither fails nor makes something up")
@@ -69,9 +71,9 @@ struct PayloadTests {
         var generator = SeededGenerator(seed: 2)
         for _ in 0..<20_000 {
             let bytes = generator.bytes(Int.random(in: 0...12, using: &generator))
-            if let payload = Payload(bytes) { #expect(payload.bytes == bytes) }
+            if let payload = AdvertisementPayload(bytes) { #expect(payload.bytes == bytes) }
             let text = String(decoding: bytes, as: UTF8.self)
-            if let payload = Payload(text: text) { #expect(payload.text == text) }
+            if let payload = AdvertisementPayload(text: text) { #expect(payload.text == text) }
         }
     }
 }
@@ -135,7 +137,8 @@ struct BluetoothUUIDTests {
 struct ServiceAdvertisementTests {
     let service = PSMValue.characteristic
     let other = BluetoothUUID(high: 0x180F_0000_1000, low: 0x8000_0080_5F9B_34FB)
-    let payload = Payload(capabilities: .noise, psm: nil, tag: Tag(rawValue: 7))
+    let payload = AdvertisementPayload(
+        capabilities: .noise, psm: nil, tag: AdvertisementTag(rawValue: 7))
 
     func read(
         uuids: [BluetoothUUID] = [], name: String? = nil, data: [BluetoothUUID: [UInt8]] = [:],

@@ -12,7 +12,7 @@ extension Laboratory {
     @Suite struct BothEnginesTests {
         @Test("a listener serves a Noise peer and a TLS peer in turns, a message at a time")
         func together() async throws {
-            let town = try Town()
+            let town = try ListenerFixture()
             try await withLoop { loop in
                 var endpoint = try Endpoint("l2cap:any")
                 endpoint.adapter = "hci1"
@@ -56,7 +56,7 @@ extension Laboratory {
 }
 
 /// Who is there: a listener that takes either, a peer with a key and one with a certificate.
-private struct Town: Sendable {
+private struct ListenerFixture: Sendable {
     let listener: ChannelConfiguration
     let noise: ChannelConfiguration
     let certified: ChannelConfiguration

@@ -67,7 +67,7 @@ struct DeadEngineTests {
         var pair = try EnginePair(Self.offer)
         try pair.dialerSpeaks()
         try pair.acceptorSpeaks()
-        guard case .judging = pair.dialer.phase else {
+        guard case .awaitingTrustDecision = pair.dialer.phase else {
             Issue.record("the dialer does not judge")
             return
         }

@@ -48,9 +48,9 @@ struct EnginePair: ~Copyable {
     }
 
     private static func turn(_ writer: inout NoiseEngine, _ reader: inout NoiseEngine) throws {
-        if case .judging = writer.phase { try writer.admit() }
+        if case .awaitingTrustDecision = writer.phase { try writer.admit() }
         if let message = try writer.nextHandshake() { try reader.receiveHandshake(message.span) }
-        if case .judging = writer.phase { try writer.admit() }
+        if case .awaitingTrustDecision = writer.phase { try writer.admit() }
     }
 
     /// Hands the dialer's next message to the acceptor.

@@ -15,7 +15,7 @@ struct DeadEngineTests {
         var pair = try Self.fresh()
         try pair.step(.dialer)
         try pair.step(.acceptor)
-        guard case .judging = pair.dialer.phase else {
+        guard case .awaitingTrustDecision = pair.dialer.phase else {
             Issue.record("\(pair.dialer.phase)")
             return
         }

@@ -63,7 +63,7 @@ struct EnginePair: ~Copyable {
     }
 
     private static func speak(_ engine: inout TLSEngine) throws -> [UInt8] {
-        if case .judging = engine.phase { try engine.admit() }
+        if case .awaitingTrustDecision = engine.phase { try engine.admit() }
         return try engine.nextHandshake() ?? []
     }
 }

@@ -69,7 +69,7 @@ struct ResumptionTests {
         try pair.acceptor.receiveHandshake(hello.span)
         let answer = try #require(try pair.acceptor.nextHandshake())
         try pair.dialer.receiveHandshake(answer.span)
-        guard case .judging(let acceptors) = pair.dialer.phase else {
+        guard case .awaitingTrustDecision(let acceptors) = pair.dialer.phase else {
             Issue.record("the dialer does not judge")
             return
         }
@@ -83,7 +83,7 @@ struct ResumptionTests {
         try pair.dialer.admit()
         let last = try #require(try pair.dialer.nextHandshake())
         try pair.acceptor.receiveHandshake(last.span)
-        guard case .judging = pair.acceptor.phase else {
+        guard case .awaitingTrustDecision = pair.acceptor.phase else {
             Issue.record("the acceptor does not judge")
             return
         }
@@ -134,7 +134,7 @@ struct ResumptionTests {
         #expect(long.count > short.count + 200)
         #expect(other.phase == .handshaking)
         try pair.dialer.receiveHandshake(short.span)
-        if case .judging = pair.dialer.phase { try pair.dialer.admit() }
+        if case .awaitingTrustDecision = pair.dialer.phase { try pair.dialer.admit() }
         let last = try #require(try pair.dialer.nextHandshake())
         try other.receiveHandshake(last.span)
         guard case .failing(let error) = other.phase else {

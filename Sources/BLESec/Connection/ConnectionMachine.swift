@@ -16,13 +16,13 @@ struct ConnectionMachine {
         case abandon
     }
 
-    let rules: ConnectionRules
+    let rules: ReconnectPolicy
     private(set) var status: ConnectionStatus
     /// Since when the peer was not reached.
     private var unreachedSince: MonotonicTime
 
     /// Begins with an attempt, which is to be made at once.
-    init(rules: ConnectionRules, now: MonotonicTime) {
+    init(rules: ReconnectPolicy, now: MonotonicTime) {
         self.rules = rules
         unreachedSince = now
         status = ConnectionStatus(state: .searching, since: now)
@@ -57,18 +57,18 @@ struct ConnectionMachine {
 
     /// The channel is over, and no other has taken its place.
     ///
-    /// After a good link (``LinkCourse``) the next attempt begins at once; after any other as after a
+    /// After a good link (``LinkOutcome``) the next attempt begins at once; after any other as after a
     /// failure.
     mutating func lost(
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard isConnected else { return .nothing }
-        let course = LinkCourse(
+        let course = LinkOutcome(
             lasted: now.duration(since: status.since), hasCarried: hasCarried,
-            goodAfter: rules.goodAfter, backoff: rules.backoff)
+            stableAfter: rules.stableAfter, backoff: rules.backoff)
         unreachedSince = now
-        guard course == .good else {
+        guard course == .stable else {
             fail(error, course.failures(after: status.failures), now, &generator)
             return .nothing
         }

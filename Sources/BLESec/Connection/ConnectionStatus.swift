@@ -28,7 +28,7 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var state: ConnectionState
     /// Since when.
     public internal(set) var since: MonotonicTime
-    /// When the state ends by itself. Nil once closed; what is connected has the deadlines of its
+    /// When the state ends by itself. Nil once closed; what is connected has the timeouts of its
     /// channel.
     public internal(set) var deadline: MonotonicTime?
     /// Who is at the other end, or was last.
@@ -44,7 +44,7 @@ public struct ConnectionStatus: Sendable {
 }
 
 /// The bounds of a ``PeerConnection``.
-public struct ConnectionRules: Sendable {
+public struct ReconnectPolicy: Sendable {
     /// Looking for the peer before it counts as out of range, and failing to reach it; 30 seconds.
     public var searching = Duration.seconds(30)
     /// Out of range before the search begins anew; 60 seconds.
@@ -58,8 +58,8 @@ public struct ConnectionRules: Sendable {
     /// How long to wait after failures; from one second to a minute, less a random half.
     public var backoff = Backoff()
     /// A link that lasts so long was a good one, as is one that has carried a message and lasts as
-    /// long as the first backoff; 10 seconds. ``LinkCourse`` says what follows.
-    public var goodAfter = Duration.seconds(10)
+    /// long as the first backoff; 10 seconds. ``LinkOutcome`` says what follows.
+    public var stableAfter = Duration.seconds(10)
     /// Whether the peer's word that it has sent everything is the end of what is received; the
     /// connection closes then once this side has ended too. Otherwise the peer has left, and is
     /// looked for again; so by default.

@@ -11,7 +11,7 @@ public enum Delivery: String, Sendable, Hashable {
 }
 
 /// What to do with a message while there is no link.
-public enum WhenApart: Sendable, Hashable {
+public enum WhenDisconnected: Sendable, Hashable {
     /// Wait for the next link.
     case wait
     /// Throw `no-such-peer`; nothing was sent then.
@@ -19,7 +19,7 @@ public enum WhenApart: Sendable, Hashable {
 }
 
 /// A message that is under way.
-public struct Outgoing: Sendable {
+public struct PendingDelivery: Sendable {
     let channel: SecureChannel
     let number: UInt64
 

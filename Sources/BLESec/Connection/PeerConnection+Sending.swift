@@ -10,18 +10,18 @@ extension PeerConnection {
     /// - Throws: `noSuchPeer` without a link, where that is not waited for; `closed`, or what has
     ///   closed the connection; `limitExceeded` for a message above the limit; `configuration` in
     ///   direct mode, which has no acknowledgements; `cancelled`. Nothing was sent then.
-    public func send(
-        _ message: [UInt8], whenApart: WhenApart = .wait
+    public func deliver(
+        _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> Delivery {
-        let outgoing = try await post(message, whenApart: whenApart)
-        return await outgoing.delivery()
+        let pending = try await send(message, whenDisconnected: whenDisconnected)
+        return await pending.delivery()
     }
 
-    /// Gives a message to the link, after those that were given before, and returns when the link
-    /// has it, which says nothing about the peer. Throws as ``send(_:whenApart:)`` does.
-    public func post(
-        _ message: [UInt8], whenApart: WhenApart = .wait
-    ) async throws(ChannelError) -> Outgoing {
+    /// Queues a message on the link, behind those that were queued before, and returns when the link
+    /// has it, which says nothing about the peer. Throws as ``deliver(_:whenDisconnected:)`` does.
+    public func send(
+        _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
+    ) async throws(ChannelError) -> PendingDelivery {
         let ticket = turns.take()
         defer {
             turns.give(back: ticket)
@@ -29,16 +29,16 @@ extension PeerConnection {
         }
         while !turns.isNext(ticket) {
             if machine.isClosed || hasFinished { throw closedError }
-            if whenApart == .fail { try refuseWhenApart() }
+            if whenDisconnected == .fail { try refuseWhenApart() }
             try await wait(for: .turn) {
                 turns.isNext(ticket) || machine.isClosed || hasFinished
-                    || whenApart == .fail && current == nil
+                    || whenDisconnected == .fail && current == nil
             }
         }
         while true {
             if machine.isClosed || hasFinished { throw closedError }
             guard let channel = current?.channel else {
-                if whenApart == .fail { try refuseWhenApart() }
+                if whenDisconnected == .fail { try refuseWhenApart() }
                 try await wait(for: .link) {
                     current != nil || machine.isClosed || hasFinished
                 }
@@ -46,7 +46,7 @@ extension PeerConnection {
             }
             do throws(ChannelError) {
                 let number = try await channel.enqueue(message)
-                return Outgoing(channel: channel, number: number)
+                return PendingDelivery(channel: channel, number: number)
             } catch {
                 if hasFinished { throw closedError }
                 // On a channel that is over nothing was sent; all else is the message's own fault.

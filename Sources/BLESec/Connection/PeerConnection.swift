@@ -8,10 +8,10 @@ public import BLESecLinks
 /// says, and what it receives over all links is one stream. The peer is the one that is expected or,
 /// where nobody is, the first one that comes: channels of others are ended.
 ///
-/// What ``send(_:whenApart:)`` reports as delivered has been acknowledged. What was under way when a
+/// What ``send(_:whenDisconnected:)`` reports as delivered has been acknowledged. What was under way when a
 /// link went is unknown, and is never sent again by itself, so that no message comes twice.
 ///
-/// A peer that is silent is noticed within the ``ChannelDeadlines/idle`` deadline of its channel, which
+/// A peer that is silent is noticed within the ``ChannelTimeouts/idle`` deadline of its channel, which
 /// pings after half of it. Dropping the last reference ends the link; ``close(_:)`` loses nothing.
 public actor PeerConnection {
     /// How many links whose messages nobody has read yet are kept; there is no new one beyond.
@@ -53,7 +53,7 @@ public actor PeerConnection {
 
     /// What tasks wait for.
     enum Event: Hashable, CaseIterable { case link, message, turn, room }
-    let waiting: WaitingRoom<Event>
+    let waiting: LoopCondition<Event>
 
     /// A channel in use.
     struct Current {
@@ -75,7 +75,7 @@ public actor PeerConnection {
     ///   - rules: its bounds in time.
     ///   - loop: the route's own, or the shared one, unless another is given.
     public static func start(
-        _ route: PeerRoute, to peer: PeerKey? = nil, rules: ConnectionRules = ConnectionRules(),
+        _ route: PeerRoute, to peer: PeerKey? = nil, rules: ReconnectPolicy = ReconnectPolicy(),
         loop: EventLoop? = nil
     ) async -> PeerConnection {
         let connection = PeerConnection(route, peer, rules, loop ?? route.loop ?? .shared)
@@ -84,13 +84,13 @@ public actor PeerConnection {
     }
 
     private init(
-        _ route: PeerRoute, _ peer: PeerKey?, _ rules: ConnectionRules, _ loop: EventLoop
+        _ route: PeerRoute, _ peer: PeerKey?, _ rules: ReconnectPolicy, _ loop: EventLoop
     ) {
         self.route = route
         self.loop = loop
         expected = peer?.fingerprint
         machine = ConnectionMachine(rules: rules, now: loop.now)
-        waiting = WaitingRoom(loop: loop)
+        waiting = LoopCondition(loop: loop)
     }
 
     isolated deinit {
@@ -143,7 +143,7 @@ public actor PeerConnection {
     // MARK: - Receiving
 
     /// The next message, over whatever link it comes; nil once the connection is closed, or the peer
-    /// has ended for good (``ConnectionRules/endsWithPeer``), and everything that had arrived is read.
+    /// has ended for good (``ReconnectPolicy/endsWithPeer``), and everything that had arrived is read.
     ///
     /// - Throws: what has closed the connection, unless that was ``close(_:)`` or the peer's end;
     ///   `cancelled`.

@@ -1,15 +1,15 @@
 internal import BLESecChannelCore
 
-/// The times from which a channel's deadlines are counted, in nanoseconds of a monotonic clock.
+/// The times from which a channel's timeouts are counted, in nanoseconds of a monotonic clock.
 struct ChannelClocks {
-    let deadlines: ChannelDeadlines
+    let timeouts: ChannelTimeouts
     /// Those that are looked at with every message, in nanoseconds.
     let session, idle, halfIdle, record, message, ackDelay: UInt64
     /// When the link was handed over.
     let start: UInt64
     /// When hello and answer were done, the policy was asked, and this side's handshake was over.
     var negotiated: UInt64?
-    var judging: UInt64?
+    var awaitingTrustDecision: UInt64?
     var handshakeDone: UInt64?
     /// When both sides became ready.
     var ready: UInt64?
@@ -29,13 +29,13 @@ struct ChannelClocks {
     /// The link refused bytes since.
     var isBlocked = false
 
-    init(now: UInt64, deadlines: ChannelDeadlines) {
-        self.deadlines = deadlines
-        session = deadlines.session.wholeNanoseconds
-        idle = deadlines.idle.wholeNanoseconds
+    init(now: UInt64, timeouts: ChannelTimeouts) {
+        self.timeouts = timeouts
+        session = timeouts.session.wholeNanoseconds
+        idle = timeouts.idle.wholeNanoseconds
         halfIdle = idle / 2
-        record = deadlines.record.wholeNanoseconds
-        message = deadlines.message.wholeNanoseconds
+        record = timeouts.record.wholeNanoseconds
+        message = timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         start = now
         lastArrival = now

@@ -9,10 +9,12 @@ extension ChannelMachine {
         if clocks.ready != nil, stage == .records {
             // What is due already waits for something else than time, such as room on the link.
             if clocks.closing == nil { next = min(next, start.after(clocks.session)) }
-            if configuration.mode == .direct, ledger.endSent, role == .dialer, quietTime > now {
+            if configuration.mode == .direct, acknowledgements.endSent, role == .dialer,
+                quietTime > now
+            {
                 next = min(next, quietTime)
             }
-            if let pending = ledger.ackPendingSince, !owesAck(now: now) {
+            if let pending = acknowledgements.ackPendingSince, !owesAck(now: now) {
                 next = min(next, pending.after(clocks.ackDelay))
             }
             if wantsBytes {
@@ -50,15 +52,15 @@ extension ChannelMachine {
         }
         if configuration.mode == .negotiated, now >= deadDeadline {
             return fail(
-                .late("the peer has been silent and took nothing for", clocks.deadlines.idle))
+                .late("the peer has been silent and took nothing for", clocks.timeouts.idle))
         }
         if let began = clocks.recordBegan, now >= began.after(clocks.record) {
             return fail(
-                .late("a record was begun and not finished within", clocks.deadlines.record))
+                .late("a record was begun and not finished within", clocks.timeouts.record))
         }
         if let moved = clocks.messageMoved, now >= moved.after(clocks.message) {
             return fail(
-                .late("a message was begun and came no further within", clocks.deadlines.message))
+                .late("a message was begun and came no further within", clocks.timeouts.message))
         }
         if mayPing, now >= pingTime { control.ping = true }
     }
@@ -89,18 +91,23 @@ extension ChannelMachine {
     /// What is left to acknowledge has become less: whoever waits for the end of it waits on. What
     /// arrives may be endless, so it counts from the peer's end on.
     mutating func restartClose(now: UInt64) {
-        if ledger.endReceived, clocks.closing != nil, stage == .records { clocks.closing = now }
+        if acknowledgements.endReceived, clocks.closing != nil, stage == .records {
+            clocks.closing = now
+        }
     }
 
     /// Whether an acknowledgement is to be sent now.
     func owesAck(now: UInt64) -> Bool {
-        ledger.owesAck(now: now, isEnding: outbox.isEmpty && endRequested != nil && !ledger.endSent)
+        acknowledgements.owesAck(
+            now: now, isEnding: outbox.isEmpty && endRequested != nil && !acknowledgements.endSent)
     }
 
     /// Starts the last deadline once both ends are said and acknowledged: an acceptor waits for the
     /// dialer's close, though not for ever.
     mutating func noteCompletion(now: UInt64) {
-        guard ledger.isSendingComplete, ledger.isReceivingComplete, clocks.closing == nil else {
+        guard acknowledgements.isSendingComplete, acknowledgements.isReceivingComplete,
+            clocks.closing == nil
+        else {
             return
         }
         clocks.closing = now
@@ -128,10 +135,12 @@ extension ChannelMachine {
                 error ?? ChannelError(.truncated, "the peer closed the link during the handshake"))
         }
         if configuration.mode == .direct { return directLinkEnded(error, canSend: canSend) }
-        if ledger.isSendingComplete, ledger.isReceivingComplete { return complete() }
-        if ledger.endReceived {
+        if acknowledgements.isSendingComplete, acknowledgements.isReceivingComplete {
+            return complete()
+        }
+        if acknowledgements.endReceived {
             let missing =
-                ledger.isSendingComplete
+                acknowledgements.isSendingComplete
                 ? "the peer knew that everything was taken here"
                 : "the peer acknowledged everything; what it has not acknowledged is unknown"
             return fail(
@@ -165,7 +174,7 @@ extension ChannelMachine {
     }
 
     /// What the driver is to do with the link, now that nothing is left to send.
-    enum Farewell: Sendable {
+    enum LinkShutdown: Sendable {
         /// Nothing yet.
         case stay
         /// Half-close it where it can be; the peer closes.
@@ -176,60 +185,62 @@ extension ChannelMachine {
 
     /// How far the link may be closed. The dialer closes, since it is the one whose last word is an
     /// acknowledgement that the acceptor needs.
-    func farewell(canHalfClose: Bool, now: UInt64) -> Farewell {
+    func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         guard outcome == nil, outbound.isEmpty else { return .stay }
         if stage == .records, isReady, configuration.mode == .direct {
-            guard ledger.endSent else { return .stay }
+            guard acknowledgements.endSent else { return .stay }
             if directPeerEnded { return .closeWhenDrained }
             if canHalfClose { return .halfClose }
             let isQuiet = peerWentQuiet || now >= quietTime
             return role == .dialer && isQuiet ? .closeWhenDrained : .stay
         }
-        let isDone = ledger.isSendingComplete && ledger.isReceivingComplete
+        let isDone = acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
         return isDone && role == .dialer ? .closeWhenDrained : .stay
     }
 
-    /// The driver has closed the link as ``Farewell/closeWhenDrained`` said.
-    mutating func saidFarewell() { complete() }
+    /// The driver has closed the link as ``LinkShutdown/closeWhenDrained`` said.
+    mutating func didCloseLink() { complete() }
 
     /// When the phase has taken too long.
     private var phaseEnd: UInt64 {
-        let deadlines = clocks.deadlines
+        let timeouts = clocks.timeouts
         switch stage {
-        case .hello, .early, .answer: return start.after(deadlines.negotiate)
-        case .handshake: return (clocks.negotiated ?? start).after(deadlines.handshake)
-        case .judging: return (clocks.judging ?? start).after(deadlines.judge)
+        case .hello, .early, .answer: return start.after(timeouts.negotiate)
+        case .handshake: return (clocks.negotiated ?? start).after(timeouts.handshake)
+        case .awaitingTrustDecision:
+            return (clocks.awaitingTrustDecision ?? start).after(timeouts.trustDecision)
         case .refusing: return (clocks.closing ?? start).after(Self.timeToGo)
         case .records where awaitsProof:
-            return (clocks.handshakeDone ?? start).after(deadlines.proof)
-        case .records where !isReady: return (clocks.handshakeDone ?? start).after(deadlines.ready)
+            return (clocks.handshakeDone ?? start).after(timeouts.proof)
+        case .records where !isReady: return (clocks.handshakeDone ?? start).after(timeouts.ready)
         case .records:
             // However slowly a peer acknowledges, no session goes on for ever.
             guard let closing = clocks.closing else { return .max }
             let last = max(start.after(clocks.session), clocks.closeBegan ?? closing)
-            return min(closing, last).after(deadlines.close)
+            return min(closing, last).after(timeouts.close)
         }
     }
 
     /// Ends a phase that has taken too long, and says what was missing.
     private mutating func phaseOver() {
-        let deadlines = clocks.deadlines
+        let timeouts = clocks.timeouts
         switch stage {
         case .hello, .early, .answer:
             fail(
-                .late("the peer did not finish its hello or answer within", deadlines.negotiate))
+                .late("the peer did not finish its hello or answer within", timeouts.negotiate))
         case .handshake:
-            fail(.late("the handshake did not end within", deadlines.handshake))
-        case .judging:
-            fail(.late("the trust policy did not decide within", deadlines.judge))
+            fail(.late("the handshake did not end within", timeouts.handshake))
+        case .awaitingTrustDecision:
+            fail(.late("the trust policy did not decide within", timeouts.trustDecision))
         case .refusing:
             fail(.late("the peer did not go within", Self.timeToGo))
         case .records where awaitsProof:
-            let seconds = deadlines.proof.components.seconds
+            let seconds = timeouts.proof.components.seconds
             fail(.unproven("the peer sent no message to prove its key within \(seconds) s"))
         case .records where !isReady:
-            fail(.late("the peer's ready did not come within", deadlines.ready))
-        case .records where ledger.isSendingComplete && ledger.isReceivingComplete:
+            fail(.late("the peer's ready did not come within", timeouts.ready))
+        case .records
+        where acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete:
             guard outbound.isEmpty else {
                 return fail(
                     ChannelError(
@@ -238,18 +249,19 @@ extension ChannelMachine {
                             + "that everything was taken here"))
             }
             complete()
-        case .records where ledger.acknowledged < queued && configuration.mode == .negotiated:
+        case .records
+        where acknowledgements.acknowledged < queued && configuration.mode == .negotiated:
             fail(
                 .late(
                     "the fate of what the peer has not acknowledged is unknown; no acknowledgement "
-                        + "came within", deadlines.close, .unacknowledged))
-        case .records where ledger.endReceived:
+                        + "came within", timeouts.close, .unacknowledged))
+        case .records where acknowledgements.endReceived:
             fail(
                 .late(
                     "the peer's messages were not received, or not confirmed, here within",
-                    deadlines.close))
+                    timeouts.close))
         case .records:
-            fail(.late("the peer did not end its side within", deadlines.close))
+            fail(.late("the peer did not end its side within", timeouts.close))
         }
     }
 

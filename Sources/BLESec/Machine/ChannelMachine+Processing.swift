@@ -23,7 +23,10 @@ extension ChannelMachine {
             fail(error)
         }
         // Nothing more is read, so that only a policy that still thinks can make a difference.
-        guard isPeerReady || unauthenticatedBytes < unauthenticatedLimit || stage == .judging else {
+        guard
+            isPeerReady || unauthenticatedBytes < unauthenticatedLimit
+                || stage == .awaitingTrustDecision
+        else {
             return fail(.unauthenticated(after: unauthenticatedLimit))
         }
         noteCompletion(now: now)
@@ -51,7 +54,7 @@ extension ChannelMachine {
         case .early: return try readEarly(now: now)
         case .answer: return try readAnswer(now: now)
         case .handshake: return try shakeHands(now: now)
-        case .judging: return false
+        case .awaitingTrustDecision: return false
         case .records: return try readRecord(now: now)
         case .refusing:
             inbound.removeAll()
@@ -62,8 +65,8 @@ extension ChannelMachine {
     /// Moves the handshake on: this side's turn, the policy's, or the peer's.
     mutating func shakeHands(now: UInt64) throws(ChannelError) -> Bool {
         switch engine.phase {
-        case .judging(let identity):
-            try judge(identity, now: now)
+        case .awaitingTrustDecision(let identity):
+            try evaluateTrust(identity, now: now)
             return true
         case .established(let identity):
             try handshakeDone(identity, now: now)
@@ -120,7 +123,9 @@ extension ChannelMachine {
     }
 
     /// Asks the trust policy about an identity, once.
-    private mutating func judge(_ identity: ClaimedIdentity, now: UInt64) throws(ChannelError) {
+    private mutating func evaluateTrust(_ identity: ClaimedIdentity, now: UInt64)
+        throws(ChannelError)
+    {
         claimedIdentity = identity
         guard !configuration.isOwn(identity) else { throw .talksToItself }
         switch configuration.policy(for: protocolName).decide(identity) {
@@ -128,23 +133,23 @@ extension ChannelMachine {
             try engine.admit()
         case .refuse(let reason):
             try deny(ChannelError(.untrusted, reason))
-        case .ask(let judge):
-            pendingJudge = judge
-            clocks.judging = now
-            stage = .judging
+        case .ask(let evaluate):
+            pendingEvaluation = evaluate
+            clocks.awaitingTrustDecision = now
+            stage = .awaitingTrustDecision
         case .lookUp(let lookUp):
             pendingLookUp = lookUp
-            clocks.judging = now
-            stage = .judging
+            clocks.awaitingTrustDecision = now
+            stage = .awaitingTrustDecision
         }
     }
 
     /// Takes the answer of a policy that was asked; late answers change nothing.
-    mutating func judged(_ verdict: TrustPolicy.Verdict, now: UInt64) {
-        guard outcome == nil, stage == .judging else { return }
-        pendingJudge = nil
+    mutating func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) {
+        guard outcome == nil, stage == .awaitingTrustDecision else { return }
+        pendingEvaluation = nil
         pendingLookUp = nil
-        clocks.judging = nil
+        clocks.awaitingTrustDecision = nil
         clocks.negotiated = now
         stage = .handshake
         do throws(ChannelError) {
@@ -186,7 +191,7 @@ extension ChannelMachine {
             isOwnReadySent = true
             if engine.isPeerProven { peerIsProven(now: now) }
         case .negotiated:
-            ledger.rule =
+            acknowledgements.rule =
                 switch configuration.acknowledgement {
                 case .manual: .confirmed
                 case .automatic: features.contains(.acknowledgesTaken) ? .taken : .arrived

@@ -64,7 +64,7 @@ extension ChannelMachine {
             try refuseAfterEnd()
             try Self.keep(payload, isLast: true, from: &inbound, in: &inbox)
             clocks.messageMoved = nil
-            ledger.didReceive(now: now)
+            acknowledgements.didReceive(now: now)
         case .dataMore:
             try refuseAfterEnd()
             guard !payload.isEmpty else { throw .violation("an empty piece of a message") }
@@ -100,7 +100,7 @@ extension ChannelMachine {
             try takeReject(bytes(payload))
         case .ack:
             guard payload.count == Record.ackLength else { throw .violation("a malformed ack") }
-            try ledger.peerAcknowledged(number(payload))
+            try acknowledgements.peerAcknowledged(number(payload))
             if clocks.closing != nil { clocks.closing = now }
         default:
             guard type.isIgnorable else { throw .violation("a record of an unknown type") }
@@ -129,7 +129,7 @@ extension ChannelMachine {
     }
 
     private func refuseAfterEnd() throws(ChannelError) {
-        guard !ledger.endReceived else { throw .violation("data after its end") }
+        guard !acknowledgements.endReceived else { throw .violation("data after its end") }
     }
 
     private mutating func takeEnd(_ payload: [UInt8], now: UInt64) throws(ChannelError) {
@@ -138,7 +138,7 @@ extension ChannelMachine {
             throw .violation("an end that is malformed or cuts a message")
         }
         peerEndReason = EndReason(rawValue: payload[0])
-        ledger.didReceiveEnd(now: now)
+        acknowledgements.didReceiveEnd(now: now)
         restartClose(now: now)
     }
 

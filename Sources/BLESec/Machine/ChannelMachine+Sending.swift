@@ -11,7 +11,7 @@ extension ChannelMachine {
     /// Whether this side has said, or is about to say, that it sends no more.
     var isEnding: Bool { endRequested != nil }
 
-    /// Queues a message, and returns its number: it is delivered when the ledger's count of
+    /// Queues a message, and returns its number: it is delivered when the acknowledgements's count of
     /// acknowledged messages has reached that.
     mutating func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
         if let outcome { throw outcome.error }
@@ -39,7 +39,7 @@ extension ChannelMachine {
     }
 
     /// Seals records until ``outbound`` holds a whole SDU or nothing is left to seal.
-    mutating func fill(now: UInt64) {
+    mutating func sealPending(now: UInt64) {
         guard outcome == nil else { return }
         do throws(ChannelError) {
             while outbound.count < maximumSDU, try sealNext(now: now) {}
@@ -55,7 +55,7 @@ extension ChannelMachine {
         // Up to the own end the link's progress is this side's, and finite.
         if clocks.closing != nil, !hasEndLeft { clocks.closing = now }
         outbound.consume(count)
-        if ledger.endSent, outbound.isEmpty { hasEndLeft = true }
+        if acknowledgements.endSent, outbound.isEmpty { hasEndLeft = true }
         clocks.didSend(now: now)
         noteCompletion(now: now)
     }
@@ -84,9 +84,9 @@ extension ChannelMachine {
         guard isReady, stage == .records else { return false }
         if try sealControl(now: now) { return true }
         if !outbox.isEmpty { return try sealMessage() }
-        guard let reason = endRequested, !ledger.endSent else { return false }
+        guard let reason = endRequested, !acknowledgements.endSent else { return false }
         try seal(.end, [reason.rawValue])
-        ledger.didSendEnd()
+        acknowledgements.didSendEnd()
         return true
     }
 
@@ -101,7 +101,7 @@ extension ChannelMachine {
             return true
         }
         if owesAck(now: now) {
-            try seal(.ack, number: ledger.takeAck())
+            try seal(.ack, number: acknowledgements.takeAck())
             return true
         }
         if let pong = control.pong {
@@ -132,7 +132,7 @@ extension ChannelMachine {
     private mutating func sealMessage() throws(ChannelError) -> Bool {
         let isLast = try Self.sealMessage(
             &engine, &outbox, &outbound, &sending, atMost: bulkPayload)
-        if isLast { ledger.didSend() }
+        if isLast { acknowledgements.didSend() }
         return true
     }
 
@@ -158,9 +158,9 @@ extension ChannelMachine {
             _ = try Self.sealDirect(&engine, &outbox, &outbound, atMost: bulkPayload)
             return true
         }
-        guard endRequested != nil, !ledger.endSent else { return false }
+        guard endRequested != nil, !acknowledgements.endSent else { return false }
         try Self.seal(&engine, &outbound, nil, [UInt8]().span)
-        ledger.didSendEnd()
+        acknowledgements.didSendEnd()
         return true
     }
 

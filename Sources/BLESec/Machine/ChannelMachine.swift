@@ -5,9 +5,9 @@ internal import BLESecPrimitives
 /// out.
 ///
 /// Whoever drives it puts what arrives into ``inbound`` and calls ``process(now:)``, calls
-/// ``fill(now:)`` and sends what then lies in ``outbound``, and calls ``timeout(now:)`` at
+/// ``sealPending(now:)`` and sends what then lies in ``outbound``, and calls ``timeout(now:)`` at
 /// ``deadline(now:)``. Times are nanoseconds of any monotonic clock. After each of these, the driver
-/// looks at what has changed: ``stage``, ``pendingJudge``, ``outcome``, the inbox and the ledger.
+/// looks at what has changed: ``stage``, ``pendingEvaluation``, ``outcome``, the inbox and the acknowledgements.
 struct ChannelMachine: ~Copyable {
     /// How the bytes that arrive next are to be read.
     enum Stage: Equatable {
@@ -18,7 +18,7 @@ struct ChannelMachine: ~Copyable {
         /// The dialer's first message of another offer, or any later handshake message.
         case handshake
         /// A trust policy is thinking; nothing is read.
-        case judging
+        case awaitingTrustDecision
         /// Records come; application data only once the peer's `ready` has been verified.
         case records
         /// This side refuses: it sends what it has and waits for the peer to go.
@@ -47,7 +47,7 @@ struct ChannelMachine: ~Copyable {
     /// What incomplete messages are charged to, and what ends the channel when that is revoked.
     let budget: ReassemblyBudget
     var revokeReassembly: @Sendable () -> Void = {}
-    var ledger = Ledger()
+    var acknowledgements = AcknowledgementState()
     var control = PendingControl()
     var clocks: ChannelClocks
     var sending = DirectionCount()
@@ -59,7 +59,7 @@ struct ChannelMachine: ~Copyable {
     /// The identity that the peer's handshake proves; reported only once ``isReady``.
     var identity: PeerIdentity?
     /// What a trust policy that needs time has to be asked.
-    var pendingJudge: TrustPolicy.Judge?
+    var pendingEvaluation: TrustPolicy.Evaluation?
     /// What a policy's store has to be asked, which may block.
     var pendingLookUp: (@Sendable () -> TrustPolicy.Verdict)?
     /// Why this side refuses, if it does.
@@ -93,7 +93,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether both sides are proven, so that identities are reported and data flows.
     var isReady: Bool { isOwnReadySent && isPeerReady }
     /// Whether no message comes any more because the peer said so.
-    var hasPeerEnded: Bool { ledger.endReceived || directPeerEnded }
+    var hasPeerEnded: Bool { acknowledgements.endReceived || directPeerEnded }
     /// Whether the handshake is over in direct mode, and the peer has to prove itself with a transport
     /// message: until then nothing of the application's is sent, and nothing is said of the peer.
     var awaitsProof: Bool {
@@ -119,7 +119,7 @@ struct ChannelMachine: ~Copyable {
         transcript = NegotiationTranscript(context: configuration.context)
         self.budget = budget
         inbox = Inbox(maximumMessageLength: configuration.limits.maximumMessageLength)
-        clocks = ChannelClocks(now: now, deadlines: configuration.deadlines)
+        clocks = ChannelClocks(now: now, timeouts: configuration.timeouts)
     }
 
     /// Begins the channel. A dialer's first bytes are in ``outbound`` afterwards.
@@ -134,24 +134,24 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// The phase for error messages and deadlines.
+    /// The phase for error messages and timeouts.
     var phase: ChannelPhase {
         if outcome != nil { return .closed }
         switch stage {
         case .hello, .early, .answer: return .negotiating
         case .handshake: return .handshaking
-        case .judging: return .judging
+        case .awaitingTrustDecision: return .awaitingTrustDecision
         case .refusing: return .closing
         case .records:
             guard isReady else { return .proving }
-            return ledger.endSent || hasPeerEnded ? .closing : .established
+            return acknowledgements.endSent || hasPeerEnded ? .closing : .established
         }
     }
 
     /// Whether more bytes from the link are welcome: not while a policy thinks, and not while the
     /// application has enough to read.
     var wantsBytes: Bool {
-        outcome == nil && stage != .judging && inbox.byteCount < readAhead
+        outcome == nil && stage != .awaitingTrustDecision && inbox.byteCount < readAhead
     }
 
     /// Whether the peer's messages fill even the room that is there while an acknowledgement is
@@ -166,7 +166,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether somebody waits for the peer to acknowledge what was sent, which comes behind the
     /// peer's own messages.
     private var awaitsAcknowledgement: Bool {
-        acknowledgementWaiters > 0 || clocks.closing != nil && !ledger.isSendingComplete
+        acknowledgementWaiters > 0 || clocks.closing != nil && !acknowledgements.isSendingComplete
     }
 
     /// The link is gone, and only what it still holds comes; there is more room for that.
@@ -177,9 +177,9 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// What to ask the application's policy, once.
-    mutating func takeJudge() -> TrustPolicy.Judge? {
-        defer { pendingJudge = nil }
-        return pendingJudge
+    mutating func takeTrustEvaluation() -> TrustPolicy.Evaluation? {
+        defer { pendingEvaluation = nil }
+        return pendingEvaluation
     }
 
     /// What to ask the policy's store, once.
@@ -197,13 +197,13 @@ struct ChannelMachine: ~Copyable {
 
     /// The application has the whole of the next message.
     mutating func didTakeMessage(now: UInt64) {
-        ledger.didTake(now: now)
+        acknowledgements.didTake(now: now)
         restartClose(now: now)
     }
 
     /// The application has dealt with its first `count` messages.
     mutating func confirm(through count: UInt64, now: UInt64) {
-        ledger.didConfirm(through: count, now: now)
+        acknowledgements.didConfirm(through: count, now: now)
         restartClose(now: now)
     }
 
@@ -238,7 +238,7 @@ struct ChannelMachine: ~Copyable {
         outbound.removeAll()
         outbox.removeAll()
         inbox.removePartial()
-        pendingJudge = nil
+        pendingEvaluation = nil
         pendingLookUp = nil
         dialToken = nil
     }

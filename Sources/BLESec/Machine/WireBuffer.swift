@@ -121,7 +121,7 @@ internal import BLESecLocking
 
 /// Storage of one size for wire buffers, shared by all channels of the process.
 final class WireBufferPool: Sendable {
-    /// Outgoing bytes: a bulk record behind what one SDU still lacks, and control records.
+    /// PendingDelivery bytes: a bulk record behind what one SDU still lacks, and control records.
     static let outgoing = WireBufferPool(size: 64 << 10)
     /// Incoming bytes: the longest record, and the longest SDU behind its last-but-one byte.
     static let incoming = WireBufferPool(size: 144 << 10)

@@ -44,7 +44,7 @@ extension NearbyService {
             })
         tasks.append(
             Task(executorPreference: loop) { [weak self] in
-                while let nap = await self?.keepAdvertising() { await nap.value }
+                while let sleepTask = await self?.keepAdvertising() { await sleepTask.value }
             })
     }
 
@@ -57,13 +57,13 @@ extension NearbyService {
 
     private func acceptFailed(_ peer: String, _ error: ChannelError) {
         // Who has more than a share was turned away at no cost; that is no crowd.
-        if error.code != .busy { crowd.failed(at: loop.now) }
-        if crowd.reopens(at: loop.now) != nil { advertiseSoon() }
+        if error.code != .busy { advertisingThrottle.failed(at: loop.now) }
+        if advertisingThrottle.reopens(at: loop.now) != nil { advertiseSoon() }
         guard let address = DeviceAddress(peer) else { return }
         policy.acceptFailed(from: address)
         Task(executorPreference: loop) {
             await self.release(address)
-            await self.lookAround()
+            await self.runDialPolicy()
         }
     }
 

@@ -15,14 +15,14 @@ extension NearbyService {
     func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustAdvertise = false
-        let isOver = advertisingState.isCrowded && crowd.reopens(at: loop.now) == nil
+        let isOver = advertisingState.isCrowded && advertisingThrottle.reopens(at: loop.now) == nil
         if isOver || loop.now >= renewal ?? .distantFuture {
             renewal = nil
             await renew()
         }
         let renewal = renewal ?? loop.now.advanced(by: options.renewal)
         self.renewal = renewal
-        let reopening = crowd.reopens(at: loop.now)
+        let reopening = advertisingThrottle.reopens(at: loop.now)
         var next = min(renewal, reopening ?? .distantFuture)
         var state = reopening == nil ? AdvertisingState.on : .crowded
         do throws(DiscoveryError) {
@@ -38,22 +38,22 @@ extension NearbyService {
         if !state.isSame(as: advertisingState) { onEvent(.advertising(state)) }
         advertisingState = state
         if mustAdvertise { next = loop.now }
-        let nap = Task(executorPreference: loop) { [loop] in
+        let sleepTask = Task(executorPreference: loop) { [loop] in
             do { try await loop.sleep(until: next) } catch {}
         }
-        self.nap = nap
-        return nap
+        self.sleepTask = sleepTask
+        return sleepTask
     }
 
     /// Something may have changed about what is to be advertised.
     func advertiseSoon() {
         mustAdvertise = true
-        nap?.cancel()
+        sleepTask?.cancel()
     }
 
     /// A fresh tag and PSM, so that nobody can follow this device by them.
     private func renew() async {
-        policy.ownTag = Tag.random(using: &generator)
+        policy.ownTag = AdvertisementTag.random(using: &generator)
         do throws(LinkError) {
             try await listener?.renew()
         } catch {
@@ -107,16 +107,16 @@ extension NearbyService {
         return GATTApplication(service: service, characteristics: characteristics)
     }
 
-    private func payload(_ psm: PSM?) -> Payload {
-        var capabilities: Payload.Capabilities = []
+    private func payload(_ psm: PSM?) -> AdvertisementPayload {
+        var capabilities: AdvertisementPayload.Capabilities = []
         if options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
         if options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
         for name in configuration.protocols {
             capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
         }
-        let tag = policy.ownTag ?? Tag.random(using: &generator)
+        let tag = policy.ownTag ?? AdvertisementTag.random(using: &generator)
         policy.ownTag = tag
-        return Payload(
+        return AdvertisementPayload(
             capabilities: capabilities, psm: options.advertisesPSM ? psm : nil, tag: tag)
     }
 

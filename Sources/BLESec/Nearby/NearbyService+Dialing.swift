@@ -26,14 +26,14 @@ extension NearbyService {
         // Neighbours decide how often that is, and the loop has other work.
         let soon = lastLook.advanced(by: Self.pause)
         if loop.now >= soon {
-            lookAround()
+            runDialPolicy()
         } else if timer?.deadline.map({ $0 > soon }) ?? true {
             timer?.arm(at: soon)
         }
     }
 
     /// Does what the policy says, and has itself called when it may say something else.
-    func lookAround() {
+    func runDialPolicy() {
         guard !isClosed, options.dials else { return }
         lastLook = loop.now
         let (candidates, next) = policy.step(at: loop.now, using: &generator)
@@ -61,7 +61,7 @@ extension NearbyService {
     func searchAnew() async {
         guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
         await bluetoothd.pause(scan)
-        lookAround()
+        runDialPolicy()
     }
 
     /// Goes on scanning, unless a dial has begun meanwhile.
@@ -94,7 +94,7 @@ extension NearbyService {
                 policy.dialFailed(candidate, at: loop.now, using: &generator)
             }
         }
-        lookAround()
+        runDialPolicy()
     }
 
     /// Makes a link, finds out what the channel can run over, and opens it.

@@ -17,7 +17,7 @@ public actor NearbyService {
     /// How long asking a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
     /// A link that lasts so long was a good one, whether it has carried anything or not.
-    static let goodAfter = Duration.seconds(10)
+    static let stableAfter = Duration.seconds(10)
     /// How long to wait, at most, before looking at who was just heard.
     static let pause = Duration.milliseconds(50)
 
@@ -52,14 +52,14 @@ public actor NearbyService {
     var application: UInt64?
     var publishedPSM: PSM?
     var advertisement: UInt64?
-    var advertised: Payload?
+    var advertised: AdvertisementPayload?
     var advertisingState = AdvertisingState.on
     /// When tag and PSM have had their time.
     var renewal: MonotonicTime?
     /// Who keeps it all up to date sleeps here, unless there is something to do.
-    var nap: Task<Void, Never>?
+    var sleepTask: Task<Void, Never>?
     var mustAdvertise = false
-    var crowd = CrowdGate()
+    var advertisingThrottle = AdvertisingThrottle()
     var tasks: [Task<Void, Never>] = []
     var scan: ServiceScan?
     var timer: LoopTimer?
@@ -70,7 +70,7 @@ public actor NearbyService {
     /// How many channels wait to be taken; no more are accepted then.
     private static let backlog = 16
     private enum Event: Hashable { case ready, room }
-    private let waiting: WaitingRoom<Event>
+    private let waiting: LoopCondition<Event>
     private(set) var isClosed = false
 
     /// A channel that is not over.
@@ -134,7 +134,7 @@ public actor NearbyService {
         self.loop = loop
         self.onEvent = onEvent
         policy = DialPolicy(rules: options.rules)
-        waiting = WaitingRoom(loop: loop)
+        waiting = LoopCondition(loop: loop)
     }
 
     private func begin() async throws(ChannelError) {
@@ -158,7 +158,7 @@ public actor NearbyService {
 
     private func adapterChanged(_ state: AdapterState) {
         guard state == .on else { return }
-        lookAround()
+        runDialPolicy()
         advertiseSoon()
     }
 
@@ -216,7 +216,7 @@ public actor NearbyService {
         isClosed = true
         timer?.disarm()
         for task in tasks { task.cancel() }
-        nap?.cancel()
+        sleepTask?.cancel()
         for task in dials.values { task.cancel() }
         for channel in ready { await channel.abort() }
         ready = []
@@ -283,13 +283,13 @@ public actor NearbyService {
         }
         // Whoever dials the address before the link is down would lose the channel with it.
         await release(ended.address)
-        let course = LinkCourse(
+        let course = LinkOutcome(
             lasted: loop.now.duration(since: ended.side.ready),
-            hasCarried: await channel.hasCarried, goodAfter: Self.goodAfter,
+            hasCarried: await channel.hasCarried, stableAfter: Self.stableAfter,
             backoff: options.rules.backoff)
         policy.linkEnded(with: ended.address, course, at: loop.now, using: &generator)
         if isClosed, live.isEmpty, releases.isEmpty { return await bluetoothd.close() }
-        lookAround()
+        runDialPolicy()
     }
 
     /// Has bluetoothd end the link to an address if it was asked to make it and nothing here uses it
@@ -315,5 +315,5 @@ final class NearbyAlarm: TimerHandler, @unchecked Sendable {
     // Sendable because it is touched on the loop's thread only.
     weak var nearby: NearbyService?
 
-    func timerFired(_ timer: LoopTimer) { nearby?.assumeIsolated { $0.lookAround() } }
+    func timerFired(_ timer: LoopTimer) { nearby?.assumeIsolated { $0.runDialPolicy() } }
 }

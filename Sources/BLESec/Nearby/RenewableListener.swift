@@ -17,7 +17,7 @@ actor RenewableListener: LinkListener {
     private var listeners: [ObjectIdentifier: Task<Void, Never>] = [:]
     private var arrived: [any Link] = []
     private enum Event: Hashable { case link, room }
-    private let waiting: WaitingRoom<Event>
+    private let waiting: LoopCondition<Event>
     private var isClosed = false
     nonisolated let localDescription: String
 
@@ -47,7 +47,7 @@ actor RenewableListener: LinkListener {
         self.adapter = adapter
         self.loop = loop
         self.onAccept = onAccept
-        waiting = WaitingRoom(loop: loop)
+        waiting = LoopCondition(loop: loop)
         localDescription = first?.localDescription ?? Endpoint.gatt.description
     }
 

@@ -55,10 +55,10 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     deinit {
         guard !isClosed else { return }
         let (carrier, timer) = (carrier, timer)
-        let farewell = isLost || failure != nil ? nil : stream.finish()
+        let linkShutdown = isLost || failure != nil ? nil : stream.finish()
         let close: @Sendable () -> Void = {
             timer?.disarm()
-            if let farewell { carrier.carry(farewell) { _ in } }
+            if let linkShutdown { carrier.carry(linkShutdown) { _ in } }
             carrier.close()
         }
         if loop.isCurrent { close() } else { loop.execute(close) }

@@ -40,7 +40,7 @@ struct OldReport: Sendable {
             let isOptimized = try json.required("settings") { settings throws(JSONMisfit) in
                 try settings.required("optimized") { it throws(JSONMisfit) in try it.truth() }
             }
-            guard isOptimized == Machine.isOptimized else {
+            guard isOptimized == HostInfo.isOptimized else {
                 throw JSONMisfit("a debug build and a release build have nothing in common")
             }
             ratios = try json.required("ratios") { list throws(JSONMisfit) in

@@ -126,10 +126,10 @@ final class NoiseEngineLayer: EngineLayer {
     }
 
     private static func pass(from writer: inout NoiseEngine, to reader: inout NoiseEngine) throws {
-        if case .judging = writer.phase { try writer.admit() }
+        if case .awaitingTrustDecision = writer.phase { try writer.admit() }
         while let message = try writer.nextHandshake() {
             try reader.receiveHandshake(message.span)
-            if case .judging = reader.phase { try reader.admit() }
+            if case .awaitingTrustDecision = reader.phase { try reader.admit() }
         }
     }
 

@@ -82,7 +82,7 @@ actor FloodFriends {
 
     private func link() async -> SecureChannel? {
         count.links += 1
-        let deadline = loop.now.advanced(by: configuration.deadlines.connect)
+        let deadline = loop.now.advanced(by: configuration.timeouts.connect)
         guard let socket = try? await UnixLink.dial(address, deadline: deadline, loop: loop) else {
             return nil
         }

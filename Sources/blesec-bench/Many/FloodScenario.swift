@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Friends who dial a listener again and again, near and far, by themselves and among strangers who
+/// Friends who dial a listener again and again, near and far, by themselves and among unauthenticated peers who
 /// only keep it busy.
 struct FloodScenario: Sendable {
     /// How long each crowd is watched, in nanoseconds.
@@ -10,28 +10,28 @@ struct FloodScenario: Sendable {
 
     struct Result: Sendable {
         var engine: String
-        /// Channels a second that near friends opened, without strangers and among them.
+        /// Channels a second that near friends opened, without unauthenticated peers and among them.
         var alone: Double
         var flooded: Double
-        /// Links of near friends that failed among strangers, over all their links there.
+        /// Links of near friends that failed among unauthenticated peers, over all their links there.
         var failures: Double
-        /// Strangers a second that were turned away.
+        /// UnauthenticatedPeers a second that were turned away.
         var strangers: Double
         /// How each kind of friends fared, and among whom.
         var friends: [Friends]
 
         struct Friends: Sendable {
             var kind: FloodFriends.Kind
-            var crowd: StrangerCrowd
+            var crowd: UnauthenticatedFlood
             var count: FloodFriends.Count
         }
     }
 
-    /// Measures a listener, its friends and the strangers on a loop each.
-    func measure(_ engine: String, _ peers: Acquaintances) async throws -> Result {
+    /// Measures a listener, its friends and the unauthenticated peers on a loop each.
+    func measure(_ engine: String, _ peers: PeerConfigurations) async throws -> Result {
         let loops = LoopPair()
-        let outside = EventLoop(name: "bench-strangers")
-        let words = try await StrangerWords(peers, outside)
+        let outside = EventLoop(name: "bench-flood")
+        let words = try await FloodMessage(peers, outside)
         let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
         let address = try UnixAddress(path: path, kind: .seqpacket)
         let listener = try await SecureListener.listen(
@@ -41,8 +41,8 @@ struct FloodScenario: Sendable {
         let alone = try await friends(.near).watch(for: window)
         var among: [Result.Friends] = []
         var turnedAway = 0.0
-        for crowd in [StrangerCrowd.fullSpeed, .lowEnergy] {
-            let strangers = Strangers(crowd, address, words, outside)
+        for crowd in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
+            let strangers = UnauthenticatedPeers(crowd, address, words, outside)
             await strangers.come()
             // Until all places are taken that they take.
             try await outside.sleep(for: .milliseconds(300))

@@ -61,7 +61,7 @@ struct ManyScenario: Sendable {
     /// Opens so many channels, looks at them while they are idle and while they are busy, and closes
     /// them.
     func measure(
-        _ engine: String, _ peers: Acquaintances, channels count: Int, descriptorLimit: Int
+        _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {
         let kind = LinkKind(channels: count, descriptorLimit: descriptorLimit)
         let loop = EventLoop(name: "bench-many")
@@ -99,7 +99,7 @@ private struct Pair: Sendable {
     let acceptor: SecureChannel
 
     init(
-        _ kind: ManyScenario.LinkKind, _ peers: Acquaintances, _ loop: EventLoop
+        _ kind: ManyScenario.LinkKind, _ peers: PeerConfigurations, _ loop: EventLoop
     ) async throws {
         let links: (any Link, any Link) =
             switch kind {

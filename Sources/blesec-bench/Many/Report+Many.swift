@@ -15,7 +15,7 @@ extension Report {
         let limit = ProcessState.raiseDescriptorLimit()
         let scenario = ManyScenario()
         for engine in Self.engines {
-            let peers = try Acquaintances(engine)
+            let peers = try PeerConfigurations(engine)
             // The second engine with the most channels alone, where their memory shows best.
             let counts =
                 engine == Self.engines[0]
@@ -31,14 +31,15 @@ extension Report {
                 if result.link == .memory, !omissions.contains(note) { omissions.append(note) }
             }
         }
-        show("many, what a stranger costs")
+        show("many, what an unauthenticated peer costs")
         for engine in Self.engines {
-            strangers.append(try await StrangerCost.measure(engine, Acquaintances(engine)))
+            strangers.append(
+                try await UnauthenticatedCost.measure(engine, PeerConfigurations(engine)))
         }
-        show("many, a listener under strangers")
+        show("many, a listener under unauthenticated peers")
         let engine = Self.engines[0]
         let listener = FloodScenario(window: settings.isQuick ? 300_000_000 : 1_000_000_000)
-        flood.append(try await listener.measure(engine, Acquaintances(engine)))
+        flood.append(try await listener.measure(engine, PeerConfigurations(engine)))
     }
 
     var manyText: String {
@@ -64,7 +65,7 @@ extension Report {
     }
 
     var floodText: String {
-        var table = Table(["", "alone/s", "among strangers/s", "failed, %", "strangers/s"])
+        var table = Table(["", "alone/s", "in a flood/s", "failed, %", "flood/s"])
         var friends = Table(
             ["strangers", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
         var costs = Table(["", "silent, KiB", "answered", "unfinished", "answered, µs"])
@@ -92,10 +93,10 @@ extension Report {
             ])
         }
         return
-            "Handshakes of a listener, alone and among \(StrangerCrowd.fullSpeed.links) links of "
-            + "strangers who stay until they are turned away\n\n\(table.text)\n"
+            "Handshakes of a listener, alone and among \(UnauthenticatedFlood.fullSpeed.links) links of "
+            + "unauthenticated peers who stay until they are turned away\n\n\(table.text)\n"
             + "Friends who were served, near and far\n\n\(friends.text)\n"
-            + "What one stranger costs the listener\n\n\(costs.text)"
+            + "What one unauthenticated peer costs the listener\n\n\(costs.text)"
     }
 
     private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
@@ -176,7 +177,7 @@ extension FloodScenario.Result.Friends {
     }
 }
 
-extension StrangerCost {
+extension UnauthenticatedCost {
     fileprivate var json: JSON.Value {
         .object([
             ("engine", .string(engine)),

@@ -2,7 +2,7 @@ extension Report {
     /// The report as plots: goodput and round trips by the size of messages, and handshakes.
     var svg: String {
         var drawing = Drawing(width: 2 * Int(Panel.size.width) + 20)
-        let machine = Machine.this
+        let machine = HostInfo.this
         let top = drawing.addSpace(48)
         drawing.text("blesec-bench", .title, x: 18, y: top + 22)
         drawing.text(

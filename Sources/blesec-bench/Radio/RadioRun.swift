@@ -53,7 +53,7 @@ struct RadioRun: Sendable {
 
     /// Opens a channel, and measures its first messages, a short one and many long ones.
     func measure(
-        _ peers: Acquaintances, volume: Int, messageSize: Int, shortMessage: Int
+        _ peers: PeerConfigurations, volume: Int, messageSize: Int, shortMessage: Int
     ) async throws -> (RadioScenario.Opening, goodput: Double) {
         try await onLoop {
             let dialer = RadioEnd(central, .dialer, peers.dialer)

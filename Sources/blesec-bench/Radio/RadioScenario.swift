@@ -41,7 +41,7 @@ struct RadioScenario: Sendable {
 
     /// Measures all engines on one connection, the channel by itself first.
     func measure(
-        _ parameters: RadioParameters, _ peers: [String: Acquaintances], engines: [String],
+        _ parameters: RadioParameters, _ peers: [String: PeerConfigurations], engines: [String],
         variation: String? = nil
     ) async throws -> [Result] {
         let volume = volume(parameters)

@@ -12,8 +12,8 @@ extension Report {
 
     mutating func measureRadio(_ show: (String) -> Void) async throws {
         let scenario = RadioScenario()
-        var peers: [String: Acquaintances] = [:]
-        for engine in RadioScenario.engines { peers[engine] = try Acquaintances(engine) }
+        var peers: [String: PeerConfigurations] = [:]
+        for engine in RadioScenario.engines { peers[engine] = try PeerConfigurations(engine) }
         for connection in RadioScenario.connections(isQuick: settings.isQuick) {
             show("radio, \(connection.name)")
             radio += try await scenario.measure(

@@ -83,7 +83,7 @@ final class TLSHandshakes: HandshakeSubject {
             var rest = message.span
             while !rest.isEmpty, let used = try engine?.receiveHandshake(rest) {
                 rest = rest.extracting(droppingFirst: used)
-                guard case .judging = engine?.phase else { return }
+                guard case .awaitingTrustDecision = engine?.phase else { return }
                 try engine?.admit()
             }
         }

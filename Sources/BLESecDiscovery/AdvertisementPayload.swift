@@ -4,7 +4,7 @@ public import BLESecL2CAP
 ///
 /// `version 4 bits · capabilities 4 bits · PSM, or 0 · tag, 4 bytes`. Everything in it is a hint that
 /// anyone can forge: it decides where to dial, never whom to trust or what to offer.
-public struct Payload: Sendable, Hashable {
+public struct AdvertisementPayload: Sendable, Hashable {
     /// What a peer can do.
     public struct Capabilities: OptionSet, Sendable, Hashable {
         /// The four bits.
@@ -35,13 +35,13 @@ public struct Payload: Sendable, Hashable {
     /// Where its L2CAP channel is; nil where it does not say.
     public let psm: PSM?
     /// By which this advertisement is told from others.
-    public let tag: Tag
+    public let tag: AdvertisementTag
 
     /// Puts one together.
     ///
     /// A PSM is a dynamic one and goes with ``Capabilities/l2cap``; anything else is the caller's
     /// mistake.
-    public init(capabilities: Capabilities, psm: PSM?, tag: Tag) {
+    public init(capabilities: Capabilities, psm: PSM?, tag: AdvertisementTag) {
         precondition(
             psm.map { $0.isDynamic && capabilities.contains(.l2cap) } ?? true,
             "a PSM in an advertisement is dynamic and goes with the capability for L2CAP")
@@ -58,7 +58,7 @@ public struct Payload: Sendable, Hashable {
         guard bytes.count == Self.size, bytes[0] >> 4 == Self.version else { return nil }
         capabilities = Capabilities(rawValue: bytes[0])
         psm = bytes[1] == 0 ? nil : try? PSM(Int(bytes[1]))
-        tag = Tag(rawValue: bytes[2...].reduce(0) { $0 << 8 | UInt32($1) })
+        tag = AdvertisementTag(rawValue: bytes[2...].reduce(0) { $0 << 8 | UInt32($1) })
         guard bytes[1] == 0 || (psm?.isDynamic ?? false) && capabilities.contains(.l2cap) else {
             return nil
         }

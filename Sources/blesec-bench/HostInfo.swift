@@ -2,7 +2,7 @@ internal import CBLESecBench
 internal import Glibc
 
 /// What a report says of the machine that it is of.
-struct Machine: Sendable {
+struct HostInfo: Sendable {
     /// The processor's own name.
     let processor: String
     let cores: Int
@@ -11,7 +11,7 @@ struct Machine: Sendable {
     let openSSL: String
 
     /// This one.
-    static let this = Machine()
+    static let this = HostInfo()
 
     /// Whether the compiler optimized; without that no figure means anything.
     static var isOptimized: Bool {

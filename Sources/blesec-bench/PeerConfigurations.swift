@@ -5,7 +5,7 @@ internal import BLESecTLSEngine
 
 /// The configurations of two ends that know each other, so that any engine can be opened between
 /// them.
-struct Acquaintances: Sendable {
+struct PeerConfigurations: Sendable {
     let dialer: ChannelConfiguration
     let acceptor: ChannelConfiguration
 

@@ -9,7 +9,7 @@ import Testing
 
 /// A trust policy that takes its time, and what is remembered of whom.
 @Suite("Judging")
-struct JudgingTests {
+struct TrustDecisionTests {
     static let roles = [ChannelRole.dialer, .acceptor]
 
     /// A person who is asked, and answers when a test says so.
@@ -34,40 +34,40 @@ struct JudgingTests {
 
     /// Two channels of which one asks a person; both are at the question.
     struct Question {
-        let scene: Scene
+        let fixture: ChannelFixture
         let person = Person()
         let asking: Task<Void, any Error>
         let other: Task<Void, any Error>
         let channel: SecureChannel
 
         init(_ role: ChannelRole) async throws {
-            scene = try Scene()
-            let (first, second) = await scene.links()
+            fixture = try ChannelFixture()
+            let (first, second) = await fixture.links()
             let person = person
-            let dialer = try scene.channel(over: first, .dialer) {
+            let dialer = try fixture.channel(over: first, .dialer) {
                 if role == .dialer { $0.trust = person.policy }
             }
-            let acceptor = try scene.channel(over: second, .acceptor) {
+            let acceptor = try fixture.channel(over: second, .acceptor) {
                 if role == .acceptor { $0.trust = person.policy }
             }
-            let tasks = [scene.opening(dialer), scene.opening(acceptor)]
+            let tasks = [fixture.opening(dialer), fixture.opening(acceptor)]
             (asking, other) = role == .dialer ? (tasks[0], tasks[1]) : (tasks[1], tasks[0])
             channel = role == .dialer ? dialer : acceptor
-            while person.questions.withLock(\.isEmpty) { await scene.clock.settle() }
+            while person.questions.withLock(\.isEmpty) { await fixture.clock.settle() }
         }
     }
 
     @Test("a person who admits lets the channel become ready", arguments: roles)
     func admits(role: ChannelRole) async throws {
         let question = try await Question(role)
-        await question.scene.clock.advance(by: .seconds(9))
+        await question.fixture.clock.advance(by: .seconds(9))
         question.person.answer(.admit)
         try await question.asking.value
         try await question.other.value
         let expected =
             role == .dialer
-            ? question.scene.friends.acceptor.fingerprint
-            : question.scene.friends.dialer.fingerprint
+            ? question.fixture.friends.acceptor.fingerprint
+            : question.fixture.friends.dialer.fingerprint
         #expect(question.person.questions.withLock { $0.map(\.fingerprint) } == [expected])
     }
 
@@ -87,7 +87,7 @@ struct JudgingTests {
 
     @Test("an error of trust says who was claimed to be there", arguments: roles)
     func saysWho(role: ChannelRole) throws {
-        let friends = try Friends()
+        let friends = try PinnedPeers()
         let stranger = try IdentityKey.generate()
         var configurations = try (friends.configuration(.dialer), friends.configuration(.acceptor))
         if role == .dialer {
@@ -112,14 +112,14 @@ struct JudgingTests {
     func never() async throws {
         for role in Self.roles {
             let question = try await Question(role)
-            // The other side has its own, shorter deadlines; that it goes must not be missed.
-            await question.scene.clock.advance(by: .seconds(61))
+            // The other side has its own, shorter timeouts; that it goes must not be missed.
+            await question.fixture.clock.advance(by: .seconds(61))
             #expect(await question.channel.isOver)
             let code = await failure(of: question.asking)
             #expect(code == .timedOut || code == .truncated)
             #expect(await failure(of: question.other) == .timedOut)
             question.person.answer(.admit)
-            await question.scene.clock.settle()
+            await question.fixture.clock.settle()
             #expect(await question.channel.phase == .closed)
         }
     }
@@ -130,74 +130,74 @@ struct JudgingTests {
             let question = try await Question(role)
             question.other.cancel()
             _ = await failure(of: question.other)
-            await question.scene.clock.settle()
+            await question.fixture.clock.settle()
             #expect(await question.channel.isOver)
         }
     }
 
     @Test("a deny list that is replaced ends the live channels of whom it names, and no others")
     func denyList() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let list = DenyList()
-        let (dialer, acceptor) = try await scene.channels { role, configuration in
+        let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .acceptor { configuration.trust = configuration.trust.denying(list) }
         }
-        list.replace(with: [scene.friends.acceptor.fingerprint])
-        await scene.clock.settle()
+        list.replace(with: [fixture.friends.acceptor.fingerprint])
+        await fixture.clock.settle()
         #expect(await acceptor.failure == nil)
         try await dialer.send([1])
         #expect(try await acceptor.receive() == [1])
-        list.replace(with: [scene.friends.dialer.fingerprint])
-        while await !acceptor.isOver { await scene.clock.settle() }
+        list.replace(with: [fixture.friends.dialer.fingerprint])
+        while await !acceptor.isOver { await fixture.clock.settle() }
         #expect(await acceptor.failure == .untrusted)
-        await scene.clock.settle()
+        await fixture.clock.settle()
         #expect(await dialer.failure == .truncated)
-        await scene.finish()
+        await fixture.finish()
     }
 
     @Test("a name is bound only once the peer is ready, not when it refuses")
     func bindsLate() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let store = MemoryStore()
-        let (first, second) = await scene.links()
-        let dialer = try scene.channel(over: first, .dialer) {
+        let (first, second) = await fixture.links()
+        let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
         let nobody = TrustPolicy.pinned([
             PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         ])
-        let refusing = try scene.channel(over: second, .acceptor) { $0.trust = nobody }
-        let tasks = [scene.opening(dialer), scene.opening(refusing)]
+        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = nobody }
+        let tasks = [fixture.opening(dialer), fixture.opening(refusing)]
         #expect(await failure(of: tasks[0]) == .refused)
         #expect(await failure(of: tasks[1]) == .untrusted)
         #expect(store.names.withLock(\.isEmpty))
-        let (third, fourth) = await scene.links()
-        let again = try scene.channel(over: third, .dialer) {
+        let (third, fourth) = await fixture.links()
+        let again = try fixture.channel(over: third, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let admitting = try scene.channel(over: fourth, .acceptor)
-        for task in [scene.opening(again), scene.opening(admitting)] { try await task.value }
-        #expect(store.names.withLock { $0["desk"] } == scene.friends.acceptor.fingerprint)
+        let admitting = try fixture.channel(over: fourth, .acceptor)
+        for task in [fixture.opening(again), fixture.opening(admitting)] { try await task.value }
+        #expect(store.names.withLock { $0["desk"] } == fixture.friends.acceptor.fingerprint)
     }
 
-    @Test("a window for one stranger takes the first that is ready, and ends the second's channel")
+    @Test("a window for one new key takes the first that is ready, and ends the second's channel")
     func pairing() async throws {
-        let scene = try Scene()
+        let fixture = try ChannelFixture()
         let store = MemoryStore()
         let window = PairingWindow(for: .seconds(1_000))
-        let strangers = try (0..<2).map { _ in try IdentityKey.generate() }
+        let peers = try (0..<2).map { _ in try IdentityKey.generate() }
         var tasks: [(Task<Void, any Error>, Task<Void, any Error>)] = []
-        for stranger in strangers {
-            let (first, second) = await scene.links()
-            let dialer = try scene.channel(over: first, .dialer) { $0.identity = stranger }
-            let acceptor = try scene.channel(over: second, .acceptor) {
+        for stranger in peers {
+            let (first, second) = await fixture.links()
+            let dialer = try fixture.channel(over: first, .dialer) { $0.identity = stranger }
+            let acceptor = try fixture.channel(over: second, .acceptor) {
                 $0.trust = .enrolled(store, window: window)
             }
-            tasks.append((scene.opening(dialer), scene.opening(acceptor)))
+            tasks.append((fixture.opening(dialer), fixture.opening(acceptor)))
         }
         let codes = [await failure(of: tasks[0].1), await failure(of: tasks[1].1)]
         #expect(codes.count { $0 == nil } == 1 && codes.count { $0 == .untrusted } == 1)
-        let enrolled = strangers[codes[0] == nil ? 0 : 1]
+        let enrolled = peers[codes[0] == nil ? 0 : 1]
         #expect(store.names.withLock { Array($0.values) } == [enrolled.fingerprint])
     }
 

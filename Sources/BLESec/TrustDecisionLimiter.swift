@@ -3,12 +3,12 @@ internal import BLESecLocking
 /// How many peers a listener's trust policy thinks about at once: by asking a person, or a store.
 ///
 /// Either may take its time, and holds a handshake open meanwhile.
-final class JudgingPlaces: Sendable {
+final class TrustDecisionLimiter: Sendable {
     /// One of the places, given back when the last reference goes.
     final class Place: Sendable {
-        private let places: JudgingPlaces
+        private let places: TrustDecisionLimiter
 
-        fileprivate init(_ places: JudgingPlaces) { self.places = places }
+        fileprivate init(_ places: TrustDecisionLimiter) { self.places = places }
 
         deinit { places.free.withLock { $0 += 1 } }
     }

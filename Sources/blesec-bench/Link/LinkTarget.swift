@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecToolKit
 
 /// Where the links are that a run measures.
-enum LinkPlace: Sendable {
+enum LinkTarget: Sendable {
     /// Between two ends in this process.
     case local([Transport])
     /// To a `blesec-bench serve`.

@@ -6,23 +6,23 @@ import Testing
 @testable import BLESec
 
 /// Two devices with certificates of one authority, and Noise keys that pin each other.
-struct Company {
+struct CertificateFixture {
     static let tls = TLSContext.protocolName
     static let noise = ChannelConfiguration.defaultProtocol
 
     /// Made once, since it takes several processes.
-    private static let first = Result { try Company() }
+    private static let first = Result { try CertificateFixture() }
 
-    static func shared() throws -> Company { try first.get() }
+    static func shared() throws -> CertificateFixture { try first.get() }
 
     let authority: TestAuthority
-    let friends: Friends
+    let friends: PinnedPeers
     let dialer: TLSContext
     let acceptor: TLSContext
 
     init() throws {
         authority = try TestAuthority()
-        friends = try Friends()
+        friends = try PinnedPeers()
         dialer = try authority.device("dialer")
         acceptor = try authority.device("acceptor")
     }

@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// How strangers flood a listener.
-enum StrangerCrowd: String, Sendable {
+/// How unauthenticated peers flood a listener.
+enum UnauthenticatedFlood: String, Sendable {
     /// 64 of them, each with 8 links at a time that it opens anew as soon as it can: more than the
     /// listener has places for.
     case fullSpeed = "full-speed"
@@ -20,13 +20,13 @@ enum StrangerCrowd: String, Sendable {
 }
 
 /// What anybody can send.
-struct StrangerWords: Sendable {
+struct FloodMessage: Sendable {
     /// A hello and the first message of a dialer whose recording is sent again and again.
     let firstFlight: [UInt8]
     /// A hello and all but the last byte of the longest first message that fits before the bound.
     let unfinished: [UInt8]
 
-    init(_ peers: Acquaintances, _ loop: EventLoop) async throws {
+    init(_ peers: PeerConfigurations, _ loop: EventLoop) async throws {
         let (near, far) = await loop.run { MemoryLink.pair(loop: loop) }
         let dialing = Task(executorPreference: loop) {
             _ = try? await SecureChannel.open(
@@ -51,10 +51,10 @@ struct StrangerWords: Sendable {
 
 /// Who dials to keep a listener busy: every second one says a hello and a first message, the others
 /// nothing, and each stays until it is turned away.
-actor Strangers {
-    private let crowd: StrangerCrowd
+actor UnauthenticatedPeers {
+    private let crowd: UnauthenticatedFlood
     private let address: UnixAddress
-    private let words: StrangerWords
+    private let words: FloodMessage
     private let loop: EventLoop
     /// How many were turned away.
     private(set) var count = 0
@@ -66,7 +66,8 @@ actor Strangers {
     }
 
     init(
-        _ crowd: StrangerCrowd, _ address: UnixAddress, _ words: StrangerWords, _ loop: EventLoop
+        _ crowd: UnauthenticatedFlood, _ address: UnixAddress, _ words: FloodMessage,
+        _ loop: EventLoop
     ) {
         self.crowd = crowd
         self.address = address
@@ -102,7 +103,7 @@ actor Strangers {
     private func didLeave() { count += 1 }
 }
 
-/// One stranger's link. On the loop's thread.
+/// One unauthenticated peer's link. On the loop's thread.
 final class Stranger: LinkHandler, TimerHandler, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only.
     private let link: SocketLink

@@ -1,8 +1,8 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// What one stranger costs a listener, with its own end of the link.
-struct StrangerCost: Sendable {
+/// What one unauthenticated peer costs a listener, with its own end of the link.
+struct UnauthenticatedCost: Sendable {
     var engine: String
     /// Bytes of memory that are resident for one that says nothing, one whose first message was
     /// answered, and one that leaves the longest message unfinished.
@@ -15,10 +15,12 @@ struct StrangerCost: Sendable {
     /// As many as have a place at once, by the limits' defaults, less some.
     private static let count = 200
 
-    static func measure(_ engine: String, _ peers: Acquaintances) async throws -> StrangerCost {
-        let (loop, outside) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-strangers"))
-        let words = try await StrangerWords(peers, outside)
-        var cost = StrangerCost(engine: engine)
+    static func measure(_ engine: String, _ peers: PeerConfigurations) async throws
+        -> UnauthenticatedCost
+    {
+        let (loop, outside) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
+        let words = try await FloodMessage(peers, outside)
+        var cost = UnauthenticatedCost(engine: engine)
         // What the first ones make the process load is nobody's share.
         _ = try await hold([], peers, loop, outside)
         cost.silent = try await hold([], peers, loop, outside).memory
@@ -34,7 +36,7 @@ struct StrangerCost: Sendable {
 
     /// What each of many takes who say so much and stay.
     private static func hold(
-        _ words: [UInt8], _ peers: Acquaintances, _ loop: EventLoop, _ outside: EventLoop
+        _ words: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ outside: EventLoop
     ) async throws -> (memory: Double, time: Double) {
         let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
         let address = try UnixAddress(path: path, kind: .seqpacket)

@@ -8,7 +8,7 @@ import Testing
 
 /// A peer with real keys that keeps to no rule: it drives an engine by hand, and seals whatever a
 /// test wants. At the other end is one machine, the victim.
-final class Forger {
+final class MaliciousNoisePeer {
     /// The forger's own role.
     let role: ChannelRole
     let offer: String
@@ -26,10 +26,10 @@ final class Forger {
     /// A forger that has not begun; `change` adapts the victim's configuration.
     init(
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
-        friends: Friends? = nil, budget: ReassemblyBudget = .shared,
+        friends: PinnedPeers? = nil, budget: ReassemblyBudget = .shared,
         change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws {
-        let friends = try friends ?? Friends(hash: ProtocolName(offer).hash)
+        let friends = try friends ?? PinnedPeers(hash: ProtocolName(offer).hash)
         self.role = role
         self.offer = offer
         var configuration = try friends.configuration(role.peer, [offer])
@@ -70,7 +70,7 @@ final class Forger {
             try engine.receiveHandshake(early.span)
         }
         for _ in 0..<10 {
-            if case .judging = engine.phase { try engine.admit() }
+            if case .awaitingTrustDecision = engine.phase { try engine.admit() }
             if case .established = engine.phase { return try readRecords() }
             if let message = try engine.nextHandshake() {
                 deliver(Self.framed(message))
@@ -91,7 +91,7 @@ final class Forger {
         incoming.removeFirst(answer.encoded.count)
         let second = try #require(takeFramed())
         try engine.receiveHandshake(second.span)
-        if case .judging = engine.phase { try engine.admit() }
+        if case .awaitingTrustDecision = engine.phase { try engine.admit() }
         let third = Self.framed(try #require(try engine.nextHandshake()))
         let ready = try sealed(RecordType.ready.rawValue, transcript.ready(from: role))
         let more = try sealed(RecordType.dataMore.rawValue, [1])
@@ -104,8 +104,8 @@ final class Forger {
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
         budget: ReassemblyBudget = .shared,
         change: (inout ChannelConfiguration) -> Void = { _ in }
-    ) throws -> Forger {
-        let forger = try Forger(role, offer, budget: budget, change: change)
+    ) throws -> MaliciousNoisePeer {
+        let forger = try MaliciousNoisePeer(role, offer, budget: budget, change: change)
         try forger.shakeHands()
         try forger.send(.ready, forger.transcript.ready(from: role))
         #expect(forger.isReady)
@@ -169,7 +169,7 @@ final class Forger {
 
     private func collect() {
         for _ in 0..<10_000 {
-            victim.fill(now: now)
+            victim.sealPending(now: now)
             guard victim.outcome == nil else { return }
             // A deadline that has come and stays would spin the driver's timer.
             #expect(victim.deadline(now: now) > now)

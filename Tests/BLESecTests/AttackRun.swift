@@ -17,7 +17,7 @@ struct CourseSide {
 
 /// A channel's whole life between two machines: the handshake, a few messages each way, both ends,
 /// and every deadline that it takes. An attacker stands between them.
-struct Course {
+struct AttackRun {
     static let messages: [ChannelRole: [[UInt8]]] = [
         .dialer: [Array("from the dialer".utf8), []],
         .acceptor: [Array("from the acceptor".utf8), Array(repeating: 7, count: 40)],
@@ -64,9 +64,9 @@ struct Course {
             Self.serve(&pair.dialer, .dialer, &dialer, pair.now)
             Self.serve(&pair.acceptor, .acceptor, &acceptor, pair.now)
             if pair.dialer.outbound.isEmpty,
-                pair.dialer.farewell(canHalfClose: false, now: pair.now) == .closeWhenDrained
+                pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .closeWhenDrained
             {
-                pair.dialer.saidFarewell()
+                pair.dialer.didCloseLink()
             }
             let isOver = pair.dialer.outcome != nil || pair.acceptor.outcome != nil
             if isOver || isCut || endsWhen() {
@@ -176,7 +176,7 @@ struct Flight {
     var provingBytes: Int? { pieces.first { $0.count == framing.readyLength }?.upperBound }
 }
 
-extension Friends {
+extension PinnedPeers {
     /// Both sides' configurations for one offer, with pre-shared keys where it wants them.
     func configurations(_ offer: String) throws -> (
         dialer: ChannelConfiguration, acceptor: ChannelConfiguration

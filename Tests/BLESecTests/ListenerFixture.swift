@@ -6,10 +6,10 @@ import Testing
 
 @testable import BLESec
 
-/// A listener among strangers: links come from addresses of a test's choice, on a manual clock.
-struct Town {
-    let scene: Scene
-    let door: Door
+/// A listener among unauthenticated peers: links come from addresses of a test's choice, on a manual clock.
+struct ListenerFixture {
+    let fixture: ChannelFixture
+    let door: InjectableListener
     let listener: SecureListener
     /// The codes with which handshakes failed.
     let failures: Failures
@@ -24,41 +24,41 @@ struct Town {
         limits: SecureListener.Limits = .init(),
         change: (inout ChannelConfiguration) -> Void = { _ in }
     ) async throws {
-        scene = try Scene()
-        door = Door(loop: scene.loop)
+        fixture = try ChannelFixture()
+        door = InjectableListener(loop: fixture.loop)
         let failures = Failures()
         self.failures = failures
-        var configuration = try scene.friends.configuration(.acceptor)
+        var configuration = try fixture.friends.configuration(.acceptor)
         change(&configuration)
         listener = SecureListener(
             door, at: try Endpoint("unix:/nowhere"), configuration: configuration, limits: limits,
-            loop: scene.loop, onFailure: { failures.add($1.code) })
+            loop: fixture.loop, onFailure: { failures.add($1.code) })
         await listener.start()
     }
 
-    /// A stranger's end of a link to the listener. On the loop's thread.
+    /// An unauthenticated peer's end of a link to the listener. On the loop's thread.
     func knock(from address: String? = nil) -> MemoryLink {
-        let (near, far) = MemoryLink.pair(loop: scene.loop, dropsQueueOnClose: true)
+        let (near, far) = MemoryLink.pair(loop: fixture.loop, dropsQueueOnClose: true)
         door.take(AddressedLink(far, address.map { LinkAddress($0) }))
         return near
     }
 
-    /// A stranger's end of a link to the listener, which has had time to accept it.
-    func stranger(from address: String? = nil) async -> Stranger {
-        let stranger = await scene.loop.run { Stranger(knock(from: address)) }
-        await scene.clock.settle()
-        return stranger
+    /// An unauthenticated peer's end of a link to the listener, which has had time to accept it.
+    func rawPeer(from address: String? = nil) async -> RawPeer {
+        let peer = await fixture.loop.run { RawPeer(knock(from: address)) }
+        await fixture.clock.settle()
+        return peer
     }
 
     /// The friend dials, and gets in or not; all that it says arrives a round trip later.
     func friend(
         from address: String? = nil, roundTrip: Duration = .zero
     ) async throws -> Task<SecureChannel, any Error> {
-        let stranger = await stranger(from: address)
+        let peer = await rawPeer(from: address)
         let link: any Link =
-            roundTrip == .zero ? stranger.link : FaultyLink(stranger.link, [.delay(roundTrip)])
-        let channel = try scene.channel(over: link, .dialer)
-        return Task(executorPreference: scene.loop) {
+            roundTrip == .zero ? peer.link : FaultyLink(peer.link, [.delay(roundTrip)])
+        let channel = try fixture.channel(over: link, .dialer)
+        return Task(executorPreference: fixture.loop) {
             try await channel.open()
             return channel
         }
@@ -67,15 +67,15 @@ struct Town {
     /// Ends everything, and expects that nothing is left.
     func finish() async {
         await listener.close()
-        await scene.clock.settle()
+        await fixture.clock.settle()
         let load = await listener.load
         #expect(load.handshakes == 0 && load.leaving == 0 && load.ready == 0)
-        await scene.finish()
+        await fixture.finish()
     }
 }
 
 /// A peer of which a test decides every byte.
-final class Stranger: Sendable {
+final class RawPeer: Sendable {
     let link: MemoryLink
 
     init(_ link: MemoryLink) { self.link = link }
@@ -121,7 +121,7 @@ final class Stranger: Sendable {
 }
 
 /// A listener whose links are handed in.
-final class Door: LinkListener, @unchecked Sendable {
+final class InjectableListener: LinkListener, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only.
     private let loop: EventLoop
     private var waiting: [any Link] = []

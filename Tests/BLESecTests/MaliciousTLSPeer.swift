@@ -7,7 +7,7 @@ import Testing
 
 /// A peer that speaks TLS with OpenSSL itself, and so with whatever certificate and in whatever way a
 /// test likes. At the other end is one machine, the victim.
-@safe final class Rogue {
+@safe final class MaliciousTLSPeer {
     /// How the rogue speaks.
     struct Manner: Sendable {
         /// The name of a certificate and its key in the folder, or none.
@@ -130,11 +130,11 @@ import Testing
     /// A rogue whose victim is ready.
     static func ready(
         _ role: ChannelRole = .dialer, change: (inout ChannelConfiguration) -> Void = { _ in }
-    ) throws -> Rogue {
-        let company = try Company.shared()
+    ) throws -> MaliciousTLSPeer {
+        let company = try CertificateFixture.shared()
         var configuration = try company.configuration(role.peer)
         change(&configuration)
-        let rogue = try Rogue(
+        let rogue = try MaliciousTLSPeer(
             role, Manner(certificate: role == .dialer ? "dialer" : "acceptor"),
             in: company.authority.folder, victim: configuration)
         try rogue.run()
@@ -148,7 +148,7 @@ import Testing
 
     /// A record of blesec/1, not sealed.
     static func record(_ type: RecordType, _ payload: [UInt8] = []) -> [UInt8] {
-        Forger.framed([type.rawValue] + payload)
+        MaliciousNoisePeer.framed([type.rawValue] + payload)
     }
 
     /// Sends application data as it is, and reads what the victim says.
@@ -215,9 +215,9 @@ import Testing
         defer { flights.append(bytes) }
         switch role {
         case .dialer where flights.isEmpty:
-            transcript.hello = (try? Hello(offers: [Company.tls]).encoded) ?? []
+            transcript.hello = (try? Hello(offers: [CertificateFixture.tls]).encoded) ?? []
             transcript.early = bytes
-            deliver(transcript.hello + Forger.framed(bytes))
+            deliver(transcript.hello + MaliciousNoisePeer.framed(bytes))
         case .acceptor where flights.isEmpty:
             transcript.answer = Answer(.accept).encoded
             deliver(transcript.answer + bytes)
@@ -263,7 +263,7 @@ import Testing
 
     private func collect() {
         while true {
-            victim.fill(now: now)
+            victim.sealPending(now: now)
             guard victim.outcome == nil else { return }
             let bytes = victim.outbound.withBytes { $0.span.array }
             guard !bytes.isEmpty else { return }

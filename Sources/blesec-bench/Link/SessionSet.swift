@@ -1,7 +1,7 @@
 internal import BLESec
 
 /// Open channels of every engine over links of one kind, the plain one first.
-struct Station: Sendable {
+struct SessionSet: Sendable {
     let sessions: [Session]
     /// What counts the packets of the sessions' links, where they can be counted.
     let packets: PacketScenario?
@@ -10,7 +10,7 @@ struct Station: Sendable {
     /// Opens channels between two ends in this process.
     static func open(
         _ transport: Transport, _ engines: [EngineChoice], _ loops: LoopPair
-    ) async throws -> Station {
+    ) async throws -> SessionSet {
         var sessions: [Session] = []
         var packets = transport.dialingAdapter.map { PacketScenario(adapter: $0) }
         var responders: [Task<Void, any Error>] = []
@@ -23,20 +23,20 @@ struct Station: Sendable {
             sessions.append(try await Session(engine, over: ends.dialer))
             if let metered = ends.metered { packets?.add(metered) }
         }
-        return Station(sessions: sessions, packets: packets, responders: responders)
+        return SessionSet(sessions: sessions, packets: packets, responders: responders)
     }
 
     /// Opens channels to a bench that serves.
     static func open(
         _ endpoint: Endpoint, _ engines: [EngineChoice], _ loops: LoopPair
-    ) async throws -> Station {
+    ) async throws -> SessionSet {
         var sessions: [Session] = []
         for engine in engines {
             let deadline = loops.dialer.now.advanced(by: .seconds(10))
             let link = try await endpoint.dial(deadline: deadline, loop: loops.dialer)
             sessions.append(try await Session(engine, over: link))
         }
-        return Station(sessions: sessions, packets: nil, responders: [])
+        return SessionSet(sessions: sessions, packets: nil, responders: [])
     }
 
     /// Ends all channels; throws what went wrong at the other ends.

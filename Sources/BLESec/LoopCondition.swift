@@ -6,7 +6,7 @@ internal import BLESecLinks
 ///
 /// The continuations are unchecked ones, since a check costs an allocation for each message: whoever
 /// stands in the list is resumed exactly once, by the one who takes it out.
-@safe final class WaitingRoom<Event: Hashable & Sendable>: @unchecked Sendable {
+@safe final class LoopCondition<Event: Hashable & Sendable>: @unchecked Sendable {
     // Sendable because everything is touched on the loop's thread only, which each entry checks.
     @safe private struct Waiter {
         let token: UInt64

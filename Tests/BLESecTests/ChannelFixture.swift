@@ -6,15 +6,15 @@ import Testing
 @testable import BLESec
 
 /// Two friends, a loop that lives by a manual clock, and links on it.
-struct Scene {
+struct ChannelFixture {
     let clock: ManualClock
     let loop: EventLoop
-    let friends: Friends
+    let friends: PinnedPeers
 
     init() throws {
         clock = ManualClock()
-        loop = EventLoop(name: "scene", clock: clock.loopClock)
-        friends = try Friends()
+        loop = EventLoop(name: "fixture", clock: clock.loopClock)
+        friends = try PinnedPeers()
     }
 
     /// A link as L2CAP is: what is queued at a close is lost.
@@ -87,7 +87,7 @@ extension SecureChannel {
     }
 
     /// How many messages the peer has acknowledged.
-    var acknowledged: UInt64 { machine.ledger.acknowledged }
+    var acknowledged: UInt64 { machine.acknowledgements.acknowledged }
 
     /// Whether the channel is over.
     var isOver: Bool { machine.outcome != nil }

@@ -1,7 +1,7 @@
 internal import BLESecChannelCore
 
 /// Who has said what of which messages: counts of messages, in which an `end` counts as one.
-struct Ledger {
+struct AcknowledgementState {
     /// Which of the peer's messages this side acknowledges.
     enum Rule {
         /// Those that have arrived: all that a peer without ``ChannelFeatures/acknowledgesTaken``

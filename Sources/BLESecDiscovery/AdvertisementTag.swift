@@ -2,7 +2,7 @@
 ///
 /// It is renewed with the advertisement and derived from nothing, so it follows nobody about. Anyone
 /// can copy it: it proves nothing.
-public struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
+public struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringConvertible {
     /// The four bytes as a number, the first the highest.
     public let rawValue: UInt32
 
@@ -12,12 +12,15 @@ public struct Tag: Sendable, Hashable, Comparable, CustomStringConvertible {
     }
 
     /// A fresh one.
-    public static func random(using generator: inout some RandomNumberGenerator) -> Tag {
-        Tag(rawValue: .random(in: .min ... .max, using: &generator))
+    public static func random(using generator: inout some RandomNumberGenerator) -> AdvertisementTag
+    {
+        AdvertisementTag(rawValue: .random(in: .min ... .max, using: &generator))
     }
 
     /// Orders by number: the lower one of two dials first.
-    public static func < (left: Tag, right: Tag) -> Bool { left.rawValue < right.rawValue }
+    public static func < (left: AdvertisementTag, right: AdvertisementTag) -> Bool {
+        left.rawValue < right.rawValue
+    }
 
     /// Eight hexadecimal digits.
     public var description: String {

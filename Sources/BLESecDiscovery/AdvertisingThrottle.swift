@@ -1,15 +1,15 @@
 public import BLESecLinks
 
-/// Whether so many strangers dial in vain that it is better not to be found for a while.
+/// Whether so many unauthenticated peers dial in vain that it is better not to be found for a while.
 ///
 /// Has no clock of its own.
-public struct CrowdGate: Sendable {
+public struct AdvertisingThrottle: Sendable {
     /// How many of them are too many; 32.
-    public var most = 32
+    public var threshold = 32
     /// Within which time; 10 s.
-    public var within = Duration.seconds(10)
+    public var window = Duration.seconds(10)
     /// For how long nobody is invited then; 30 s.
-    public var pause = Duration.seconds(30)
+    public var cooldown = Duration.seconds(30)
 
     private var failures: [MonotonicTime] = []
     private var reopening: MonotonicTime?
@@ -19,11 +19,11 @@ public struct CrowdGate: Sendable {
 
     /// Someone dialed and proved nothing.
     public mutating func failed(at now: MonotonicTime) {
-        failures.removeAll { $0.advanced(by: within) <= now }
+        failures.removeAll { $0.advanced(by: window) <= now }
         failures.append(now)
-        guard failures.count >= most else { return }
+        guard failures.count >= threshold else { return }
         failures = []
-        reopening = now.advanced(by: pause)
+        reopening = now.advanced(by: cooldown)
     }
 
     /// When it opens again; nil while it is open.
