@@ -1,14 +1,14 @@
 import BLESec
 
 let (alice, bob) = (try IdentityKey.generate(), try IdentityKey.generate())
-let trustsAlice = TrustPolicy.pinned([PeerKey(fingerprint: alice.fingerprint)])
-let trustsBob = TrustPolicy.pinned([PeerKey(fingerprint: bob.fingerprint)])
+let trustsAlice = TrustPolicy.pinned(alice.fingerprint)
+let trustsBob = TrustPolicy.pinned(bob.fingerprint)
 let listener = try await SecureListener.listen(
-    on: Endpoint("unix:greeting"), configuration: .init(identity: bob, trust: trustsAlice))
+    on: Endpoint(parsing: "unix:greeting"), configuration: .init(identity: bob, trust: trustsAlice))
 async let accepted = listener.accept()
 let channel = try await SecureChannel.dial(
     listener.localEndpoint, configuration: .init(identity: alice, trust: trustsBob))
-try await channel.send(Array("hello, \(await channel.peer)".utf8))
+try await channel.send("hello, \(await channel.peer)")
 let theirs = try await accepted
 print(String(decoding: try await theirs.receive() ?? [], as: UTF8.self))
 async let closed: Void = theirs.close()

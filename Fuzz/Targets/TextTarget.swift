@@ -19,12 +19,12 @@ extension FuzzTarget {
             guard let name = try? ProtocolName(text) else { return }
             precondition(name.description == text, "a protocol has one name")
         case 2:
-            guard let endpoint = try? Endpoint(text) else { return }
-            let again = must { try Endpoint(endpoint.description) }
+            guard let endpoint = try? Endpoint(parsing: text) else { return }
+            let again = must { try Endpoint(parsing: endpoint.description) }
             precondition(again == endpoint)
         case 3:
             guard let address = try? L2CAPAddress(parsing: text) else { return }
-            precondition(must { try Endpoint(address.description) } == Endpoint(address))
+            precondition(must { try Endpoint(parsing: address.description) } == Endpoint(address))
         case 4:
             if let psm = try? PSM(parsing: text) {
                 precondition(must { try PSM(parsing: psm.description) } == psm)
@@ -72,7 +72,7 @@ extension FuzzTarget {
         if let fingerprint = Fingerprint(text) {
             precondition(fingerprint.description == text, "a fingerprint has one form")
         }
-        if let key = try? PeerKey(text), let raw = key.publicKey {
+        if let key = try? PeerKey(parsing: text), let raw = key.publicKey {
             precondition(Base64.encode(raw, padded: true) == text, "a key has one form")
         }
         for padded in [false, true] {

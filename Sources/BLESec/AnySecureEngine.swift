@@ -1,12 +1,12 @@
-public import BLESecChannelCore
+package import BLESecChannelCore
 internal import BLESecPrimitives
 
 /// An application's engine with its type erased, so that a channel need not be generic.
-public class AnySecureEngine {
+package class AnySecureEngine {
     fileprivate init() {}
 
     /// Boxes an engine.
-    public static func boxing<Wrapped: SecureEngine & ~Copyable>(
+    package static func boxing<Wrapped: SecureEngine & ~Copyable>(
         _ engine: consuming Wrapped
     ) -> AnySecureEngine {
         EngineBox(engine)

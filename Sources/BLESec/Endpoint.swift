@@ -1,6 +1,6 @@
 public import BLESecChannelCore
 public import BLESecL2CAP
-public import BLESecLinks
+package import BLESecLinks
 
 /// Where a peer listens, as tools write it and print it.
 ///
@@ -33,13 +33,21 @@ public struct Endpoint: Sendable, Hashable {
         }
     }
 
-    /// Reads an endpoint; throws `configuration` with what is wrong.
-    public init(_ text: String) throws(ChannelError) {
+    /// Reads an endpoint.
+    ///
+    /// - Throws: `configuration` with what is wrong.
+    public init(parsing text: String) throws(ChannelError) {
         do throws(LinkError) {
             kind = try Self.parse(text)
         } catch {
             throw ChannelError(link: error)
         }
+    }
+
+    /// Reads what ``init(parsing:)`` reads; nil for anything else.
+    public init?(_ text: String) {
+        guard let value = try? Self(parsing: text) else { return nil }
+        self = value
     }
 
     /// The same endpoint for a process with another working directory; nil where there is none.
@@ -49,7 +57,7 @@ public struct Endpoint: Sendable, Hashable {
     }
 
     /// The endpoint of a Unix socket.
-    public init(_ address: UnixAddress) { kind = .unix(address) }
+    package init(_ address: UnixAddress) { kind = .unix(address) }
 
     /// The endpoint of a device's PSM.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
@@ -85,8 +93,8 @@ public struct Endpoint: Sendable, Hashable {
     }
 }
 
-extension Endpoint: CustomStringConvertible {
-    /// The form that ``init(_:)-(String)`` reads.
+extension Endpoint: LosslessStringConvertible {
+    /// The form that ``init(parsing:)`` reads.
     public var description: String {
         switch kind {
         case .unix(let address): address.description
@@ -96,6 +104,16 @@ extension Endpoint: CustomStringConvertible {
         case .gatt: "gatt"
         }
     }
+}
+
+extension Endpoint: Codable {
+    /// Reads the text form.
+    public init(from decoder: any Decoder) throws {
+        self = try decoder.readText { text throws(ChannelError) in try Endpoint(parsing: text) }
+    }
+
+    /// Writes the text form.
+    public func encode(to encoder: any Encoder) throws { try encoder.writeText(self) }
 }
 
 extension Endpoint {

@@ -35,7 +35,7 @@ public actor SecureChannel {
     var lastAcknowledged: UInt64 = 0
     /// When the program received last.
     private var lastReceipt: UInt64?
-    /// When the calls of ``deliver(_:within:)`` that wait give up.
+    /// When the calls of ``deliver(_:within:)-([UInt8],_)`` that wait give up.
     var deliveryDeadlines: [UInt64] = []
     var hasLinkEnded = false
 
@@ -116,7 +116,7 @@ public actor SecureChannel {
 
     /// Queues a message for the peer, and suspends while too many bytes are waiting.
     ///
-    /// That it returns says nothing about the peer; see ``deliver(_:within:)``. Throws what ended the
+    /// That it returns says nothing about the peer; see ``deliver(_:within:)-([UInt8],_)``. Throws what ended the
     /// channel, `limitExceeded` for a message above the limit, or `cancelled`.
     public func send(_ message: [UInt8]) async throws(ChannelError) {
         try await waitForRoom()
@@ -196,7 +196,7 @@ public actor SecureChannel {
         pump()
     }
 
-    /// Waits while too many bytes wait to be sent; past the deadline of a ``deliver(_:within:)`` it
+    /// Waits while too many bytes wait to be sent; past the deadline of a ``deliver(_:within:)-([UInt8],_)`` it
     /// throws `timedOut`.
     func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
         while machine.outcome == nil, !machine.hasRoom {
@@ -312,8 +312,8 @@ public actor SecureChannel {
     // MARK: - Closing
 
     /// Ends the channel without losing anything, and returns when it is closed: both programs have
-    /// taken everything, and both sides know it. (Of a peer without
-    /// ``ChannelFeatures/acknowledgesTaken`` both sides know only that everything has arrived.)
+    /// taken everything, and both sides know it. (Of a peer that
+    /// acknowledges what has arrived both sides know only that everything has arrived.)
     ///
     /// The close deadline (``ChannelTimeouts/close``) starts anew with each acknowledgement, so that
     /// a slow reader is not cut off. Throws `truncated` when the link went before the peer's `end`, or

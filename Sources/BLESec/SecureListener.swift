@@ -56,8 +56,9 @@ public actor SecureListener {
     private let alarm: Alarm
     private let timer: LoopTimer
     private var isClosed = false
-    /// Tells how handshakes failed, for logs.
-    private var onFailure: (@Sendable (String, ChannelError) -> Void)?
+    /// Who runs the listener, and has to act on failures.
+    private let onFailure: (@Sendable (PeerFailure) -> Void)?
+    private var failureObservers = Observers<PeerFailure>()
 
     private struct HalfOpen {
         let channel: SecureChannel
@@ -87,21 +88,16 @@ public actor SecureListener {
 
     /// Listens on an endpoint.
     ///
-    /// `onFailure` is told of each handshake that failed, with where its link led, for logs; it is
-    /// called on the loop and must not block.
-    ///
     /// - Throws: ``ChannelError``: `configuration`, `addressInUse`, `noSuchAdapter`, `permission`.
     public static func listen(
         on endpoint: Endpoint, configuration: ChannelConfiguration, limits: Limits = Limits(),
-        loop: EventLoop = .shared,
-        onFailure: (@Sendable (String, ChannelError) -> Void)? = nil
+        loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureListener {
         try configuration.validate(for: .acceptor)
         do throws(LinkError) {
             let (listener, local) = try await endpoint.listen(loop: loop)
             let secure = SecureListener(
-                listener, at: local, configuration: configuration, limits: limits, loop: loop,
-                onFailure: onFailure)
+                listener, at: local, configuration: configuration, limits: limits, loop: loop)
             await secure.start()
             return secure
         } catch {
@@ -112,7 +108,7 @@ public actor SecureListener {
     /// A listener over links from anywhere; see ``start()``.
     init(
         _ listener: any LinkListener, at endpoint: Endpoint, configuration: ChannelConfiguration,
-        limits: Limits, loop: EventLoop, onFailure: (@Sendable (String, ChannelError) -> Void)?
+        limits: Limits, loop: EventLoop, onFailure: (@Sendable (PeerFailure) -> Void)? = nil
     ) {
         self.listener = listener
         localEndpoint = endpoint
@@ -145,6 +141,18 @@ public actor SecureListener {
         return channel
     }
 
+    /// The channels that ``accept()`` gives, one after another, until the listener is closed. Each goes to
+    /// one consumer, whoever asks first.
+    public nonisolated var channels: SecureChannels {
+        SecureChannels { [self] () throws(ChannelError) in try await accept() }
+    }
+
+    /// The handshakes that fail from now on, for logs.
+    public func failures() -> Observation<PeerFailure> {
+        failureObservers.add(
+            capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
+    }
+
     /// Stops listening, and ends the handshakes under way. Channels that were accepted live on.
     public func close() async {
         guard !isClosed else { return }
@@ -158,6 +166,7 @@ public actor SecureListener {
         for channel in ready { await channel.abort() }
         ready = []
         await listener.close()
+        failureObservers.finish()
     }
 
     // MARK: - Accepting
@@ -204,7 +213,7 @@ public actor SecureListener {
                 _ = turnAway(token, error)
             }
         } catch {
-            onFailure?(link.peerDescription, error)
+            failed(link.peerDescription, error)
         }
     }
 
@@ -292,8 +301,14 @@ public actor SecureListener {
             ready.append(channel)
             waiting.wake(.ready)
         case .failure(let error):
-            onFailure?(channel.linkDescription, error)
+            failed(channel.linkDescription, error)
         }
+    }
+
+    private func failed(_ peer: String, _ error: ChannelError) {
+        let failure = PeerFailure(peer: peer, error: error)
+        onFailure?(failure)
+        failureObservers.tell(failure)
     }
 
     /// How many handshakes are under way, how many links were turned away and have not gone, and how

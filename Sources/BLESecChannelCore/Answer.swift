@@ -2,9 +2,9 @@
 ///
 /// Layout (`docs/wire-format.md`, "Answer"): `"BLS1"` · u16 length (≤ 1,024) · u8 status ·
 /// u8 index · extensions.
-public struct Answer: Sendable, Equatable {
+package struct Answer: Sendable, Equatable {
     /// What the acceptor decided.
-    public enum Status: UInt8, Sendable, Hashable {
+    package enum Status: UInt8, Sendable, Hashable {
         /// Offer 0; the acceptor's handshake message follows.
         case accept = 0
         /// The early message could not be read; a fallback on the same ephemeral follows.
@@ -18,18 +18,18 @@ public struct Answer: Sendable, Equatable {
     }
 
     /// What the acceptor decided.
-    public let status: Status
+    package let status: Status
     /// Which offer, counted from 0; 0 for `accept`, `refused` and `busy`, and only for them.
-    public let index: Int
+    package let index: Int
     /// Extensions in the order in which they travel.
-    public let extensions: [HelloExtension]
+    package let extensions: [HelloExtension]
     /// The whole answer as it travels.
-    public let encoded: [UInt8]
+    package let encoded: [UInt8]
 
     /// Makes an answer; an index that the status does not allow is the caller's mistake.
     ///
     /// The extensions take 1,022 bytes at the most.
-    public init(_ status: Status, index: Int = 0, extensions: [HelloExtension] = []) {
+    package init(_ status: Status, index: Int = 0, extensions: [HelloExtension] = []) {
         precondition(Self.allows(status, index: index, offerCount: Hello.maximumOfferCount))
         var body: [UInt8] = [status.rawValue, UInt8(index)]
         HelloExtension.encode(extensions, into: &body)
@@ -42,7 +42,7 @@ public struct Answer: Sendable, Equatable {
 
     /// Reads the answer to a hello of `offerCount` offers at the start of `bytes`, or returns `nil`
     /// while it is incomplete.
-    public init?(prefixOf bytes: Span<UInt8>, offerCount: Int) throws(ChannelError) {
+    package init?(prefixOf bytes: Span<UInt8>, offerCount: Int) throws(ChannelError) {
         guard let body = try NegotiationFrame.body(of: bytes, named: "answer") else { return nil }
         var reader = ByteReader(bytes, in: body)
         guard let code = reader.byte(), let index = reader.byte() else {

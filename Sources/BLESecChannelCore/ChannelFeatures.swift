@@ -4,16 +4,16 @@
 /// The value is a bit string: bit n is the bit of weight 2^(n mod 8) in byte n / 8, and bytes that
 /// are missing are zero. A dialer offers bits, an acceptor answers with those of them that count on
 /// this channel.
-public struct ChannelFeatures: OptionSet, Sendable, Hashable {
+package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     /// Bits 0 to 7; no others are assigned.
-    public let rawValue: UInt8
+    package let rawValue: UInt8
     /// Any bits.
-    public init(rawValue: UInt8) { self.rawValue = rawValue }
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
 
     /// Bit 0: `ack` counts messages that the program has taken, not those that have arrived.
-    public static let acknowledgesTaken = Self(rawValue: 1 << 0)
+    package static let acknowledgesTaken = Self(rawValue: 1 << 0)
     /// All that this implementation knows.
-    public static let known: Self = [.acknowledgesTaken]
+    package static let known: Self = [.acknowledgesTaken]
 
     /// The type of the extension.
     static let extensionType: UInt8 = 1

@@ -15,12 +15,7 @@ public struct ClaimedIdentity: Sendable, Hashable {
 
     /// The one URI of the certificate that the peer has shown, where an authority vouches for it. The
     /// certificate is genuine; that the peer holds its key is the claim.
-    public var uri: String? {
-        switch identity {
-        case .certificate(_, let uri): uri
-        case .publicKey, .group, .anonymous: nil
-        }
-    }
+    public var uri: String? { identity.uri }
 }
 
 extension ClaimedIdentity: CustomStringConvertible {

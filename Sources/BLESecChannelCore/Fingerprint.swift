@@ -16,12 +16,23 @@ public struct Fingerprint: Sendable {
         self.init(subjectPublicKeyInfo: curve.subjectPublicKeyInfoPrefix + publicKey)
     }
 
-    /// Reads `SHA256:` and 43 characters of base64, or returns `nil`.
-    public init?(_ text: String) {
+    /// Reads `SHA256:` and 43 characters of base64.
+    ///
+    /// - Throws: `badKey` for anything else.
+    public init(parsing text: some StringProtocol) throws(ChannelError) {
         guard text.hasPrefix("SHA256:"),
             let digest = Base64.decode(text.dropFirst(7), padded: false), digest.count == 32
-        else { return nil }
+        else {
+            throw ChannelError(
+                .badKey, "a fingerprint is SHA256: and 43 characters, as `blesec pubkey` prints it")
+        }
         self.digest = digest
+    }
+
+    /// Reads what ``init(parsing:)`` reads; nil for anything else.
+    public init?(_ text: String) {
+        guard let value = try? Self(parsing: text) else { return nil }
+        self = value
     }
 }
 
@@ -32,9 +43,19 @@ extension Fingerprint: Hashable {
     }
 }
 
-extension Fingerprint: CustomStringConvertible {
-    /// The form that ``init(_:)`` reads.
+extension Fingerprint: LosslessStringConvertible {
+    /// The form that ``init(parsing:)`` reads.
     public var description: String { "SHA256:" + Base64.encode(digest, padded: false) }
+}
+
+extension Fingerprint: Codable {
+    /// Reads the text form.
+    public init(from decoder: any Decoder) throws {
+        self = try decoder.readText { text throws(ChannelError) in try Fingerprint(parsing: text) }
+    }
+
+    /// Writes the text form.
+    public func encode(to encoder: any Encoder) throws { try encoder.writeText(self) }
 }
 
 extension Curve {

@@ -3,23 +3,23 @@
 /// Layout (`docs/wire-format.md`, "Hello"): `"BLS1"` · u16 length (≤ 1,024) · u8 count (1…16) ·
 /// count × (u8 length · ASCII name) · extensions. Every encoding is canonical, so that parsing and
 /// encoding again gives the same bytes; the bytes themselves are bound into the handshake.
-public struct Hello: Sendable, Equatable {
+package struct Hello: Sendable, Equatable {
     /// The four bytes that begin a hello and an answer.
-    public static let magic: [UInt8] = [0x42, 0x4C, 0x53, 0x31]
+    package static let magic: [UInt8] = [0x42, 0x4C, 0x53, 0x31]
     /// The most that may follow the length field, in bytes.
-    public static let maximumBodyLength = 1_024
+    package static let maximumBodyLength = 1_024
     /// The most protocol names in one hello.
-    public static let maximumOfferCount = 16
+    package static let maximumOfferCount = 16
 
     /// Protocol names, best first; 1 to 16, each 1 to 255 bytes of printable ASCII, none twice.
-    public let offers: [String]
+    package let offers: [String]
     /// Extensions in the order in which they travel.
-    public let extensions: [HelloExtension]
+    package let extensions: [HelloExtension]
     /// The whole hello as it travels.
-    public let encoded: [UInt8]
+    package let encoded: [UInt8]
 
     /// Makes a hello, or says which bound the offers break.
-    public init(offers: [String], extensions: [HelloExtension] = []) throws(ChannelError) {
+    package init(offers: [String], extensions: [HelloExtension] = []) throws(ChannelError) {
         guard (1...Self.maximumOfferCount).contains(offers.count) else {
             throw ChannelError(
                 .configuration,
@@ -52,7 +52,7 @@ public struct Hello: Sendable, Equatable {
     ///
     /// A first byte that cannot belong to a hello is refused at once, so that a peer in another
     /// mode does not hold a half-open handshake until its deadline.
-    public init?(prefixOf bytes: Span<UInt8>) throws(ChannelError) {
+    package init?(prefixOf bytes: Span<UInt8>) throws(ChannelError) {
         guard let body = try NegotiationFrame.body(of: bytes, named: "hello") else { return nil }
         var reader = ByteReader(bytes, in: body)
         guard let count = reader.byte(), (1...Self.maximumOfferCount).contains(Int(count)) else {

@@ -1,14 +1,14 @@
 /// A typed value behind a hello or an answer: u8 type · u8 length · value.
 ///
 /// Unknown types are ignored, and bound into the handshake like every other byte.
-public struct HelloExtension: Sendable, Hashable {
+package struct HelloExtension: Sendable, Hashable {
     /// What the value means; 1 is ``ChannelFeatures``.
-    public let type: UInt8
+    package let type: UInt8
     /// At most 255 bytes.
-    public let value: [UInt8]
+    package let value: [UInt8]
 
     /// Makes an extension; `value` is at most 255 bytes.
-    public init(type: UInt8, value: [UInt8]) {
+    package init(type: UInt8, value: [UInt8]) {
         precondition(value.count <= 255, "an extension's value is at most 255 bytes")
         self.type = type
         self.value = value

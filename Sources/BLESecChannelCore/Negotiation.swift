@@ -1,22 +1,22 @@
 internal import BLESecPrimitives
 
 /// The bytes that both sides bind into the handshake and confirm with `ready`.
-public struct NegotiationTranscript: Sendable {
+package struct NegotiationTranscript: Sendable {
     /// The whole hello.
-    public var hello: [UInt8] = []
+    package var hello: [UInt8] = []
     /// The dialer's first handshake message for offer 0, without its length.
-    public var early: [UInt8] = []
+    package var early: [UInt8] = []
     /// The whole answer.
-    public var answer: [UInt8] = []
+    package var answer: [UInt8] = []
     /// What the application wants both sides to share; at most 255 bytes, not a secret.
-    public var context: [UInt8]
+    package var context: [UInt8]
 
     /// A transcript with nothing but the context.
-    public init(context: [UInt8]) { self.context = context }
+    package init(context: [UInt8]) { self.context = context }
 
     /// The Noise prologue for a handshake begun by an answer of `status`: each field behind a u16
     /// length (`docs/wire-format.md`, "Prologue").
-    public func prologue(for status: Answer.Status) -> [UInt8] {
+    package func prologue(for status: Answer.Status) -> [UInt8] {
         switch status {
         case .accept, .refused, .busy:
             Self.encode([Array("blesec/1 accept".utf8), hello, context])
@@ -28,7 +28,7 @@ public struct NegotiationTranscript: Sendable {
     }
 
     /// The 32 bytes of `ready` as the side of `role` sends them.
-    public func ready(from role: ChannelRole) -> [UInt8] {
+    package func ready(from role: ChannelRole) -> [UInt8] {
         sha256([role.rawValue], Self.encode([hello, early, answer, context]))
     }
 

@@ -20,6 +20,14 @@ public enum PeerIdentity: Sendable, Hashable {
         case .group, .anonymous: nil
         }
     }
+
+    /// The one URI of the certificate, where an authority vouches for it.
+    public var uri: String? {
+        switch self {
+        case .certificate(_, let uri): uri
+        case .publicKey, .group, .anonymous: nil
+        }
+    }
 }
 
 extension PeerIdentity: CustomStringConvertible {
@@ -58,7 +66,9 @@ public struct PeerKey: Sendable, Hashable {
     }
 
     /// Reads a fingerprint (`SHA256:…`) or the padded base64 of a raw X25519 or X448 public key.
-    public init(_ text: String) throws(ChannelError) {
+    ///
+    /// - Throws: `badKey` for anything else.
+    public init(parsing text: String) throws(ChannelError) {
         if let fingerprint = Fingerprint(text) {
             self.init(fingerprint: fingerprint)
         } else if let key = Base64.decode(text, padded: true), key.count == Curve.x448.keyLength {
@@ -72,4 +82,27 @@ public struct PeerKey: Sendable, Hashable {
                     + "as `blesec pubkey` prints them")
         }
     }
+    /// Reads what ``init(parsing:)`` reads; nil for anything else.
+    public init?(_ text: String) {
+        guard let value = try? Self(parsing: text) else { return nil }
+        self = value
+    }
+}
+
+extension PeerKey: LosslessStringConvertible {
+    /// The form that ``init(parsing:)`` reads: the public key in base64 where it is known, and the
+    /// fingerprint otherwise.
+    public var description: String {
+        publicKey.map { Base64.encode($0, padded: true) } ?? fingerprint.description
+    }
+}
+
+extension PeerKey: Codable {
+    /// Reads the text form.
+    public init(from decoder: any Decoder) throws {
+        self = try decoder.readText { text throws(ChannelError) in try PeerKey(parsing: text) }
+    }
+
+    /// Writes the text form.
+    public func encode(to encoder: any Encoder) throws { try encoder.writeText(self) }
 }

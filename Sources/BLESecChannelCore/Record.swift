@@ -1,57 +1,57 @@
 /// The first byte of every record's plaintext (`docs/wire-format.md`, "Records").
-public struct RecordType: RawRepresentable, Hashable, Sendable {
+package struct RecordType: RawRepresentable, Hashable, Sendable {
     /// The byte.
-    public let rawValue: UInt8
+    package let rawValue: UInt8
 
     /// Any byte; see ``isIgnorable`` for those without a name.
-    public init(rawValue: UInt8) { self.rawValue = rawValue }
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
 
     /// The last bytes of a message.
-    public static let data = Self(rawValue: 0x00)
+    package static let data = Self(rawValue: 0x00)
     /// Bytes of a message of which more come; never empty.
-    public static let dataMore = Self(rawValue: 0x01)
+    package static let dataMore = Self(rawValue: 0x01)
     /// Its sender sends no more messages; one byte of ``EndReason``.
-    public static let end = Self(rawValue: 0x02)
+    package static let end = Self(rawValue: 0x02)
     /// Asks for a pong with the same payload.
-    public static let ping = Self(rawValue: 0x03)
+    package static let ping = Self(rawValue: 0x03)
     /// Answers a ping.
-    public static let pong = Self(rawValue: 0x04)
+    package static let pong = Self(rawValue: 0x04)
     /// The sender's next record is sealed with a new key; empty.
-    public static let rekey = Self(rawValue: 0x05)
+    package static let rekey = Self(rawValue: 0x05)
     /// The sender has judged its peer; 32 bytes over the negotiation.
-    public static let ready = Self(rawValue: 0x06)
+    package static let ready = Self(rawValue: 0x06)
     /// The sender refuses its peer; 32 bytes, the first a ``RejectCode``.
-    public static let reject = Self(rawValue: 0x07)
+    package static let reject = Self(rawValue: 0x07)
     /// How many messages the sender acknowledges so far, as a u64.
-    public static let ack = Self(rawValue: 0x08)
+    package static let ack = Self(rawValue: 0x08)
     /// Nothing, of any length.
-    public static let padding = Self(rawValue: 0x80)
+    package static let padding = Self(rawValue: 0x80)
 
     /// Whether a receiver that does not know the type passes over it.
-    public var isIgnorable: Bool { rawValue >= 0x80 }
+    package var isIgnorable: Bool { rawValue >= 0x80 }
 }
 
 /// Sizes of blesec/1's records.
-public enum Record {
+package enum Record {
     /// The most payload one Noise record carries: 65,535 less the tag's 16 bytes and the type.
-    public static let maximumPayload = 65_518
+    package static let maximumPayload = 65_518
     /// The payload of a bulk record: long enough that its 19 bytes of overhead do not show, short
     /// enough that an acknowledgement does not wait long behind it.
-    public static let bulkPayload = 16_384
+    package static let bulkPayload = 16_384
     /// The least payload to which a bulk record is cut for a link with a tiny MTU.
-    public static let leastBulkPayload = 512
+    package static let leastBulkPayload = 512
     /// The payload of `ready` and `reject`.
-    public static let readyLength = 32
+    package static let readyLength = 32
     /// The payload of `ack`.
-    public static let ackLength = 8
+    package static let ackLength = 8
     /// The longest payload of a ping.
-    public static let maximumPing = 8
+    package static let maximumPing = 8
     /// Messages after which an acknowledgement is sent at the latest.
-    public static let messagesPerAck: UInt64 = 32
+    package static let messagesPerAck: UInt64 = 32
     /// How long an acknowledgement may wait for company.
-    public static let ackDelay: Duration = .milliseconds(50)
+    package static let ackDelay: Duration = .milliseconds(50)
     /// Records that lie between two rekeys of one direction at the least.
-    public static let leastRekeyInterval: UInt64 = 1_024
+    package static let leastRekeyInterval: UInt64 = 1_024
 }
 
 /// Why a side sends no more.
@@ -74,7 +74,7 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
 
     /// What an end for this reason is for who still expected something: nothing where everything has
     /// been sent, and `truncated` otherwise.
-    package var error: ChannelError? {
+    public var error: ChannelError? {
         let reason =
             switch self {
             case .duplicate: "the peer kept another channel instead of this one"
@@ -88,7 +88,7 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
 }
 
 /// What a side tells a peer that it refuses; the reason stays local.
-public enum RejectCode: UInt8, Sendable, Hashable {
+package enum RejectCode: UInt8, Sendable, Hashable {
     /// Refused, whatever the reason.
     case refused = 1
     /// Too many channels.

@@ -1,7 +1,7 @@
-public import BLESecPrimitives
+package import BLESecPrimitives
 
 /// How far an engine has come.
-public enum EnginePhase: Sendable, Equatable {
+package enum EnginePhase: Sendable, Equatable {
     /// Handshake messages are outstanding, from one side or the other.
     case handshaking
     /// The peer has said who it is; nothing happens until `admit()` or `refuse()`.
@@ -17,7 +17,7 @@ public enum EnginePhase: Sendable, Equatable {
 }
 
 /// How an engine can tell a peer that it is refused.
-public enum Refusal: Sendable, Equatable {
+package enum Refusal: Sendable, Equatable {
     /// The handshake may go on to its end, and a `reject` record follows.
     case byRecord
     /// The engine is ``EnginePhase/failing(_:)`` now, and its last handshake bytes say it.
@@ -27,15 +27,15 @@ public enum Refusal: Sendable, Equatable {
 }
 
 /// A record that `open` found at the start of the receive buffer.
-public struct OpenedRecord: Sendable {
+package struct OpenedRecord: Sendable {
     /// The bytes of the receive buffer that are used up.
-    public var consumed: Int
+    package var consumed: Int
     /// Where in the receive buffer the record's plaintext now lies; `nil` where the bytes used up
     /// were the engine's own business, such as a change of key.
-    public var plaintext: Range<Int>?
+    package var plaintext: Range<Int>?
 
     /// A record of `plaintext` in the first `consumed` bytes of the buffer.
-    public init(consumed: Int, plaintext: Range<Int>?) {
+    package init(consumed: Int, plaintext: Range<Int>?) {
         self.consumed = consumed
         self.plaintext = plaintext
     }
@@ -46,7 +46,7 @@ public struct OpenedRecord: Sendable {
 /// An engine takes bytes and gives bytes; it has no socket, clock or task. It is driven by one
 /// caller at a time. Once a call throws, the engine is dead: its keys are wiped and every later call
 /// throws. Once established, no call allocates, whatever a library underneath does for itself.
-public protocol SecureEngine: ~Copyable {
+package protocol SecureEngine: ~Copyable {
     /// How far the engine has come.
     var phase: EnginePhase { get }
 
@@ -121,13 +121,13 @@ public protocol SecureEngine: ~Copyable {
 
 extension SecureEngine where Self: ~Copyable {
     /// A `rekey` record says it.
-    public var announcesRekey: Bool { false }
+    package var announcesRekey: Bool { false }
     /// Nothing is proven by an empty record.
-    public var provesEnd: Bool { false }
+    package var provesEnd: Bool { false }
     /// Established is proven.
-    public var isPeerProven: Bool { true }
+    package var isPeerProven: Bool { true }
     /// Nothing is owed.
-    public var owesProof: Bool { false }
+    package var owesProof: Bool { false }
     /// ``Record/bulkPayload``.
-    public var bulkPayload: Int { Record.bulkPayload }
+    package var bulkPayload: Int { Record.bulkPayload }
 }

@@ -31,6 +31,16 @@ public struct TrustPolicy: Sendable {
     /// Only holders of one of `keys`. A configuration with an empty list is refused.
     public static func pinned(_ keys: [PeerKey]) -> TrustPolicy { TrustPolicy(rule: .pinned(keys)) }
 
+    /// Only holders of a key with one of these fingerprints.
+    public static func pinned(_ first: Fingerprint, _ others: Fingerprint...) -> TrustPolicy {
+        .pinned(([first] + others).map { PeerKey(fingerprint: $0) })
+    }
+
+    /// Only holders of one of these keys.
+    public static func pinned(_ first: PeerKey, _ others: PeerKey...) -> TrustPolicy {
+        .pinned([first] + others)
+    }
+
     /// For a dialer: the key first seen under `name` is the only one accepted under it afterwards.
     ///
     /// `name` is what the application calls the peer, never something the peer says of itself.

@@ -41,6 +41,31 @@ public enum IdentityFile {
         }
     }
 
+    /// Reads the identity in a file, or makes one for X25519 and writes it where there is no file yet.
+    ///
+    /// Of two programs that do so at once, one writes, and both have its identity.
+    ///
+    /// - Throws: what ``load(_:passphrase:)`` and ``create(_:holding:passphrase:)`` throw.
+    public static func loadOrCreate(
+        _ path: String, passphrase: PassphraseSource? = nil
+    ) throws(ChannelError) -> IdentityKey {
+        do throws(ChannelError) {
+            return try load(path, passphrase: passphrase)
+        } catch {
+            guard error.code == .noSuchFile else { throw error }
+        }
+        do throws(ChannelError) {
+            let identity = try IdentityKey.generate()
+            try create(path, holding: identity, passphrase: passphrase)
+            return identity
+        } catch {
+            guard error.code == .cannotCreate,
+                let other = try? load(path, passphrase: passphrase)
+            else { throw error }
+            return other
+        }
+    }
+
     /// Writes an identity to a new file; `passphrase` encrypts it (PBES2, scrypt, AES-256).
     ///
     /// The file appears when it is complete and on the disk, or not at all.

@@ -1,4 +1,4 @@
-public import BLESecChannelCore
+package import BLESecChannelCore
 internal import Glibc
 
 /// Where peers were reached last, as a text file: a line each, with the fingerprint and the address in
@@ -6,23 +6,23 @@ internal import Glibc
 ///
 /// The file has mode 0600 and is replaced in one step and under a lock. Files that others can write
 /// are refused. Beyond ``maximumPeers`` the peers whose addresses were noted longest ago are forgotten.
-public final class LastAddressesFile: Sendable {
+package final class LastAddressesFile: Sendable {
     /// How many peers are kept.
-    public static let maximumPeers = 1_000
+    package static let maximumPeers = 1_000
     /// The longest address in bytes of UTF-8.
-    public static let maximumAddressLength = PeerName.maximumLength
+    package static let maximumAddressLength = PeerName.maximumLength
 
     /// Where the file is. It need not exist before something is noted.
-    public let path: String
+    package let path: String
 
     /// The file at `path`, which is read whenever it is asked.
-    public init(_ path: String) { self.path = path }
+    package init(_ path: String) { self.path = path }
 
     /// Where the peer was reached last; nil when that is not known.
     ///
     /// - Throws: `badKey` with the file and line that cannot be understood, or when others may change
     ///   the file; `permission`; `limitExceeded`.
-    public func address(of key: Fingerprint) throws(ChannelError) -> String? {
+    package func address(of key: Fingerprint) throws(ChannelError) -> String? {
         guard let listing = try KeyListing(path) else { return nil }
         return try parse(listing).last { $0.key == key }?.address
     }
@@ -36,7 +36,7 @@ public final class LastAddressesFile: Sendable {
     ///
     /// - Throws: `configuration` for an address that is empty or too long; `cannotCreate`; `timedOut`
     ///   when another process keeps the file locked; what reading it throws.
-    public func note(_ address: String, of key: Fingerprint) throws(ChannelError) {
+    package func note(_ address: String, of key: Fingerprint) throws(ChannelError) {
         guard (1...Self.maximumAddressLength).contains(address.utf8.count) else {
             throw ChannelError(
                 .configuration, "an address has 1 to \(Self.maximumAddressLength) bytes")

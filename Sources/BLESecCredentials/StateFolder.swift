@@ -1,4 +1,4 @@
-public import BLESecChannelCore
+package import BLESecChannelCore
 internal import Glibc
 
 /// What a program remembers of its peers between two runs: a directory that only its owner may enter.
@@ -6,16 +6,16 @@ internal import Glibc
 /// It holds `known_peers`, the names that were given to keys, and `last_addresses`, where each of them
 /// was reached last. Both are text, mode 0600, replaced in one step, and refused when others could have
 /// written them or when a line makes no sense.
-public struct StateFolder: Sendable {
+package struct StateFolder: Sendable {
     /// Where it is.
-    public let path: String
+    package let path: String
     /// Names, and the keys that they stand for.
-    public let knownPeers: KnownPeersFile
+    package let knownPeers: KnownPeersFile
     /// Where keys were reached last.
-    public let lastAddresses: LastAddressesFile
+    package let lastAddresses: LastAddressesFile
 
     /// `blesec` in `$XDG_STATE_HOME`, or in `~/.local/state`; nil where there is neither.
-    public static var standardPath: String? {
+    package static var standardPath: String? {
         if let state = variable("XDG_STATE_HOME") { return state + "/blesec" }
         return variable("HOME").map { $0 + "/.local/state/blesec" }
     }
@@ -24,7 +24,7 @@ public struct StateFolder: Sendable {
     ///
     /// - Throws: `noSuchFile`; `permission`; `badKey` when it is someone else's, or open to others, or
     ///   others may change what is above it.
-    public init(_ path: String) throws(ChannelError) {
+    package init(_ path: String) throws(ChannelError) {
         var trimmed = path[...]
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
         self.path = String(trimmed)
@@ -36,14 +36,14 @@ public struct StateFolder: Sendable {
     /// Opens the folder at `path`, and makes it first where it is missing, with those above it.
     ///
     /// - Throws: `cannotCreate`, and what ``init(_:)`` throws.
-    public static func make(_ path: String) throws(ChannelError) -> StateFolder {
+    package static func make(_ path: String) throws(ChannelError) -> StateFolder {
         try makeDirectory(path[...])
         return try StateFolder(path)
     }
 
     /// Reads both files, and throws what is wrong with either: before a peer is dialed is the time to
     /// say so.
-    public func check() throws(ChannelError) {
+    package func check() throws(ChannelError) {
         _ = try knownPeers.peers()
         try lastAddresses.check()
     }

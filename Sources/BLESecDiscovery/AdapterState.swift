@@ -12,7 +12,7 @@ public enum AdapterState: String, Sendable, Hashable {
     case on
 
     /// What is wrong, and what to do; nil when nothing is.
-    public func failure(of adapter: String?) -> DiscoveryError? {
+    package func failure(of adapter: String?) -> DiscoveryError? {
         let name = adapter.map { "the Bluetooth adapter \($0)" } ?? "the Bluetooth adapter"
         return switch self {
         case .noService:

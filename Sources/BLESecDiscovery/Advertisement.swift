@@ -1,16 +1,16 @@
 /// What this machine advertises: one service with its payload.
-public struct Advertisement: Sendable, Hashable {
+package struct Advertisement: Sendable, Hashable {
     /// The service.
-    public var service: BluetoothUUID
+    package var service: BluetoothUUID
     /// What is said of it.
-    public var payload: AdvertisementPayload
+    package var payload: AdvertisementPayload
     /// How.
-    public var carrier: ServiceAdvertisement.Carrier
+    package var carrier: AdvertisementCarrier
 
     /// Puts one together.
-    public init(
+    package init(
         service: BluetoothUUID, payload: AdvertisementPayload,
-        carrier: ServiceAdvertisement.Carrier = .name
+        carrier: AdvertisementCarrier = .name
     ) {
         self.service = service
         self.payload = payload

@@ -1,47 +1,47 @@
-public import BLESecL2CAP
+package import BLESecL2CAP
 
 /// The six bytes that a peer advertises beside its service.
 ///
 /// `version 4 bits · capabilities 4 bits · PSM, or 0 · tag, 4 bytes`. Everything in it is a hint that
 /// anyone can forge: it decides where to dial, never whom to trust or what to offer.
-public struct AdvertisementPayload: Sendable, Hashable {
+package struct AdvertisementPayload: Sendable, Hashable {
     /// What a peer can do.
-    public struct Capabilities: OptionSet, Sendable, Hashable {
+    package struct Capabilities: OptionSet, Sendable, Hashable {
         /// The four bits.
-        public let rawValue: UInt8
+        package let rawValue: UInt8
 
         /// Takes the four bits.
-        public init(rawValue: UInt8) { self.rawValue = rawValue & 0x0F }
+        package init(rawValue: UInt8) { self.rawValue = rawValue & 0x0F }
 
         /// It listens on an L2CAP channel.
-        public static let l2cap = Capabilities(rawValue: 8)
+        package static let l2cap = Capabilities(rawValue: 8)
         /// It takes the byte stream over GATT.
-        public static let gattStream = Capabilities(rawValue: 4)
+        package static let gattStream = Capabilities(rawValue: 4)
         /// It speaks Noise.
-        public static let noise = Capabilities(rawValue: 2)
+        package static let noise = Capabilities(rawValue: 2)
         /// It speaks TLS.
-        public static let tls = Capabilities(rawValue: 1)
+        package static let tls = Capabilities(rawValue: 1)
     }
 
     /// The version that this code writes and reads.
-    public static let version: UInt8 = 1
+    package static let version: UInt8 = 1
     /// Bytes in a payload.
-    public static let size = 6
+    package static let size = 6
     /// Characters in its textual form.
-    public static let textSize = 8
+    package static let textSize = 8
 
     /// What the peer can do.
-    public let capabilities: Capabilities
+    package let capabilities: Capabilities
     /// Where its L2CAP channel is; nil where it does not say.
-    public let psm: PSM?
+    package let psm: PSM?
     /// By which this advertisement is told from others.
-    public let tag: AdvertisementTag
+    package let tag: AdvertisementTag
 
     /// Puts one together.
     ///
     /// A PSM is a dynamic one and goes with ``Capabilities/l2cap``; anything else is the caller's
     /// mistake.
-    public init(capabilities: Capabilities, psm: PSM?, tag: AdvertisementTag) {
+    package init(capabilities: Capabilities, psm: PSM?, tag: AdvertisementTag) {
         precondition(
             psm.map { $0.isDynamic && capabilities.contains(.l2cap) } ?? true,
             "a PSM in an advertisement is dynamic and goes with the capability for L2CAP")
@@ -54,7 +54,7 @@ public struct AdvertisementPayload: Sendable, Hashable {
     ///
     /// - Returns: nil for another length, another version, a PSM that is not a dynamic one, or one
     ///   without the capability that it goes with.
-    public init?(_ bytes: [UInt8]) {
+    package init?(_ bytes: [UInt8]) {
         guard bytes.count == Self.size, bytes[0] >> 4 == Self.version else { return nil }
         capabilities = Capabilities(rawValue: bytes[0])
         psm = bytes[1] == 0 ? nil : try? PSM(Int(bytes[1]))
@@ -65,7 +65,7 @@ public struct AdvertisementPayload: Sendable, Hashable {
     }
 
     /// Reads the eight characters of a local name: base64url without padding (RFC 4648 §5).
-    public init?(text: some StringProtocol) {
+    package init?(text: some StringProtocol) {
         let characters = Array(text.utf8)
         guard characters.count == Self.textSize else { return nil }
         var bits: UInt64 = 0
@@ -78,7 +78,7 @@ public struct AdvertisementPayload: Sendable, Hashable {
     }
 
     /// The six bytes.
-    public var bytes: [UInt8] {
+    package var bytes: [UInt8] {
         let tag = stride(from: 24, through: 0, by: -8).map {
             UInt8(truncatingIfNeeded: self.tag.rawValue >> $0)
         }
@@ -86,7 +86,7 @@ public struct AdvertisementPayload: Sendable, Hashable {
     }
 
     /// The eight characters that carry it as a local name.
-    public var text: String {
+    package var text: String {
         let bits = bytes.reduce(0 as UInt64) { $0 << 8 | UInt64($1) }
         let characters = stride(from: 42, through: 0, by: -6).map {
             Self.alphabet[Int(bits >> $0 & 0x3F)]

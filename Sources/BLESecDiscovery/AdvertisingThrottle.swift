@@ -1,24 +1,24 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// Whether so many unauthenticated peers dial in vain that it is better not to be found for a while.
 ///
 /// Has no clock of its own.
-public struct AdvertisingThrottle: Sendable {
+package struct AdvertisingThrottle: Sendable {
     /// How many of them are too many; 32.
-    public var threshold = 32
+    package var threshold = 32
     /// Within which time; 10 s.
-    public var window = Duration.seconds(10)
+    package var window = Duration.seconds(10)
     /// For how long nobody is invited then; 30 s.
-    public var cooldown = Duration.seconds(30)
+    package var cooldown = Duration.seconds(30)
 
     private var failures: [MonotonicTime] = []
     private var reopening: MonotonicTime?
 
     /// Open, with the numbers above.
-    public init() {}
+    package init() {}
 
     /// Someone dialed and proved nothing.
-    public mutating func failed(at now: MonotonicTime) {
+    package mutating func failed(at now: MonotonicTime) {
         failures.removeAll { $0.advanced(by: window) <= now }
         failures.append(now)
         guard failures.count >= threshold else { return }
@@ -27,7 +27,7 @@ public struct AdvertisingThrottle: Sendable {
     }
 
     /// When it opens again; nil while it is open.
-    public func reopens(at now: MonotonicTime) -> MonotonicTime? {
+    package func reopens(at now: MonotonicTime) -> MonotonicTime? {
         reopening.flatMap { $0 > now ? $0 : nil }
     }
 }

@@ -1,5 +1,5 @@
 /// The 128 bits that name a GATT service or characteristic (Core specification, Vol 3, Part B, §2.5.1).
-public struct BluetoothUUID: Sendable, Hashable, CustomStringConvertible {
+public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
     /// The half that is written first, and the other one.
     private let high, low: UInt64
 
@@ -60,5 +60,24 @@ public struct BluetoothUUID: Sendable, Hashable, CustomStringConvertible {
         case UInt8(ascii: "a")...UInt8(ascii: "f"): character - UInt8(ascii: "a") + 10
         default: nil
         }
+    }
+}
+
+extension BluetoothUUID: Codable {
+    /// Reads the text form.
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        let text = try container.decode(String.self)
+        guard let value = BluetoothUUID(text) else {
+            throw DecodingError.dataCorruptedError(
+                in: container, debugDescription: "\"\(text)\" is no UUID")
+        }
+        self = value
+    }
+
+    /// Writes the text form.
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
     }
 }

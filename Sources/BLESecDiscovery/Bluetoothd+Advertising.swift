@@ -10,7 +10,7 @@ extension Bluetoothd {
     ///
     /// - Returns: by which it is withdrawn.
     /// - Throws: what keeps the adapter from it now. Once it was advertised, it comes back by itself.
-    public func advertise(
+    package func advertise(
         _ advertisement: Advertisement, on adapter: String
     ) async throws(DiscoveryError) -> UInt64 {
         let token = makeToken()

@@ -123,7 +123,7 @@ extension Bluetoothd {
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when there is no such characteristic,
     ///   ``DiscoveryError/Code/noService`` when bluetoothd has gone.
-    public func notify(
+    package func notify(
         _ uuid: BluetoothUUID, of application: UInt64, _ value: [UInt8]
     ) throws(DiscoveryError) {
         let found = exported.first {

@@ -1,5 +1,5 @@
-public import BLESecL2CAP
-public import BLESecLinks
+package import BLESecL2CAP
+package import BLESecLinks
 
 /// GATT as a client: other devices' services.
 extension Bluetoothd {
@@ -9,7 +9,7 @@ extension Bluetoothd {
     /// - Throws: ``DiscoveryError/Code/notFound`` when it was not heard,
     ///   ``DiscoveryError/Code/unreachable``, ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
-    public func connect(
+    package func connect(
         to address: DeviceAddress, on adapter: String, until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> Bool {
         let doing = "connect to \(address)"
@@ -46,7 +46,7 @@ extension Bluetoothd {
     ///
     /// - Throws: ``DiscoveryError/Code/unreachable`` when it went away,
     ///   ``DiscoveryError/Code/timedOut`` at the deadline.
-    public func waitForServices(
+    package func waitForServices(
         of address: DeviceAddress, on adapter: String, until deadline: MonotonicTime
     ) async throws(DiscoveryError) {
         let doing = "learn the services of \(address)"
@@ -64,7 +64,7 @@ extension Bluetoothd {
     /// The characteristics of a service of a connected device.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when it does not have the service.
-    public func characteristics(
+    package func characteristics(
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String
     ) throws(DiscoveryError) -> [RemoteCharacteristic] {
         guard let device = device(address, on: adapter),
@@ -79,7 +79,7 @@ extension Bluetoothd {
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported`` where it has not the property `read`, and then
     ///   bluetoothd is not asked; what bluetoothd says.
-    public func read(
+    package func read(
         _ characteristic: RemoteCharacteristic, until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [UInt8] {
         let doing = "read the characteristic \(characteristic.uuid)"
@@ -99,7 +99,7 @@ extension Bluetoothd {
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported`` where it has not the property
     ///   `write-without-response`, and then bluetoothd is not asked; what bluetoothd says.
-    public func write(
+    package func write(
         _ bytes: [UInt8], to characteristic: RemoteCharacteristic
     ) async throws(DiscoveryError) {
         let doing = "write the characteristic \(characteristic.uuid)"
@@ -138,7 +138,7 @@ extension Bluetoothd {
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported`` where it has neither the property `notify` nor
     ///   `indicate`, and then bluetoothd is not asked; what bluetoothd says.
-    public func subscribe(
+    package func subscribe(
         to characteristic: RemoteCharacteristic,
         _ handler: @escaping @Sendable ([UInt8]) -> Void
     ) async throws(DiscoveryError) {
@@ -155,7 +155,7 @@ extension Bluetoothd {
     }
 
     /// Ends a subscription.
-    public func unsubscribe(from characteristic: RemoteCharacteristic) async {
+    package func unsubscribe(from characteristic: RemoteCharacteristic) async {
         guard notified.removeValue(forKey: characteristic.path) != nil else { return }
         _ = try? await call(
             "unsubscribe from \(characteristic.uuid)", characteristic.path,
@@ -167,7 +167,7 @@ extension Bluetoothd {
     ///
     /// What bluetoothd has once read of a device it believes for ever: the services that it offers,
     /// whatever it advertises later, and where its characteristics are.
-    public func forget(_ address: DeviceAddress, on adapter: String) async {
+    package func forget(_ address: DeviceAddress, on adapter: String) async {
         guard let path = device(address, on: adapter) else { return }
         let doing = "disconnect from \(address)"
         if flag("Paired", of: path) {
@@ -185,7 +185,7 @@ extension Bluetoothd {
     /// - Returns: nil when the service has no such characteristic, so no channel either.
     /// - Throws: ``DiscoveryError/Code/malformed`` when its value is no PSM, and what
     ///   ``read(_:until:)`` throws.
-    public func readPSM(
+    package func readPSM(
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String,
         until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> PSM? {

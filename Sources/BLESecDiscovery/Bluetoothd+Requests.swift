@@ -50,7 +50,7 @@ extension Bluetoothd {
     ///
     /// - Returns: by which it is withdrawn.
     /// - Throws: what keeps the adapter from it now. Once it was published, it comes back by itself.
-    public func publish(
+    package func publish(
         _ application: GATTApplication, on adapter: String
     ) async throws(DiscoveryError) -> UInt64 {
         let token = makeToken()
@@ -65,7 +65,7 @@ extension Bluetoothd {
     }
 
     /// Ends what was asked for, and returns when bluetoothd knows. Again: does nothing.
-    public func withdraw(_ token: UInt64) async {
+    package func withdraw(_ token: UInt64) async {
         guard let request = requests.removeValue(forKey: token) else { return }
         removeExports(of: token)
         request.renewal?.cancel()

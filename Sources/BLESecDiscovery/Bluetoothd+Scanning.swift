@@ -2,9 +2,9 @@ internal import BLESecL2CAP
 internal import BLESecLinks
 
 /// What an adapter hears of a service, until the sequence is dropped.
-public struct ServiceScan: Sendable {
+package struct ServiceScan: Sendable {
     /// The advertisements, each as it is heard. Who does not keep up loses the oldest.
-    public let sightings: AsyncStream<Sighting>
+    package let sightings: AsyncStream<Sighting>
     let token: UInt64
 }
 
@@ -30,7 +30,7 @@ extension Bluetoothd {
     ///   - interval: begin anew so often, for an adapter that reports who advertises only then; nil
     ///     leaves it to bluetoothd, which pauses for 5 of every 15 s.
     /// - Throws: what keeps the adapter from scanning now.
-    public func scan(
+    package func scan(
         for service: BluetoothUUID, on adapter: String, anewEvery interval: Duration? = nil
     ) async throws(DiscoveryError) -> ServiceScan {
         if let failure = adapterState(adapter).failure(of: adapter) { throw failure }
@@ -59,10 +59,10 @@ extension Bluetoothd {
 
     /// Stops scanning for a while, and returns when the adapter has: while it scans, the kernel
     /// makes no links.
-    public func pause(_ scan: ServiceScan) async { await pause(scan.token) }
+    package func pause(_ scan: ServiceScan) async { await pause(scan.token) }
 
     /// Goes on scanning.
-    public func resume(_ scan: ServiceScan) { resume(scan.token) }
+    package func resume(_ scan: ServiceScan) { resume(scan.token) }
 
     private func endScan(_ token: UInt64) async {
         guard scans.removeValue(forKey: token) != nil else { return }

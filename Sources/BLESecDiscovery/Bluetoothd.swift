@@ -1,18 +1,18 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// bluetoothd, as this process uses it: adapters, advertisements, scans, GATT.
 ///
 /// Whatever is asked of it is asked again when it comes back: after a restart of bluetoothd, of the
 /// message bus, or after the adapter was off. It lives on an event loop, and needs no privilege under
 /// Debian's D-Bus policy.
-public actor Bluetoothd {
+package actor Bluetoothd {
     /// How long bluetoothd may take for what it does by itself.
     static let callTimeout = Duration.seconds(10)
     /// Between attempts to reach the bus, or to register what was refused.
     static let retryDelay = Duration.seconds(1)
 
     /// The loop that everything happens on.
-    public nonisolated let loop: EventLoop
+    package nonisolated let loop: EventLoop
 
     var bus: Bus?
     /// The unique name of bluetoothd on the bus, while it runs and its objects are known.
@@ -46,12 +46,12 @@ public actor Bluetoothd {
     }
 
     /// The loop: everything happens on its thread.
-    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+    package nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }
 
     /// Connects to bluetoothd, and returns once its objects are known or it is known not to run.
-    public static func connect(loop: EventLoop = .shared) async -> Bluetoothd {
+    package static func connect(loop: EventLoop = .shared) async -> Bluetoothd {
         let bluetoothd = Bluetoothd(loop: loop)
         await bluetoothd.start()
         return bluetoothd
@@ -73,7 +73,7 @@ public actor Bluetoothd {
     }
 
     /// Ends everything that was asked for. Again: does nothing.
-    public func close() {
+    package func close() {
         isClosed = true
         retry?.disarm()
         bus?.close()
@@ -202,12 +202,12 @@ public actor Bluetoothd {
     // MARK: - Adapters
 
     /// The adapters that bluetoothd knows, as in `hci0`.
-    public var adapters: [String] {
+    package var adapters: [String] {
         tree.paths(of: ObjectTree.Interface.adapter).compactMap(Self.name(of:))
     }
 
     /// Whether an adapter can be used; nil means the one that ``adapter(_:)`` would take.
-    public func adapterState(_ name: String?) -> AdapterState {
+    package func adapterState(_ name: String?) -> AdapterState {
         guard owner != nil else { return .noService }
         guard let name = name ?? preferredAdapter,
             let properties = tree[Self.path(of: name), ObjectTree.Interface.adapter]
@@ -219,7 +219,7 @@ public actor Bluetoothd {
     /// The states that an adapter goes through, from the present one on, without repetition.
     ///
     /// Who does not keep up sees the latest.
-    public func adapterStates(_ name: String? = nil) -> AsyncStream<AdapterState> {
+    package func adapterStates(_ name: String? = nil) -> AsyncStream<AdapterState> {
         let (stream, continuation) = AsyncStream<AdapterState>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
         let token = makeToken()
@@ -239,7 +239,7 @@ public actor Bluetoothd {
     /// The name of the adapter to use: the one that is named, or the first that is on.
     ///
     /// - Throws: what keeps it from being used.
-    public func adapter(_ name: String?) throws(DiscoveryError) -> String {
+    package func adapter(_ name: String?) throws(DiscoveryError) -> String {
         if let failure = adapterState(name).failure(of: name) { throw failure }
         guard let name = name ?? preferredAdapter else {
             throw DiscoveryError(.noAdapter, "this machine has no Bluetooth adapter")

@@ -1,4 +1,4 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// Whom to dial, and when: everything that decides, and nothing that acts.
 ///
@@ -14,39 +14,39 @@ public import BLESecLinks
 ///   may be a new one, or forged. They and unproven candidates get what a small budget each leaves, since anyone
 ///   can be a thousand of them, and within it chance decides: a strong signal or a long stay is what a
 ///   forger has, too.
-public struct DialPolicy: Sendable {
+package struct DialPolicy: Sendable {
     /// The numbers.
-    public struct Rules: Sendable {
+    package struct Rules: Sendable {
         /// How often a candidate is heard first; 2. Once is whoever passes by, or a forged packet;
         /// who asks for one identity, and believes no other, may be content with that.
-        public var timesHeard = 2
+        package var timesHeard = 2
         /// Within which time; 30 s. The kernel scans for 10 of every 15 s and an adapter may report an
         /// advertiser once in that time, so that two of them take 15 s.
-        public var within = Duration.seconds(30)
+        package var within = Duration.seconds(30)
         /// The weakest signal, in dBm; -90. Below it a link is more likely to break than to help.
-        public var weakestSignal = -90
+        package var weakestSignal = -90
         /// How many links there may be at once, those under way included; 8. Adapters hold few.
-        public var links = 8
+        package var links = 8
         /// How many unproven candidates are dialed at once; 2. As many again where somebody has proven an
         /// identity under the same address.
-        public var unprovenAtOnce = 2
+        package var unprovenAtOnce = 2
         /// How many unproven candidates are dialed in a minute; 12. As many again as above.
-        public var unprovenPerMinute = 12
+        package var unprovenPerMinute = 12
         /// How long the one with the higher tag waits to be dialed.
-        public var yielding = Duration.seconds(5)...Duration.seconds(10)
+        package var yielding = Duration.seconds(5)...Duration.seconds(10)
         /// How long to wait after failures.
-        public var backoff = Backoff()
+        package var backoff = Backoff()
 
         /// The defaults above.
-        public init() {}
+        package init() {}
     }
 
     /// The numbers.
-    public let rules: Rules
+    package let rules: Rules
     /// What this side advertises; nil when it does not, so that nobody can dial it.
-    public var ownTag: AdvertisementTag?
+    package var ownTag: AdvertisementTag?
     /// Who was heard.
-    public private(set) var table: PeerTable
+    package private(set) var table: PeerTable
 
     /// The links that are open or being accepted, by address.
     private var links: [DeviceAddress: Links] = [:]
@@ -74,7 +74,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// Begins with nobody known.
-    public init(
+    package init(
         rules: Rules = Rules(), ownTag: AdvertisementTag? = nil, table: PeerTable = PeerTable()
     ) {
         precondition(rules.timesHeard <= PeerTable.recentTimes, "that many times are not kept")
@@ -86,7 +86,7 @@ public struct DialPolicy: Sendable {
     // MARK: - What happened
 
     /// An advertisement was heard.
-    public mutating func heard(
+    package mutating func heard(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
@@ -97,7 +97,7 @@ public struct DialPolicy: Sendable {
 
     /// A dial that ``step(at:using:)`` asked for made a ready link to `identity`. It counts until
     /// ``linkEnded(with:_:at:using:)``.
-    public mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
+    package mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
         table[candidate]?.identity = identity
@@ -107,7 +107,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// A dial made no link.
-    public mutating func dialFailed(
+    package mutating func dialFailed(
         _ candidate: Candidate, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
@@ -121,7 +121,7 @@ public struct DialPolicy: Sendable {
     }
 
     /// A dial was called off, and says nothing about the candidate.
-    public mutating func dialCancelled(_ candidate: Candidate) {
+    package mutating func dialCancelled(_ candidate: Candidate) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
     }
@@ -130,20 +130,20 @@ public struct DialPolicy: Sendable {
     /// dialing there, and counts as a link only once it is ready: unproven candidates take no places.
     ///
     /// - Returns: the dials to that address, which have to be called off.
-    public mutating func accepted(from address: DeviceAddress) -> [Candidate] {
+    package mutating func accepted(from address: DeviceAddress) -> [Candidate] {
         links[address, default: Links()].unproven += 1
         return table.all.filter { $0.candidate.address == address && $0.dialing.isUnderWay }
             .map(\.candidate)
     }
 
     /// An accepted link ended before its peer was proven.
-    public mutating func acceptFailed(from address: DeviceAddress) {
+    package mutating func acceptFailed(from address: DeviceAddress) {
         change(address) { $0.unproven -= 1 }
     }
 
     /// An accepted link became ready, and its peer is `identity`. It counts until
     /// ``linkEnded(with:_:at:using:)``.
-    public mutating func acceptSucceeded(from address: DeviceAddress, identity: String?) {
+    package mutating func acceptSucceeded(from address: DeviceAddress, identity: String?) {
         change(address) { links in
             links.unproven -= 1
             links.ready += 1
@@ -154,7 +154,7 @@ public struct DialPolicy: Sendable {
 
     /// A ready link ended. Who was there has to be heard again before it is dialed, and whose turn it
     /// is is found out anew. How the link went says how long that takes at least.
-    public mutating func linkEnded(
+    package mutating func linkEnded(
         with address: DeviceAddress, _ course: LinkOutcome, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
@@ -182,15 +182,15 @@ public struct DialPolicy: Sendable {
     }
 
     /// Whether a link from `address` was accepted whose peer has yet to prove itself.
-    public func isAccepting(from address: DeviceAddress) -> Bool {
+    package func isAccepting(from address: DeviceAddress) -> Bool {
         links[address].map { $0.unproven > 0 } ?? false
     }
 
     /// How many links are ready.
-    public var readyLinks: Int { links.values.reduce(0) { $0 + $1.ready } }
+    package var readyLinks: Int { links.values.reduce(0) { $0 + $1.ready } }
 
     /// Whether there may be more links, so that it makes sense to look for somebody.
-    public var hasPlaces: Bool { readyLinks < rules.links }
+    package var hasPlaces: Bool { readyLinks < rules.links }
 
     private mutating func remember(_ address: DeviceAddress) {
         provenAddresses.removeAll { $0 == address }
@@ -210,7 +210,7 @@ public struct DialPolicy: Sendable {
     ///
     /// Each of them counts as under way from now on, and has to be answered with
     /// ``dialSucceeded(_:identity:)``, ``dialFailed(_:at:using:)`` or ``dialCancelled(_:)``.
-    public mutating func step(
+    package mutating func step(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> (dials: [Candidate], next: MonotonicTime?) {
         let minute = Duration.seconds(60)

@@ -1,48 +1,48 @@
 /// Why something could not be found, published or read.
-public struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertible {
+package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertible {
     /// What kind of failure it was: what a program compares.
-    public struct Code: Sendable, Hashable, CustomStringConvertible {
+    package struct Code: Sendable, Hashable, CustomStringConvertible {
         /// A stable word for it.
-        public let description: String
+        package let description: String
 
         init(_ description: String) {
             self.description = description
         }
 
         /// bluetoothd, or the message bus, does not run.
-        public static let noService = Code("noService")
+        package static let noService = Code("noService")
         /// No adapter of that name, or none at all.
-        public static let noAdapter = Code("noAdapter")
+        package static let noAdapter = Code("noAdapter")
         /// The adapter is off, or switched off by rfkill.
-        public static let adapterOff = Code("adapterOff")
+        package static let adapterOff = Code("adapterOff")
         /// The system does not allow it.
-        public static let permission = Code("permission")
+        package static let permission = Code("permission")
         /// The adapter or bluetoothd has no room for another one.
-        public static let exhausted = Code("exhausted")
+        package static let exhausted = Code("exhausted")
         /// No such device, service or characteristic.
-        public static let notFound = Code("notFound")
+        package static let notFound = Code("notFound")
         /// The characteristic does not do that: it lacks a property.
-        public static let notSupported = Code("notSupported")
+        package static let notSupported = Code("notSupported")
         /// The device could not be reached, or went away.
-        public static let unreachable = Code("unreachable")
+        package static let unreachable = Code("unreachable")
         /// The deadline passed.
-        public static let timedOut = Code("timedOut")
+        package static let timedOut = Code("timedOut")
         /// The task that waited was cancelled.
-        public static let cancelled = Code("cancelled")
+        package static let cancelled = Code("cancelled")
         /// What came from the device cannot be right.
-        public static let malformed = Code("malformed")
+        package static let malformed = Code("malformed")
         /// It was closed on this side.
-        public static let closed = Code("closed")
+        package static let closed = Code("closed")
         /// Anything else; ``DiscoveryError/busError`` tells.
-        public static let failed = Code("failed")
+        package static let failed = Code("failed")
     }
 
     /// What programs compare.
-    public let code: Code
+    package let code: Code
     /// The name of D-Bus's error; empty where there was none.
-    public let busError: String
+    package let busError: String
     /// What went wrong and what to do about it, in one line for people.
-    public let reason: String
+    package let reason: String
 
     init(_ code: Code, _ reason: String, busError: String = "") {
         self.code = code
@@ -51,7 +51,7 @@ public struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertible
     }
 
     /// The reason.
-    public var description: String { reason }
+    package var description: String { reason }
 }
 
 extension DiscoveryError {

@@ -1,12 +1,12 @@
 /// A GATT service that this machine offers, with its characteristics.
-public struct GATTApplication: Sendable {
+package struct GATTApplication: Sendable {
     /// The service's UUID.
-    public let service: BluetoothUUID
+    package let service: BluetoothUUID
     /// What it consists of.
-    public let characteristics: [GATTCharacteristic]
+    package let characteristics: [GATTCharacteristic]
 
     /// Puts one together.
-    public init(service: BluetoothUUID, characteristics: [GATTCharacteristic]) {
+    package init(service: BluetoothUUID, characteristics: [GATTCharacteristic]) {
         self.service = service
         self.characteristics = characteristics
     }
@@ -16,18 +16,18 @@ public struct GATTApplication: Sendable {
 ///
 /// Whoever is near can read, write and subscribe: nothing here is authenticated. The closures are
 /// called on the loop's thread and must not block.
-public struct GATTCharacteristic: Sendable {
+package struct GATTCharacteristic: Sendable {
     /// Its UUID.
-    public let uuid: BluetoothUUID
+    package let uuid: BluetoothUUID
     /// Its value, for a characteristic that can be read: at most 512 bytes.
-    public var read: (@Sendable () -> [UInt8])?
+    package var read: (@Sendable () -> [UInt8])?
     /// Takes what a device writes without response; nil where bluetoothd does not say which one.
-    public var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?
+    package var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?
     /// Told when the first device subscribes to notifications, and when the last one has gone.
-    public var subscribe: (@Sendable (_ isSubscribed: Bool) -> Void)?
+    package var subscribe: (@Sendable (_ isSubscribed: Bool) -> Void)?
 
     /// Makes one that can do nothing yet.
-    public init(_ uuid: BluetoothUUID) {
+    package init(_ uuid: BluetoothUUID) {
         self.uuid = uuid
     }
 

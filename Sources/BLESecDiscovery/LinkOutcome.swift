@@ -3,7 +3,7 @@
 /// A peer that hangs up at once must not have this side dial without pause, whatever the link has
 /// carried; and a radio that cuts link after link must not keep two peers apart that get something
 /// across each time.
-public enum LinkOutcome: Sendable, Hashable {
+package enum LinkOutcome: Sendable, Hashable {
     /// It has lasted, or has carried a message and lasted as long as the first backoff: the next one may
     /// begin at once, and failures before it are forgotten.
     case stable
@@ -19,7 +19,7 @@ public enum LinkOutcome: Sendable, Hashable {
     ///   - hasCarried: whether a message has come, or was acknowledged.
     ///   - stableAfter: what lasts so long was stable in any case.
     ///   - backoff: how long the waits after failures are.
-    public init(lasted: Duration, hasCarried: Bool, stableAfter: Duration, backoff: Backoff) {
+    package init(lasted: Duration, hasCarried: Bool, stableAfter: Duration, backoff: Backoff) {
         if lasted >= stableAfter {
             self = .stable
         } else if hasCarried {
@@ -30,7 +30,7 @@ public enum LinkOutcome: Sendable, Hashable {
     }
 
     /// How many failures in a row there are then, if there were `count` before.
-    public func failures(after count: Int) -> Int {
+    package func failures(after count: Int) -> Int {
         switch self {
         case .stable: 0
         case .short: 1

@@ -1,22 +1,22 @@
-public import BLESecL2CAP
+package import BLESecL2CAP
 
 /// PSMs that were read over GATT, kept until a dial with one fails. Bounded.
 ///
 /// By candidate, since a peer renews its PSM together with its tag.
-public struct PSMCache: Sendable {
+package struct PSMCache: Sendable {
     private let capacity: Int
     private var known: [Candidate: PSM] = [:]
     /// The candidates in the order in which they came.
     private var order: [Candidate] = []
 
     /// Makes an empty one.
-    public init(capacity: Int = 64) {
+    package init(capacity: Int = 64) {
         precondition(capacity > 0, "a cache holds at least one")
         self.capacity = capacity
     }
 
     /// The PSM of a candidate; setting nil forgets it.
-    public subscript(candidate: Candidate) -> PSM? {
+    package subscript(candidate: Candidate) -> PSM? {
         get { known[candidate] }
         set {
             order.removeAll { $0 == candidate }

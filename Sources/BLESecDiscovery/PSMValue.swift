@@ -1,22 +1,22 @@
-public import BLESecL2CAP
+package import BLESecL2CAP
 
 /// The value of the characteristic by which a peer tells its PSM.
 ///
 /// Apple's form is a little-endian u16; others write four bytes, the highest first. A dynamic PSM lies
 /// in 0x80 to 0xFF, so only one order of the bytes makes sense, and both are understood.
-public enum PSMValue {
+package enum PSMValue {
     /// `ABDD3056-28FA-441D-A470-55A75A52553A`, which Apple's CoreBluetooth names
     /// `CBUUIDL2CAPPSMCharacteristicString`.
-    public static let characteristic = BluetoothUUID(
+    package static let characteristic = BluetoothUUID(
         high: 0xABDD_3056_28FA_441D, low: 0xA470_55A7_5A52_553A)
 
     /// The two bytes that tell a PSM.
-    public static func format(_ psm: PSM) -> [UInt8] {
+    package static func format(_ psm: PSM) -> [UInt8] {
         [UInt8(truncatingIfNeeded: psm.rawValue), UInt8(truncatingIfNeeded: psm.rawValue >> 8)]
     }
 
     /// The PSM that two or four bytes tell, in either order; nil for anything else.
-    public static func parse(_ bytes: [UInt8]) -> PSM? {
+    package static func parse(_ bytes: [UInt8]) -> PSM? {
         guard bytes.count == 2 || bytes.count == 4 else { return nil }
         for order in [Array(bytes.reversed()), bytes] {
             let number = order.reduce(0) { $0 << 8 | Int($1) }

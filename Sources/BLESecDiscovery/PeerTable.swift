@@ -1,4 +1,4 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// Who was heard: a bounded table of candidates.
 ///
@@ -7,55 +7,55 @@ public import BLESecLinks
 /// less. So who is heard again and again is hardly ever pushed out, and who is new has a chance beside
 /// a crowd that was there before. A candidate that has proven an identity, or that is being dialed,
 /// stays as long as there are others.
-public struct PeerTable: Sendable {
+package struct PeerTable: Sendable {
     /// One candidate.
-    public struct Entry: Sendable {
+    package struct Entry: Sendable {
         /// Who it is.
-        public let candidate: Candidate
+        package let candidate: Candidate
         /// What it advertised last.
-        public internal(set) var payload: AdvertisementPayload?
+        package internal(set) var payload: AdvertisementPayload?
         /// How strong it was last, in dBm; nil where the adapter does not tell.
-        public internal(set) var signal: Int?
+        package internal(set) var signal: Int?
         /// How often it was heard.
-        public internal(set) var timesHeard = 0
+        package internal(set) var timesHeard = 0
         /// When it was heard last.
-        public internal(set) var lastHeard: MonotonicTime
+        package internal(set) var lastHeard: MonotonicTime
         /// When it was heard, the last few times, oldest first.
         var recent: [MonotonicTime] = []
         /// The identity that was proven behind it.
-        public internal(set) var identity: String?
+        package internal(set) var identity: String?
         /// How dialing it went.
         var dialing = DialRecord()
     }
 
     /// How many candidates there are at most.
-    public let capacity: Int
+    package let capacity: Int
     /// How many tags of one address are kept at most.
-    public let tagsPerAddress: Int
+    package let tagsPerAddress: Int
     /// How many times of hearing one are kept: more than any rule asks for.
     static let recentTimes = 8
 
     private var byCandidate: [Candidate: Entry] = [:]
 
     /// Makes an empty table.
-    public init(capacity: Int = 256, tagsPerAddress: Int = 4) {
+    package init(capacity: Int = 256, tagsPerAddress: Int = 4) {
         precondition(capacity > 0 && tagsPerAddress > 0, "a table holds at least one")
         self.capacity = capacity
         self.tagsPerAddress = tagsPerAddress
     }
 
     /// All candidates, the strongest signal first.
-    public var entries: [Entry] {
+    package var entries: [Entry] {
         byCandidate.values.sorted { left, right in
             (left.signal ?? .min, right.lastHeard) > (right.signal ?? .min, left.lastHeard)
         }
     }
 
     /// How many candidates there are.
-    public var count: Int { byCandidate.count }
+    package var count: Int { byCandidate.count }
 
     /// The entry of a candidate.
-    public internal(set) subscript(candidate: Candidate) -> Entry? {
+    package internal(set) subscript(candidate: Candidate) -> Entry? {
         get { byCandidate[candidate] }
         set { byCandidate[candidate] = newValue }
     }
@@ -67,7 +67,7 @@ public struct PeerTable: Sendable {
     ///
     /// An advertisement comes in two parts, of which one may be lost, and a phone leaves its name away
     /// in the background: one without a payload counts for the last payload of its address.
-    public mutating func hear(
+    package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
@@ -88,7 +88,7 @@ public struct PeerTable: Sendable {
 
     /// Forgets unproven candidates that were not heard since `time`, and those who proved an identity and were
     /// not heard since `provenTime`; a dial that is under way keeps its candidate.
-    public mutating func forget(
+    package mutating func forget(
         notHeardSince time: MonotonicTime, provenNotSince provenTime: MonotonicTime
     ) {
         byCandidate = byCandidate.filter { _, entry in

@@ -1,7 +1,7 @@
 /// A characteristic of a device that is connected.
-public struct RemoteCharacteristic: Sendable, Hashable {
+package struct RemoteCharacteristic: Sendable, Hashable {
     /// What a characteristic may be asked for, in BlueZ's words (doc/gatt-api.txt, "Flags").
-    public enum Property: String, Sendable, Hashable, CaseIterable {
+    package enum Property: String, Sendable, Hashable, CaseIterable {
         /// Its value can be read.
         case read
         /// It can be written, with a response.
@@ -15,13 +15,13 @@ public struct RemoteCharacteristic: Sendable, Hashable {
     }
 
     /// Its UUID.
-    public let uuid: BluetoothUUID
+    package let uuid: BluetoothUUID
     /// What it can do, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
-    public let flags: Set<String>
+    package let flags: Set<String>
     let path: String
 
     /// Whether it has a property.
-    public func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
+    package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
     /// Checks that it has one of these properties, before it is asked for that.
     ///

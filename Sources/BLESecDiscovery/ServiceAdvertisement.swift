@@ -1,27 +1,16 @@
 /// What an advertisement says about one service, whichever of the three ways it takes.
-public enum ServiceAdvertisement: Sendable, Hashable {
+package enum ServiceAdvertisement: Sendable, Hashable {
     /// It carries a payload.
     case payload(AdvertisementPayload)
     /// It names the service and nothing else that is understood: a phone's app in the background. The
     /// rest has to be asked over GATT.
     case serviceOnly
 
-    /// How a payload is carried.
-    public enum Carrier: String, Sendable, Hashable, CaseIterable {
-        /// As the device's name, in eight characters, beside the service's UUID: what a phone can do
-        /// too.
-        case name
-        /// As data of the service, which name the service by themselves.
-        case serviceData = "service-data"
-        /// As data of a manufacturer, beside the service's UUID.
-        case manufacturerData = "manufacturer-data"
-    }
-
     /// The company whose manufacturer data carry a payload: the one that is set aside for tests.
-    public static let company: UInt16 = 0xFFFF
+    package static let company: UInt16 = 0xFFFF
 
     /// The payload, where there is one.
-    public var payload: AdvertisementPayload? {
+    package var payload: AdvertisementPayload? {
         if case .payload(let payload) = self { payload } else { nil }
     }
 
@@ -33,7 +22,7 @@ public enum ServiceAdvertisement: Sendable, Hashable {
     /// name and one company's data of a device, and those may be the other one's.
     ///
     /// - Returns: nil when none of it is about the service.
-    public init?(
+    package init?(
         of service: BluetoothUUID, uuids: [BluetoothUUID], name: String?,
         serviceData: [BluetoothUUID: [UInt8]], manufacturerData: [UInt16: [UInt8]]
     ) {

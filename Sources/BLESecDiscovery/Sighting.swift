@@ -1,20 +1,20 @@
-public import BLESecL2CAP
+package import BLESecL2CAP
 
 /// Where a device can be dialed: its address and the kind of it. Proves nothing.
-public struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
+package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
     /// The six bytes.
-    public let address: BluetoothAddress
+    package let address: BluetoothAddress
     /// Which kind they are.
-    public let type: AddressType
+    package let type: AddressType
 
     /// Puts the two together.
-    public init(_ address: BluetoothAddress, _ type: AddressType) {
+    package init(_ address: BluetoothAddress, _ type: AddressType) {
         self.address = address
         self.type = type
     }
 
     /// Reads what ``description`` writes; nil for anything else.
-    public init?(_ text: String) {
+    package init?(_ text: String) {
         let parts = text.split(separator: " ", omittingEmptySubsequences: false)
         guard parts.count == 2, parts[1].hasPrefix("("), parts[1].hasSuffix(")"),
             let address = BluetoothAddress(parts[0]),
@@ -24,44 +24,44 @@ public struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// As in `AA:BB:CC:DD:EE:FF (random)`, which is also how links print their peers.
-    public var description: String { "\(address) (\(type.rawValue))" }
+    package var description: String { "\(address) (\(type.rawValue))" }
 }
 
 /// A peer as far as advertisements tell one from another: an address and a tag.
 ///
 /// Two candidates are one peer only once the same identity was proven behind both; a tag that is the
 /// same is a copy until then.
-public struct Candidate: Sendable, Hashable {
+package struct Candidate: Sendable, Hashable {
     /// Where it is dialed.
-    public let address: DeviceAddress
+    package let address: DeviceAddress
     /// What it calls itself; nil where it advertises the service and no payload.
-    public let tag: AdvertisementTag?
+    package let tag: AdvertisementTag?
 
     /// Puts the two together.
-    public init(address: DeviceAddress, tag: AdvertisementTag?) {
+    package init(address: DeviceAddress, tag: AdvertisementTag?) {
         self.address = address
         self.tag = tag
     }
 }
 
 /// One advertisement of the service that was heard.
-public struct Sighting: Sendable, Hashable {
+package struct Sighting: Sendable, Hashable {
     /// Who sent it.
-    public let address: DeviceAddress
+    package let address: DeviceAddress
     /// What it says.
-    public let advertisement: ServiceAdvertisement
+    package let advertisement: ServiceAdvertisement
     /// How strong it was, in dBm; nil where the adapter does not tell.
-    public let signal: Int?
+    package let signal: Int?
 
     /// Puts one together.
-    public init(address: DeviceAddress, advertisement: ServiceAdvertisement, signal: Int?) {
+    package init(address: DeviceAddress, advertisement: ServiceAdvertisement, signal: Int?) {
         self.address = address
         self.advertisement = advertisement
         self.signal = signal
     }
 
     /// The candidate that it speaks for.
-    public var candidate: Candidate {
+    package var candidate: Candidate {
         Candidate(address: address, tag: advertisement.payload?.tag)
     }
 }

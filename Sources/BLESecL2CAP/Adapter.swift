@@ -1,19 +1,19 @@
-public import BLESecLinks
+package import BLESecLinks
 internal import Glibc
 
 /// A Bluetooth controller of this machine.
-public struct Adapter: Sendable, Hashable, CustomStringConvertible {
+package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// As the kernel calls it: `hci0`.
-    public let name: String
+    package let name: String
     /// Its public address.
-    public let address: BluetoothAddress
+    package let address: BluetoothAddress
     /// Whether it is powered. Only then can it dial and be dialed.
-    public let isUp: Bool
+    package let isUp: Bool
 
     /// All adapters, in the kernel's order. Needs no privilege.
     ///
     /// - Throws: ``LinkError/Code/unavailable`` when the kernel has no Bluetooth.
-    public static func all() throws(LinkError) -> [Adapter] {
+    package static func all() throws(LinkError) -> [Adapter] {
         do throws(SystemError) {
             return try HCI.devices().map {
                 Adapter(name: $0.name, address: $0.address, isUp: $0.isUp)
@@ -28,14 +28,14 @@ public struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// - Parameter nameOrAddress: `hci1` or `AA:BB:CC:DD:EE:FF`.
     /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off, with the names of
     ///   those that there are.
-    public static func named(_ nameOrAddress: String) throws(LinkError) -> Adapter {
+    package static func named(_ nameOrAddress: String) throws(LinkError) -> Adapter {
         try choose(nameOrAddress, among: all())
     }
 
     /// The first adapter that is powered.
     ///
     /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none.
-    public static func first() throws(LinkError) -> Adapter {
+    package static func first() throws(LinkError) -> Adapter {
         try choose(nil, among: all())
     }
 
@@ -63,5 +63,5 @@ public struct Adapter: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// As in `hci0 (AA:BB:CC:DD:EE:FF)`.
-    public var description: String { "\(name) (\(address))\(isUp ? "" : ", off")" }
+    package var description: String { "\(name) (\(address))\(isUp ? "" : ", off")" }
 }

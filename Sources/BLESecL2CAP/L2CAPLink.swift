@@ -1,24 +1,24 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// Links over L2CAP connection-oriented channels on LE.
 ///
 /// One side of a pair of devices should open all channels between them: kernels mix up the
 /// signalling when the accepting side opens one back at once.
-public enum L2CAPLink {
+package enum L2CAPLink {
     /// The largest SDU that is sent by default, in bytes, whatever the peer's MTU.
     ///
     /// Half of what Linux takes: its first credits are enough for one SDU as long as its MTU and one
     /// packet more, and it gives no others before that SDU is complete (Core Specification, Volume 3,
     /// Part A, §10.1). With half of it under way the credits for the other half come in time. With the
     /// SDU's length these are 17 full packets of 247 bytes, and a message of 4 KiB fits.
-    public static let maximumSDU = 4_197
+    package static let maximumSDU = 4_197
 
     /// The largest SDU that is received by default, and the largest that may be asked for, in bytes:
     /// kernels stop in the middle of larger ones for ever when the receive buffer is small.
-    public static let maximumReceiveMTU = 8_192
+    package static let maximumReceiveMTU = 8_192
 
     /// The smallest MTU that the specification allows, in bytes.
-    public static let minimumMTU = 23
+    package static let minimumMTU = 23
 
     /// Opens a channel.
     ///
@@ -31,7 +31,7 @@ public enum L2CAPLink {
     /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nobody listens on the PSM,
     ///   ``LinkError/Code/unreachable`` without an adapter that is on,
     ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is.
-    public static func dial(
+    package static func dial(
         _ address: L2CAPAddress, from adapter: Adapter? = nil, deadline: MonotonicTime,
         receiveMTU: Int = maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
         loop: EventLoop = .shared

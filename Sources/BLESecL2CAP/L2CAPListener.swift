@@ -1,11 +1,11 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// A listener on a PSM of one adapter, or of all.
-public final class L2CAPListener: LinkListener {
+package final class L2CAPListener: LinkListener {
     /// Where it can be dialed: the real address and PSM.
     ///
     /// When it listens on all adapters, this names the first one that is on.
-    public let localAddress: L2CAPAddress
+    package let localAddress: L2CAPAddress
 
     private let listener: SocketListener
 
@@ -24,7 +24,7 @@ public final class L2CAPListener: LinkListener {
     ///   - backlog: peers that the kernel admits before they are accepted. (It admits one more.)
     /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` below
     ///   0x80, ``LinkError/Code/noSuchAdapter`` without one that is on.
-    public static func listen(
+    package static func listen(
         psm: PSM? = nil, on adapter: Adapter? = nil,
         receiveMTU: Int = L2CAPLink.maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
         backlog: Int32 = 8, loop: EventLoop = .shared
@@ -49,17 +49,17 @@ public final class L2CAPListener: LinkListener {
     }
 
     /// See `LinkListener`.
-    public func accept() async throws(LinkError) -> any Link {
+    package func accept() async throws(LinkError) -> any Link {
         try await listener.accept()
     }
 
     /// See `LinkListener`.
-    public func close() async {
+    package func close() async {
         await listener.close()
     }
 
     /// As the tools write endpoints.
-    public var localDescription: String { localAddress.description }
+    package var localDescription: String { localAddress.description }
 
     private static func open(
         _ wanted: L2CAPSocketAddress, _ psm: PSM?, _ receiveMTU: Int, _ backlog: Int32

@@ -1,5 +1,5 @@
 /// What accepts links from whoever dials.
-public protocol LinkListener: AnyObject, Sendable {
+package protocol LinkListener: AnyObject, Sendable {
     /// Waits for the next peer.
     ///
     /// Several tasks may wait; peers go to them in the order in which they came. A peer that nobody

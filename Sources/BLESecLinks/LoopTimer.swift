@@ -1,5 +1,5 @@
 /// Who is told when a timer's time has come, on the loop's thread.
-public protocol TimerHandler: AnyObject {
+package protocol TimerHandler: AnyObject {
     /// The timer's deadline has passed. It is disarmed now and may be armed again.
     func timerFired(_ timer: LoopTimer)
 }
@@ -9,22 +9,22 @@ public protocol TimerHandler: AnyObject {
 /// Arming an armed timer moves its deadline. Putting it off costs a comparison, everything else
 /// O(log n) of the loop's armed timers; nothing allocates once the loop has seen as many timers.
 /// Everything but making one belongs to the loop's thread.
-public final class LoopTimer: @unchecked Sendable {
+package final class LoopTimer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
     /// The loop that fires it.
-    public let loop: EventLoop
+    package let loop: EventLoop
 
     private weak let handler: (any TimerHandler)?
 
     /// When it fires; nil while it is disarmed.
-    public private(set) var deadline: MonotonicTime?
+    package private(set) var deadline: MonotonicTime?
 
     /// Where it stands in the loop's heap.
     var position: Int?
 
     /// Makes a disarmed timer. The handler is held weakly.
-    public init(loop: EventLoop, handler: any TimerHandler) {
+    package init(loop: EventLoop, handler: any TimerHandler) {
         self.loop = loop
         self.handler = handler
     }
@@ -32,7 +32,7 @@ public final class LoopTimer: @unchecked Sendable {
     /// Fires at `time`, or in the loop's next round if that has passed.
     ///
     /// ``MonotonicTime/distantFuture`` disarms. On a loop that was shut down nothing happens.
-    public func arm(at time: MonotonicTime) {
+    package func arm(at time: MonotonicTime) {
         loop.assertCurrent()
         guard time != .distantFuture, !loop.isShutDown else { return disarm() }
         deadline = time
@@ -40,12 +40,12 @@ public final class LoopTimer: @unchecked Sendable {
     }
 
     /// Fires after `duration` from now.
-    public func arm(in duration: Duration) {
+    package func arm(in duration: Duration) {
         arm(at: loop.now.advanced(by: duration))
     }
 
     /// Does not fire.
-    public func disarm() {
+    package func disarm() {
         loop.assertCurrent()
         deadline = nil
         loop.timers.remove(self)

@@ -1,7 +1,7 @@
 import Glibc
 
 /// A link over a socket of the kernel: Unix or L2CAP.
-public final class SocketLink: Link, @unchecked Sendable {
+package final class SocketLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
     /// In what the families of sockets differ.
@@ -63,19 +63,19 @@ public final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    public var loop: EventLoop { source.loop }
+    package var loop: EventLoop { source.loop }
     /// See ``Link``.
-    public var maximumSDU: Int { traits.maximumSDU }
+    package var maximumSDU: Int { traits.maximumSDU }
     /// See ``Link``.
-    public var peerDescription: String { traits.peerDescription }
+    package var peerDescription: String { traits.peerDescription }
     /// See ``Link``.
-    public var peerAddress: LinkAddress? { traits.peerAddress }
+    package var peerAddress: LinkAddress? { traits.peerAddress }
 
     /// The socket, for options and counters; -1 once it is closed. It stays the link's.
     package var fileDescriptor: Int32 { source.fileDescriptor }
 
     /// See ``Link``.
-    public func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+    package func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         try checkOpen()
         precondition(!bytes.isEmpty, "an empty send says nothing")
         if hasHalfClosed { throw LinkError(.closed, "this direction of the link was ended") }
@@ -102,7 +102,7 @@ public final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+    package func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         try checkOpen()
         precondition(!buffer.isFull, "there must be room for one byte")
         if hasEnded { return .end }
@@ -141,24 +141,24 @@ public final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    public func setHandler(_ handler: (any LinkHandler)?) {
+    package func setHandler(_ handler: (any LinkHandler)?) {
         loop.assertCurrent()
         self.handler = handler
         updateInterest()
     }
 
     /// See ``Link``.
-    public var wantsRead = false {
+    package var wantsRead = false {
         didSet { if wantsRead != oldValue { updateInterest() } }
     }
 
     /// See ``Link``.
-    public var wantsWrite = false {
+    package var wantsWrite = false {
         didSet { if wantsWrite != oldValue { updateInterest() } }
     }
 
     /// See ``Link``.
-    public var isDrained: Bool {
+    package var isDrained: Bool {
         loop.assertCurrent()
         let descriptor = source.fileDescriptor
         guard descriptor >= 0 else { return true }
@@ -172,7 +172,7 @@ public final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    public func halfClose() -> Bool {
+    package func halfClose() -> Bool {
         loop.assertCurrent()
         guard traits.canHalfClose, source.fileDescriptor >= 0 else { return false }
         guard !hasHalfClosed else { return true }
@@ -186,7 +186,7 @@ public final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    public func close() {
+    package func close() {
         handler = nil
         source.close()
     }

@@ -1,9 +1,9 @@
 import Glibc
 
 /// The path of a Unix socket.
-public struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
+package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     /// How bytes travel there.
-    public enum Kind: Sendable, Hashable {
+    package enum Kind: Sendable, Hashable {
         /// A byte stream (`SOCK_STREAM`).
         case stream
         /// Packets (`SOCK_SEQPACKET`): each send arrives as one.
@@ -11,18 +11,18 @@ public struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Bytes that a path may have: `sun_path` less its zero.
-    public static let maximumPathLength = 107
+    package static let maximumPathLength = 107
 
     /// Where the socket's file is.
-    public let path: String
+    package let path: String
     /// How bytes travel there.
-    public let kind: Kind
+    package let kind: Kind
 
     /// Checks the path.
     ///
     /// - Throws: ``LinkError/Code/invalidAddress`` when it is empty, longer than
     ///   ``maximumPathLength`` bytes of UTF-8, or has a zero in it.
-    public init(path: String, kind: Kind = .stream) throws(LinkError) {
+    package init(path: String, kind: Kind = .stream) throws(LinkError) {
         guard !path.isEmpty else {
             throw LinkError(.invalidAddress, "the path of a Unix socket is missing")
         }
@@ -40,7 +40,7 @@ public struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// As the tools write it: `unix:/path` or `unix-seqpacket:/path`.
-    public var description: String {
+    package var description: String {
         switch kind {
         case .stream: "unix:\(path)"
         case .seqpacket: "unix-seqpacket:\(path)"

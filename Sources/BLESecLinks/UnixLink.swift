@@ -1,19 +1,19 @@
 import Glibc
 
 /// Links over Unix sockets: between processes of one machine.
-public enum UnixLink {
+package enum UnixLink {
     /// The largest number of bytes that one send takes.
     ///
     /// Well below what the default send buffer of 212,992 bytes holds, so that a packet of that size
     /// is never refused.
-    public static let maximumSDU = 65_536
+    package static let maximumSDU = 65_536
 
     /// Connects to a listener.
     ///
     /// - Throws: ``LinkError``: ``LinkError/Code/notFound`` without a file at the path,
     ///   ``LinkError/Code/refused`` when nobody listens there, ``LinkError/Code/timedOut`` when its
     ///   queue stays full until `deadline`, ``LinkError/Code/cancelled`` when the task is.
-    public static func dial(
+    package static func dial(
         _ address: UnixAddress, deadline: MonotonicTime = .distantFuture,
         loop: EventLoop = .shared
     ) async throws(LinkError) -> SocketLink {

@@ -1,9 +1,9 @@
 import Glibc
 
 /// A listener on the path of a Unix socket.
-public final class UnixListener: LinkListener {
+package final class UnixListener: LinkListener {
     /// Where it listens.
-    public let localAddress: UnixAddress
+    package let localAddress: UnixAddress
 
     private let listener: SocketListener
 
@@ -24,7 +24,7 @@ public final class UnixListener: LinkListener {
     ///   - backlog: peers that the kernel lets wait.
     /// - Throws: ``LinkError/Code/addressInUse`` when someone listens there or a file is in the way,
     ///   ``LinkError/Code/notFound`` without its folder, ``LinkError/Code/permission``.
-    public static func listen(
+    package static func listen(
         _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
         loop: EventLoop = .shared
     ) async throws(LinkError) -> UnixListener {
@@ -48,17 +48,17 @@ public final class UnixListener: LinkListener {
     }
 
     /// See ``LinkListener``.
-    public func accept() async throws(LinkError) -> any Link {
+    package func accept() async throws(LinkError) -> any Link {
         try await listener.accept()
     }
 
     /// See ``LinkListener``.
-    public func close() async {
+    package func close() async {
         await listener.close()
     }
 
     /// As the tools write endpoints.
-    public var localDescription: String { localAddress.description }
+    package var localDescription: String { localAddress.description }
 
     private static func describe(_ descriptor: Int32, _ name: String) -> String {
         guard let peer = try? Socket.peerCredentials(descriptor) else { return name }

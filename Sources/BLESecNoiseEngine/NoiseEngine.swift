@@ -1,14 +1,14 @@
-public import BLESecChannelCore
+package import BLESecChannelCore
 internal import BLESecNoise
-public import BLESecPrimitives
+package import BLESecPrimitives
 
 /// Noise as a channel's engine: any interactive protocol, framed by u16 lengths.
 ///
 /// Handshake payloads are sent empty, and what a peer puts into its own is passed over: nothing that
 /// is said before both sides are proven counts.
-public struct NoiseEngine: ~Copyable, SecureEngine {
+package struct NoiseEngine: ~Copyable, SecureEngine {
     /// Bytes that a sealed record is longer than its plaintext: the length and the tag.
-    public static let overhead = lengthSize + 16
+    package static let overhead = lengthSize + 16
 
     private static let lengthSize = 2
 
@@ -19,12 +19,12 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     private var identity: PeerIdentity?
     private var isAdmitted = false
     /// See ``SecureEngine``.
-    public private(set) var isPeerProven = false
+    package private(set) var isPeerProven = false
     /// See ``SecureEngine``.
-    public private(set) var owesProof = false
+    package private(set) var owesProof = false
 
     /// Begins a handshake for one offer.
-    public init(_ plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
+    package init(_ plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
         do throws(NoiseError) {
             self.init(plan, try plan.begin(prologue: prologue))
         } catch {
@@ -33,7 +33,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// Goes on as a dialer with a fallback, on the ephemeral that `attempt` has sent.
-    public init(
+    package init(
         fallback plan: NoisePlan, after attempt: consuming NoiseEngine, prologue: [UInt8]
     ) throws(ChannelError) {
         let sent = try attempt.takeHandshake()
@@ -46,7 +46,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// Answers as an acceptor with a fallback, on the ephemeral of a first message that could not be
     /// read.
-    public init(
+    package init(
         fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
     ) throws(ChannelError) {
         do throws(NoiseError) {
@@ -68,10 +68,10 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public var framesHandshake: Bool { true }
+    package var framesHandshake: Bool { true }
 
     /// See ``SecureEngine``.
-    public var phase: EnginePhase {
+    package var phase: EnginePhase {
         if handshake == nil, transport == nil { return .failed }
         guard let identity else { return .handshaking }
         guard isAdmitted else { return .awaitingTrustDecision(ClaimedIdentity(identity)) }
@@ -79,7 +79,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public var handshakeHash: [UInt8] {
+    package var handshakeHash: [UInt8] {
         switch transport {
         case .some(let transport): transport.handshakeHash
         case nil: []
@@ -90,7 +90,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     @discardableResult
-    public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
+    package mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         guard handshake != nil, identity == nil || isAdmitted else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             _ = try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
@@ -107,7 +107,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
+    package mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         guard handshake != nil || transport != nil else { throw .outOfPlace }
         guard handshake?.isMyTurn == true, identity == nil || isAdmitted else { return nil }
         let message: [UInt8]
@@ -124,13 +124,13 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func admit() throws(ChannelError) {
+    package mutating func admit() throws(ChannelError) {
         guard case .awaitingTrustDecision = phase else { throw die(.outOfPlace) }
         isAdmitted = true
     }
 
     /// See ``SecureEngine``.
-    public mutating func refuse() -> Refusal {
+    package mutating func refuse() -> Refusal {
         switch handshake {
         case nil:
             return transport == nil ? .silent : .byRecord
@@ -159,10 +159,10 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     // MARK: - Records
 
     /// See ``SecureEngine``.
-    public func sealedLength(_ count: Int) -> Int { count + Self.overhead }
+    package func sealedLength(_ count: Int) -> Int { count + Self.overhead }
 
     /// See ``SecureEngine``.
-    public mutating func seal(
+    package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys nothing may be written: it would be the plaintext.
@@ -187,7 +187,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
+    package func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])
         guard length >= Self.overhead - Self.lengthSize else {
@@ -197,7 +197,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func open(
+    package mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
         guard transport != nil else { throw die(.outOfPlace) }
@@ -222,7 +222,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func rekeySending() throws(ChannelError) {
+    package mutating func rekeySending() throws(ChannelError) {
         guard transport != nil else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             try transport?.rekeySend()
@@ -232,7 +232,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func rekeyReceiving() throws(ChannelError) {
+    package mutating func rekeyReceiving() throws(ChannelError) {
         guard transport != nil else { throw die(.outOfPlace) }
         do throws(NoiseError) {
             try transport?.rekeyReceive()
@@ -242,7 +242,7 @@ public struct NoiseEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public func export(
+    package func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {
         guard (1...32 * 255).contains(count) else {

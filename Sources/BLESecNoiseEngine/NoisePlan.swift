@@ -1,29 +1,29 @@
-public import BLESecChannelCore
-public import BLESecNoise
+package import BLESecChannelCore
+package import BLESecNoise
 package import BLESecPrimitives
 
 /// One offer that has been checked against an identity and a trust policy, for one role.
 ///
 /// An offer that proves less than the policy asks for, or uses a key outside its hash, never becomes
 /// a plan, and so is never sent.
-public struct NoisePlan: Sendable {
+package struct NoisePlan: Sendable {
     /// The protocol.
-    public private(set) var name: ProtocolName
+    package private(set) var name: ProtocolName
     /// This side's role, which is the link's.
-    public let role: ChannelRole
+    package let role: ChannelRole
     /// The static key pair that the pattern uses, if any.
-    public let identity: IdentityKey?
+    package let identity: IdentityKey?
     /// The peer's static key, where the pattern needs it in advance.
-    public let remoteStatic: [UInt8]?
+    package let remoteStatic: [UInt8]?
     /// The pre-shared keys in the order of the pattern's `psk` tokens.
-    public let presharedKeys: [PreSharedKey]
+    package let presharedKeys: [PreSharedKey]
     /// An ephemeral in place of a fresh one: for the worked examples of the wire format alone.
     package var fixedEphemeral: DHKeyPair?
 
     /// Checks an offer.
     ///
     /// - Throws: `configuration`, saying which rule the offer breaks.
-    public init(
+    package init(
         _ offer: String, role: ChannelRole, identity: IdentityKey?, trust: TrustPolicy,
         presharedKeys: [PreSharedKey], allowsExposedIdentity: Bool
     ) throws(ChannelError) {
@@ -66,7 +66,7 @@ public struct NoisePlan: Sendable {
     /// This offer as the fallback from a first message of `attempt`, on the ephemeral of that message
     /// (Noise §10.4); `nil` unless it is XX over the same curve, and `attempt` a pattern that needs
     /// the acceptor's key in advance, since no other can turn out to be unreadable.
-    public func fallback(from attempt: ProtocolName) -> NoisePlan? {
+    package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,
             attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,
             let pattern = try? name.pattern.applying(.fallback)

@@ -1,11 +1,11 @@
-public import BLESecChannelCore
-public import BLESecPrimitives
+package import BLESecChannelCore
+package import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 /// TLS 1.3 (RFC 8446) as a channel's engine: certificates from both sides, on OpenSSL.
-public struct TLSEngine: ~Copyable, SecureEngine {
+package struct TLSEngine: ~Copyable, SecureEngine {
     /// Bytes that a TLS record is longer than what it carries: header, content type and tag.
-    public static let overhead = TLSRecords.headerLength + 1 + 16
+    package static let overhead = TLSRecords.headerLength + 1 + 16
 
     /// The most that one TLS record carries.
     private static let longestPlaintext = 16 << 10
@@ -31,7 +31,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     ///
     /// - Throws: `configuration` when the certificate may not be shown in this role; `internal` when
     ///   OpenSSL fails.
-    public init(
+    package init(
         _ context: TLSContext, role: ChannelRole, isNegotiated: Bool
     ) throws(ChannelError) {
         try context.check(role)
@@ -44,16 +44,16 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public var framesHandshake: Bool { false }
+    package var framesHandshake: Bool { false }
     /// See ``SecureEngine``: `KeyUpdate` does.
-    public var announcesRekey: Bool { true }
+    package var announcesRekey: Bool { true }
     /// See ``SecureEngine``: `close_notify` does.
-    public var provesEnd: Bool { true }
+    package var provesEnd: Bool { true }
     /// See ``SecureEngine``: what fills one TLS record.
-    public var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
+    package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
 
     /// See ``SecureEngine``.
-    public var phase: EnginePhase {
+    package var phase: EnginePhase {
         if let failure { return .failing(failure) }
         guard let session else { return .failed }
         guard isSuspended || isDone, let identity = session.identity else { return .handshaking }
@@ -68,7 +68,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``: the channel binding of RFC 9266.
-    public var handshakeHash: [UInt8] {
+    package var handshakeHash: [UInt8] {
         guard isDone, let session else { return [] }
         var hash = [UInt8](repeating: 0, count: 32)
         let label = "EXPORTER-Channel-Binding"
@@ -83,7 +83,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     @discardableResult
-    public mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
+    package mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         guard failure == nil else { return bytes.count }
         guard session != nil, !isSuspended, !isDone else { throw die(.outOfPlace) }
         var used = 0
@@ -106,7 +106,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
+    package mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         if failure != nil {
             defer { lastWords = [] }
             return lastWords.isEmpty ? nil : lastWords
@@ -116,7 +116,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func admit() throws(ChannelError) {
+    package mutating func admit() throws(ChannelError) {
         guard case .awaitingTrustDecision = phase else { throw die(.outOfPlace) }
         isAdmitted = true
         guard isSuspended else { return try giveTicket() }
@@ -135,7 +135,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func refuse() -> Refusal {
+    package mutating func refuse() -> Refusal {
         guard case .awaitingTrustDecision = phase, isSuspended else {
             isRefused = true
             return isDone && session != nil ? .byRecord : .silent
@@ -179,7 +179,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     // MARK: - Records
 
     /// See ``SecureEngine``.
-    public func sealedLength(_ count: Int) -> Int {
+    package func sealedLength(_ count: Int) -> Int {
         let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
         guard count > 0 else { return Self.endLength }
         let records = (count + Self.longestPlaintext - 1) / Self.longestPlaintext
@@ -192,7 +192,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public mutating func seal(
+    package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys nothing may be written: it would be the plaintext.
@@ -236,12 +236,12 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``.
-    public func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
+    package func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         try TLSRecords.length(bytes)
     }
 
     /// See ``SecureEngine``.
-    public mutating func open(
+    package mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
         guard let session = established else { throw die(.outOfPlace) }
@@ -255,16 +255,16 @@ public struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) goes before the next record.
-    public mutating func rekeySending() throws(ChannelError) {
+    package mutating func rekeySending() throws(ChannelError) {
         guard let session = established else { throw die(.outOfPlace) }
         session.changesKey = true
     }
 
     /// See ``SecureEngine``. The peer's `KeyUpdate` does it, and nobody else may.
-    public mutating func rekeyReceiving() throws(ChannelError) { throw die(.outOfPlace) }
+    package mutating func rekeyReceiving() throws(ChannelError) { throw die(.outOfPlace) }
 
     /// See ``SecureEngine``: the exporter of RFC 8446 §7.5.
-    public func export(
+    package func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {
         guard (1...32 * 255).contains(count) else {
@@ -294,7 +294,7 @@ public struct TLSEngine: ~Copyable, SecureEngine {
 
 extension TLSContext {
     /// Refuses a role for which this side's own certificate was not issued.
-    public func check(_ role: ChannelRole) throws(ChannelError) {
+    package func check(_ role: ChannelRole) throws(ChannelError) {
         guard identity.allows(role) else {
             throw ChannelError(
                 .configuration,

@@ -257,5 +257,5 @@ extension FaultyLink: LinkHandler {
 
 extension FaultyLink: TimerHandler {
     /// Called when the next bytes have been on the way for long enough.
-    public func timerFired(_ timer: LoopTimer) { flush() }
+    package func timerFired(_ timer: LoopTimer) { flush() }
 }

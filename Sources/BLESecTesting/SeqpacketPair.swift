@@ -10,7 +10,7 @@ public enum SeqpacketPair {
     ///   - maximumSDU: the largest send, 1 to 65,536 bytes; by default as on L2CAP.
     public static func make(
         loop: EventLoop, maximumSDU: Int = 8_192
-    ) async throws(LinkError) -> (SocketLink, SocketLink) {
+    ) async throws(LinkError) -> (any Link, any Link) {
         try await UnixLink.pair(.seqpacket, maximumSDU: maximumSDU, loop: loop)
     }
 }

@@ -34,7 +34,7 @@ enum ServeCommand {
         statuses: [.success, .usage, .noPeer, .software, .cannotCreate, .interrupted, .terminated])
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
-        var endpoint = try Endpoint(arguments.operands[0])
+        var endpoint = try Endpoint(parsing: arguments.operands[0])
         endpoint.adapter = arguments.value(MeasureCommand.adapter)
         let loop = EventLoop.shared
         do throws(LinkError) {

@@ -30,8 +30,17 @@ final class FailureLog: Sendable {
     private static let told = 8
     private let count = Locked(0)
 
+    /// Takes note of all that fail with a listener, until that is closed.
+    func follow(_ listener: SecureListener) async {
+        let failures = await listener.failures()
+        Task(executorPreference: listener.loop) {
+            for await failure in failures { self.note(failure) }
+        }
+    }
+
     /// Takes note of a failure, and says so if it is time.
-    func note(_ peer: String, _ error: ChannelError) {
+    func note(_ failure: PeerFailure) {
+        let (peer, error) = (failure.peer, failure.error)
         let count = count.withLock { count in
             count += 1
             return count

@@ -90,7 +90,7 @@ struct ChannelOptions: Sendable {
 
     /// The endpoint that the command names, with the adapter and the kind of address.
     static func endpoint(_ arguments: Arguments) throws(ChannelError) -> Endpoint {
-        var endpoint = try Endpoint(arguments.operands[0])
+        var endpoint = try Endpoint(parsing: arguments.operands[0])
         for option in [adapter, addressType] where arguments.has(option) {
             guard arguments.operands[0].hasPrefix("l2cap:") else {
                 throw arguments.usage("\(option.name) goes with an l2cap: endpoint")
@@ -120,7 +120,7 @@ struct ChannelOptions: Sendable {
         try arguments.exclude(CertificateOptions.authority, anyone)
         if arguments.has(anyone) { return (.anyone, nil) }
         var keys: [PeerKey] = []
-        for text in arguments.values(peer) { keys.append(try PeerKey(text)) }
+        for text in arguments.values(peer) { keys.append(try PeerKey(parsing: text)) }
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, or: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
         // What an authority says of certificates is no answer for Noise.

@@ -104,9 +104,8 @@ enum ChatCommand {
         guard arguments.has(listen) else {
             return (.dialing(endpoint, configuration: configuration), {})
         }
-        let listener = try await SecureListener.listen(on: endpoint, configuration: configuration) {
-            failures.note($0, $1)
-        }
+        let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
+        await failures.follow(listener)
         let local = listener.localEndpoint.description
         Diagnostics.note("listening on \(local)", "listening", [("endpoint", .string(local))])
         return (.accepting(from: listener), { await listener.close() })

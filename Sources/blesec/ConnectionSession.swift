@@ -149,7 +149,7 @@ struct ConnectionSession: Sendable {
 
     private func watch() async -> Event? {
         var failure: ChannelError?
-        for await status in await connection.states() {
+        for await status in await connection.states(keeping: 64) {
             do throws(ChannelError) {
                 try stands(status)
             } catch {

@@ -91,8 +91,8 @@ enum ListenCommand {
         on endpoint: Endpoint, _ options: ChannelOptions, _ failures: FailureLog
     ) async throws(ChannelError) -> Door {
         let listener = try await SecureListener.listen(
-            on: endpoint, configuration: options.configuration
-        ) { peer, error in failures.note(peer, error) }
+            on: endpoint, configuration: options.configuration)
+        await failures.follow(listener)
         let local = listener.localEndpoint.description
         Diagnostics.note("listening on \(local)", "listening", [("endpoint", .string(local))])
         return Door(

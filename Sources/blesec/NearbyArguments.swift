@@ -59,7 +59,7 @@ struct NearbyArguments: Sendable {
         }
         options.adapter = arguments.value(ChannelOptions.adapter)
         if let way = arguments.value(Self.advertise) {
-            guard let carrier = ServiceAdvertisement.Carrier(rawValue: way) else {
+            guard let carrier = AdvertisementCarrier(rawValue: way) else {
                 throw arguments.usage(
                     "--advertise is name, service-data or manufacturer-data, and not `\(way)`")
             }
@@ -113,9 +113,4 @@ struct NearbyArguments: Sendable {
         }
         return number
     }
-}
-
-extension BluetoothUUID {
-    /// The service that blesec uses where nobody names one.
-    static let blesec = BluetoothUUID(high: 0x5D33_9621_A61D_45FC, low: 0x989A_C49E_8747_2DC2)
 }

@@ -14,8 +14,8 @@ struct NearbyNotes: Sendable {
             case .adapter(let state): Self.adapter(state)
             case .advertising(let state): Self.advertising(state)
             case .dialFailed(let candidate, let error):
-                failures.note(candidate.address.description, error)
-            case .acceptFailed(let peer, let error): failures.note(peer, error)
+                failures.note(PeerFailure(peer: candidate.address.description, error: error))
+            case .acceptFailed(let failure): failures.note(failure)
             case .duplicate(let peer):
                 Diagnostics.note(
                     "one of two channels to \(peer) is enough", "duplicate",

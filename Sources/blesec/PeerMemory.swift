@@ -34,7 +34,7 @@ struct PeerMemory: Sendable {
         }
         let isGiven = name != nil || arguments.has(Self.state)
         let peer = arguments.operands.first.flatMap(Self.peer)
-        isAsked = isGiven || peer.map { (try? PeerKey($0)) == nil } ?? false
+        isAsked = isGiven || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
         guard isGiven || peer != nil else {
             folder = nil
             return
@@ -65,7 +65,7 @@ struct PeerMemory: Sendable {
 
     /// The key that `text` is, or the one that it is the name of.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
-        if let key = try? PeerKey(text) { return key }
+        if let key = try? PeerKey(parsing: text) { return key }
         guard let key = try folder?.knownPeers.key(named: text) else {
             throw ChannelError(
                 .noSuchPeer,
@@ -102,7 +102,7 @@ struct PeerMemory: Sendable {
         // The path of a socket may have spaces in it.
         guard let space = text.lastIndex(of: " "),
             let type = AddressType(rawValue: String(text[text.index(after: space)...])),
-            var endpoint = try? Endpoint(String(text[..<space]))
+            var endpoint = try? Endpoint(parsing: String(text[..<space]))
         else {
             throw ChannelError(
                 .badKey,

@@ -31,14 +31,13 @@ struct ChannelTests {
     func dialsItself() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let configuration = try PinnedPeers().configuration(.acceptor)
-        let (failures, feed) = AsyncStream<ChannelError.Code>.makeStream()
         let listener = try await SecureListener.listen(
-            on: try Endpoint("unix:\(path)"), configuration: configuration
-        ) { _, error in feed.yield(error.code) }
+            on: try Endpoint(parsing: "unix:\(path)"), configuration: configuration)
+        let failures = await listener.failures()
         await #expect(throws: ChannelError(.selfConnection, "")) {
             try await SecureChannel.dial(listener.localEndpoint, configuration: configuration)
         }
-        #expect(await failures.first { _ in true } == .selfConnection)
+        #expect(await failures.first { _ in true }?.error.code == .selfConnection)
         await listener.close()
     }
 
@@ -47,7 +46,8 @@ struct ChannelTests {
         let friends = try PinnedPeers()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
-            on: try Endpoint("\(kind):\(path)"), configuration: friends.configuration(.acceptor))
+            on: try Endpoint(parsing: "\(kind):\(path)"),
+            configuration: friends.configuration(.acceptor))
         let dialer = try await SecureChannel.dial(
             listener.localEndpoint, configuration: friends.configuration(.dialer))
         let acceptor = try await listener.accept()
@@ -149,7 +149,7 @@ struct AskingTests {
         limits.awaitingTrustDecision = 1
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
-            on: try Endpoint("unix:\(path)"), configuration: asking, limits: limits)
+            on: try Endpoint(parsing: "unix:\(path)"), configuration: asking, limits: limits)
         let configuration = try friends.configuration(.dialer)
         let endpoint = listener.localEndpoint
         async let accepted = listener.accept()

@@ -31,8 +31,9 @@ struct ListenerFixture {
         var configuration = try fixture.friends.configuration(.acceptor)
         change(&configuration)
         listener = SecureListener(
-            door, at: try Endpoint("unix:/nowhere"), configuration: configuration, limits: limits,
-            loop: fixture.loop, onFailure: { failures.add($1.code) })
+            door, at: try Endpoint(parsing: "unix:/nowhere"), configuration: configuration,
+            limits: limits,
+            loop: fixture.loop, onFailure: { failures.add($0.error.code) })
         await listener.start()
     }
 

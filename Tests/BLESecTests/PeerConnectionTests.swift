@@ -15,7 +15,7 @@ private struct ReconnectFixture {
 
     init() throws {
         friends = try PinnedPeers()
-        endpoint = try Endpoint("unix:\(folder.file("socket"))")
+        endpoint = try Endpoint(parsing: "unix:\(folder.file("socket"))")
     }
 
     static var rules: ReconnectPolicy {

@@ -8,8 +8,8 @@ struct PeerKeyTests {
     func sameFingerprint(curve: Curve) throws {
         let identity = try IdentityKey.generate(curve: curve)
         let text = Base64.encode(identity.publicKey, padded: true)
-        let byKey = try PeerKey(text)
-        let byFingerprint = try PeerKey(identity.fingerprint.description)
+        let byKey = try PeerKey(parsing: text)
+        let byFingerprint = try PeerKey(parsing: identity.fingerprint.description)
         #expect(byKey.fingerprint == byFingerprint.fingerprint)
         #expect(byKey.publicKey == identity.publicKey && byFingerprint.publicKey == nil)
         #expect(Fingerprint(identity.fingerprint.description) == identity.fingerprint)
@@ -27,14 +27,16 @@ struct PeerKeyTests {
                     changed.replaceSubrange(index...index, with: change)
                     guard changed != text else { continue }
                     #expect(throws: ChannelError(.badKey, ""), "\(changed)") {
-                        try PeerKey(changed)
+                        try PeerKey(parsing: changed)
                     }
                 }
             }
             for changed in [
                 text + "=", text + " ", " " + text, text + text, "sha256:" + text.dropFirst(7), "",
             ] {
-                #expect(throws: ChannelError(.badKey, ""), "\(changed)") { try PeerKey(changed) }
+                #expect(throws: ChannelError(.badKey, ""), "\(changed)") {
+                    try PeerKey(parsing: changed)
+                }
             }
         }
     }
@@ -43,7 +45,7 @@ struct PeerKeyTests {
     func strayBits() {
         // 32 bytes leave two bits over in the last digit, 32 of a digest as well.
         #expect(throws: ChannelError(.badKey, "")) {
-            try PeerKey(String(repeating: "A", count: 42) + "B=")
+            try PeerKey(parsing: String(repeating: "A", count: 42) + "B=")
         }
         #expect(Fingerprint("SHA256:" + String(repeating: "A", count: 42) + "B") == nil)
     }
@@ -54,7 +56,7 @@ struct PeerKeyTests {
         let prime = [0xED] + [UInt8](repeating: 0xFF, count: 30) + [0x7F]
         #expect(throws: ChannelError(.badKey, "")) { try PeerKey(publicKey: prime) }
         #expect(throws: ChannelError(.badKey, "")) {
-            try PeerKey(Base64.encode(prime, padded: true))
+            try PeerKey(parsing: Base64.encode(prime, padded: true))
         }
     }
 
@@ -71,7 +73,7 @@ struct PeerKeyTests {
             let text =
                 (random.number(0...1) == 0 ? "SHA256:" : "")
                 + String(decoding: bytes, as: UTF8.self)
-            guard let key = try? PeerKey(text) else { continue }
+            guard let key = try? PeerKey(parsing: text) else { continue }
             let again =
                 key.publicKey.map { Base64.encode($0, padded: true) } ?? key.fingerprint.description
             #expect(again == text)

@@ -24,6 +24,23 @@ import Testing
         #expect(try IdentityFile.load(path).publicKey == identity.publicKey)
     }
 
+    @Test(
+        "the key in a file is loaded, or made where there is no file; several at once get the same")
+    func loadOrCreate() async throws {
+        let path = folder.file("key")
+        let fingerprints = try await withThrowingTaskGroup(of: Fingerprint.self) { group in
+            for _ in 0..<8 {
+                group.addTask { try IdentityFile.loadOrCreate(path).fingerprint }
+            }
+            return try await group.reduce(into: Set<Fingerprint>()) { $0.insert($1) }
+        }
+        #expect(fingerprints == [try IdentityFile.load(path).fingerprint])
+        #expect(folder.names == ["key"] && folder.mode("key") == 0o600)
+        let bad = folder.write("bad", Array("no key".utf8))
+        #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.loadOrCreate(bad) }
+        #expect(folder.read("bad") == Array("no key".utf8))
+    }
+
     @Test("a protected key is PBES2 with scrypt and AES-256, and openssl pkey reads it")
     func protectedReadByOpenSSL() throws {
         let identity = try IdentityKey.generate()

@@ -14,7 +14,7 @@ extension Laboratory {
         func together() async throws {
             let town = try ListenerFixture()
             try await withLoop { loop in
-                var endpoint = try Endpoint("l2cap:any")
+                var endpoint = try Endpoint(parsing: "l2cap:any")
                 endpoint.adapter = "hci1"
                 let listener = try await SecureListener.listen(
                     on: endpoint, configuration: town.listener, loop: loop)

@@ -58,7 +58,7 @@ public struct ReconnectPolicy: Sendable {
     /// How long to wait after failures; from one second to a minute, less a random half.
     public var backoff = Backoff()
     /// A link that lasts so long was a good one, as is one that has carried a message and lasts as
-    /// long as the first backoff; 10 seconds. ``LinkOutcome`` says what follows.
+    /// long as the first backoff; 10 seconds.
     public var stableAfter = Duration.seconds(10)
     /// Whether the peer's word that it has sent everything is the end of what is received; the
     /// connection closes then once this side has ended too. Otherwise the peer has left, and is

@@ -18,7 +18,7 @@ extension PeerConnection {
     }
 
     /// Queues a message on the link, behind those that were queued before, and returns when the link
-    /// has it, which says nothing about the peer. Throws as ``deliver(_:whenDisconnected:)`` does.
+    /// has it, which says nothing about the peer. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {

@@ -8,7 +8,7 @@ public import BLESecLinks
 /// says, and what it receives over all links is one stream. The peer is the one that is expected or,
 /// where nobody is, the first one that comes: channels of others are ended.
 ///
-/// What ``send(_:whenDisconnected:)`` reports as delivered has been acknowledged. What was under way when a
+/// What ``send(_:whenDisconnected:)-([UInt8],_)`` reports as delivered has been acknowledged. What was under way when a
 /// link went is unknown, and is never sent again by itself, so that no message comes twice.
 ///
 /// A peer that is silent is noticed within the ``ChannelTimeouts/idle`` deadline of its channel, which
@@ -16,8 +16,6 @@ public import BLESecLinks
 public actor PeerConnection {
     /// How many links whose messages nobody has read yet are kept; there is no new one beyond.
     static let mostUnread = 8
-    /// How many states wait for who does not keep up; older ones are forgotten.
-    private static let waitingStates = 64
 
     /// The loop on which everything lives.
     public nonisolated let loop: EventLoop
@@ -45,8 +43,7 @@ public actor PeerConnection {
     var arrivals: Task<Void, Never>?
     var timer: LoopTimer?
     let alarm = ConnectionAlarm()
-    private var observers: [UInt64: AsyncStream<ConnectionStatus>.Continuation] = [:]
-    private var lastObserver: UInt64 = 0
+    private var observers = Observers<ConnectionStatus>()
 
     /// Who sends next, in the order of their calls.
     var turns = Turns()
@@ -97,7 +94,7 @@ public actor PeerConnection {
         attempt?.cancel()
         arrivals?.cancel()
         timer?.disarm()
-        for observer in observers.values { observer.finish() }
+        observers.finish()
         for channel in [current?.channel, leaving].compactMap({ $0 }) {
             Task { await channel.abort() }
         }
@@ -108,36 +105,22 @@ public actor PeerConnection {
     /// How it stands.
     public var status: ConnectionStatus { machine.status }
 
-    /// The status now, and every one that comes, until the connection is closed. Who does not keep up
-    /// loses the oldest.
-    public func states() -> AsyncStream<ConnectionStatus> {
-        let (stream, continuation) = AsyncStream<ConnectionStatus>.makeStream(
-            bufferingPolicy: .bufferingNewest(Self.waitingStates))
-        continuation.yield(machine.status)
-        guard !machine.isClosed else {
-            continuation.finish()
-            return stream
-        }
-        lastObserver += 1
-        let token = lastObserver
-        observers[token] = continuation
-        continuation.onTermination = { [weak self, loop] _ in
-            Task(executorPreference: loop) { await self?.removeObserver(token) }
-        }
-        return stream
-    }
+    /// The status now, and the newest whenever it has changed, until the connection is closed.
+    public func states() -> Observation<ConnectionStatus> { states(keeping: 1) }
 
-    private func removeObserver(_ token: UInt64) { observers[token] = nil }
+    /// The same for one that wants to see every status, and may be `count` of them late.
+    package func states(keeping count: Int) -> Observation<ConnectionStatus> {
+        observers.add(
+            beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
+    }
 
     /// Tells the status to who observes it, if it is another than `before`, and minds its deadline.
     func tell(since before: ConnectionStatus) {
         let status = machine.status
         timer?.arm(at: status.deadline ?? .distantFuture)
         guard status.state != before.state || status.since != before.since else { return }
-        for observer in observers.values { observer.yield(status) }
-        guard machine.isClosed else { return }
-        for observer in observers.values { observer.finish() }
-        observers = [:]
+        observers.tell(status)
+        if machine.isClosed { observers.finish() }
     }
 
     // MARK: - Receiving

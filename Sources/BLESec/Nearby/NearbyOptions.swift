@@ -12,11 +12,11 @@ public struct NearbyOptions: Sendable {
     /// The ways that are offered to who dials, and taken to who is dialed.
     public var transports = Transports.all
     /// How the payload is advertised; by name, which phones can do too.
-    public var carrier = ServiceAdvertisement.Carrier.name
+    public var carrier = AdvertisementCarrier.name
     /// Whether the advertisement tells the PSM; without it a peer asks over GATT.
     public var advertisesPSM = true
     /// Whom to dial, and when.
-    public var rules = DialPolicy.Rules()
+    package var rules = DialPolicy.Rules()
     /// Begin to scan anew so often, for an adapter that reports who advertises only then.
     public var scansAnewEvery: Duration?
     /// How long a tag and a PSM are used; 15 minutes.
@@ -44,7 +44,7 @@ public struct NearbyOptions: Sendable {
 }
 
 /// What happens around a service, for logs.
-public enum NearbyEvent: Sendable {
+package enum NearbyEvent: Sendable {
     /// What became of the adapter, or of bluetoothd.
     case adapter(AdapterState)
     /// Somebody who advertises the service is dialed.
@@ -55,12 +55,20 @@ public enum NearbyEvent: Sendable {
     case handshaking(Candidate, Endpoint?)
     /// Dialing made no channel.
     case dialFailed(Candidate, ChannelError)
-    /// Somebody who dialed was not let in; where the link led.
-    case acceptFailed(String, ChannelError)
+    /// Somebody who dialed was not let in.
+    case acceptFailed(PeerFailure)
     /// Whether this side can be found has changed.
     case advertising(AdvertisingState)
     /// A channel ended in favour of another one to the same peer.
     case duplicate(PeerIdentity)
+}
+
+/// How a service stands.
+public struct NearbyStatus: Sendable {
+    /// Whether the adapter can be used.
+    public let adapter: AdapterState
+    /// Whether the service lets itself be found; nil for one that does not accept.
+    public let advertising: AdvertisingState?
 }
 
 /// Whether a service lets itself be found.

@@ -22,9 +22,8 @@ extension NearbyService {
         let secure = SecureListener(
             listener, at: address.map { Endpoint($0) } ?? .gatt, configuration: configuration,
             limits: SecureListener.Limits(), loop: loop
-        ) { [alarm, onEvent] peer, error in
-            onEvent(.acceptFailed(peer, error))
-            alarm.nearby?.assumeIsolated { $0.acceptFailed(peer, error) }
+        ) { [alarm] failure in
+            alarm.nearby?.assumeIsolated { $0.acceptFailed(failure) }
         }
         self.secure = secure
         await secure.start()
@@ -55,11 +54,12 @@ extension NearbyService {
         for candidate in policy.accepted(from: address) { dials[candidate]?.cancel() }
     }
 
-    private func acceptFailed(_ peer: String, _ error: ChannelError) {
+    private func acceptFailed(_ failure: PeerFailure) {
+        report(.acceptFailed(failure))
         // Who has more than a share was turned away at no cost; that is no crowd.
-        if error.code != .busy { advertisingThrottle.failed(at: loop.now) }
+        if failure.error.code != .busy { advertisingThrottle.failed(at: loop.now) }
         if advertisingThrottle.reopens(at: loop.now) != nil { advertiseSoon() }
-        guard let address = DeviceAddress(peer) else { return }
+        guard let address = DeviceAddress(failure.peer) else { return }
         policy.acceptFailed(from: address)
         Task(executorPreference: loop) {
             await self.release(address)

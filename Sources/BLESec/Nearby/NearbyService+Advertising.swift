@@ -35,8 +35,7 @@ extension NearbyService {
             withdraw()
             return nil
         }
-        if !state.isSame(as: advertisingState) { onEvent(.advertising(state)) }
-        advertisingState = state
+        advertisingChanged(to: state)
         if mustAdvertise { next = loop.now }
         let sleepTask = Task(executorPreference: loop) { [loop] in
             do { try await loop.sleep(until: next) } catch {}
@@ -58,7 +57,7 @@ extension NearbyService {
             try await listener?.renew()
         } catch {
             // The old PSM goes on.
-            onEvent(.advertising(.failed(ChannelError(link: error))))
+            report(.advertising(.failed(ChannelError(link: error))))
         }
     }
 
@@ -132,7 +131,7 @@ extension AdvertisingState {
     fileprivate var isCrowded: Bool { if case .crowded = self { true } else { false } }
 
     /// Whether there is nothing new to be told.
-    fileprivate func isSame(as other: AdvertisingState) -> Bool {
+    func isSame(as other: AdvertisingState) -> Bool {
         switch (self, other) {
         case (.on, .on), (.crowded, .crowded), (.failed, .failed): true
         default: false

@@ -30,7 +30,10 @@ public actor NearbyService {
     let bluetoothd: Bluetoothd
     let configuration: ChannelConfiguration
     let options: NearbyOptions
-    let onEvent: @Sendable (NearbyEvent) -> Void
+    private let onEvent: @Sendable (NearbyEvent) -> Void
+    private var statusObservers = Observers<NearbyStatus>()
+    private var failureObservers = Observers<PeerFailure>()
+    private var adapterState = AdapterState.on
     private var observer: (@Sendable (NearbyEvent) -> Void)?
 
     var policy: DialPolicy
@@ -96,14 +99,26 @@ public actor NearbyService {
 
     /// Begins to advertise, to scan, or both, as the options say.
     ///
-    /// `onEvent` is called on the loop and must not block.
-    ///
+    /// - Parameters:
+    ///   - service: what peers seek and offer; ``BluetoothUUID/blesec`` unless named.
+    ///   - configuration: of the channels in both directions.
+    ///   - options: whether and how to find and be found.
+    ///   - loop: where everything lives.
     /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` where bluetoothd does not run or
     ///   the adapter is not on, `permission`.
     public static func start(
+        _ service: BluetoothUUID = .blesec, configuration: ChannelConfiguration,
+        options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared
+    ) async throws(ChannelError) -> NearbyService {
+        try await start(service, configuration: configuration, options: options, loop: loop) { _ in
+        }
+    }
+
+    /// The same, telling all that happens to `onEvent`, which is called on the loop and must not block.
+    package static func start(
         _ service: BluetoothUUID, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared,
-        onEvent: @escaping @Sendable (NearbyEvent) -> Void = { _ in }
+        onEvent: @escaping @Sendable (NearbyEvent) -> Void
     ) async throws(ChannelError) -> NearbyService {
         if options.accepts { try configuration.validate(for: .acceptor) }
         if options.dials { try configuration.validate(for: .dialer) }
@@ -148,29 +163,62 @@ public actor NearbyService {
             throw error
         }
         tasks.append(
-            Task(executorPreference: loop) { [weak self, bluetoothd, adapter, onEvent] in
+            Task(executorPreference: loop) { [weak self, bluetoothd, adapter] in
                 for await state in await bluetoothd.adapterStates(adapter).dropFirst() {
-                    onEvent(.adapter(state))
                     await self?.adapterChanged(state)
                 }
             })
     }
 
     private func adapterChanged(_ state: AdapterState) {
+        report(.adapter(state))
+        adapterState = state
+        statusObservers.tell(status)
         guard state == .on else { return }
         runDialPolicy()
         advertiseSoon()
     }
 
-    /// Tells what happens to dials to `observer` as well, on the loop.
+    /// Tells what happens to `observer` as well, on the loop.
     package func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) {
         self.observer = observer
     }
 
-    /// A dial has come so far.
+    /// Tells whoever wants to know.
     func report(_ event: NearbyEvent) {
         onEvent(event)
         observer?(event)
+        switch event {
+        case .dialFailed(let candidate, let error):
+            failureObservers.tell(PeerFailure(peer: candidate.address.description, error: error))
+        case .acceptFailed(let failure): failureObservers.tell(failure)
+        default: break
+        }
+    }
+
+    /// How it stands.
+    public var status: NearbyStatus {
+        NearbyStatus(adapter: adapterState, advertising: options.accepts ? advertisingState : nil)
+    }
+
+    /// The status now, and the newest whenever it has changed, until the service is closed.
+    public func states() -> Observation<NearbyStatus> {
+        statusObservers.add(beginningWith: status, isOver: isClosed)
+    }
+
+    /// The attempts to make a channel, in either direction, that fail from now on, for logs.
+    public func failures() -> Observation<PeerFailure> {
+        failureObservers.add(
+            capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
+    }
+
+    /// Whether and why it advertises has changed.
+    func advertisingChanged(to state: AdvertisingState) {
+        let isNews = !state.isSame(as: advertisingState)
+        advertisingState = state
+        guard isNews else { return }
+        report(.advertising(state))
+        statusObservers.tell(status)
     }
 
     /// Where it can be dialed; nil where it does not accept, or not over L2CAP.
@@ -179,7 +227,7 @@ public actor NearbyService {
     }
 
     /// Who was heard.
-    public var peers: [PeerTable.Entry] { policy.table.entries }
+    package var peers: [PeerTable.Entry] { policy.table.entries }
 
     /// The next channel that is ready, accepted or dialed.
     ///
@@ -196,6 +244,12 @@ public actor NearbyService {
         }
         waiting.wake(.room)
         return ready.removeFirst()
+    }
+
+    /// The channels that ``next()`` gives, one after another, until the service is closed. Each goes to
+    /// one consumer, whoever asks first.
+    public nonisolated var channels: SecureChannels {
+        SecureChannels { [self] () throws(ChannelError) in try await next() }
     }
 
     /// Returns when there is room for a channel that is ready; false once the service is closed.
@@ -232,6 +286,8 @@ public actor NearbyService {
         for task in Array(dials.values) { await task.value }
         for task in Array(releases.values) { await task.value }
         if live.isEmpty { await bluetoothd.close() }
+        statusObservers.finish()
+        failureObservers.finish()
     }
 
     // MARK: - Channels
@@ -241,7 +297,7 @@ public actor NearbyService {
         watch(fresh)
         for older in live.values where older.isDuplicate(of: fresh) {
             if await older.channel.isOver { continue }
-            onEvent(.duplicate(fresh.identity))
+            report(.duplicate(fresh.identity))
             guard DuplicateRule.keeps(fresh.side, insteadOf: older.side) else {
                 live[ObjectIdentifier(fresh.channel)]?.isDuplicate = true
                 // At once, since nobody would read what it acknowledges.

@@ -1,4 +1,4 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// The dialer's end of a byte stream over GATT.
 extension Bluetoothd {
@@ -11,7 +11,7 @@ extension Bluetoothd {
     ///   ``DiscoveryError/Code/notSupported`` when a characteristic of it lacks its property,
     ///   ``DiscoveryError/Code/unreachable`` when the device went away,
     ///   ``DiscoveryError/Code/timedOut`` at the deadline: it may serve somebody else.
-    public func openStream(
+    package func openStream(
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String,
         until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> any Link {
@@ -55,7 +55,7 @@ extension Bluetoothd {
     }
 
     /// Whether a service of a connected device offers a byte stream.
-    public func offersStream(
+    package func offersStream(
         _ service: BluetoothUUID, at address: DeviceAddress, on adapter: String
     ) throws(DiscoveryError) -> Bool {
         let found = try characteristics(of: service, at: address, on: adapter).map(\.uuid)

@@ -1,4 +1,4 @@
-public import BLESecLinks
+package import BLESecLinks
 
 /// The listener's end of byte streams over GATT: two characteristics, for an application of one's own.
 ///
@@ -6,18 +6,18 @@ public import BLESecLinks
 /// reports with each write, and what others write meanwhile is passed over: bluetoothd notifies
 /// everybody who has subscribed, and below BlueZ 5.69 would hand out one socket for the writes of all.
 /// On the loop's thread.
-public final class GATTStreamServer: @unchecked Sendable {
+package final class GATTStreamServer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only.
 
     /// What the dialer writes to, without response.
-    public static let toListener = BluetoothUUID(
+    package static let toListener = BluetoothUUID(
         high: 0x7903_D497_2CFF_424E, low: 0x8D0C_F3DF_A624_9C8A)
     /// By which the dialer is notified.
-    public static let toDialer = BluetoothUUID(
+    package static let toDialer = BluetoothUUID(
         high: 0xD142_2866_955A_43B7, low: 0x90D4_07C2_4725_CE48)
 
     /// What ``GATTApplication/characteristics`` has to hold for it.
-    public var characteristics: [GATTCharacteristic] {
+    package var characteristics: [GATTCharacteristic] {
         var toListener = GATTCharacteristic(Self.toListener)
         toListener.write = { [weak self] device, value in self?.take(value, from: device) }
         var toDialer = GATTCharacteristic(Self.toDialer)
@@ -28,7 +28,7 @@ public final class GATTStreamServer: @unchecked Sendable {
     }
 
     /// What it was published as. Until it is set nobody is served.
-    public var application: UInt64?
+    package var application: UInt64?
 
     private let bluetoothd: Bluetoothd
     private let adapter: String
@@ -45,7 +45,7 @@ public final class GATTStreamServer: @unchecked Sendable {
     /// Makes one that is not published yet.
     ///
     /// `onOpen` gets each stream that is opened, on the loop, and must not block. Who drops it ends it.
-    public init(
+    package init(
         _ bluetoothd: Bluetoothd, on adapter: String, onOpen: @escaping @Sendable (any Link) -> Void
     ) {
         self.bluetoothd = bluetoothd

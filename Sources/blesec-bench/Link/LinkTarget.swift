@@ -18,7 +18,7 @@ enum LinkTarget: Sendable {
         guard names.isEmpty, !arguments.has(MeasureCommand.peerAdapter) else {
             throw arguments.usage("--connect excludes --transport and --peer-adapter")
         }
-        var endpoint = try Endpoint(text)
+        var endpoint = try Endpoint(parsing: text)
         endpoint.adapter = arguments.value(MeasureCommand.adapter)
         self = .remote(endpoint)
     }

@@ -1,0 +1,31 @@
+public import BLESecChannelCore
+
+/// Channels as they become ready, until whoever accepts them is closed.
+public struct SecureChannels: AsyncSequence, Sendable {
+    let accept: @Sendable () async throws(ChannelError) -> SecureChannel
+
+    /// Goes on with the channel that has waited longest.
+    public func makeAsyncIterator() -> Iterator { Iterator(accept: accept) }
+
+    /// See ``SecureChannels``.
+    public struct Iterator: AsyncIteratorProtocol {
+        let accept: @Sendable () async throws(ChannelError) -> SecureChannel
+
+        /// The next channel, or `nil` once no more will come.
+        public mutating func next() async throws(ChannelError) -> SecureChannel? {
+            do throws(ChannelError) {
+                return try await accept()
+            } catch {
+                if error.code == .closed { return nil }
+                throw error
+            }
+        }
+
+        /// The next channel, or `nil` once no more will come.
+        public mutating func next(
+            isolation actor: isolated (any Actor)?
+        ) async throws(ChannelError) -> SecureChannel? {
+            try await next()
+        }
+    }
+}

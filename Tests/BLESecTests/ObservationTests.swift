@@ -1,0 +1,122 @@
+import BLESecChannelCore
+import BLESecDiscovery
+import BLESecTesting
+import Foundation
+import Testing
+
+@testable import BLESec
+
+@Suite("observations")
+struct ObservationTests {
+    @Test(
+        "states coalesce to the newest, for each observer by itself, and end when nothing can come")
+    func states() async {
+        var observers = Observers<Int>()
+        let early = observers.add(beginningWith: 1)
+        for state in 2...4 { observers.tell(state) }
+        let late = observers.add(beginningWith: 4)
+        observers.tell(5)
+        observers.finish()
+        #expect(await early.reduce(into: []) { $0.append($1) } == [5])
+        #expect(await late.reduce(into: []) { $0.append($1) } == [5])
+        #expect(early.dropped == 4 && late.dropped == 1)
+        let over = observers.add(beginningWith: 5, isOver: true)
+        #expect(await over.reduce(into: []) { $0.append($1) } == [5])
+    }
+
+    @Test("of more failures than there is room for the oldest are dropped, and counted")
+    func failures() async {
+        var observers = Observers<Int>()
+        let observed = observers.add(capacity: 64)
+        for number in 0..<100 { observers.tell(number) }
+        observers.finish()
+        #expect(observed.dropped == 36)
+        #expect(await observed.reduce(into: []) { $0.append($1) } == Array(36..<100))
+    }
+
+    @Test("an observer that has gone takes nothing with it")
+    func gone() async {
+        var observers = Observers<Int>()
+        let stays = observers.add(beginningWith: 0, capacity: 8)
+        do {
+            let task = Task { [goes = observers.add(beginningWith: 0)] in for await _ in goes {} }
+            task.cancel()
+            await task.value
+        }
+        observers.tell(1)
+        observers.tell(2)
+        observers.finish()
+        #expect(await stays.reduce(into: []) { $0.append($1) } == [0, 1, 2])
+    }
+
+    @Test("a connection's states begin with the present one and end when it is closed")
+    func connection() async throws {
+        let fixture = try ChannelFixture()
+        let connection = await PeerConnection.start(.offered, loop: fixture.loop)
+        var states = await connection.states().makeAsyncIterator()
+        #expect(await states.next()?.state == .searching)
+        let pair = try await fixture.channels()
+        #expect(await connection.offer(pair.acceptor))
+        #expect(await states.next()?.state == .connected)
+        await connection.abort()
+        #expect(await states.next()?.state == .closed)
+        #expect(await states.next() == nil)
+        await pair.dialer.abort()
+        await fixture.finish()
+    }
+
+    @Test("a listener tells who got no channel, hands out the others as a sequence, and ends both")
+    func listener() async throws {
+        let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
+        let friends = try PinnedPeers()
+        let listener = try await SecureListener.listen(
+            on: try Endpoint(parsing: "unix:\(path)"),
+            configuration: try friends.configuration(.acceptor))
+        let failures = await listener.failures()
+        var channels = listener.channels.makeAsyncIterator()
+        let wrong = try PinnedPeers().configuration(.dialer)
+        await #expect(throws: ChannelError.self) {
+            try await SecureChannel.dial(listener.localEndpoint, configuration: wrong)
+        }
+        let dialer = try await SecureChannel.dial(
+            listener.localEndpoint, configuration: try friends.configuration(.dialer))
+        let channel = try #require(try await channels.next())
+        try await dialer.send("text")
+        try await dialer.send("text".utf8)
+        try await dialer.send(Data("text".utf8))
+        async let delivered = dialer.deliver(Array("text".utf8)[...])
+        for _ in 0..<4 { #expect(try await channel.receive() == Array("text".utf8)) }
+        #expect(try await delivered == .delivered)
+        await listener.close()
+        #expect(try await channels.next() == nil)
+        var told: [PeerFailure] = []
+        for await failure in failures { told.append(failure) }
+        #expect(told.count == 1 && failures.dropped == 0)
+        await dialer.abort()
+        await channel.abort()
+    }
+
+    @Test("endpoints and UUIDs are read from their texts, and written as JSON")
+    func texts() throws {
+        for text in ["unix:/path", "l2cap:any", "l2cap:AA:BB:CC:DD:EE:FF/0x80"] {
+            let endpoint = try Endpoint(parsing: text)
+            #expect(endpoint.description == text && Endpoint(text) == endpoint)
+            let json = try JSONEncoder().encode([endpoint])
+            #expect(try JSONDecoder().decode([Endpoint].self, from: json) == [endpoint])
+        }
+        let service = BluetoothUUID.blesec
+        #expect(try BluetoothUUID(parsing: service.description) == service)
+        let json = try JSONEncoder().encode([service])
+        #expect(try JSONDecoder().decode([BluetoothUUID].self, from: json) == [service])
+        let wrong = try JSONEncoder().encode(["nowhere"])
+        #expect(throws: ChannelError(.configuration, "")) { try Endpoint(parsing: "nowhere") }
+        #expect(throws: ChannelError(.configuration, "")) { try BluetoothUUID(parsing: "nowhere") }
+        #expect(Endpoint("nowhere") == nil && BluetoothUUID("nowhere") == nil)
+        #expect(throws: DecodingError.self) {
+            try JSONDecoder().decode([Endpoint].self, from: wrong)
+        }
+        #expect(throws: DecodingError.self) {
+            try JSONDecoder().decode([BluetoothUUID].self, from: wrong)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+import BLESecChannelCore
+import BLESecPrimitives
+import Foundation
+import Testing
+
+@Suite("text forms of keys")
+struct TextFormTests {
+    private static let digest = String(repeating: "A", count: 43)
+    private static let key = Data([UInt8](repeating: 9, count: 32)).base64EncodedString()
+
+    @Test("a fingerprint is read from its text, and written as JSON")
+    func fingerprint() throws {
+        let fingerprint = try Fingerprint(parsing: "SHA256:\(Self.digest)")
+        #expect(Fingerprint(fingerprint.description) == fingerprint)
+        let json = try JSONEncoder().encode([fingerprint])
+        #expect(try JSONDecoder().decode([String].self, from: json) == [fingerprint.description])
+        #expect(try JSONDecoder().decode([Fingerprint].self, from: json) == [fingerprint])
+    }
+
+    @Test("a peer's key is read from either form, and written as what it is")
+    func peerKey() throws {
+        for text in ["SHA256:\(Self.digest)", Self.key] {
+            let key = try PeerKey(parsing: text)
+            #expect(key.description == text && PeerKey(text) == key)
+            let json = try JSONEncoder().encode([key])
+            #expect(try JSONDecoder().decode([PeerKey].self, from: json) == [key])
+        }
+    }
+
+    @Test(
+        "what is no key is an error with a remedy, nil, or an error of decoding",
+        arguments: ["", "SHA256:", "SHA256:" + digest.dropLast(), "sha256:" + digest, key + "="])
+    func refused(text: String) throws {
+        #expect(throws: ChannelError(.badKey, "")) { try Fingerprint(parsing: text) }
+        #expect(throws: ChannelError(.badKey, "")) { try PeerKey(parsing: text) }
+        #expect(Fingerprint(text) == nil && PeerKey(text) == nil)
+        let json = try JSONEncoder().encode([text])
+        #expect(throws: DecodingError.self) {
+            try JSONDecoder().decode([Fingerprint].self, from: json)
+        }
+        #expect(throws: DecodingError.self) { try JSONDecoder().decode([PeerKey].self, from: json) }
+    }
+
+    @Test("a policy of pinned keys takes fingerprints and keys as they are")
+    func pinned() throws {
+        let keys = try (0..<3).map { _ in try IdentityKey.generate() }
+        let prints = keys.map(\.fingerprint)
+        let policies: [TrustPolicy] = [
+            .pinned(prints[0], prints[1]),
+            .pinned(PeerKey(fingerprint: prints[0]), PeerKey(fingerprint: prints[1])),
+        ]
+        for policy in policies {
+            let admits = keys.map { key in
+                let identity = PeerIdentity.publicKey(key.publicKey, curve: .x25519)
+                if case .admit = policy.decide(ClaimedIdentity(identity)) { return true }
+                return false
+            }
+            #expect(admits == [true, true, false])
+        }
+    }
+}
