@@ -1,3 +1,4 @@
+// Inside the package.
 import BLESec
 import BLESecNoise
 import BLESecPrimitives

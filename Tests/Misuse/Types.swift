@@ -130,14 +130,6 @@ func everyCode(_ error: ChannelError) -> Bool {
     }
 }
 
-//: an engine is no existential, which could be copied
-func existential<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
-    let _: any SecureEngine = engine  // error: Copyable
-}
-
-//: the box of an engine is nobody's base class
-final class OwnBox: AnySecureEngine {}  // error: cannot inherit from non-open class
-
 //: a peer's identity that was shown and not proven has no other form than the policy's question
 func claimed(_ channel: SecureChannel) async {
     _ = await channel.claimedIdentity  // error: has no member 'claimedIdentity'

@@ -1,0 +1,11 @@
+// Inside the package.
+import BLESec
+import BLESecChannelCore
+
+//: an engine is no existential, which could be copied
+func existential<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
+    let _: any SecureEngine = engine  // error: Copyable
+}
+
+//: the box of an engine is nobody's base class
+final class OwnBox: AnySecureEngine {}  // error: cannot inherit from non-open class
