@@ -36,8 +36,9 @@ let package = Package(
     targets: [
         // C: headers, module maps and one-line functions for macros.
         .target(name: "CBLESecLinux"),
-        .systemLibrary(
-            name: "CBLESecBlueZ", pkgConfig: "bluez", providers: [.apt(["libbluetooth-dev"])]),
+        // Headers alone: with pkgConfig every program would be linked with libbluetooth, of which
+        // nothing is used (docs/dependencies.md).
+        .systemLibrary(name: "CBLESecBlueZ", providers: [.apt(["libbluetooth-dev"])]),
         .systemLibrary(
             name: "CBLESecSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .systemLibrary(
@@ -150,7 +151,7 @@ let package = Package(
                 "blesec-bench", "BLESec", "BLESecNoiseEngine", "BLESecNoise", "TestSupport",
                 "CAllocationCounter",
             ], exclude: ["Checks"], swiftSettings: strict),
-        tests("DocumentationTests", ["TestSupport", "Greeting", "blesec"]),
+        tests("DocumentationTests", ["TestSupport", "Greeting", "blesec", "blesec-bench"]),
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
             swiftSettings: strict),

@@ -6,7 +6,8 @@ import Testing
 @Suite struct PageTests {
     static let pages = [
         "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
-        "docs/assurance.md", "docs/authority.md", "docs/choosing.md", "docs/discovery.md",
+        "docs/assurance.md", "docs/authority.md", "docs/choosing.md", "docs/dependencies.md",
+        "docs/discovery.md",
     ]
 
     @Test("a page's links to files lead to files", arguments: pages)
