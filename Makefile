@@ -11,6 +11,7 @@ unexport BLESEC_LAB BLESEC_FUZZ
 
 help:
 	@echo 'make bench    measure throughput and round trips, print a table'
+	@echo 'make release  build the two commands, into .build/release'
 	@echo 'make test     build, and run all tests that need no Bluetooth'
 	@echo 'make lab      run the Bluetooth tests on a virtual machine with virtual controllers'
 	@echo 'make check    all that has to pass: format, builds, tests, sanitizers, docs, lab'

@@ -102,11 +102,6 @@ let package = Package(
                 "BLESecJSON", "CBLESecBench",
             ]),
 
-        // The example of README.md.
-        .executableTarget(
-            name: "Greeting", dependencies: ["BLESec"], path: "Examples/Greeting",
-            swiftSettings: [.treatAllWarnings(as: .error)]),
-
         tests("PrimitivesTests", ["BLESecPrimitives"]),
         // Replaces malloc by one that counts, in test bundles that ask for it.
         .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
@@ -151,7 +146,7 @@ let package = Package(
                 "blesec-bench", "BLESec", "BLESecNoiseEngine", "BLESecNoise", "TestSupport",
                 "CAllocationCounter",
             ], exclude: ["Checks"], swiftSettings: strict),
-        tests("DocumentationTests", ["TestSupport", "Greeting", "blesec", "blesec-bench"]),
+        tests("DocumentationTests", ["TestSupport", "blesec", "blesec-bench"]),
         .testTarget(
             name: "Integration", dependencies: ["TestSupport"], exclude: ["Peers"],
             swiftSettings: strict),

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// What docs/dependencies.md says of the libraries and packages that blesec needs.
+/// What docs/dependencies.md and README.md say of the libraries and packages that blesec needs.
 @Suite struct DependencyTests {
     @Test(
         "a tool needs no library that the page does not name as linked, and not libbluetooth",
@@ -24,6 +24,24 @@ import Testing
             #expect(isC || linked.contains("`\(library)`"), "\(library)")
         }
         #expect(!needed.contains { $0.contains("Foundation") })
+    }
+
+    @Test("README.md names the packages of Debian that each library of Package.swift needs")
+    func packages() throws {
+        let commands = try Page("README.md").blocks("sh").joined()
+        let line = try #require(
+            commands.split(separator: "\n").first { $0.hasPrefix("apt-get install ") })
+        let named = Set(line.split(separator: " ").dropFirst(2))
+        let providers = try Page("Package.swift").text.split(separator: ".apt([\"").dropFirst()
+            .map { $0.prefix { $0 != "\"" } }
+        #expect(providers.count == 4)
+        #expect(named == Set(providers + ["g++", "pkg-config"]))
+        let script = try Page("tools/install").text
+        let page = try Page("docs/dependencies.md").text
+        for package in named {
+            #expect(script.contains("\"\(package) "), "tools/install: \(package)")
+            #expect(page.contains("`\(package)`"), "docs/dependencies.md: \(package)")
+        }
     }
 
     @Test("docs/dependencies.md names what tools/install and lab/install install")

@@ -1,0 +1,35 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+// A package of its own, so that its code sees of blesec what any other package sees, and no more.
+
+let strict: [SwiftSetting] = [.treatAllWarnings(as: .error)]
+let blesec = Target.Dependency.product(name: "BLESec", package: "blesec")
+
+func example(_ name: String) -> Target {
+    .executableTarget(name: name, dependencies: [blesec], swiftSettings: strict)
+}
+
+let package = Package(
+    name: "blesec-examples",
+    dependencies: [.package(name: "blesec", path: "..")],
+    targets: [
+        example("Greeting"),
+        example("Echo"),
+        example("Nearby"),
+        example("TLS"),
+        // The Swift code of README.md and of the reference pages.
+        .target(
+            name: "Snippets",
+            dependencies: [blesec, .product(name: "BLESecNoise", package: "blesec")],
+            swiftSettings: strict),
+        .testTarget(
+            name: "ExampleTests",
+            dependencies: [
+                "Greeting", "Echo", "Nearby", "TLS", "Snippets",
+                // The tool makes the keys and the certificates.
+                .product(name: "blesec", package: "blesec"),
+            ], swiftSettings: strict),
+    ],
+    swiftLanguageModes: [.v6]
+)

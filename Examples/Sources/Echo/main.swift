@@ -1,0 +1,68 @@
+// Echo: a listener that sends every message back, and a dialer that shows what came back.
+//
+//     Echo listen ENDPOINT KEY PEER     serves one channel after another, until it is interrupted
+//     Echo dial ENDPOINT KEY PEER       sends the lines of standard input
+//
+// ENDPOINT is unix:PATH or l2cap:any to listen on, and what the listener prints to dial. KEY is a file
+// that `blesec keygen` has made, PEER the fingerprint that it printed on the other side.
+
+import BLESec
+@preconcurrency import Glibc
+
+/// Writes a line to standard error, for the person who runs this.
+func note(_ text: String) { fputs("Echo: \(text)\n", stderr) }
+
+func listen(on endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws {
+    let listener = try await SecureListener.listen(
+        on: endpoint, configuration: configuration,
+        onFailure: { link, error in note("\(link): \(error)") })
+    note("listening on \(listener.localEndpoint)")
+    try await withThrowingDiscardingTaskGroup { group in
+        while true {
+            let channel = try await listener.accept()
+            group.addTask { await echo(channel) }
+        }
+    }
+}
+
+/// Sends back what comes, until the peer has sent everything. What ends one channel ends no other.
+func echo(_ channel: SecureChannel) async {
+    let peer = await channel.peer
+    do {
+        for try await message in channel.messages { try await channel.send(message) }
+        try await channel.close()
+        note("served \(peer)")
+    } catch {
+        note("\(peer): \(error)")
+    }
+}
+
+/// `readLine` blocks the main thread only: the channel lives on the thread of its event loop.
+@MainActor
+func dial(_ endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws(ChannelError) {
+    let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
+    while let line = readLine() {
+        try await channel.send(Array(line.utf8))
+        guard let echo = try await channel.receive() else { break }
+        print(String(decoding: echo, as: UTF8.self))
+    }
+    try await channel.close()
+}
+
+let words = CommandLine.arguments
+guard words.count == 5, ["listen", "dial"].contains(words[1]) else {
+    note("usage: Echo listen|dial ENDPOINT KEY PEER")
+    exit(64)
+}
+do {
+    let endpoint = try Endpoint(words[2])
+    let configuration = ChannelConfiguration(
+        identity: try IdentityFile.load(words[3]), trust: .pinned([try PeerKey(words[4])]))
+    switch words[1] {
+    case "listen": try await listen(on: endpoint, configuration)
+    default: try await dial(endpoint, configuration)
+    }
+} catch {
+    note("\(error)")
+    exit(1)
+}

@@ -1,0 +1,60 @@
+// Nearby: finds the holder of a key over Bluetooth, and exchanges lines with it.
+//
+//     Nearby SERVICE KEY PEER
+//
+// Run it on two devices. SERVICE is a UUID, the same on both (`uuidgen` makes one); KEY is a file that
+// `blesec keygen` has made, PEER the fingerprint that it printed on the other device. Lines of standard
+// input go to the peer, its lines to standard output. The connection comes back when the peer does.
+//
+// It ends with status 68 where bluetoothd does not run or no adapter is on, as `blesec` does.
+
+import BLESec
+@preconcurrency import Glibc
+
+/// Writes a line to standard error, for the person who runs this.
+func note(_ text: String) { fputs("Nearby: \(text)\n", stderr) }
+
+func showStates(of connection: PeerConnection) async {
+    for await status in await connection.states() { note(status.state.rawValue) }
+}
+
+func showMessages(of connection: PeerConnection) async throws(ChannelError) {
+    while let message = try await connection.receive() {
+        print(String(decoding: message, as: UTF8.self))
+    }
+}
+
+/// `readLine` blocks the main thread only: the connection lives on the thread of its event loop.
+@MainActor
+func converse(
+    with peer: PeerKey, over service: BluetoothUUID, as identity: IdentityKey
+) async throws {
+    let configuration = ChannelConfiguration(identity: identity, trust: .pinned([peer]))
+    let nearby = try await NearbyService.start(service, configuration: configuration)
+    let connection = await PeerConnection.start(.nearby(nearby), to: peer)
+    async let states: Void = showStates(of: connection)
+    async let messages: Void = showMessages(of: connection)
+    while let line = readLine() {
+        // Waits for a link where there is none. A line whose link went is not sent again by itself.
+        let fate = try await connection.deliver(Array(line.utf8))
+        if fate != .delivered { note("\(fate): \(line)") }
+    }
+    try await connection.close()
+    _ = try await (states, messages)
+}
+
+let words = CommandLine.arguments
+guard words.count == 4, let service = BluetoothUUID(words[1]) else {
+    note("usage: Nearby SERVICE-UUID KEY PEER")
+    exit(64)
+}
+do {
+    let identity = try IdentityFile.load(words[2])
+    try await converse(with: try PeerKey(words[3]), over: service, as: identity)
+} catch let error as ChannelError where error.code == .noSuchAdapter {
+    note("\(error)")
+    exit(68)
+} catch {
+    note("\(error)")
+    exit(1)
+}

@@ -1,0 +1,11 @@
+import BLESec
+
+/// README.md, "In Swift".
+func dial() async throws {
+    let phone = TrustPolicy.pinned([try PeerKey("SHA256:…")])
+    let laptop = ChannelConfiguration(identity: try IdentityFile.load("laptop.key"), trust: phone)
+    let endpoint = try Endpoint("l2cap:AA:BB:CC:DD:EE:FF/0x80")
+    let channel = try await SecureChannel.dial(endpoint, configuration: laptop)
+    print(try await channel.deliver(Array("hello".utf8)))  // delivered: the peer's program has it
+    try await channel.close()
+}

@@ -1,0 +1,70 @@
+// TLS: two devices that prove certificates of one authority, which `blesec ca` makes:
+//
+//     blesec ca init home
+//     blesec ca issue home --uri blesec://home/door --out door
+//     blesec ca issue home --uri blesec://home/phone --out phone
+//
+//     TLS listen ENDPOINT home door blesec://home/phone      waits for one message
+//     TLS dial ENDPOINT home phone blesec://home/door        delivers one message
+//
+// ENDPOINT is unix:PATH or l2cap:any to listen on, and what the listener prints to dial.
+
+import BLESec
+@preconcurrency import Glibc
+
+/// Writes a line to standard error, for the person who runs this.
+func note(_ text: String) { fputs("TLS: \(text)\n", stderr) }
+
+/// A device with `NAME.pem` and `NAME.key` that accepts one peer: the one whose certificate has this URI,
+/// is of the authority in the folder, and is not on its revocation list.
+func configuration(
+    of name: String, authority folder: String, peer uri: String
+) throws(ChannelError) -> ChannelConfiguration {
+    let authorities = try CertificateFile.authorities("\(folder)/ca.pem")
+    var configuration = ChannelConfiguration(identity: nil, trust: .authority(uris: [uri]))
+    configuration.protocols = [TLSContext.protocolName]
+    configuration.tls = try TLSContext(
+        identity: try CertificateFile.identity(
+            certificate: "\(name).pem", key: "\(name).key", now: Int64(time(nil))),
+        authorities: authorities,
+        revoked: try RevocationFile("\(folder)/ca.crl", authorities: authorities))
+    return configuration
+}
+
+func listen(
+    on endpoint: Endpoint, _ configuration: ChannelConfiguration
+) async throws(ChannelError) {
+    let listener = try await SecureListener.listen(
+        on: endpoint, configuration: configuration,
+        onFailure: { link, error in note("\(link): \(error)") })
+    note("listening on \(listener.localEndpoint)")
+    let channel = try await listener.accept()
+    let message = try await channel.receive() ?? []
+    if case .certificate(_, let uri?) = await channel.peer {
+        print("\(uri): \(String(decoding: message, as: UTF8.self))")
+    }
+    try await channel.close()
+    await listener.close()
+}
+
+func dial(
+    _ endpoint: Endpoint, _ configuration: ChannelConfiguration
+) async throws(ChannelError) {
+    let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
+    print(try await channel.deliver(Array("the bell rings".utf8)))
+    try await channel.close()
+}
+
+let words = CommandLine.arguments
+guard words.count == 6, ["listen", "dial"].contains(words[1]) else {
+    note("usage: TLS listen|dial ENDPOINT AUTHORITY-FOLDER NAME PEER-URI")
+    exit(64)
+}
+do {
+    let endpoint = try Endpoint(words[2])
+    let device = try configuration(of: words[4], authority: words[3], peer: words[5])
+    try await words[1] == "listen" ? listen(on: endpoint, device) : dial(endpoint, device)
+} catch {
+    note("\(error)")
+    exit(1)
+}

@@ -1,0 +1,56 @@
+import FoundationEssentials
+import Testing
+
+/// The Swift code that pages show stands in the package `Examples`, where `tools/check examples` builds
+/// it against the public interface.
+@Suite struct SnippetTests {
+    static let folder = "Examples/Sources"
+
+    @Test(
+        "a page's Swift code is code of the examples, to the letter",
+        arguments: [
+            ("README.md", 2), ("Sources/BLESec/BLESec.docc/BLESec.md", 1),
+            ("Sources/BLESecNoise/BLESecNoise.docc/BLESecNoise.md", 1), ("docs/noise.md", 1),
+        ])
+    func same(_ path: String, _ atLeast: Int) throws {
+        let sources = try Self.sources()
+        // What belongs into Package.swift is held by `products`.
+        let blocks = try Page(path).blocks("swift").filter { !$0.hasPrefix("dependencies:") }
+        #expect(blocks.count >= atLeast)
+        for block in blocks {
+            let lines = block.split(separator: "\n", omittingEmptySubsequences: false)
+            let imports = lines.filter { $0.hasPrefix("import ") }
+            let code = lines.drop { $0.isEmpty || $0.hasPrefix("import ") }
+            // Of a file, or of a function's body.
+            let text = code.joined(separator: "\n")
+            let body = code.map { $0.isEmpty ? "" : "    " + $0 }.joined(separator: "\n")
+            #expect(
+                sources.contains { source in
+                    (source.contains(text) || source.contains(body))
+                        && imports.allSatisfy(source.contains)
+                }, "not in \(Self.folder):\n\(block)")
+        }
+    }
+
+    @Test("README.md tells how to depend on products that this package has")
+    func products() throws {
+        let readme = try Page("README.md")
+        let manifest = try #require(
+            readme.blocks("swift").first { $0.hasPrefix("dependencies:") })
+        let product = ".product(name: \"BLESec\", package: \"blesec\")"
+        #expect(manifest.contains(product))
+        #expect(try Page("Examples/Package.swift").text.contains(product))
+        let package = try Page("Package.swift").text
+        for name in ["BLESec", "BLESecNoise", "BLESecTesting"] {
+            #expect(package.contains(".library(name: \"\(name)\""))
+            #expect(readme.text.contains("`\(name)`"))
+        }
+    }
+
+    /// The text of each file.
+    private static func sources() throws -> [String] {
+        let root = Page.root.appending(path: folder).path
+        let files = try FileManager.default.subpathsOfDirectory(atPath: root)
+        return try files.filter { $0.hasSuffix(".swift") }.map { try Page("\(folder)/\($0)").text }
+    }
+}
