@@ -1,0 +1,37 @@
+import FoundationEssentials
+import TestSupport
+import Testing
+
+/// The version has one source, `Program.version`; what repeats it is held against what the tools print.
+@Suite struct VersionTests {
+    private func version() throws -> Substring {
+        let words = try Subprocess.run(Program.path("blesec"), ["--version"]).text
+            .split { $0 == " " || $0 == "\n" }
+        try #require(words.count == 2)
+        return words[1]
+    }
+
+    @Test("both tools are of one version, and README.md names it")
+    func tools() throws {
+        let version = try version()
+        let bench = try Subprocess.run(Program.path("blesec-bench"), ["--version"])
+        #expect(bench.text == "blesec-bench \(version)\n")
+        #expect(try Page("README.md").text.contains("**Status:** version \(version), "))
+    }
+
+    @Test("the newest section of CHANGELOG.md is that version, or what is not released yet")
+    func changelog() throws {
+        let text = try Page("CHANGELOG.md").text
+        let heading = try #require(text.split(separator: "\n## [").dropFirst().first)
+        #expect(try ["Unreleased", version()].contains(heading.prefix { $0 != "]" }))
+    }
+
+    @Test("the version is written down once in the sources")
+    func once() throws {
+        let quoted = "\"\(try version())\""
+        let files = try FileManager.default.subpathsOfDirectory(atPath: Page.root.path + "/Sources")
+        let sources = try files.filter { $0.hasSuffix(".swift") }
+            .map { try Page("Sources/\($0)").text }
+        #expect(sources.count { $0.contains(quoted) } == 1)
+    }
+}
