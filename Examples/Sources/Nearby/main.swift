@@ -43,6 +43,7 @@ func converse(
     _ = try await (states, messages)
 }
 
+setlinebuf(stdout)  // A line is shown when it comes, through a pipe as well.
 let words = CommandLine.arguments
 guard words.count == 4, let service = BluetoothUUID(words[1]) else {
     note("usage: Nearby SERVICE-UUID KEY PEER")
