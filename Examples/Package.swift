@@ -21,7 +21,10 @@ let package = Package(
         // The Swift code of README.md and of the reference pages.
         .target(
             name: "Snippets",
-            dependencies: [blesec, .product(name: "BLESecNoise", package: "blesec")],
+            dependencies: [
+                blesec, .product(name: "BLESecNoise", package: "blesec"),
+                .product(name: "BLESecTesting", package: "blesec"),
+            ],
             swiftSettings: strict),
         .testTarget(
             name: "ExampleTests",

@@ -10,6 +10,8 @@ import Testing
         "a page's Swift code is code of the examples, to the letter",
         arguments: [
             ("README.md", 2), ("Sources/BLESec/BLESec.docc/BLESec.md", 1),
+            ("Sources/BLESec/BLESec.docc/Nearby.md", 1), ("Sources/BLESec/BLESec.docc/TLS.md", 1),
+            ("Sources/BLESecTesting/BLESecTesting.docc/FaultyLinks.md", 1),
             ("Sources/BLESecNoise/BLESecNoise.docc/BLESecNoise.md", 1), ("docs/noise.md", 1),
         ])
     func same(_ path: String, _ atLeast: Int) throws {

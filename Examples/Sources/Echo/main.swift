@@ -14,12 +14,14 @@ func note(_ text: String) { fputs("Echo: \(text)\n", stderr) }
 
 func listen(on endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws {
     let listener = try await SecureListener.listen(
-        on: endpoint, configuration: configuration,
-        onFailure: { link, error in note("\(link): \(error)") })
+        on: endpoint, configuration: configuration)
     note("listening on \(listener.localEndpoint)")
+    let failures = await listener.failures()
     try await withThrowingDiscardingTaskGroup { group in
-        while true {
-            let channel = try await listener.accept()
+        group.addTask {
+            for await failure in failures { note("\(failure.peer): \(failure.error)") }
+        }
+        for try await channel in listener.channels {
             group.addTask { await echo(channel) }
         }
     }
@@ -42,7 +44,7 @@ func echo(_ channel: SecureChannel) async {
 func dial(_ endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws(ChannelError) {
     let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
     while let line = readLine() {
-        try await channel.send(Array(line.utf8))
+        try await channel.send(line)
         guard let echo = try await channel.receive() else { break }
         print(String(decoding: echo, as: UTF8.self))
     }
@@ -55,9 +57,9 @@ guard words.count == 5, ["listen", "dial"].contains(words[1]) else {
     exit(64)
 }
 do {
-    let endpoint = try Endpoint(words[2])
+    let endpoint = try Endpoint(parsing: words[2])
     let configuration = ChannelConfiguration(
-        identity: try IdentityFile.load(words[3]), trust: .pinned([try PeerKey(words[4])]))
+        identity: try IdentityFile.load(words[3]), trust: .pinned(try PeerKey(parsing: words[4])))
     switch words[1] {
     case "listen": try await listen(on: endpoint, configuration)
     default: try await dial(endpoint, configuration)

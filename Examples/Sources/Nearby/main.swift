@@ -29,14 +29,14 @@ func showMessages(of connection: PeerConnection) async throws(ChannelError) {
 func converse(
     with peer: PeerKey, over service: BluetoothUUID, as identity: IdentityKey
 ) async throws {
-    let configuration = ChannelConfiguration(identity: identity, trust: .pinned([peer]))
+    let configuration = ChannelConfiguration(identity: identity, trust: .pinned(peer))
     let nearby = try await NearbyService.start(service, configuration: configuration)
     let connection = await PeerConnection.start(.nearby(nearby), to: peer)
     async let states: Void = showStates(of: connection)
     async let messages: Void = showMessages(of: connection)
     while let line = readLine() {
         // Waits for a link where there is none. A line whose link went is not sent again by itself.
-        let fate = try await connection.deliver(Array(line.utf8))
+        let fate = try await connection.deliver(line)
         if fate != .delivered { note("\(fate): \(line)") }
     }
     try await connection.close()
@@ -51,7 +51,7 @@ guard words.count == 4, let service = BluetoothUUID(words[1]) else {
 }
 do {
     let identity = try IdentityFile.load(words[2])
-    try await converse(with: try PeerKey(words[3]), over: service, as: identity)
+    try await converse(with: try PeerKey(parsing: words[3]), over: service, as: identity)
 } catch let error as ChannelError where error.code == .noSuchAdapter {
     note("\(error)")
     exit(68)

@@ -2,10 +2,10 @@ import BLESec
 
 /// README.md, "In Swift".
 func dial() async throws {
-    let phone = TrustPolicy.pinned([try PeerKey("SHA256:…")])
+    let phone = TrustPolicy.pinned(try PeerKey(parsing: "SHA256:…"))
     let laptop = ChannelConfiguration(identity: try IdentityFile.load("laptop.key"), trust: phone)
-    let endpoint = try Endpoint("l2cap:AA:BB:CC:DD:EE:FF/0x80")
+    let endpoint = try Endpoint(parsing: "l2cap:AA:BB:CC:DD:EE:FF/0x80")
     let channel = try await SecureChannel.dial(endpoint, configuration: laptop)
-    print(try await channel.deliver(Array("hello".utf8)))  // delivered: the peer's program has it
+    print(try await channel.deliver("hello"))  // delivered: the peer's program has it
     try await channel.close()
 }

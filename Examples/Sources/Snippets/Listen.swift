@@ -2,9 +2,10 @@ import BLESec
 
 /// README.md, "In Swift".
 func listen() async throws {
-    let laptop = TrustPolicy.pinned([try PeerKey("SHA256:…")])
+    let laptop = TrustPolicy.pinned(try PeerKey(parsing: "SHA256:…"))
     let phone = ChannelConfiguration(identity: try IdentityFile.load("phone.key"), trust: laptop)
-    let listener = try await SecureListener.listen(on: Endpoint("l2cap:any"), configuration: phone)
+    let listener = try await SecureListener.listen(
+        on: Endpoint(parsing: "l2cap:any"), configuration: phone)
     let channel = try await listener.accept()
     for try await message in channel.messages { print(String(decoding: message, as: UTF8.self)) }
     try await channel.close()

@@ -34,15 +34,14 @@ func configuration(
 func listen(
     on endpoint: Endpoint, _ configuration: ChannelConfiguration
 ) async throws(ChannelError) {
-    let listener = try await SecureListener.listen(
-        on: endpoint, configuration: configuration,
-        onFailure: { link, error in note("\(link): \(error)") })
+    let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
+    let failures = await listener.failures()
+    Task { for await failure in failures { note("\(failure.peer): \(failure.error)") } }
     note("listening on \(listener.localEndpoint)")
     let channel = try await listener.accept()
     let message = try await channel.receive() ?? []
-    if case .certificate(_, let uri?) = await channel.peer {
-        print("\(uri): \(String(decoding: message, as: UTF8.self))")
-    }
+    let uri = await channel.peer.uri ?? ""
+    print("\(uri): \(String(decoding: message, as: UTF8.self))")
     try await channel.close()
     await listener.close()
 }
@@ -51,7 +50,7 @@ func dial(
     _ endpoint: Endpoint, _ configuration: ChannelConfiguration
 ) async throws(ChannelError) {
     let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
-    print(try await channel.deliver(Array("the bell rings".utf8)))
+    print(try await channel.deliver("the bell rings"))
     try await channel.close()
 }
 
@@ -61,7 +60,7 @@ guard words.count == 6, ["listen", "dial"].contains(words[1]) else {
     exit(64)
 }
 do {
-    let endpoint = try Endpoint(words[2])
+    let endpoint = try Endpoint(parsing: words[2])
     let device = try configuration(of: words[4], authority: words[3], peer: words[5])
     try await words[1] == "listen" ? listen(on: endpoint, device) : dial(endpoint, device)
 } catch {

@@ -1,4 +1,6 @@
+import BLESec
 import Foundation
+import Snippets
 import Testing
 
 /// The examples, run as a reader would run them, over Unix sockets.
@@ -13,6 +15,12 @@ import Testing
         #expect(outcome.status == 0, "\(outcome.errors)")
         #expect(outcome.output.hasPrefix("hello, SHA256:"))
         #expect(outcome.output.count == "hello, SHA256:".count + 43 + 1)
+    }
+
+    @Test("what a held link swallows is not reported as delivered, nor a cut channel as closed")
+    func faultyLinks() async throws {
+        let codes = try await loseAMessage()
+        #expect(codes.delivery == .timedOut && codes.close == .truncated)
     }
 
     @Test("Echo sends every line back, to one dialer after another")

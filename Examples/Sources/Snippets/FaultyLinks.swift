@@ -1,0 +1,39 @@
+import BLESec
+import BLESecTesting
+
+/// The article on faulty links.
+public func loseAMessage() async throws -> (delivery: ChannelError.Code?, close: ChannelError.Code?)
+{
+    let clock = ManualClock()
+    let loop = EventLoop(name: "test", clock: clock.loopClock)
+    let (alice, bob) = (try IdentityKey.generate(), try IdentityKey.generate())
+    let (link, other) = await loop.run { [loop] in
+        let (first, second) = MemoryLink.pair(loop: loop)
+        return (FaultyLink(first), second)
+    }
+    async let accepted = SecureChannel.open(
+        over: other, role: .acceptor,
+        configuration: .init(identity: bob, trust: .pinned(alice.fingerprint)))
+    let dialer = try await SecureChannel.open(
+        over: link, role: .dialer,
+        configuration: .init(identity: alice, trust: .pinned(bob.fingerprint)))
+    let acceptor = try await accepted
+    await loop.run { link.hold() }  // what is sent from now on gets lost
+    let delivery = Task(executorPreference: loop) {
+        await code { _ = try await dialer.deliver("ring the bell", within: .seconds(5)) }
+    }
+    await clock.advance(by: .seconds(5))
+    let lost = await delivery.value  // timedOut: nobody can say whether it has arrived
+    await loop.run { link.cut() }
+    return (lost, await code { try await acceptor.close() })  // truncated
+}
+
+/// The code of the error that `body` throws.
+private func code(_ body: () async throws -> Void) async -> ChannelError.Code? {
+    do {
+        try await body()
+        return nil
+    } catch {
+        return (error as? ChannelError)?.code
+    }
+}
