@@ -78,7 +78,9 @@ let package = Package(
                 "BLESecCredentials", "BLESecLinks",
                 "BLESecL2CAP", "BLESecDiscovery", "BLESecPrimitives", "BLESecLocking",
             ]),
-        library("BLESecTesting", ["BLESec", "BLESecLinks", "CBLESecLinux", "BLESecLocking"]),
+        library(
+            "BLESecTesting",
+            ["BLESec", "BLESecLinks", "BLESecPrimitives", "CBLESecLinux", "BLESecLocking"]),
 
         // What command-line tools have in common: arguments, manual pages, exit statuses.
         library("BLESecToolKit", ["BLESec", "BLESecChannelCore", "BLESecLocking"]),

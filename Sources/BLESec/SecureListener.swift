@@ -53,8 +53,8 @@ public actor SecureListener {
     private var acceptTask: Task<Void, Never>?
     private enum Event: Hashable { case ready, room }
     private let waiting: LoopCondition<Event>
-    private let alarm: Alarm
-    private let timer: LoopTimer
+    /// Has the listener look again when the oldest handshake has had its time.
+    private var timer: LoopTimer?
     private var isClosed = false
     /// Who runs the listener, and has to act on failures.
     private let onFailure: (@Sendable (PeerFailure) -> Void)?
@@ -65,16 +65,6 @@ public actor SecureListener {
         let address: LinkAddress?
         let began: MonotonicTime
         let task: Task<Void, Never>
-    }
-
-    /// Has the listener look again when the oldest handshake has had its time. On the loop's thread.
-    private final class Alarm: TimerHandler, @unchecked Sendable {
-        // Sendable because it is called on the loop's thread only.
-        private let waiting: LoopCondition<Event>
-
-        init(_ waiting: LoopCondition<Event>) { self.waiting = waiting }
-
-        func timerFired(_ timer: LoopTimer) { waiting.wake(.room) }
     }
 
     /// How many links that were turned away may take their 2 seconds to go; the oldest of more is
@@ -118,14 +108,12 @@ public actor SecureListener {
         storePlaces = TrustDecisionLimiter(limits.handshakes)
         self.loop = loop
         waiting = LoopCondition(loop: loop)
-        alarm = Alarm(waiting)
-        timer = LoopTimer(loop: loop, handler: alarm)
         self.onFailure = onFailure
     }
 
     isolated deinit {
         acceptTask?.cancel()
-        timer.disarm()
+        timer?.disarm()
     }
 
     /// The next channel whose peer is proven and ready.
@@ -158,7 +146,7 @@ public actor SecureListener {
         guard !isClosed else { return }
         isClosed = true
         acceptTask?.cancel()
-        timer.disarm()
+        timer?.disarm()
         for entry in halfOpen.values { entry.task.cancel() }
         for (_, entry) in leaving { entry.task.cancel() }
         waiting.wake(.ready)
@@ -173,24 +161,15 @@ public actor SecureListener {
 
     /// Begins to accept; called once.
     func start() {
+        timer = LoopTimer(loop: loop, handler: self)
         let listener = listener
-        acceptTask = Task(executorPreference: loop) { [weak self] in
-            while !Task.isCancelled {
-                do throws(LinkError) {
-                    let link = try await listener.accept()
-                    guard let self else { return await link.loop.run { link.close() } }
-                    await self.admit(link)
-                } catch {
-                    if error.code == .cancelled { return }
-                    // With the loop, if not by `close()`: whoever waits for a peer has to hear of it.
-                    if error.code == .closed {
-                        await self?.close()
-                        return
-                    }
-                    // Descriptors or memory ran out: those in use may come free.
-                    try? await Task.sleep(for: .milliseconds(100))
-                }
+        acceptTask = Task(executorPreference: loop) { [loop, weak self] in
+            await listener.acceptAll(on: loop) { [weak self] link in
+                guard let self else { return await loop.run { link.close() } }
+                await self.admit(link)
             }
+            // With the loop, if not by `close()`: whoever waits for a peer has to hear of it.
+            if !Task.isCancelled { await self?.close() }
         }
     }
 
@@ -238,7 +217,7 @@ public actor SecureListener {
         while let (token, began) = oldest {
             let end = began.advanced(by: limits.guaranteedTime)
             guard loop.now >= end else {
-                timer.arm(at: end)
+                timer?.arm(at: end)
                 return false
             }
             let error = ChannelError(.busy, "a newer link needed the place of this handshake")
@@ -320,5 +299,11 @@ public actor SecureListener {
     private func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
         guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
         throw ChannelError(.cancelled, "the task that waited was cancelled")
+    }
+}
+
+extension SecureListener: TimerHandler {
+    package nonisolated func timerFired(_ timer: LoopTimer) {
+        assumeIsolated { $0.waiting.wake(.room) }
     }
 }

@@ -87,7 +87,7 @@ public enum CertificateFile {
             guard let source = unsafe BIO_new_mem_buf(buffer.baseAddress, Int32(buffer.count))
             else { return nil }
             defer { unsafe BIO_free(source) }
-            OpenSSLFailure.clear()
+            OpenSSLError.clear()
             var blocks: [(String, [UInt8])] = []
             var name: UnsafeMutablePointer<CChar>?
             var header: UnsafeMutablePointer<CChar>?
@@ -104,7 +104,7 @@ public enum CertificateFile {
             }
             // To OpenSSL the end of the text is an error, too.
             let isEnd = blesec_error_is_end_of_pem(ERR_peek_last_error()) != 0
-            OpenSSLFailure.clear()
+            OpenSSLError.clear()
             return isEnd ? blocks : nil
         }
     }

@@ -1,4 +1,5 @@
 internal import BLESecChannelCore
+internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 
 /// What it takes to make a key of a passphrase (RFC 8018, RFC 7914), as an encrypted file asks for it.
@@ -18,7 +19,7 @@ enum KeyDerivation {
         guard let part = unsafe Part(algorithm), let isModest = isModest(part) else {
             throw ChannelError(
                 .badKey, "is encrypted in a way that cannot be read",
-                underlying: OpenSSLFailure.take())
+                underlying: OpenSSLError.take()?.underlying)
         }
         guard isModest else {
             throw ChannelError(

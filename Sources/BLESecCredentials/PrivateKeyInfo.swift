@@ -1,5 +1,6 @@
 internal import BLESecChannelCore
 internal import BLESecPrimitives
+internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 
 /// The private key of X25519 or X448 as PKCS#8 (RFC 5958, RFC 8410 §7), plain and encrypted.
@@ -42,7 +43,7 @@ enum PrivateKeyInfo {
 
     /// Reads the DER form; the reason of an error begins with what the file holds instead.
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
-        OpenSSLFailure.clear()
+        OpenSSLError.clear()
         let info = unsafe encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var position = buffer.baseAddress
             let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
@@ -58,7 +59,7 @@ enum PrivateKeyInfo {
         }
         guard let info = unsafe info else {
             throw ChannelError(
-                .badKey, "is not a PKCS#8 private key", underlying: OpenSSLFailure.take())
+                .badKey, "is not a PKCS#8 private key", underlying: OpenSSLError.take()?.underlying)
         }
         // OpenSSL wipes the key in it when it is freed.
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
@@ -69,13 +70,14 @@ enum PrivateKeyInfo {
     static func encrypt(
         _ encoded: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> [UInt8] {
-        OpenSSLFailure.clear()
+        OpenSSLError.clear()
         let encrypted = unsafe passphrase.withUnsafeBytes { passphrase in
             unsafe encoded.withUnsafeBufferPointer { unsafe encrypt($0, passphrase) }
         }
         guard let encrypted else {
             throw ChannelError(
-                .internal, "the key could not be encrypted", underlying: OpenSSLFailure.take())
+                .internal, "the key could not be encrypted",
+                underlying: OpenSSLError.take()?.underlying)
         }
         return encrypted
     }
@@ -108,7 +110,7 @@ enum PrivateKeyInfo {
     private static func open(
         _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> OpaquePointer {
-        OpenSSLFailure.clear()
+        OpenSSLError.clear()
         let signature = unsafe encrypted.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var position = buffer.baseAddress
             guard let read = unsafe d2i_X509_SIG(nil, &position, buffer.count) else { return nil }
@@ -123,7 +125,7 @@ enum PrivateKeyInfo {
         guard let signature = unsafe signature else {
             throw ChannelError(
                 .badKey, "is not an encrypted PKCS#8 private key",
-                underlying: OpenSSLFailure.take())
+                underlying: OpenSSLError.take()?.underlying)
         }
         defer { unsafe X509_SIG_free(signature) }
         unsafe try KeyDerivation.check(signature)
@@ -136,7 +138,7 @@ enum PrivateKeyInfo {
         guard let info = unsafe info else {
             throw ChannelError(
                 .badKey, "cannot be decrypted: the passphrase is wrong, or the file is damaged",
-                underlying: OpenSSLFailure.take())
+                underlying: OpenSSLError.take()?.underlying)
         }
         return unsafe info
     }

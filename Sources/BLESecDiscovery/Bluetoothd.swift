@@ -32,7 +32,6 @@ package actor Bluetoothd {
     var watched: [UInt64: WatchedDevice] = [:]
     private var observers: [UInt64: Observer] = [:]
 
-    let port = BluetoothdPort()
     private var retry: LoopTimer?
     private var nextToken: UInt64 = 0
     private var hasAnswered = false
@@ -65,8 +64,7 @@ package actor Bluetoothd {
     isolated deinit { close() }
 
     private func start() async {
-        port.bluetoothd = self
-        retry = LoopTimer(loop: loop, handler: port)
+        retry = LoopTimer(loop: loop, handler: self)
         open()
         let deadline = loop.now.advanced(by: Self.callTimeout)
         try? await wait(until: deadline, "reach bluetoothd") { hasAnswered ? () : nil }
@@ -91,7 +89,7 @@ package actor Bluetoothd {
     func open() {
         guard !isClosed, bus == nil else { return }
         do throws(BusError) {
-            let bus = try Bus(loop: loop, handler: port)
+            let bus = try Bus(loop: loop, handler: self)
             self.bus = bus
             for rule in [
                 "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',"
@@ -110,8 +108,8 @@ package actor Bluetoothd {
     /// Asks the bus whether bluetoothd runs.
     private func askOwner() {
         let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
-        bus?.call(ask, timeout: Self.callTimeout) { [port] result in
-            port.deliver { bluetoothd in
+        bus?.call(ask, timeout: Self.callTimeout) { [weak self] result in
+            self?.assumeIsolated { bluetoothd in
                 switch result {
                 case .success(let values): bluetoothd.tookOwner(values.first?.text)
                 case .failure(let error):
@@ -143,8 +141,8 @@ package actor Bluetoothd {
         let call = Bus.Call(
             destination: name, path: "/", interface: "org.freedesktop.DBus.ObjectManager",
             member: "GetManagedObjects")
-        bus?.call(call, timeout: Self.callTimeout) { [port] result in
-            port.deliver { $0.tookObjects(of: name, result) }
+        bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
+            self?.assumeIsolated { $0.tookObjects(of: name, result) }
         }
     }
 
@@ -185,7 +183,7 @@ package actor Bluetoothd {
         changes.tell()
     }
 
-    func timerFired() {
+    func retryNow() {
         if bus == nil {
             open()
         } else if owner == nil {
@@ -223,8 +221,8 @@ package actor Bluetoothd {
         let (stream, continuation) = AsyncStream<AdapterState>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
         let token = makeToken()
-        continuation.onTermination = { [port, loop] _ in
-            loop.execute { port.deliver { $0.observers[token] = nil } }
+        continuation.onTermination = { [weak self, loop] _ in
+            loop.execute { self?.assumeIsolated { $0.observers[token] = nil } }
         }
         guard !isClosed else {
             continuation.finish()
@@ -308,4 +306,16 @@ extension Bus.Call {
             destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
             interface: "org.freedesktop.DBus", member: member, arguments: arguments)
     }
+}
+
+extension Bluetoothd: BusHandler, TimerHandler {
+    nonisolated func busDidSignal(_ message: BusMessage) {
+        assumeIsolated { $0.take(signal: message) }
+    }
+
+    nonisolated func busWasCalled(_ message: BusMessage) { assumeIsolated { $0.answer(message) } }
+
+    nonisolated func busDidEnd() { assumeIsolated { $0.busEnded() } }
+
+    package nonisolated func timerFired(_ timer: LoopTimer) { assumeIsolated { $0.retryNow() } }
 }

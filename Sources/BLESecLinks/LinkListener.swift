@@ -18,3 +18,18 @@ package protocol LinkListener: AnyObject, Sendable {
     /// Where peers can dial it, as the tools write endpoints.
     var localDescription: String { get }
 }
+
+extension LinkListener {
+    /// Gives each link to `take`, one after another, until the listener is closed or the task is cancelled.
+    package func acceptAll(on loop: EventLoop, _ take: (any Link) async -> Void) async {
+        while !Task.isCancelled {
+            do throws(LinkError) {
+                await take(try await accept())
+            } catch {
+                if error.code == .cancelled || error.code == .closed { return }
+                // Descriptors or memory ran out: those in use may come free.
+                try? await loop.sleep(for: .milliseconds(100))
+            }
+        }
+    }
+}

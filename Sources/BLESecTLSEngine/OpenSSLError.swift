@@ -1,21 +1,21 @@
-internal import BLESecChannelCore
+package import BLESecChannelCore
 internal import CBLESecOpenSSL
 
 /// OpenSSL's error queue of this thread.
-enum OpenSSLError {
+package enum OpenSSLError {
     /// Empties the queue, which is empty as a rule: to look is much cheaper than to clear.
-    static func clear() {
+    package static func clear() {
         if ERR_peek_error() != 0 { ERR_clear_error() }
     }
 
     /// The first error since the queue was cleared, the one nearest to the cause; empties the queue.
-    static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
+    package static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
         take(ERR_peek_error())
     }
 
     /// The last error, which is a call's own even where nobody cleared the queue before it; empties the
     /// queue.
-    static func takeLast() -> (code: UInt, underlying: ChannelError.Underlying)? {
+    package static func takeLast() -> (code: UInt, underlying: ChannelError.Underlying)? {
         take(ERR_peek_last_error())
     }
 

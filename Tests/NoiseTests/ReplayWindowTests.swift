@@ -1,5 +1,6 @@
 import BLESecNoise
 import BLESecNoiseVectors
+import BLESecPrimitives
 import Testing
 
 @Suite struct ReplayWindowTests {

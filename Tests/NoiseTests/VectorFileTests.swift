@@ -1,4 +1,5 @@
 import BLESecNoiseVectors
+import BLESecPrimitives
 import FoundationEssentials
 import Testing
 

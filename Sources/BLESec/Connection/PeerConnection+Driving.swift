@@ -5,8 +5,7 @@ internal import BLESecLinks
 // What the machine says is done here.
 extension PeerConnection {
     func begin() {
-        alarm.connection = self
-        timer = LoopTimer(loop: loop, handler: alarm)
+        timer = LoopTimer(loop: loop, handler: self)
         if case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { [weak self] in
                 await service.observe { event in

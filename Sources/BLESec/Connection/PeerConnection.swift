@@ -42,7 +42,6 @@ public actor PeerConnection {
     var attempts = 0
     var arrivals: Task<Void, Never>?
     var timer: LoopTimer?
-    let alarm = ConnectionAlarm()
     private var observers = Observers<ConnectionStatus>()
 
     /// Who sends next, in the order of their calls.
@@ -221,10 +220,8 @@ public actor PeerConnection {
     }
 }
 
-/// Where a timer calls a connection, on the loop's thread.
-final class ConnectionAlarm: TimerHandler, @unchecked Sendable {
-    // Sendable because it is touched on the loop's thread only.
-    weak var connection: PeerConnection?
-
-    func timerFired(_ timer: LoopTimer) { connection?.assumeIsolated { $0.deadlineCame() } }
+extension PeerConnection: TimerHandler {
+    package nonisolated func timerFired(_ timer: LoopTimer) {
+        assumeIsolated { $0.deadlineCame() }
+    }
 }

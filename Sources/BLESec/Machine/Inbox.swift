@@ -2,8 +2,7 @@ internal import BLESecChannelCore
 
 /// Whole messages that wait for the application, and the one that is still coming.
 struct Inbox: ~Copyable {
-    private var whole: [[UInt8]] = []
-    private var first = 0
+    private var whole = MessageQueue()
     private var partial: [UInt8] = []
     /// What the message that is still coming is charged to; there before its first piece.
     var part: ReassemblyBudget.Part?
@@ -18,7 +17,7 @@ struct Inbox: ~Copyable {
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
 
     /// Whether a whole message waits.
-    var isEmpty: Bool { first == whole.count }
+    var isEmpty: Bool { whole.isEmpty }
     /// Whether a message has begun and not ended.
     var isMidMessage: Bool { !partial.isEmpty }
 
@@ -55,18 +54,8 @@ struct Inbox: ~Copyable {
 
     /// The oldest whole message.
     mutating func next() -> [UInt8]? {
-        guard first < whole.count else { return nil }
-        let message = whole[first]
-        whole[first] = []
-        first += 1
+        guard let message = whole.popFirst() else { return nil }
         byteCount -= message.count + Self.overhead
-        if first == whole.count {
-            whole.removeAll(keepingCapacity: whole.capacity <= 256)
-            first = 0
-        } else if first >= 64, first * 2 >= whole.count {
-            whole.removeFirst(first)
-            first = 0
-        }
         return message
     }
 }

@@ -11,8 +11,8 @@ extension NearbyService {
             listener = try await RenewableListener.listen(
                 on: options.transports.contains(.l2cap) ? try Adapter.named(adapter) : nil,
                 loop: loop
-            ) { [alarm] link in
-                alarm.nearby?.assumeIsolated { $0.accepted(link) }
+            ) { [weak self] link in
+                self?.assumeIsolated { $0.accepted(link) }
             }
         } catch {
             throw ChannelError(link: error)
@@ -22,8 +22,8 @@ extension NearbyService {
         let secure = SecureListener(
             listener, at: address.map { Endpoint($0) } ?? .gatt, configuration: configuration,
             limits: SecureListener.Limits(), loop: loop
-        ) { [alarm] failure in
-            alarm.nearby?.assumeIsolated { $0.acceptFailed(failure) }
+        ) { [weak self] failure in
+            self?.assumeIsolated { $0.acceptFailed(failure) }
         }
         self.secure = secure
         await secure.start()

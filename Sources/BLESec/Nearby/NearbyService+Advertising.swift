@@ -89,8 +89,8 @@ extension NearbyService {
         var characteristics: [GATTCharacteristic] = []
         if options.transports.contains(.l2cap) {
             var psm = GATTCharacteristic(PSMValue.characteristic)
-            psm.read = { [alarm] in
-                let known = alarm.nearby?.assumeIsolated { $0.publishedPSM }
+            psm.read = { [weak self] in
+                let known = self?.assumeIsolated { $0.publishedPSM }
                 return known.map { PSMValue.format($0) } ?? []
             }
             characteristics.append(psm)

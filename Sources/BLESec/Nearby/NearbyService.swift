@@ -67,7 +67,6 @@ public actor NearbyService {
     var scan: ServiceScan?
     var timer: LoopTimer?
     var lastLook = MonotonicTime(nanoseconds: 0)
-    let alarm = NearbyAlarm()
 
     private var ready: [SecureChannel] = []
     /// How many channels wait to be taken; no more are accepted then.
@@ -153,8 +152,7 @@ public actor NearbyService {
     }
 
     private func begin() async throws(ChannelError) {
-        alarm.nearby = self
-        timer = LoopTimer(loop: loop, handler: alarm)
+        timer = LoopTimer(loop: loop, handler: self)
         do throws(ChannelError) {
             if options.accepts { try await beginAccepting() }
             if options.dials { try await beginScanning() }
@@ -366,10 +364,8 @@ public actor NearbyService {
     }
 }
 
-/// Where a timer calls a service, on the loop's thread.
-final class NearbyAlarm: TimerHandler, @unchecked Sendable {
-    // Sendable because it is touched on the loop's thread only.
-    weak var nearby: NearbyService?
-
-    func timerFired(_ timer: LoopTimer) { nearby?.assumeIsolated { $0.runDialPolicy() } }
+extension NearbyService: TimerHandler {
+    package nonisolated func timerFired(_ timer: LoopTimer) {
+        assumeIsolated { $0.runDialPolicy() }
+    }
 }

@@ -104,16 +104,9 @@ actor RenewableListener: LinkListener {
     private func serve(_ listener: L2CAPListener) {
         listeners[ObjectIdentifier(listener)] = Task(executorPreference: loop) {
             [loop, weak self] in
-            while !Task.isCancelled {
-                do throws(LinkError) {
-                    let link = try await listener.accept()
-                    guard let self else { return await loop.run { link.close() } }
-                    await self.take(link)
-                } catch {
-                    if error.code == .cancelled || error.code == .closed { return }
-                    // Descriptors or memory ran out: those in use may come free.
-                    try? await loop.sleep(for: .milliseconds(100))
-                }
+            await listener.acceptAll(on: loop) { [weak self] link in
+                guard let self else { return await loop.run { link.close() } }
+                await self.take(link)
             }
         }
     }

@@ -32,7 +32,7 @@ enum DeviceKey {
                     + "ed25519`")
         }
         let key: OpaquePointer?
-        OpenSSLFailure.clear()
+        OpenSSLError.clear()
         switch pem.label {
         case "PUBLIC KEY":
             unsafe key = pem.content.withUnsafeBytes { bytes in
@@ -49,7 +49,8 @@ enum DeviceKey {
                     + "-pubout` prints")
         }
         guard let key = unsafe key else {
-            throw ChannelError(.badKey, "holds a damaged key", underlying: OpenSSLFailure.take())
+            throw ChannelError(
+                .badKey, "holds a damaged key", underlying: OpenSSLError.take()?.underlying)
         }
         defer { unsafe EVP_PKEY_free(key) }
         try unsafe requireSigning(key)

@@ -1,5 +1,6 @@
 internal import BLESecChannelCore
 internal import BLESecPrimitives
+internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 
 /// An Ed25519 key (RFC 8032, RFC 8410), for an authority to sign with or for a device to have.
@@ -65,7 +66,7 @@ struct SigningKey: ~Copyable {
     private static func open(
         _ info: borrowing SecretBytes
     ) throws(ChannelError) -> OpaquePointer {
-        OpenSSLFailure.clear()
+        OpenSSLError.clear()
         let key = unsafe info.withUnsafeBytes { bytes in
             unsafe EVP_PKEY_new_raw_private_key(
                 EVP_PKEY_ED25519, nil, bytes.baseAddress.map { unsafe $0 + prefix.count }, length)
@@ -75,6 +76,7 @@ struct SigningKey: ~Copyable {
     }
 
     private static var failure: ChannelError {
-        ChannelError(.internal, "an Ed25519 key failed", underlying: OpenSSLFailure.take())
+        ChannelError(
+            .internal, "an Ed25519 key failed", underlying: OpenSSLError.take()?.underlying)
     }
 }

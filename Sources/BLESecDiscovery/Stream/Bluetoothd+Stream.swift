@@ -80,11 +80,11 @@ extension Bluetoothd {
         _ there: RemoteCharacteristic, _ back: RemoteCharacteristic, _ token: UInt64
     ) -> GATTStreamLink.Carrier {
         GATTStreamLink.Carrier(
-            carry: { [port] value, done in
-                port.deliver { $0.write(value, to: there, done: done) }
+            carry: { [weak self] value, done in
+                self?.assumeIsolated { $0.write(value, to: there, done: done) }
             },
-            close: { [port, loop] in
-                port.deliver { bluetoothd in
+            close: { [weak self, loop] in
+                self?.assumeIsolated { bluetoothd in
                     bluetoothd.watched[token] = nil
                     Task(executorPreference: loop) { await bluetoothd.unsubscribe(from: back) }
                 }

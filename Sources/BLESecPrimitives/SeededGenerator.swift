@@ -1,11 +1,11 @@
-/// Numbers that look random and are the same in every run: SplitMix64.
+/// Numbers that look random and are the same for the same seed, on every machine: SplitMix64.
+///
+/// For tests and test vectors. Whoever knows the seed, or one number, knows all that follow.
 public struct SeededGenerator: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
     /// Begins the sequence that belongs to `seed`.
-    public init(seed: UInt64) {
-        state = seed
-    }
+    public init(seed: UInt64) { state = seed }
 
     /// The next 64 bits.
     public mutating func next() -> UInt64 {
@@ -18,6 +18,14 @@ public struct SeededGenerator: RandomNumberGenerator, Sendable {
 
     /// So many bytes of the sequence.
     public mutating func bytes(_ count: Int) -> [UInt8] {
-        (0..<count).map { _ in UInt8(truncatingIfNeeded: next()) }
+        [UInt8](capacity: count) { output in
+            while output.count < count {
+                var word = next()
+                for _ in 0..<min(8, count - output.count) {
+                    output.append(UInt8(truncatingIfNeeded: word))
+                    word >>= 8
+                }
+            }
+        }
     }
 }

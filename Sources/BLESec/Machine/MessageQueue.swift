@@ -1,0 +1,28 @@
+/// Messages in one array, first in, first out. One that has left is not kept alive.
+struct MessageQueue {
+    private var messages: [[UInt8]] = []
+    private var head = 0
+
+    var isEmpty: Bool { head == messages.count }
+
+    /// The oldest message.
+    var first: [UInt8]? { isEmpty ? nil : messages[head] }
+
+    mutating func append(_ message: [UInt8]) { messages.append(message) }
+
+    /// Removes the oldest message.
+    mutating func popFirst() -> [UInt8]? {
+        guard !isEmpty else { return nil }
+        let message = messages[head]
+        messages[head] = []
+        head += 1
+        if isEmpty {
+            messages.removeAll(keepingCapacity: messages.capacity <= 256)
+            head = 0
+        } else if head >= 64, head * 2 >= messages.count {
+            messages.removeFirst(head)
+            head = 0
+        }
+        return message
+    }
+}
