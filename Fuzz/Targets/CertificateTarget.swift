@@ -13,8 +13,8 @@ extension FuzzTarget {
         let bytes = script.everything()
         switch kind {
         case 0: read(bytes)
-        case 1: judge(bytes)
-        case 2: judge(Devices.signed(bytes))
+        case 1: evaluateTrust(bytes)
+        case 2: evaluateTrust(Devices.signed(bytes))
         case 3: readList(bytes)
         case 4: readList(Devices.signed(bytes))
         default:
@@ -28,7 +28,7 @@ extension FuzzTarget {
         }
     } seeds: {
         let device = Devices.content(.dialer)
-        precondition(judge(Devices.signed(device)) == 2, "no certificate is accepted")
+        precondition(evaluateTrust(Devices.signed(device)) == 2, "no certificate is accepted")
         return [
             [0] + Devices.signed(device), [1] + Devices.signed(device), [2] + device,
             [2] + Devices.content(.acceptor), [0] + Devices.authority, [1] + Devices.authority,
@@ -85,8 +85,8 @@ extension FuzzTarget {
             let purpose = role == .dialer ? "ssl_client" : "ssl_server"
             unsafe X509_STORE_CTX_set_default(context, purpose)
             unsafe X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(context), 2)
-            let evaluate = PeerCertificate(context: Devices.tls(role.peer), role: role)
-            guard let identity = unsafe try? judge.judge(context) else { continue }
+            let peer = PeerCertificate(context: Devices.tls(role.peer), role: role)
+            guard let identity = unsafe try? peer.evaluateTrust(context) else { continue }
             guard case .certificate(let key, let uri?) = identity else {
                 fatalError("an identity without a name")
             }

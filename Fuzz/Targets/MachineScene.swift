@@ -63,7 +63,7 @@ final class MachineScene {
         case 7: say(Array(repeating: 2, count: Int(script.byte()) << 4))
         case 8: pass(Self.durations[script.number(below: Self.durations.count)])
         case 9: victim.end(EndReason(rawValue: script.byte()))
-        case 10: judge(script.byte())
+        case 10: evaluateTrust(script.byte())
         case 11: endLink(script.byte())
         case 12: isFlowing.toggle()
         case 13: peer.end(EndReason(rawValue: script.byte()))
