@@ -63,11 +63,11 @@ extension ChannelConfiguration {
         _ offer: String, role: ChannelRole, prologue: [UInt8]
     ) throws(ChannelError) -> Engine {
         guard offer != TLSContext.protocolName else {
-            return .tls(
+            return Engine(
                 try TLSEngine(
                     try tls(for: role), role: role, isNegotiated: mode == .negotiated))
         }
-        return .noise(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
+        return Engine(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
     }
 
     /// What judges a peer that has come with a protocol.

@@ -32,18 +32,6 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         }
     }
 
-    /// Goes on as a dialer with a fallback, on the ephemeral that `attempt` has sent.
-    package init(
-        fallback plan: NoisePlan, after attempt: consuming NoiseEngine, prologue: [UInt8]
-    ) throws(ChannelError) {
-        let sent = try attempt.takeHandshake()
-        do throws(NoiseError) {
-            self.init(plan, try plan.begin(after: sent, prologue: prologue))
-        } catch {
-            throw ChannelError(noise: error)
-        }
-    }
-
     /// Answers as an acceptor with a fallback, on the ephemeral of a first message that could not be
     /// read.
     package init(
@@ -62,9 +50,14 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         transport = nil
     }
 
-    private mutating func takeHandshake() throws(ChannelError) -> HandshakeState {
-        guard let taken = handshake.take() else { throw .outOfPlace }
-        return taken
+    /// Goes on as a dialer with a fallback, on the ephemeral that this attempt has sent.
+    package mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
+        guard let sent = handshake.take() else { throw .outOfPlace }
+        do throws(NoiseError) {
+            self = NoiseEngine(plan, try plan.begin(after: sent, prologue: prologue))
+        } catch {
+            throw ChannelError(noise: error)
+        }
     }
 
     /// See ``SecureEngine``.

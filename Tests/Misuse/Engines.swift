@@ -6,6 +6,3 @@ import BLESecChannelCore
 func existential<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
     let _: any SecureEngine = engine  // error: Copyable
 }
-
-//: the box of an engine is nobody's base class
-final class OwnBox: AnySecureEngine {}  // error: cannot inherit from non-open class

@@ -80,9 +80,9 @@ func copyOptional<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine?)
     return copy == nil || engine == nil  // error: 'engine' used after consume
 }
 
-//: an engine in a box is the channel's
-func driveBoxed<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) throws {
-    _ = AnySecureEngine.boxing(engine)
+//: an engine that has been handed over is the channel's
+func driveHandedOver<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) throws {
+    _ = consume engine
     _ = try engine.nextHandshake()  // error: 'engine' used after consume
 }
 
@@ -91,8 +91,7 @@ func splitLater(_ state: consuming HandshakeState) -> () throws -> Void {
     { _ = try state.split() }  // error: cannot be consumed when captured by an escaping closure
 }
 
-//: an application's engine is driven by one channel, and no task takes it along
-func takeEngineAlong(_ engine: AnySecureEngine) {
-    Task.detached { _ = engine }  // error: sending
-    _ = engine
+//: an engine is driven by one channel, and no task takes it along
+func takeEngineAlong<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
+    Task.detached { _ = engine.phase }  // error: sending
 }

@@ -102,7 +102,7 @@ extension ChannelMachine {
             else { continue }
             protocolName = plan.name.description
             try accept(.fallback, index: index)
-            engine = .noise(
+            engine = Engine(
                 try NoiseEngine(
                     fallback: plan, answering: early,
                     prologue: transcript.prologue(for: .fallback)))

@@ -31,7 +31,7 @@ struct ChannelMachine: ~Copyable {
     let start: UInt64
 
     var stage: Stage
-    var engine: Engine = .failed
+    var engine: Engine = .none
     var transcript: NegotiationTranscript
     var protocolName = ""
     var offers: [String] = []
@@ -233,7 +233,7 @@ struct ChannelMachine: ~Copyable {
         } else {
             self.outcome = outcome
         }
-        engine = .failed
+        engine = .none
         inbound.removeAll()
         outbound.removeAll()
         outbox.removeAll()

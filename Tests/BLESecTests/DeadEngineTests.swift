@@ -1,0 +1,262 @@
+import BLESecChannelCore
+import BLESecPrimitives
+import Testing
+
+@testable import BLESec
+
+@Suite("An engine that was misused or has failed")
+struct DeadEngineTests {
+    static let offers = [CertificateFixture.noise, CertificateFixture.tls]
+
+    @Test("sealing before the handshake is over throws and writes nothing", arguments: offers)
+    func sealingTooEarly(offer: String) throws {
+        var pair = try EnginePair.awaitingTrustDecision(offer)
+        let text = [UInt8]("do not show this".utf8)
+        let written = [UInt8](capacity: 100) { output in
+            #expect(throws: ChannelError(.internal, "")) {
+                try pair.dialer.seal(0, text.span, into: &output)
+            }
+        }
+        #expect(written.isEmpty)
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test(
+        "a record replayed, skipped, reflected or changed kills the engine for good",
+        arguments: offers, 0..<4)
+    func order(offer: String, attack: Int) throws {
+        var pair = try EnginePair.established(offer)
+        let first = try pair.dialer.sealed(0, [1])
+        let second = try pair.dialer.sealed(0, [1])
+        if attack == 0 { #expect(try pair.acceptor.opened(first) == [0, 1]) }
+        #expect(throws: ChannelError(.authenticationFailed, "")) {
+            switch attack {
+            case 0: _ = try pair.acceptor.opened(first)
+            case 1: _ = try pair.acceptor.opened(second)
+            case 2: _ = try pair.dialer.opened(first)
+            default: _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
+            }
+        }
+        if attack == 2 { Self.expectDead(&pair.dialer) } else { Self.expectDead(&pair.acceptor) }
+    }
+
+    @Test("a Noise record shorter than its tag kills the engine as well", arguments: 0..<16)
+    func shortRecord(length: Int) throws {
+        var pair = try EnginePair.established(CertificateFixture.noise)
+        #expect(throws: ChannelError(.protocolViolation, "")) {
+            try pair.acceptor.opened([0, UInt8(length)] + Array(repeating: 0, count: length))
+        }
+        Self.expectDead(&pair.acceptor)
+    }
+
+    @Test("a TLS record above the longest kills the engine, and is not sent")
+    func longRecord() throws {
+        var pair = try EnginePair.established(CertificateFixture.tls)
+        #expect(throws: ChannelError(.internal, "")) {
+            try pair.dialer.sealed(0, [UInt8](repeating: 0, count: 65_519))
+        }
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test("a Noise handshake message that does not authenticate kills the engine")
+    func changedHandshake() throws {
+        var pair = try EnginePair(CertificateFixture.noise)
+        try pair.dialerSpeaks()
+        var message = try #require(try pair.acceptor.nextHandshake())
+        message[message.count - 1] ^= 0x80
+        #expect(throws: ChannelError(.authenticationFailed, "")) {
+            try pair.dialer.receiveHandshake(message.span)
+        }
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test(
+        "bytes that are no TLS record kill the engine at once, whatever would follow",
+        arguments: [
+            [0x42], [0x16, 3, 3, 0x41, 1], [0x16, 2, 1, 0, 0], [0x80, 0x2E, 1], [0x18, 3, 3, 0, 1],
+        ] as [[UInt8]])
+    func noRecord(bytes: [UInt8]) throws {
+        var pair = try EnginePair(CertificateFixture.tls)
+        #expect(throws: ChannelError(.protocolViolation, "")) {
+            try pair.acceptor.receiveHandshake(bytes.span)
+        }
+        Self.expectDead(&pair.acceptor)
+    }
+
+    @Test(
+        "a TLS handshake that fails leaves one alert for the peer, and nothing else works any more")
+    func failing() throws {
+        var pair = try EnginePair(CertificateFixture.tls)
+        // A handshake record with a message that nobody knows.
+        #expect(try pair.acceptor.receiveHandshake([22, 3, 3, 0, 4, 99, 0, 0, 0].span) == 9)
+        guard case .failing(let error) = pair.acceptor.phase else {
+            Issue.record("\(pair.acceptor.phase)")
+            return
+        }
+        #expect(error == ChannelError(.protocolViolation, ""))
+        #expect(error.underlying != nil)
+        let alert = try #require(try pair.acceptor.nextHandshake())
+        #expect(alert.count == 7 && alert[0] == 21)
+        #expect(try pair.acceptor.nextHandshake() == nil)
+        #expect(try pair.acceptor.receiveHandshake([1, 2, 3].span) == 3)
+        #expect(pair.acceptor.refuse() == .silent)
+        #expect(throws: ChannelError.self) { try pair.acceptor.sealed(0, [1]) }
+        Self.expectDead(&pair.acceptor)
+    }
+
+    @Test("admitting nobody kills the engine", arguments: offers)
+    func admittingNobody(offer: String) throws {
+        var pair = try EnginePair(offer)
+        #expect(throws: ChannelError(.internal, "")) { try pair.dialer.admit() }
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test("bytes that come while a dialer's policy thinks kill the engine", arguments: offers)
+    func impatientPeer(offer: String) throws {
+        var pair = try EnginePair.awaitingTrustDecision(offer)
+        #expect(throws: ChannelError(.internal, "")) {
+            try pair.dialer.receiveHandshake([23, 3, 3, 0, 1, 0].span)
+        }
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test("a change of key before the handshake is over kills the engine", arguments: offers)
+    func rekeyingTooEarly(offer: String) throws {
+        var pair = try EnginePair(offer)
+        #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeySending() }
+        Self.expectDead(&pair.dialer)
+        #expect(throws: ChannelError(.internal, "")) { try pair.acceptor.rekeyReceiving() }
+        Self.expectDead(&pair.acceptor)
+    }
+
+    @Test("changing the key for what is received is a TLS peer's matter alone")
+    func rekeyReceiving() throws {
+        var pair = try EnginePair.established(CertificateFixture.tls)
+        #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeyReceiving() }
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test("TLS has no fallback, and to ask for one kills the engine")
+    func fallback() throws {
+        var pair = try EnginePair(CertificateFixture.tls)
+        let configuration = try PinnedPeers().configuration(.dialer)
+        let plan = try #require(
+            try configuration.fallback(
+                CertificateFixture.noise,
+                from: "Noise_IK_25519_ChaChaPoly_SHA256", for: .dialer))
+        #expect(throws: ChannelError.self) { try pair.dialer.fallBack(to: plan, prologue: []) }
+        Self.expectDead(&pair.dialer)
+    }
+
+    @Test("a key that is too long to be exported leaves the engine as it is", arguments: offers)
+    func export(offer: String) throws {
+        var pair = try EnginePair.established(offer)
+        for count in [0, -1, 8_161] {
+            #expect(throws: ChannelError(.configuration, "")) {
+                _ = try pair.dialer.export(label: "a", context: [], count: count)
+            }
+        }
+        #expect(try pair.acceptor.opened(pair.dialer.sealed(0, [1])) == [0, 1])
+    }
+
+    @Test("no engine at all answers as a dead one does")
+    func none() {
+        var engine = Engine.none
+        Self.expectDead(&engine)
+    }
+
+    static func expectDead(_ engine: inout Engine) {
+        #expect(engine.phase == .failed)
+        #expect(engine.handshakeHash.isEmpty)
+        #expect(engine.refuse() == .silent)
+        #expect(throws: dead) { try engine.receiveHandshake([22].span) }
+        #expect(throws: dead) { _ = try engine.nextHandshake() }
+        #expect(throws: dead) { try engine.admit() }
+        #expect(throws: dead) { _ = try engine.sealed(0, [1]) }
+        #expect(throws: dead) { _ = try engine.opened([0, 16] + Array(repeating: 0, count: 16)) }
+        #expect(throws: dead) { _ = try engine.opened([23, 3, 3, 0, 1, 0]) }
+        #expect(throws: dead) { try engine.rekeySending() }
+        #expect(throws: dead) { try engine.rekeyReceiving() }
+        #expect(throws: dead) { _ = try engine.export(label: "x", context: [], count: 32) }
+    }
+
+    private static let dead = ChannelError(.closed, "")
+}
+
+/// Two engines of channels that shake hands with nothing between them.
+private struct EnginePair: ~Copyable {
+    var dialer: Engine
+    var acceptor: Engine
+    /// What has come for each side and is not used up.
+    private var dialerInbound: [UInt8] = []
+    private var acceptorInbound: [UInt8] = []
+
+    init(_ offer: String) throws {
+        let company = try CertificateFixture.shared()
+        let dialer = try company.configuration(.dialer, [offer])
+            .makeEngine(offer, role: .dialer, prologue: [])
+        let acceptor = try company.configuration(.acceptor, [offer])
+            .makeEngine(offer, role: .acceptor, prologue: [])
+        self.dialer = dialer
+        self.acceptor = acceptor
+    }
+
+    /// A pair whose dialer knows who the acceptor claims to be, and waits for the verdict.
+    static func awaitingTrustDecision(_ offer: String) throws -> EnginePair {
+        var pair = try EnginePair(offer)
+        try pair.dialerSpeaks()
+        try pair.acceptorSpeaks()
+        guard case .awaitingTrustDecision = pair.dialer.phase else {
+            throw ChannelError(.internal, "\(pair.dialer.phase)")
+        }
+        return pair
+    }
+
+    static func established(_ offer: String) throws -> EnginePair {
+        var pair = try awaitingTrustDecision(offer)
+        for _ in 0..<4 {
+            try admit(&pair.dialer)
+            try pair.dialerSpeaks()
+            try admit(&pair.acceptor)
+            try pair.acceptorSpeaks()
+        }
+        return pair
+    }
+
+    mutating func dialerSpeaks() throws {
+        try Self.speak(from: &dialer, to: &acceptor, &acceptorInbound)
+    }
+
+    mutating func acceptorSpeaks() throws {
+        try Self.speak(from: &acceptor, to: &dialer, &dialerInbound)
+    }
+
+    private static func admit(_ engine: inout Engine) throws {
+        if case .awaitingTrustDecision = engine.phase { try engine.admit() }
+    }
+
+    private static func speak(
+        from writer: inout Engine, to reader: inout Engine, _ inbound: inout [UInt8]
+    ) throws {
+        inbound += try writer.nextHandshake() ?? []
+        guard !inbound.isEmpty, case .handshaking = reader.phase else { return }
+        inbound.removeFirst(try reader.receiveHandshake(inbound.span))
+    }
+}
+
+extension Engine {
+    /// A sealed record of its own.
+    fileprivate mutating func sealed(_ type: UInt8, _ payload: [UInt8]) throws -> [UInt8] {
+        try [UInt8](capacity: sealedLength(payload.count + 1)) { output throws(ChannelError) in
+            try seal(type, payload.span, into: &output)
+        }
+    }
+
+    /// The plaintext of a record.
+    fileprivate mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
+        var record = record
+        var span = record.mutableSpan
+        guard let plaintext = try open(&span)?.plaintext else { return nil }
+        return Array(record[plaintext])
+    }
+}
