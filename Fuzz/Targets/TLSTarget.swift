@@ -22,7 +22,7 @@ extension FuzzTarget {
 
 /// An engine, and a session of OpenSSL's at the other end that is not one of ours.
 private final class TLSScene {
-    private var engine: TLSEngine
+    private var engine: Engine
     private let peer: TLSSession
     /// What is on its way, and what has come and is not used up.
     private var wire: [UInt8] = []
@@ -32,14 +32,16 @@ private final class TLSScene {
     private var isHonest = true
 
     init(victim role: ChannelRole) {
-        engine = must { try TLSEngine(Devices.tls(role), role: role, isNegotiated: true) }
+        engine = must {
+            Engine(try TLSEngine(Devices.tls(role), role: role, isNegotiated: true))
+        }
         peer = must { try TLSSession(Devices.tls(role.peer), role: role.peer, isNegotiated: true) }
         peer.isAdmitted = true
         for _ in 0..<4 { Self.step(&engine, peer, &wire) }
         guard case .established = engine.phase else { fatalError("no handshake: \(engine.phase)") }
     }
 
-    private static func step(_ engine: inout TLSEngine, _ peer: TLSSession, _ wire: inout [UInt8]) {
+    private static func step(_ engine: inout Engine, _ peer: TLSSession, _ wire: inout [UInt8]) {
         must {
             if case .awaitingTrustDecision = engine.phase { try engine.admit() }
             if peer.identity == nil { _ = try peer.advance() }
@@ -128,7 +130,7 @@ private final class TLSScene {
     }
 
     private static func open(
-        _ engine: inout TLSEngine, _ bytes: inout [UInt8]
+        _ engine: inout Engine, _ bytes: inout [UInt8]
     ) throws(ChannelError) -> OpenedRecord? {
         var span = bytes.mutableSpan
         return try engine.open(&span)

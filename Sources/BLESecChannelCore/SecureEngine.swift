@@ -12,7 +12,7 @@ package enum EnginePhase: Sendable, Equatable {
     /// The handshake has failed and its keys are wiped. What ``SecureEngine/nextHandshake()`` still
     /// gives is for the peer: it says that this side has given up, and not why.
     case failing(ChannelError)
-    /// An error happened. The keys are wiped, and every call throws.
+    /// There is no engine any more, or no session in it: the keys are wiped, and every call throws.
     case failed
 }
 
@@ -44,8 +44,9 @@ package struct OpenedRecord: Sendable {
 /// A handshake and the record protection that comes out of it, without any input or output.
 ///
 /// An engine takes bytes and gives bytes; it has no socket, clock or task. It is driven by one
-/// caller at a time. Once a call throws, the engine is dead: its keys are wiped and every later call
-/// throws. Once established, no call allocates, whatever a library underneath does for itself.
+/// caller at a time. Once a call that changes it throws, the engine must not be used again: its owner
+/// drops it, and its `deinit` wipes the keys. Once established, no call allocates, whatever a library
+/// underneath does for itself.
 package protocol SecureEngine: ~Copyable {
     /// How far the engine has come.
     var phase: EnginePhase { get }
@@ -93,10 +94,6 @@ package protocol SecureEngine: ~Copyable {
     mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError)
-
-    /// The whole length of the sealed record that begins with `bytes`, or `nil` while that cannot be
-    /// told.
-    func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int?
 
     /// Opens the record at the start of `buffer` in place, or returns `nil` while it is incomplete.
     ///

@@ -65,7 +65,6 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     package var phase: EnginePhase {
-        if handshake == nil, transport == nil { return .failed }
         guard let identity else { return .handshaking }
         guard isAdmitted else { return .awaitingTrustDecision(ClaimedIdentity(identity)) }
         return transport == nil ? .handshaking : .established(identity)
@@ -84,13 +83,13 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     /// See ``SecureEngine``.
     @discardableResult
     package mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
-        guard handshake != nil, identity == nil || isAdmitted else { throw die(.outOfPlace) }
+        guard handshake != nil, identity == nil || isAdmitted else { throw .outOfPlace }
         do throws(NoiseError) {
             _ = try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
                 try handshake?.readMessage(bytes, payload: &payload)
             }
         } catch {
-            throw die(error)
+            throw ChannelError(noise: error)
         }
         if identity == nil, let key = handshake?.remoteStatic {
             identity = .publicKey(key, curve: plan.name.curve)
@@ -101,7 +100,6 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     package mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
-        guard handshake != nil || transport != nil else { throw .outOfPlace }
         guard handshake?.isMyTurn == true, identity == nil || isAdmitted else { return nil }
         let message: [UInt8]
         do throws(NoiseError) {
@@ -110,7 +108,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
                 try handshake?.writeMessage(into: &output)
             }
         } catch {
-            throw die(error)
+            throw ChannelError(noise: error)
         }
         try splitIfFinished()
         return message
@@ -118,7 +116,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     package mutating func admit() throws(ChannelError) {
-        guard case .awaitingTrustDecision = phase else { throw die(.outOfPlace) }
+        guard case .awaitingTrustDecision = phase else { throw .outOfPlace }
         isAdmitted = true
     }
 
@@ -126,7 +124,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     package mutating func refuse() -> Refusal {
         switch handshake {
         case nil:
-            return transport == nil ? .silent : .byRecord
+            return .byRecord
         case .some(let handshake):
             // A dialer stops before its last message, and nobody shows a refused peer its key.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
@@ -145,7 +143,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         do throws(NoiseError) {
             transport = try finished.split()
         } catch {
-            throw die(error)
+            throw ChannelError(noise: error)
         }
     }
 
@@ -159,7 +157,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys nothing may be written: it would be the plaintext.
-        guard transport != nil else { throw die(.outOfPlace) }
+        guard transport != nil else { throw .outOfPlace }
         let count = payload.count + (type == nil ? 0 : 1)
         let sealed = count + Self.overhead - Self.lengthSize
         precondition(output.freeCapacity >= sealedLength(count), "too little room for a record")
@@ -174,13 +172,13 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             try transport?.encrypt(inPlace: &buffer, at: start, count: count)
         } catch {
             output.removeLast(sealedLength(count))
-            throw die(error)
+            throw ChannelError(noise: error)
         }
         owesProof = false
     }
 
-    /// See ``SecureEngine``.
-    package func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
+    /// The whole length of the record that begins with `bytes`, or `nil` while that cannot be told.
+    private func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])
         guard length >= Self.overhead - Self.lengthSize else {
@@ -193,21 +191,17 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     package mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
-        guard transport != nil else { throw die(.outOfPlace) }
-        let length: Int?
-        do throws(ChannelError) {
-            length = try recordLength(buffer.span)
-        } catch {
-            throw die(error)
+        guard transport != nil else { throw .outOfPlace }
+        guard let length = try recordLength(buffer.span), buffer.count >= length else {
+            return nil
         }
-        guard let length, buffer.count >= length else { return nil }
         let plaintext: Int
         do throws(NoiseError) {
             plaintext =
                 try transport?.decrypt(
                     inPlace: &buffer, at: Self.lengthSize, count: length - Self.lengthSize) ?? 0
         } catch {
-            throw die(error)
+            throw ChannelError(noise: error)
         }
         isPeerProven = true
         return OpenedRecord(
@@ -216,21 +210,21 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     package mutating func rekeySending() throws(ChannelError) {
-        guard transport != nil else { throw die(.outOfPlace) }
+        guard transport != nil else { throw .outOfPlace }
         do throws(NoiseError) {
             try transport?.rekeySend()
         } catch {
-            throw die(error)
+            throw ChannelError(noise: error)
         }
     }
 
     /// See ``SecureEngine``.
     package mutating func rekeyReceiving() throws(ChannelError) {
-        guard transport != nil else { throw die(.outOfPlace) }
+        guard transport != nil else { throw .outOfPlace }
         do throws(NoiseError) {
             try transport?.rekeyReceive()
         } catch {
-            throw die(error)
+            throw ChannelError(noise: error)
         }
     }
 
@@ -247,18 +241,5 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             return transport.additionalKeys.key(label: name.span, count: count)
         case nil: throw .outOfPlace
         }
-    }
-
-    /// Wipes what is left of the session and says how it ended.
-    private mutating func die(_ error: NoiseError) -> ChannelError {
-        die(ChannelError(noise: error))
-    }
-
-    private mutating func die(_ error: ChannelError) -> ChannelError {
-        handshake = nil
-        transport = nil
-        isPeerProven = false
-        owesProof = false
-        return error
     }
 }

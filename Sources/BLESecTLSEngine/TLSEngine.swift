@@ -85,16 +85,11 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     @discardableResult
     package mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         guard failure == nil else { return bytes.count }
-        guard session != nil, !isSuspended, !isDone else { throw die(.outOfPlace) }
+        guard session != nil, !isSuspended, !isDone else { throw .outOfPlace }
         var used = 0
         while failure == nil, !isSuspended, !isDone {
-            let length: Int?
-            do throws(ChannelError) {
-                length = try TLSRecords.length(
-                    bytes.extracting(droppingFirst: used), isFirst: isAwaitingHello)
-            } catch {
-                throw die(error)
-            }
+            let length = try TLSRecords.length(
+                bytes.extracting(droppingFirst: used), isFirst: isAwaitingHello)
             guard let length, bytes.count - used >= length else { break }
             try unsafe bytes.withUnsafeBufferPointer { buffer throws(ChannelError) in
                 try unsafe advance(buffer.baseAddress.map { unsafe $0 + used }, count: length)
@@ -117,21 +112,15 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     package mutating func admit() throws(ChannelError) {
-        guard case .awaitingTrustDecision = phase else { throw die(.outOfPlace) }
+        guard case .awaitingTrustDecision = phase else { throw .outOfPlace }
         isAdmitted = true
-        guard isSuspended else { return try giveTicket() }
+        guard isSuspended else {
+            if !isRefused { try session?.giveTicket() }
+            return
+        }
         isSuspended = false
         session?.isAdmitted = true
         try unsafe advance(nil, count: 0)
-    }
-
-    private mutating func giveTicket() throws(ChannelError) {
-        guard !isRefused else { return }
-        do throws(ChannelError) {
-            try session?.giveTicket()
-        } catch {
-            throw die(error)
-        }
     }
 
     /// See ``SecureEngine``.
@@ -196,72 +185,59 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
         // Without keys nothing may be written: it would be the plaintext.
-        guard let session = established else { throw die(.outOfPlace) }
+        guard let session = established else { throw .outOfPlace }
         let count = payload.count + (type == nil ? 0 : 1)
-        guard count <= TLSRecords.longestRecord else { throw die(.outOfPlace) }
+        guard count <= TLSRecords.longestRecord else { throw .outOfPlace }
         let room = sealedLength(count)
         precondition(output.freeCapacity >= room, "too little room for a record")
         let isNegotiated = isNegotiated
-        do throws(ChannelError) {
-            try unsafe output.withUnsafeMutableBufferPointer {
-                buffer, used throws(ChannelError) in
-                guard let base = buffer.baseAddress else { return }
-                let start = unsafe base + used
-                let plaintext = isNegotiated ? TLSRecords.lengthSize + count : count
-                guard plaintext > 0 else {
-                    used += try unsafe session.sayEnd(to: start, room: room)
-                    return
-                }
-                // What is to be sealed lies behind what it becomes: OpenSSL has always read a piece
-                // before it writes there.
-                var next = unsafe start + room - plaintext
-                if isNegotiated {
-                    unsafe next[0] = UInt8(truncatingIfNeeded: count >> 8)
-                    unsafe next[1] = UInt8(truncatingIfNeeded: count)
-                    unsafe next += TLSRecords.lengthSize
-                }
-                if let type {
-                    unsafe next[0] = type
-                    unsafe next += 1
-                }
-                unsafe payload.withUnsafeBufferPointer { source in
-                    guard let first = source.baseAddress else { return }
-                    unsafe next.update(from: first, count: source.count)
-                }
-                used += try unsafe session.write(count: plaintext, to: start, room: room)
+        try unsafe output.withUnsafeMutableBufferPointer {
+            buffer, used throws(ChannelError) in
+            guard let base = buffer.baseAddress else { return }
+            let start = unsafe base + used
+            let plaintext = isNegotiated ? TLSRecords.lengthSize + count : count
+            guard plaintext > 0 else {
+                used += try unsafe session.sayEnd(to: start, room: room)
+                return
             }
-        } catch {
-            throw die(error)
+            // What is to be sealed lies behind what it becomes: OpenSSL has always read a piece
+            // before it writes there.
+            var next = unsafe start + room - plaintext
+            if isNegotiated {
+                unsafe next[0] = UInt8(truncatingIfNeeded: count >> 8)
+                unsafe next[1] = UInt8(truncatingIfNeeded: count)
+                unsafe next += TLSRecords.lengthSize
+            }
+            if let type {
+                unsafe next[0] = type
+                unsafe next += 1
+            }
+            unsafe payload.withUnsafeBufferPointer { source in
+                guard let first = source.baseAddress else { return }
+                unsafe next.update(from: first, count: source.count)
+            }
+            used += try unsafe session.write(count: plaintext, to: start, room: room)
         }
-    }
-
-    /// See ``SecureEngine``.
-    package func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
-        try TLSRecords.length(bytes)
     }
 
     /// See ``SecureEngine``.
     package mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
-        guard let session = established else { throw die(.outOfPlace) }
-        do throws(ChannelError) {
-            return isNegotiated
-                ? try records.next(in: &buffer, session)
-                : try records.nextPiece(in: &buffer, session)
-        } catch {
-            throw die(error)
-        }
+        guard let session = established else { throw .outOfPlace }
+        return isNegotiated
+            ? try records.next(in: &buffer, session)
+            : try records.nextPiece(in: &buffer, session)
     }
 
     /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) goes before the next record.
     package mutating func rekeySending() throws(ChannelError) {
-        guard let session = established else { throw die(.outOfPlace) }
+        guard let session = established else { throw .outOfPlace }
         session.changesKey = true
     }
 
     /// See ``SecureEngine``. The peer's `KeyUpdate` does it, and nobody else may.
-    package mutating func rekeyReceiving() throws(ChannelError) { throw die(.outOfPlace) }
+    package mutating func rekeyReceiving() throws(ChannelError) { throw .outOfPlace }
 
     /// See ``SecureEngine``: the exporter of RFC 8446 §7.5.
     package func export(
@@ -281,14 +257,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         }
         guard result == 1 else { throw ChannelError(.internal, "OpenSSL exports no key") }
         return key
-    }
-
-    /// Wipes what is left of the session and says how it ended.
-    private mutating func die(_ error: ChannelError) -> ChannelError {
-        session = nil
-        failure = nil
-        lastWords = []
-        return error
     }
 }
 

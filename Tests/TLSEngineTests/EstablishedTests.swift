@@ -73,7 +73,6 @@ struct EstablishedTests {
         #expect(throws: ChannelError.self) {
             _ = try pair.dialer.sealed(0, [UInt8](repeating: 0, count: 65_519))
         }
-        #expect(pair.dialer.phase == .failed)
     }
 
     @Test("records arrive in pieces of any size, several at a time", arguments: [1, 3, 50, 5_000])
@@ -151,7 +150,6 @@ struct EstablishedTests {
             default: _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
             }
         }
-        #expect((attack == 2 ? pair.dialer.phase : pair.acceptor.phase) == .failed)
     }
 
     @Test("direct mode carries bytes as they are, and proves the end")
