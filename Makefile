@@ -31,7 +31,7 @@ lab: ready-lab ready-python release
 	@Tests/Lab/run
 
 check: ready-lab
-	@tools/install --python --lint
+	@tools/install --check
 	@tools/check
 
 check-release: check
