@@ -28,12 +28,12 @@ extension SecureChannel {
         link.setHandler(port)
         machine.revokeReassembly = { [weak self] in
             guard let self else { return }
-            Task { await self.abort(.tooMuchUnderWay) }
+            Task(executorPreference: self.loop) { await self.abort(.tooMuchUnderWay) }
         }
         if let denied = configuration.trust.denied {
             denyToken = denied.observe { [weak self] _ in
                 guard let self else { return }
-                Task { await self.lookAtDenyList() }
+                Task(executorPreference: self.loop) { await self.lookAtDenyList() }
             }
         }
         pump()
