@@ -1,14 +1,17 @@
 internal import Glibc
 
-/// Work that may block, such as a trust store that waits for a file's lock: never on a loop, whose other
-/// channels would wait, nor on the threads that Swift's tasks share, of which there are few.
+/// Runs work that may block, such as a trust store that waits for a file lock.
+///
+/// Such work must not run on an event loop, because the loop's other channels would wait, nor on
+/// Swift's cooperative thread pool, which has few threads.
 enum BlockingWork {
     private final class Body: Sendable {
         let run: @Sendable () -> Void
         init(_ run: @escaping @Sendable () -> Void) { self.run = run }
     }
 
-    /// Runs `body` on a thread of its own, which takes no signals; false when the system has none left.
+    /// Runs `body` on a new thread with all signals blocked; returns false when the system can
+    /// create no thread.
     static func start(_ body: @escaping @Sendable () -> Void) -> Bool {
         var all = sigset_t()
         var before = sigset_t()

@@ -1,30 +1,31 @@
 public import BLESecChannelCore
 
 extension SecureChannel {
-    /// The channel as a stream of bytes, for protocols that have boundaries of their own.
+    /// The channel as a stream of bytes, for protocols that have their own message boundaries.
     ///
-    /// Where one message ends and the next begins means nothing then. Use either this or
-    /// ``SecureChannel/receive()`` on one channel, not both: what one has begun to read, the other
-    /// does not see.
+    /// The stream does not preserve message boundaries. Use either the stream or
+    /// ``SecureChannel/receive()`` on one channel, not both: ``SecureChannel/receive()`` does not
+    /// return the rest of a message that the stream has begun to read.
     public nonisolated var byteStream: ByteStream { ByteStream(channel: self) }
 
     /// See ``SecureChannel/byteStream``.
     public struct ByteStream: Sendable {
         let channel: SecureChannel
 
-        /// The bytes that one message of a long write has at the most.
+        /// The maximum number of bytes in one message of a long write.
         public static let pieceLength = 64 << 10
 
-        /// At least one byte and at most `count`, or `nil` once the peer sends no more.
+        /// Returns at least one byte and at most `count` bytes, or `nil` once the peer sends no
+        /// more.
         ///
-        /// Throws what ended the channel, `truncated` where the peer has said that it does not send
-        /// everything, or `cancelled`.
+        /// Throws the error that ended the channel, `truncated` if the peer's end said that it did
+        /// not send everything, or `cancelled`.
         public func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
             precondition(count > 0, "a read asks for at least one byte")
             return try await channel.read(atMost: count)
         }
 
-        /// Queues bytes for the peer, and suspends while too many are waiting.
+        /// Queues bytes for the peer, and suspends while too many bytes are waiting.
         public func write(_ bytes: [UInt8]) async throws(ChannelError) {
             var rest = bytes[...]
             while !rest.isEmpty {
@@ -37,7 +38,7 @@ extension SecureChannel {
 
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
         while unread.isEmpty {
-            // Another reader may have left bytes meanwhile, which come first.
+            // Another reader may have left bytes meanwhile; they come first.
             guard hasMessageNews else {
                 try await wait(for: .message) { !unread.isEmpty || hasMessageNews }
                 continue
@@ -48,7 +49,7 @@ extension SecureChannel {
         }
         let bytes = Array(unread.prefix(count))
         unread = unread.dropFirst(bytes.count)
-        // Its last byte is what makes a message taken.
+        // A message counts as taken when its last byte is read.
         if unread.isEmpty { didTakeMessage() }
         return bytes
     }

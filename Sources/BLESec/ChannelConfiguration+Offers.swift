@@ -3,8 +3,8 @@ internal import BLESecNoise
 internal import BLESecNoiseEngine
 internal import BLESecTLSEngine
 
-// What may be offered is decided here, by the configuration and its trust policy; nothing that a
-// peer says changes it.
+// The configuration and its trust policy alone decide what may be offered; nothing that a peer
+// sends changes that.
 extension ChannelConfiguration {
     /// Refuses a configuration that contradicts itself, before anything is sent.
     func validate(for role: ChannelRole) throws(ChannelError) {
@@ -49,7 +49,8 @@ extension ChannelConfiguration {
                 plans.append(try plan(offer, for: role))
             }
         }
-        // A static key has its hash with it; a pre-shared key has not (Noise §14).
+        // A static key's hash is stored with the key; a pre-shared key has no hash of its own
+        // (Noise §14).
         let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
         guard hashes.count <= 1 else {
             throw ChannelError(
@@ -58,7 +59,7 @@ extension ChannelConfiguration {
         }
     }
 
-    /// The engine of one offer.
+    /// Makes the engine for one offer.
     func makeEngine(
         _ offer: String, role: ChannelRole, prologue: [UInt8]
     ) throws(ChannelError) -> Engine {
@@ -70,7 +71,7 @@ extension ChannelConfiguration {
         return Engine(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
     }
 
-    /// What judges a peer that has come with a protocol.
+    /// The policy that decides about a peer that uses `protocolName`.
     func policy(for protocolName: String) -> TrustPolicy {
         guard protocolName == TLSContext.protocolName, var policy = certificateTrust else {
             return trust
@@ -79,7 +80,7 @@ extension ChannelConfiguration {
         return policy
     }
 
-    /// Everything that tells this device from another one in the same process.
+    /// The keys that distinguish this device from other devices in the same process.
     var ownKeys: [UInt8] {
         (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? [])
     }
@@ -90,7 +91,7 @@ extension ChannelConfiguration {
         return key == identity?.fingerprint || key == tls?.identity.fingerprint
     }
 
-    /// What TLS is spoken with in a role.
+    /// Checks and returns the TLS settings for a role.
     private func tls(for role: ChannelRole) throws(ChannelError) -> TLSContext {
         let name = TLSContext.protocolName
         guard let tls else {
@@ -113,7 +114,7 @@ extension ChannelConfiguration {
         return tls
     }
 
-    /// The fallback of one offer from another one's first message; `nil` where there is none.
+    /// The fallback to `offer` from the first message of `attempt`; `nil` if there is none.
     func fallback(
         _ offer: String, from attempt: String, for role: ChannelRole
     ) throws(ChannelError) -> NoisePlan? {

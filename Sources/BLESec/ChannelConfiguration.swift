@@ -3,57 +3,62 @@ public import BLESecNoise
 package import BLESecPrimitives
 public import BLESecTLSEngine
 
-/// Everything that decides how a channel is made: who one is, whom one trusts, what one speaks.
+/// Everything that decides how a channel is made: this side's identity, the trust policy, and the
+/// protocols.
 public struct ChannelConfiguration: Sendable {
-    /// Which of blesec/1's two modes a link speaks; they are never mixed.
+    /// The two modes of blesec/1; a link uses one of them throughout.
     public enum Mode: Sendable, Hashable {
-        /// Hello, answer, handshake, records with acknowledgements and a proper end.
+        /// Hello, answer, handshake, then records with acknowledgements and an explicit end.
         case negotiated
-        /// Length-prefixed Noise messages or TLS, and nothing else, for talking to anyone's
-        /// implementation. That a Noise stream was cut short cannot be told in this mode, and some
-        /// patterns prove a peer only with its first message behind the handshake: there is no channel
-        /// before that (`docs/noise.md`, "Who speaks first in direct mode").
+        /// Length-prefixed Noise messages or TLS, and nothing else, to interoperate with other
+        /// implementations. In this mode a side cannot detect that a Noise stream was truncated,
+        /// and some patterns prove a peer only with its first message after the handshake: there is
+        /// no channel before that message (`docs/noise.md`, "Who speaks first in direct mode").
         case direct
     }
 
-    /// Which of the peer's messages are acknowledged, and so count as delivered there.
+    /// Which of the peer's messages this side acknowledges, so that the peer counts them as
+    /// delivered.
     public enum Acknowledgement: Sendable, Hashable {
-        /// Those that the application has taken: ``SecureChannel/receive()`` has returned them, or
-        /// ``SecureChannel/ByteStream/read(atMost:)`` their last byte.
+        /// The messages that the application has taken: ``SecureChannel/receive()`` has returned
+        /// the message, or ``SecureChannel/ByteStream/read(atMost:)`` has returned its last byte.
         case automatic
-        /// Those that ``SecureChannel/confirm(through:)`` names. Negotiated mode only.
+        /// The messages that ``SecureChannel/confirm(through:)`` names. Negotiated mode only.
         case manual
     }
 
-    /// The default protocol: what a phone can do with its platform's own primitives.
+    /// The default protocol, which a phone can implement with its platform's own primitives.
     public static let defaultProtocol = "Noise_XX_25519_ChaChaPoly_SHA256"
 
-    /// One's own Noise identity; may be `nil` where no offered protocol needs one.
+    /// This side's Noise identity; may be `nil` if no offered protocol needs one.
     public var identity: IdentityKey?
-    /// Who may be at the other end.
+    /// Decides which peers are accepted.
     public var trust: TrustPolicy
-    /// One's own certificate and all that TLS needs, where ``TLSContext/protocolName`` is offered.
+    /// This side's certificate and TLS settings, needed if ``TLSContext/protocolName`` is offered.
     public var tls: TLSContext?
-    /// Who may be at the other end where the protocol is TLS; ``trust`` where this is `nil`. The deny
-    /// list of ``trust`` counts in either case.
+    /// Decides which peers are accepted over TLS; `nil` means ``trust``. The deny list of ``trust``
+    /// applies in either case.
     public var certificateTrust: TrustPolicy?
     /// Protocol names, best first; in direct mode exactly one.
     public var protocols = [defaultProtocol]
     /// Negotiated or direct.
     public var mode = Mode.negotiated
-    /// When this side tells the peer that a message is delivered.
+    /// When this side acknowledges a message, so that it counts as delivered.
     public var acknowledgement = Acknowledgement.automatic
-    /// Bytes that both sides must hold alike; at most 255, not a secret. Negotiated mode only.
+    /// Bytes that must be the same on both sides; at most 255 bytes, not a secret. Negotiated mode
+    /// only.
     public var context: [UInt8] = []
     /// The Noise prologue in direct mode; it may not begin with `blesec/1`.
     public var prologue: [UInt8] = []
-    /// Keys that patterns with `psk` use, 32 bytes each.
+    /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
-    /// Allows patterns that send this side's static key in clear, or show it to whoever asks.
+    /// Allows patterns that send this side's static key in clear, or reveal it to any peer that
+    /// asks.
     public var allowsExposedIdentity = false
-    /// Where this side's dials are remembered, so that it does not answer itself.
+    /// The record of this side's unfinished dials, by which it detects a connection to itself.
     package var pendingDials = PendingDials.shared
-    /// An ephemeral in place of a fresh one: for the worked examples of the wire format alone.
+    /// A fixed ephemeral key instead of a fresh one; only for the worked examples of the wire
+    /// format.
     package var fixedEphemeral: DHKeyPair?
     /// Bounds on memory and work.
     public var limits = ChannelLimits()

@@ -3,14 +3,14 @@ internal import BLESecLinks
 internal import Glibc
 
 extension ChannelError {
-    /// A link's error in the channel's terms.
+    /// Converts a link's error to a channel error.
     package init(link error: LinkError) {
         let code: Code
         switch error.code {
         case .refused, .unreachable, .notFound: code = .noSuchPeer
         case .timedOut: code = .timedOut
         case .reset: code = .truncated
-        // A kernel without Bluetooth has no adapter either.
+        // A kernel without Bluetooth support has no adapter either.
         case .unavailable where [EAFNOSUPPORT, EPROTONOSUPPORT].contains(error.systemError):
             code = .noSuchAdapter
         case .tooLarge, .unavailable: code = .limitExceeded

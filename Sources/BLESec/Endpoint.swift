@@ -2,11 +2,11 @@ public import BLESecChannelCore
 public import BLESecL2CAP
 package import BLESecLinks
 
-/// Where a peer listens, as tools write it and print it.
+/// An address to dial or to listen on, in the text form that command-line tools read and print.
 ///
 /// - `l2cap:AA:BB:CC:DD:EE:FF/0x80` to dial;
-/// - `l2cap:any` to listen on a dynamic PSM, `l2cap:any/0x85` on that one;
-/// - `unix:/path` and `unix-seqpacket:/path` for either.
+/// - `l2cap:any` to listen on a dynamic PSM, `l2cap:any/0x85` to listen on PSM 0x85;
+/// - `unix:/path` and `unix-seqpacket:/path` to dial or to listen.
 public struct Endpoint: Sendable, Hashable {
     enum Kind: Sendable, Hashable {
         case unix(UnixAddress)
@@ -16,11 +16,11 @@ public struct Endpoint: Sendable, Hashable {
     }
 
     private(set) var kind: Kind
-    /// The adapter to dial from or listen on, by name (`hci1`) or address; `nil` leaves it to the
-    /// kernel. Means nothing for Unix sockets.
+    /// The adapter to dial from or listen on, by name (`hci1`) or address; `nil` lets the kernel
+    /// choose. Ignored for Unix sockets.
     public var adapter: String?
 
-    /// Which kind of address the device to dial has; public unless set.
+    /// The address type of the device to dial; public by default.
     public var addressType: AddressType {
         get {
             guard case .device(let address) = kind else { return .public }
@@ -33,9 +33,9 @@ public struct Endpoint: Sendable, Hashable {
         }
     }
 
-    /// Reads an endpoint.
+    /// Parses an endpoint.
     ///
-    /// - Throws: `configuration` with what is wrong.
+    /// - Throws: `configuration` with a reason.
     public init(parsing text: String) throws(ChannelError) {
         do throws(LinkError) {
             kind = try Self.parse(text)
@@ -44,13 +44,14 @@ public struct Endpoint: Sendable, Hashable {
         }
     }
 
-    /// Reads what ``init(parsing:)`` reads; nil for anything else.
+    /// Parses an endpoint as ``init(parsing:)`` does; `nil` if the text is not an endpoint.
     public init?(_ text: String) {
         guard let value = try? Self(parsing: text) else { return nil }
         self = value
     }
 
-    /// The same endpoint for a process with another working directory; nil where there is none.
+    /// The same endpoint for a process with another working directory; `nil` if it has no absolute
+    /// form.
     package var absolute: Endpoint? {
         guard case .unix(let address) = kind else { return self }
         return address.absolute.map { Endpoint($0) }
@@ -59,10 +60,11 @@ public struct Endpoint: Sendable, Hashable {
     /// The endpoint of a Unix socket.
     package init(_ address: UnixAddress) { kind = .unix(address) }
 
-    /// The endpoint of a device's PSM.
+    /// The endpoint of a PSM on a device.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
 
-    /// Where peers come over GATT, by the service that is advertised; nothing to be written or dialed.
+    /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed: peers find the
+    /// advertised service.
     static let gatt = Endpoint(kind: .gatt)
 
     private init(kind: Kind) { self.kind = kind }
@@ -117,7 +119,7 @@ extension Endpoint: Codable {
 }
 
 extension Endpoint {
-    /// Opens a link, without any channel over it.
+    /// Opens a link without a channel.
     package func dial(
         deadline: MonotonicTime, loop: EventLoop
     ) async throws(LinkError) -> any Link {
@@ -134,7 +136,8 @@ extension Endpoint {
         }
     }
 
-    /// Listens for links, without any channel over them; returns also where they can be dialed.
+    /// Listens for links without channels; returns the listener and the endpoint where peers can
+    /// dial it.
     package func listen(loop: EventLoop) async throws(LinkError) -> (any LinkListener, Endpoint) {
         switch kind {
         case .unix(let address):

@@ -3,8 +3,8 @@ internal import BLESecNoiseEngine
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-// The calls of ``SecureEngine``, to the engine that is there. They are in a file of their own so that
-// there is no way around ``Engine/call(_:_:)`` and ``Engine/ask(_:_:)``.
+// The calls of ``SecureEngine``, forwarded to the engine in use. They are in a file of their own,
+// so that they can reach the engine only through ``Engine/call(_:_:)`` and ``Engine/ask(_:_:)``.
 extension Engine {
     @discardableResult
     mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
@@ -13,7 +13,7 @@ extension Engine {
             { engine throws(ChannelError) in try engine.receiveHandshake(bytes) })
     }
 
-    /// Goes on with a fallback on the ephemeral that this engine has sent.
+    /// Continues with a fallback handshake that reuses the ephemeral key this engine has sent.
     mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
         try call(
             { engine throws(ChannelError) in try engine.fallBack(to: plan, prologue: prologue) },
@@ -62,7 +62,7 @@ extension Engine {
             { engine throws(ChannelError) in try engine.rekeyReceiving() })
     }
 
-    /// A key that cannot be exported is the caller's mistake: the engine lives on.
+    /// Exports a key. A failed export is the caller's mistake and does not end the engine.
     func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {

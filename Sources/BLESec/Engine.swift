@@ -2,13 +2,13 @@ internal import BLESecChannelCore
 internal import BLESecNoiseEngine
 internal import BLESecTLSEngine
 
-/// The engine of one channel: Noise, TLS, or none any more.
+/// The engine of one channel: Noise, TLS, or none once the engine has ended.
 ///
-/// Only ``call(_:_:)`` leads to an engine that can be changed, and a call that throws ends it.
+/// Only ``call(_:_:)`` gives mutable access to the engine, and a call that throws ends the engine.
 ///
-/// There is one of the two at most. They are optionals and not the cases of an enum, because Swift
-/// changes an optional in its place: out of an enum some 750 bytes would move for each call and back
-/// again, which took a fifth to a third of the time of a record of 64 bytes.
+/// At most one of the two properties is set. They are optionals rather than cases of an enum,
+/// because Swift changes an optional in place. With an enum, each call would move about 750 bytes
+/// out and back, which took a fifth to a third of the time of a 64-byte record.
 struct Engine: ~Copyable {
     private var noise: NoiseEngine?
     private var tls: TLSEngine?
@@ -22,8 +22,8 @@ struct Engine: ~Copyable {
 
     init(_ engine: consuming TLSEngine) { tls = consume engine }
 
-    /// Makes one call to the engine. When it throws there is no engine any more: its `deinit` has
-    /// wiped the keys, and every later call throws.
+    /// Makes one call to the engine. If the call throws, the engine ends: its `deinit` wipes the
+    /// keys, and every later call throws.
     mutating func call<Result>(
         _ noiseCall: (inout NoiseEngine) throws(ChannelError) -> Result,
         _ tlsCall: (inout TLSEngine) throws(ChannelError) -> Result
@@ -38,7 +38,7 @@ struct Engine: ~Copyable {
         throw .engineIsDead
     }
 
-    /// Asks the engine for something that changes nothing; `nil` when there is none.
+    /// Reads from the engine without changing it; returns `nil` when there is no engine.
     func ask<Answer: ~Copyable, Failure: Error>(
         _ noiseAnswer: (borrowing NoiseEngine) throws(Failure) -> Answer,
         _ tlsAnswer: (borrowing TLSEngine) throws(Failure) -> Answer

@@ -1,4 +1,4 @@
-// The one module that an app imports: what it needs of the others comes along.
+// The one module that an app imports; it exports what an app needs of the other modules.
 @_exported public import BLESecChannelCore
 @_exported public import BLESecCredentials
 @_exported public import BLESecDiscovery

@@ -1,8 +1,8 @@
 internal import BLESecLinks
 
-/// Where a link and a timer call a channel, on the loop's thread.
+/// Forwards events of a channel's link and timer to the channel, on the loop's thread.
 ///
-/// Apart from the channel, so that no application can call in their place.
+/// It is separate from the channel, so that an application cannot call these methods.
 final class LinkPort: LinkHandler, TimerHandler {
     weak var channel: SecureChannel?
 

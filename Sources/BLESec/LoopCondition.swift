@@ -1,11 +1,12 @@
 internal import BLESecLinks
 
-/// Tasks that wait for something to happen on a loop, sorted by what they wait for.
+/// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
-/// Whoever is woken looks again at what it waited for. Belongs to one actor of the loop.
+/// A task that is woken must check again whether its condition holds. A condition belongs to one
+/// actor of the loop.
 ///
-/// The continuations are unchecked ones, since a check costs an allocation for each message: whoever
-/// stands in the list is resumed exactly once, by the one who takes it out.
+/// The continuations are unchecked, because a checked one costs an allocation for each message.
+/// Each waiter is resumed exactly once, by the code that removes it from the list.
 @safe final class LoopCondition<Event: Hashable & Sendable>: @unchecked Sendable {
     // Sendable because everything is touched on the loop's thread only, which each entry checks.
     @safe private struct Waiter {
@@ -22,11 +23,11 @@ internal import BLESecLinks
 
     init(loop: EventLoop) { self.loop = loop }
 
-    /// Suspends until `event`, and says whether the wait ended because the task was cancelled.
+    /// Suspends until `event`, and returns whether the wait ended because the task was cancelled.
     ///
-    /// `isOver` is asked at the last moment, so that no wake-up is lost between the caller's own look
-    /// and the suspension. The isolation is handed on in so many words, since the runtime's functions
-    /// would leave the loop's thread otherwise.
+    /// `isOver` is evaluated last, immediately before the suspension, so that no wake-up is lost
+    /// after the caller's own check. The isolation is passed explicitly, because the runtime's
+    /// functions would otherwise leave the loop's thread.
     func wait(
         for event: Event, isolation: isolated (any Actor), unless isOver: () -> Bool
     ) async -> Bool {
@@ -34,7 +35,7 @@ internal import BLESecLinks
         lastToken += 1
         let token = lastToken
         return await withTaskCancellationHandler {
-            // Naming it is what keeps this closure on the actor.
+            // Using `isolation` here keeps this closure on the actor.
             _ = isolation
             return await unsafe withUnsafeContinuation(isolation: isolation) { continuation in
                 loop.assertCurrent()
@@ -52,11 +53,11 @@ internal import BLESecLinks
         }
     }
 
-    /// Wakes all who wait for `event`.
+    /// Wakes all tasks that wait for `event`.
     func wake(_ event: Event) {
         loop.assertCurrent()
-        // By hand, since this runs several times a message and must not allocate. Whoever is resumed
-        // runs later, and cannot change the list meanwhile.
+        // A manual loop, because this runs several times per message and must not allocate. A
+        // resumed task runs later, and cannot change the list meanwhile.
         var index = 0
         while index < waiters.count {
             if waiters[index].event == event {

@@ -1,18 +1,19 @@
 public import BLESecChannelCore
 
 extension SecureChannel {
-    /// The peer's messages as they are asked for: nothing is read ahead beyond
-    /// ``ChannelLimits/readAhead``, and a consumer that is slow slows the peer down.
+    /// The peer's messages, read on demand: the channel reads at most ``ChannelLimits/readAhead``
+    /// bytes ahead, so a slow consumer slows the peer down.
     ///
-    /// The sequence ends when the peer has said that it has sent everything, and throws what ended
-    /// the channel otherwise, as ``receive()`` does. Each message goes to one consumer, whoever asks first.
+    /// The sequence ends when the peer has sent its end, and throws the error that ended the
+    /// channel otherwise, as ``receive()`` does. Several consumers share the messages: each message
+    /// goes to the consumer that asked first.
     public nonisolated var messages: Messages { Messages(channel: self) }
 
     /// See ``SecureChannel/messages``.
     public struct Messages: AsyncSequence, Sendable {
         let channel: SecureChannel
 
-        /// Begins, or goes on, with the next message.
+        /// Makes an iterator that begins with the next message.
         public func makeAsyncIterator() -> Iterator { Iterator(channel: channel) }
 
         /// See ``SecureChannel/messages``.

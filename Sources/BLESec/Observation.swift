@@ -1,19 +1,19 @@
 public import BLESecChannelCore
 internal import BLESecLocking
 
-/// Values that one caller observes as they come, until what it observes is closed.
+/// Values that one consumer observes as they arrive, until their source is closed.
 ///
-/// Each call that returns an observation makes an independent one, for one consumer. What comes while
-/// nobody asks waits in a bounded buffer; slow consumers lose the oldest values, and ``dropped`` counts
-/// them. Where the values are states, the buffer holds one: states coalesce to the newest.
+/// Each call that returns an observation makes an independent one, for one consumer. Values that
+/// arrive before the consumer asks wait in a bounded buffer; slow consumers lose the oldest values,
+/// and ``dropped`` counts them. If the values are states, the buffer holds one value: the newest.
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
     let losses: Locked<UInt64>
 
-    /// How many values were dropped so far, because nobody asked for them in time.
+    /// How many values have been dropped, because the consumer did not ask for them in time.
     public var dropped: UInt64 { losses.withLock { $0 } }
 
-    /// Goes on with the oldest value that waits.
+    /// Makes an iterator that begins with the oldest waiting value.
     public func makeAsyncIterator() -> Iterator { Iterator(base: stream.makeAsyncIterator()) }
 
     /// See ``Observation``.
@@ -30,9 +30,9 @@ public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     }
 }
 
-/// A peer that has got no channel, and why.
+/// A peer that failed to get a channel, and the reason.
 public struct PeerFailure: Sendable {
-    /// Where its link led, for logs; proves nothing.
+    /// The peer's address, for logs; it proves nothing.
     public let peer: String
     /// What went wrong.
     public let error: ChannelError
@@ -43,14 +43,14 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// Who observes a kind of value; belongs to what is observed.
+/// The observers of one kind of value; owned by the observed object.
 struct Observers<Value: Sendable> {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
 
-    /// How many failures wait for who observes them.
+    /// How many failures the buffer of one observer holds.
     static var failureCapacity: Int { 64 }
 
-    /// A new observation that begins with `present`, and ends with it where nothing more can come.
+    /// Adds an observation that begins with `present`; if `isOver`, the observation ends there.
     mutating func add(
         beginningWith present: Value? = nil, capacity: Int = 1, isOver: Bool = false
     ) -> Observation<Value> {

@@ -2,27 +2,28 @@ internal import BLESecLocking
 
 /// The first bytes of every handshake that a device of this process has begun and not finished.
 ///
-/// A device that dials and listens could reach itself, through a relay even; a first message that
-/// begins with the ephemeral of one of its own dials is refused. Channels with different keys of their
-/// own are different devices; all channels without any are one.
+/// A device that both dials and listens could connect to itself, even through a relay. So this
+/// process refuses a first message that begins with the ephemeral key of one of its own dials.
+/// Channels with different keys of their own count as different devices; all channels without keys
+/// count as one device.
 package final class PendingDials: Sendable {
-    /// The process's own.
+    /// The set that all channels of the process share.
     package static let shared = PendingDials()
 
-    /// How many bytes of a first message tell it from all others: an X25519
-    /// ephemeral's, or what a TLS hello has of its random bytes.
+    /// How many bytes of a first message identify it: the length of an X25519 ephemeral key; in a
+    /// TLS hello these bytes include part of its random field.
     static let prefixLength = 32
 
-    /// A first message of which this process has dials under way.
+    /// A first message that this process has sent in dials that are still under way.
     private struct Dial: Sendable {
         var count = 0
-        /// Whether it has arrived in this process, too.
+        /// Whether this process has also received the message.
         var cameBack = false
     }
 
     private let prefixes = Locked<[[UInt8]: Dial]>([:])
 
-    /// Keeps a prefix in the set for as long as it lives.
+    /// Keeps a prefix in the set as long as the token lives.
     package final class Token: Sendable {
         private let dials: PendingDials
         private let prefix: [UInt8]
@@ -34,7 +35,7 @@ package final class PendingDials: Sendable {
 
         deinit { dials.remove(prefix) }
 
-        /// Whether an acceptor of this process has received the first message, and refused it.
+        /// Whether an acceptor of this process has received the first message and refused it.
         var cameBack: Bool { dials.prefixes.withLock { $0[prefix]?.cameBack == true } }
     }
 
@@ -49,8 +50,8 @@ package final class PendingDials: Sendable {
         return prefixes.withLock { $0[prefix] != nil }
     }
 
-    /// Whether a first message that has arrived is that of a dial of one's own, which hears of it: an
-    /// acceptor that meets itself just closes, and the dialer would not know why.
+    /// Whether a first message that has arrived belongs to a dial of this process. If so, the dial
+    /// is marked: the acceptor only closes the link, and the dialer would otherwise not know why.
     func refuses(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
         let prefix = Self.key(message, ownKeys)
         return prefixes.withLock { prefixes in

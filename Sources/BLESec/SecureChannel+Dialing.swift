@@ -2,22 +2,23 @@ public import BLESecChannelCore
 public import BLESecLinks
 
 extension SecureChannel {
-    /// Dials an endpoint, proves both sides, and returns the channel.
+    /// Dials an endpoint, authenticates both sides, and returns the channel.
     ///
-    /// The peer has been judged by the configuration's trust policy, has proven its identity and has
-    /// said that it is ready; before that this does not return. A peer that is busy is dialed once
-    /// more, 100 to 500 ms later. Cancelling the task ends the attempt at once.
+    /// The call returns only after the configuration's trust policy has accepted the peer, and the
+    /// peer has proven its identity and has sent that it is ready. If the peer is busy, the call
+    /// dials once more, 100 to 500 ms later. Cancelling the task ends the attempt at once.
     ///
-    /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when the policy refused,
-    ///   `refused` when the peer did, `busy` when it was so twice, `noCommonProtocol`, `unproven` in
-    ///   direct mode, and others.
+    /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when this side's policy
+    ///   refused the peer, `refused` when the peer refused this side, `busy` when the peer was busy
+    ///   twice, `noCommonProtocol`, `unproven` in direct mode, and others.
     public static func dial(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
     ) async throws(ChannelError) -> SecureChannel {
         try await dialTwice(endpoint, configuration: configuration, loop: loop, whenLinked: {})
     }
 
-    /// Dials, and once more if the peer is busy: for those who have no backoff of their own.
+    /// Dials, and dials once more if the peer is busy; for callers that have no backoff of their
+    /// own.
     static func dialTwice(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop,
         whenLinked: () -> Void
@@ -29,7 +30,8 @@ extension SecureChannel {
             guard error.code == .busy else { throw error }
         }
         do {
-            // At random, since others were turned away in the same moment.
+            // A random delay, because the peer may have turned away other dialers at the same
+            // moment.
             try await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
         } catch {
             throw ChannelError(.cancelled, "the dial was cancelled", phase: .connecting)
@@ -38,7 +40,7 @@ extension SecureChannel {
             endpoint, configuration: configuration, loop: loop, whenLinked: whenLinked)
     }
 
-    /// Dials once; `whenLinked` is called once there is a link, before the handshake.
+    /// Dials once; calls `whenLinked` when the link is open, before the handshake.
     static func dial(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop,
         whenLinked: () -> Void
@@ -55,9 +57,9 @@ extension SecureChannel {
         return try await open(over: link, role: .dialer, configuration: configuration)
     }
 
-    /// Makes a channel over a link that is open already; the link is the channel's from now on.
+    /// Makes a channel over an open link; the channel owns the link from now on.
     ///
-    /// `role` says which side this is: the two sides of a link have different ones.
+    /// The two sides of a link have different roles; `role` is this side's.
     public static func open(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration
     ) async throws(ChannelError) -> SecureChannel {

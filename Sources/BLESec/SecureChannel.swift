@@ -4,11 +4,12 @@ public import BLESecPrimitives
 
 /// An authenticated, encrypted channel for messages to one peer.
 ///
-/// A channel exists only after both sides have proven themselves: ``dial(_:configuration:loop:)``
-/// and ``SecureListener/accept()`` return it, and nothing else makes one. It lives on its link's
-/// event loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not
-/// change threads. Dropping the last reference closes the link without an `end`, which the peer
-/// sees as a truncated channel: use ``close()``.
+/// A channel exists only after both sides have proven their identity:
+/// ``dial(_:configuration:loop:)``, ``open(over:role:configuration:)`` and
+/// ``SecureListener/accept()`` return a channel only then. The channel lives on its link's event
+/// loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not change
+/// threads. Close a channel with ``close()``: dropping the last reference closes the link without
+/// an `end`, and the peer then sees a truncated channel.
 public actor SecureChannel {
     /// The loop that the channel and its link live on.
     public nonisolated let loop: EventLoop
@@ -18,24 +19,24 @@ public actor SecureChannel {
 
     var timer: LoopTimer?
     var trustEvaluationTask: Task<Void, Never>?
-    /// Where a listener bounds how many peers are judged at once; a dialer has no such bound.
+    /// Limits how many trust decisions a listener waits for at once; `nil` for a dialer.
     let trustDecisions: TrustDecisionLimiter?
     var trustDecisionPlace: TrustDecisionLimiter.Place?
-    /// Where a listener bounds how many trust stores' threads there are at once.
+    /// Limits how many trust store threads a listener has at once; `nil` for a dialer.
     let storePlaces: TrustDecisionLimiter?
-    /// Until when the trust store has to have remembered the peer, while it is asked to.
+    /// The deadline for the trust store to remember the peer; `nil` when the store is not asked.
     var rememberDeadline: UInt64?
-    /// What became of that.
+    /// The result of remembering the peer.
     var rememberResult: Result<Void, ChannelError>?
     var denyToken: UInt64?
-    /// The link cannot send any more; what it still has to give is being read.
+    /// Why the link cannot send any more. The bytes that have arrived are still being read.
     var brokenLink: ChannelError?
     var hasSaidHalfClose = false
     var canHalfClose = true
     var lastAcknowledged: UInt64 = 0
-    /// When the program received last.
+    /// When the program last received a message.
     private var lastReceipt: UInt64?
-    /// When the calls of ``deliver(_:within:)-([UInt8],_)`` that wait give up.
+    /// The deadlines of the calls of ``deliver(_:within:)-([UInt8],_)`` that are waiting.
     var deliveryDeadlines: [UInt64] = []
     var hasLinkEnded = false
 
@@ -44,12 +45,12 @@ public actor SecureChannel {
     let waiting: LoopCondition<Event>
     let port = LinkPort()
 
-    /// The loop: everything happens on its thread.
+    /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// A channel over a link that is the channel's from now on; see ``start()``.
+    /// Makes a channel that owns `link` from now on; see ``start()``.
     init(
         over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
         trustDecisions: TrustDecisionLimiter? = nil, storePlaces: TrustDecisionLimiter? = nil
@@ -74,38 +75,41 @@ public actor SecureChannel {
 
     // MARK: - The peer
 
-    /// Who the peer has proven to be.
+    /// The identity that the peer has proven.
     public var peer: PeerIdentity { machine.peer ?? .anonymous }
 
-    /// The protocol that was agreed on.
+    /// The protocol that both sides agreed on.
     public var protocolName: String { machine.protocolName }
 
-    /// How far the channel has come.
+    /// The phase that the channel has reached.
     public var phase: ChannelPhase { machine.phase }
 
-    /// A hash over the whole handshake that is the same on both sides and on no other channel
+    /// A hash of the whole handshake: the same on both sides, and different for every channel
     /// (Noise §11.2).
     public var handshakeHash: [UInt8] { machine.handshakeHash }
 
-    /// Whether a listener may take its place away: from any peer that is not proven, unless a trust
-    /// policy asks somebody about it, who has few places. What such a peer has said so far counts for
-    /// nothing, since much of it can be a recording.
+    /// Whether a listener may give this handshake's place to another link.
+    ///
+    /// True for a peer that has not proven its identity, except while an asking trust policy
+    /// decides about it: such decisions have a limit of their own. What an unproven peer has sent
+    /// does not count, because it can be replayed.
     var mayLosePlace: Bool {
         machine.outcome == nil && !machine.isReady && trustDecisionPlace == nil
     }
 
-    /// When the link was handed over.
+    /// When the channel took over the link.
     var began: MonotonicTime { MonotonicTime(nanoseconds: machine.clocks.start) }
 
-    /// Whether the channel has ended, one way or the other.
+    /// Whether the channel has ended, with or without an error.
     var isOver: Bool { machine.outcome != nil }
 
-    /// Where the link leads, for logs; proves nothing.
+    /// The peer's address, for logs; it proves nothing.
     public nonisolated var linkDescription: String { link.peerDescription }
 
-    /// Bytes for another layer that both sides get alike, bound to this session and to `label`.
+    /// Derives bytes for another layer, bound to this session and to `label`; both sides get the
+    /// same bytes.
     ///
-    /// They stay the same when record keys change. Throws `closed` once the channel is over.
+    /// The bytes stay the same when record keys change. Throws `closed` once the channel is over.
     public func export(
         label: String, context: [UInt8] = [], count: Int = 32
     ) throws(ChannelError) -> SecretBytes {
@@ -116,8 +120,9 @@ public actor SecureChannel {
 
     /// Queues a message for the peer, and suspends while too many bytes are waiting.
     ///
-    /// That it returns says nothing about the peer; see ``deliver(_:within:)-([UInt8],_)``. Throws what ended the
-    /// channel, `limitExceeded` for a message above the limit, or `cancelled`.
+    /// A return does not mean that the peer has the message; see
+    /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
+    /// for a message above the limit, or `cancelled`.
     public func send(_ message: [UInt8]) async throws(ChannelError) {
         try await waitForRoom()
         _ = try queue(message)
@@ -131,18 +136,19 @@ public actor SecureChannel {
 
     /// Sends a message, and returns when the peer's program has taken it.
     ///
-    /// The result is `delivered`, or `received` where the peer tells only that its device has it;
-    /// never `unknown`. If it throws, what became of the message is unknown. The peer's own messages
-    /// have to be received meanwhile: two programs that both deliver before they receive wait for
-    /// each other until the deadline.
+    /// The result is `delivered`, or `received` if the peer acknowledges only that its device has
+    /// the message; never `unknown`. If the call throws, the fate of the message is unknown.
+    /// Receive the peer's messages meanwhile: two programs that both deliver before they receive
+    /// wait for each other until the deadline.
     ///
     /// - Parameters:
     ///   - message: the message.
-    ///   - limit: how long to wait; ``ChannelTimeouts/delivery`` where it is `nil`.
-    /// - Throws: `timedOut` past the limit; `limitExceeded` when so many of the peer's messages wait to
-    ///   be received here that no acknowledgement gets through (``ChannelLimits/readAhead`` and
-    ///   ``ChannelLimits/extraReadAhead``), and none was received for 5 seconds; what ended the
-    ///   channel; `cancelled`; in direct mode, which has no acknowledgements, `configuration`.
+    ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
+    /// - Throws: `timedOut` past the limit; `limitExceeded` when the peer's unread messages fill
+    ///   the buffers here (``ChannelLimits/readAhead`` and ``ChannelLimits/extraReadAhead``), so
+    ///   that acknowledgements cannot be read, and the program received none for 5 seconds; the
+    ///   error that ended the channel; `cancelled`; in direct mode, which has no acknowledgements,
+    ///   `configuration`.
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {
@@ -161,7 +167,7 @@ public actor SecureChannel {
         while machine.acknowledgements.acknowledged < number {
             if let outcome = machine.outcome { throw outcome.error }
             if now >= deadline { throw .notTaken(within: limit) }
-            // A program that receives, however slowly, lets the acknowledgement through.
+            // A program that still receives, even slowly, makes room for the acknowledgement.
             let patience = lastReceipt?.after(Self.patience) ?? 0
             if machine.hidesAcknowledgements {
                 if now >= patience { throw .hiddenAcknowledgements }
@@ -178,7 +184,7 @@ public actor SecureChannel {
         return acknowledgedMeans
     }
 
-    /// How long a program that was receiving may pause before a full inbox ends a delivery.
+    /// How long a program may pause between receives before a full inbox ends a delivery.
     private static let patience: Duration = .seconds(5)
 
     private func removeDeliveryDeadline(_ deadline: UInt64) {
@@ -186,18 +192,17 @@ public actor SecureChannel {
         deliveryDeadlines.remove(at: index)
     }
 
-    /// Says that nothing more will be sent. What the peer sends can still be received.
+    /// Tells the peer that this side sends nothing more. This side can still receive.
     ///
-    /// Any other `reason` than `done` tells the peer that it does not have everything; in direct mode
-    /// it cannot be told. The first call's reason stands.
+    /// A `reason` other than `done` tells the peer that it does not have everything; direct mode
+    /// cannot send a reason. The first call's reason stands.
     public func finish(_ reason: EndReason = .done) throws(ChannelError) {
         if case .failed(let error) = machine.outcome { throw error }
         machine.end(reason)
         pump()
     }
 
-    /// Waits while too many bytes wait to be sent; past the deadline of a ``deliver(_:within:)-([UInt8],_)`` it
-    /// throws `timedOut`.
+    /// Waits while too many bytes wait to be sent; throws `timedOut` past `deadline`.
     func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
         while machine.outcome == nil, !machine.hasRoom {
             guard now < deadline else {
@@ -212,19 +217,20 @@ public actor SecureChannel {
 
     // MARK: - Receiving
 
-    /// The next whole message, or `nil` once the peer has said that it has sent everything.
+    /// Returns the next whole message, or `nil` once the peer has sent its end and every message
+    /// was received.
     ///
-    /// The program has taken the message then, and the peer is told so unless that is left to
-    /// ``confirm(through:)``. Messages that arrived before a failure are still given; then the failure
-    /// is thrown, and `truncated` where the peer has said that it does not send everything
-    /// (``peerEndReason``).
+    /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
+    /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;
+    /// then this call throws the failure. It throws `truncated` if the peer's end said that it did
+    /// not send everything (``peerEndReason``).
     public func receive() async throws(ChannelError) -> [UInt8]? {
         guard let message = try await nextMessage() else { return nil }
         didTakeMessage()
         return message
     }
 
-    /// The next message, not yet counted as taken.
+    /// Returns the next message without counting it as taken.
     func nextMessage() async throws(ChannelError) -> [UInt8]? {
         while true {
             if let message = popMessage() { return message }
@@ -240,15 +246,15 @@ public actor SecureChannel {
         }
     }
 
-    /// Whether ``receive()`` has something to say.
+    /// Whether ``receive()`` can return or throw without waiting.
     var hasMessageNews: Bool {
         !machine.inbox.isEmpty || machine.hasPeerEnded || machine.outcome != nil
     }
 
-    /// Why the peer sends no more, once it has said so.
+    /// The reason that the peer gave for its end; `nil` until it has sent its end.
     public var peerEndReason: EndReason? { machine.peerEndReason }
 
-    /// What ``ByteStream/read(atMost:)`` has left of a message.
+    /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
     var unread: ArraySlice<UInt8> = []
 
     private func popMessage() -> [UInt8]? {
@@ -265,21 +271,20 @@ public actor SecureChannel {
         pump()
     }
 
-    /// The program has the whole of a message.
+    /// Records that the program has taken a whole message.
     func didTakeMessage() { acknowledge { $0.didTakeMessage(now: $1) } }
 
-    /// The number of the message that ``receive()`` returned last: the first one's is 1. Where several
-    /// tasks receive, it may be another one's.
+    /// The number of the message that ``receive()`` returned last, counted from 1. If several tasks
+    /// receive, this may be the number of another task's message.
     public var lastReceived: UInt64 { machine.acknowledgements.taken }
 
-    /// Confirms the messages up to that number, which counts from 1 in the order in which
-    /// ``receive()`` returns them: the program has done with them whatever it does, and they count as
-    /// delivered.
+    /// Acknowledges all messages up to `number`, so that they count as delivered. Messages are
+    /// numbered from 1 in the order in which ``receive()`` returns them.
     ///
-    /// For ``ChannelConfiguration/Acknowledgement/manual`` alone. A number that is not above the last
-    /// one changes nothing.
+    /// Only for ``ChannelConfiguration/Acknowledgement/manual``. A number that is not above the
+    /// last one changes nothing.
     ///
-    /// - Throws: `configuration` when acknowledgements are automatic, or when that message has not
+    /// - Throws: `configuration` when acknowledgement is automatic, or when the message has not
     ///   been received yet.
     public func confirm(through number: UInt64) throws(ChannelError) {
         guard configuration.acknowledgement == .manual else {
@@ -294,8 +299,8 @@ public actor SecureChannel {
         acknowledge { $0.confirm(through: number, now: $1) }
     }
 
-    /// Counts what may be acknowledged, and sends the acknowledgement that is due or sees to it that
-    /// it is sent in time.
+    /// Counts what may be acknowledged, and sends an acknowledgement that is due, or arranges for
+    /// it to be sent in time.
     private func acknowledge(_ count: (inout ChannelMachine, _ now: UInt64) -> Void) {
         let now = now
         let wasPending = machine.acknowledgements.ackPendingSince != nil
@@ -303,7 +308,7 @@ public actor SecureChannel {
         guard machine.outcome == nil, machine.acknowledgements.ackPendingSince != nil else {
             return
         }
-        // One that waits for company has its timer since its first message.
+        // The timer of a delayed acknowledgement was armed for its first message.
         if !wasPending || machine.owesAck(now: now) || machine.clocks.closing != nil {
             pump(now: now)
         }
@@ -311,23 +316,26 @@ public actor SecureChannel {
 
     // MARK: - Closing
 
-    /// Ends the channel without losing anything, and returns when it is closed: both programs have
-    /// taken everything, and both sides know it. (Of a peer that
-    /// acknowledges what has arrived both sides know only that everything has arrived.)
+    /// Ends the channel without losing messages, and returns when the channel is closed. Then both
+    /// programs have taken everything, and both sides know it. (If a peer acknowledges what has
+    /// arrived rather than what its program has taken, both sides know only that everything has
+    /// arrived.)
     ///
-    /// The close deadline (``ChannelTimeouts/close``) starts anew with each acknowledgement, so that
-    /// a slow reader is not cut off. Throws `truncated` when the link went before the peer's `end`, or
-    /// when that said that not everything was sent; `unacknowledged` when the fate of something sent
-    /// is unknown, as when the peer's program has stopped taking it; and `timedOut` when the peer goes
-    /// on sending, or its messages go on waiting here, past the close deadline.
+    /// Each acknowledgement restarts the close deadline (``ChannelTimeouts/close``), so that a slow
+    /// reader is not cut off.
+    ///
+    /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer's end
+    ///   said that it did not send everything; `unacknowledged` when the fate of a sent message is
+    ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, past
+    ///   the close deadline, the peer still sends or its messages still wait to be received here.
     public func close() async throws(ChannelError) {
         machine.close(now: now)
         pump()
         try await waitUntilOver()
     }
 
-    /// Returns when the channel is over, whoever ended it, and throws why unless both sides are
-    /// complete. Ends nothing by itself.
+    /// Returns when both sides have completed the channel, and throws the error if the channel
+    /// failed. Does not end the channel itself.
     public func waitUntilOver() async throws(ChannelError) {
         while true {
             switch machine.outcome {
@@ -343,10 +351,11 @@ public actor SecureChannel {
         abort(ChannelError(.closed, "the channel was aborted on this side"))
     }
 
-    /// Ends a handshake for which there is no room (``ChannelMachine/turnAway(_:now:)``), and says
-    /// whether it did: what has arrived and was not read yet may complete the handshake.
+    /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if the
+    /// handshake may keep its place, because bytes that had arrived but were not read yet completed
+    /// it.
     func turnAway(_ error: ChannelError) -> Bool {
-        // One whose hello was not answered yet needs another round trip in any case.
+        // Before the hello is answered, unread bytes cannot complete the handshake.
         if machine.stage == .handshake || machine.stage == .records { read() }
         guard mayLosePlace else { return false }
         machine.turnAway(error, now: now)
@@ -354,7 +363,7 @@ public actor SecureChannel {
         return true
     }
 
-    /// Ends the channel at once for a reason that is told to whoever waits.
+    /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) {
         machine.fail(error)
         remembered(.failure(error))
@@ -365,7 +374,8 @@ public actor SecureChannel {
 
     var now: UInt64 { loop.now.nanoseconds }
 
-    /// Suspends until something of that kind has happened; cancellation ends the wait at once.
+    /// Suspends until `event` happens or `isOver` is true; throws `cancelled` as soon as the task
+    /// is cancelled.
     func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
         guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
         throw ChannelError(.cancelled, "the task that waited was cancelled", phase: machine.phase)

@@ -1,10 +1,11 @@
 public import BLESecChannelCore
 
-/// Channels as they become ready, until whoever accepts them is closed.
+/// The channels of a listener or service, in the order in which they became ready; ends when their
+/// source is closed.
 public struct SecureChannels: AsyncSequence, Sendable {
     let accept: @Sendable () async throws(ChannelError) -> SecureChannel
 
-    /// Goes on with the channel that has waited longest.
+    /// Makes an iterator that begins with the channel that has waited longest.
     public func makeAsyncIterator() -> Iterator { Iterator(accept: accept) }
 
     /// See ``SecureChannels``.
