@@ -1,20 +1,20 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-// The actor between the machine, which decides, and the link, which moves bytes.
+// The actor connects the machine, which decides, to the link, which moves bytes.
 extension SecureChannel {
-    /// The most that one turn reads or sends, in calls, before other channels of the loop have
-    /// theirs.
+    /// The most link calls that one turn makes to read or to send, before the loop's other channels
+    /// run.
     private static let callsPerTurn = 8
-    /// The most that is read before a deadline is judged, in calls: a whole record, and more, of
-    /// what a socket gives in one.
+    /// The most link calls that read before a deadline is checked: enough for more than a whole
+    /// record, at the sizes that a socket returns per call.
     private static let callsBeforeDeadline = 32
-    /// How often a queue that drains is looked at.
+    /// How often a draining link queue is checked.
     private static let drainPoll: Duration = .milliseconds(2)
-    /// The least room for one read; most reads have much more.
+    /// The minimum buffer space for one read; most reads have much more.
     private static let readSize = 16 << 10
 
-    /// Begins the handshake; called once, before anyone else has the channel.
+    /// Begins the handshake; called once, before any other code has the channel.
     func start() throws(ChannelError) {
         do throws(ChannelError) {
             try machine.begin()
@@ -39,7 +39,7 @@ extension SecureChannel {
         pump()
     }
 
-    /// Waits until both sides are proven.
+    /// Waits until both sides have proven their identity.
     func waitUntilReady() async throws(ChannelError) {
         while !machine.isReady {
             if let outcome = machine.outcome { throw outcome.error }
@@ -51,7 +51,8 @@ extension SecureChannel {
                 throw error
             }
         }
-        // Ready and over can come in one turn; what has arrived can still be received.
+        // A channel can become ready and end in one turn; messages that have arrived can still be
+        // received.
     }
 
     func read() {
@@ -66,7 +67,7 @@ extension SecureChannel {
         }
     }
 
-    /// Reads once, and says whether there may be more.
+    /// Reads once; returns whether there may be more to read.
     private func readOnce(now: UInt64) -> Bool {
         let before = machine.inbound.count
         let allowance = machine.readAllowance
@@ -96,7 +97,7 @@ extension SecureChannel {
 
     private func linkEnded(_ error: ChannelError?) {
         hasLinkEnded = true
-        // Direct mode has no other end than the link's, so that one is no error there.
+        // In direct mode the end of the link is the only end, so it is no error.
         let isEnd = error == nil && configuration.mode == .direct
         machine.linkEnded(
             isEnd ? nil : error ?? brokenLink, canSend: brokenLink == nil, now: now)
@@ -107,14 +108,14 @@ extension SecureChannel {
             brokenLink = ChannelError(.truncated, "the link to the peer broke")
         }
         machine.startDraining(now: now)
-        // While a policy thinks nothing is read, and nothing that was said matters any more.
+        // While a trust policy decides, nothing is read, and what the peer sent no longer matters.
         if machine.stage == .awaitingTrustDecision { linkEnded(nil) }
-        // In direct mode the peer may have ended its direction before.
+        // In direct mode the peer may already have ended its direction.
         if hasLinkEnded { linkEnded(nil) }
         read()
     }
 
-    /// A deadline has come, or the loop's end.
+    /// Handles a deadline, or the shutdown of the loop.
     func timeout() {
         if loop.isShutDown {
             let error = ChannelError(.closed, "the channel's event loop was shut down")
@@ -122,18 +123,19 @@ extension SecureChannel {
             remembered(.failure(error))
         }
         storeTimeout(now: now)
-        // A process that was stopped for a while finds its timeouts past and what came in time
-        // unread: that is no silence of the peer's.
+        // After the process was stopped for a while, its deadlines are past, while bytes that
+        // arrived in time are still unread. Reading first avoids taking that for silence of the
+        // peer.
         let now = now
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.timeout(now: now)
         pump(now: now)
     }
 
-    /// Brings everything up to date: sends what can be sent, wakes who waited, arms the timer.
+    /// Advances the channel: sends what can be sent, wakes waiting tasks, arms the timer.
     func pump() { pump(now: now) }
 
-    /// The same at a time that has been taken in this turn already.
+    /// Advances the channel, with the time already read in this turn.
     func pump(now: UInt64) {
         askPolicy()
         askStore()
@@ -176,7 +178,7 @@ extension SecureChannel {
                 }
                 machine.didSend(sent, now: now)
             } catch {
-                // What the peer said before it went is still to be read.
+                // What the peer sent before the link broke is still to be read.
                 brokenLink = ChannelError(link: error)
                 machine.startDraining(now: now)
                 link.wantsWrite = false
@@ -239,7 +241,7 @@ extension SecureChannel {
     }
 
     private func nextDeadline(now: UInt64) -> UInt64 {
-        // What is past already has been told, and is taken off the list by who waited.
+        // Tasks whose deadline has passed are already woken, and remove their own deadlines.
         let delivery = deliveryDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
         let deadline = min(machine.deadline(now: now), delivery, rememberDeadline ?? .max)
         return mayClose(now: now) ? min(deadline, now.after(Self.drainPoll)) : deadline

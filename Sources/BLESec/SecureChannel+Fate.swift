@@ -1,8 +1,9 @@
 internal import BLESecChannelCore
 
-// What a connection over several channels has to know of each.
+// What a connection over several channels needs from each channel.
 extension SecureChannel {
-    /// Queues a message that is to be acknowledged, and returns its number.
+    /// Queues a message for which the caller expects an acknowledgement, and returns the message's
+    /// number.
     func enqueue(_ message: [UInt8]) async throws(ChannelError) -> UInt64 {
         try requireAcknowledgements()
         try await waitForRoom()
@@ -15,14 +16,14 @@ extension SecureChannel {
         }
     }
 
-    /// What ``receive()`` returns, with its number.
+    /// Receives a message as ``receive()`` does, and returns it with its number.
     func receiveNumbered() async throws(ChannelError) -> (message: [UInt8], number: UInt64)? {
         guard let message = try await receive() else { return nil }
-        // Nothing runs between the two: both happen in one turn of the actor.
+        // No other code runs in between: both lines run in one turn of the actor.
         return (message, lastReceived)
     }
 
-    /// What has become of a message, as soon as that is certain, or as the task is cancelled.
+    /// Returns the fate of a message, as soon as it is certain or the task is cancelled.
     func delivery(of number: UInt64) async -> Delivery {
         awaitAcknowledgement()
         defer { machine.acknowledgementWaiters -= 1 }
@@ -38,19 +39,21 @@ extension SecureChannel {
         return machine.acknowledgements.acknowledged >= number ? acknowledgedMeans : .unknown
     }
 
-    /// What an acknowledgement of this peer's says of a message.
+    /// What an acknowledgement from this peer means for a message.
     var acknowledgedMeans: Delivery {
         machine.features.contains(.acknowledgesTaken) ? .delivered : .received
     }
 
-    /// Somebody waits for acknowledgements: what stands before them is read, too.
+    /// Counts a call that waits for an acknowledgement; the messages that precede the
+    /// acknowledgement are read, too.
     func awaitAcknowledgement() {
         let wasFull = !machine.wantsBytes
         machine.acknowledgementWaiters += 1
         resumeReading(if: wasFull)
     }
 
-    /// Returns when the channel is over, or the peer has said that it sends no more and why.
+    /// Returns when the channel is over, or when the peer has sent its end; returns the peer's
+    /// reason, if any.
     func waitUntilEnding() async -> EndReason? {
         while machine.outcome == nil, !machine.hasPeerEnded {
             do throws(ChannelError) {
@@ -62,16 +65,16 @@ extension SecureChannel {
         return machine.hasPeerEnded ? machine.peerEndReason ?? .done : nil
     }
 
-    /// Whether it takes no messages any more.
+    /// Whether the channel takes no more messages.
     var isEnding: Bool { machine.outcome != nil || machine.endRequested != nil }
 
-    /// What it has ended with; nil while it has not.
+    /// The error with which the channel has ended; `nil` while it has not ended.
     var endError: ChannelError? { machine.outcome?.error }
 
     /// Whether messages wait to be received.
     var hasUnread: Bool { !machine.inbox.isEmpty }
 
-    /// Whether a message has come, or was acknowledged.
+    /// Whether the peer has sent a message on this channel, or acknowledged one.
     var hasCarried: Bool {
         let acknowledgements = machine.acknowledgements
         return acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)

@@ -1,10 +1,11 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-// Trust stores may block, so they are asked on threads of their own, and the channel waits for the answer.
+// A trust store may block, so each query runs on a thread of its own, and the channel waits for the
+// answer.
 extension SecureChannel {
-    /// Waits for the handshake, and until the policy has written down what it learns from it. Nothing is
-    /// reported before both.
+    /// Waits for the handshake, and until the policy has remembered the peer, if it remembers
+    /// peers. Returns only after both.
     func becomeReady() async throws(ChannelError) {
         try await waitUntilReady()
         let policy = configuration.policy(for: machine.protocolName)
@@ -23,7 +24,7 @@ extension SecureChannel {
         }
     }
 
-    /// Asks the store about a peer's key, where the policy has one.
+    /// Asks the trust store about the peer's key, if the policy has a store.
     func askStore() {
         guard let lookUp = machine.takeLookUp() else { return }
         let isAsked = startStoreWork { [weak self] in
@@ -48,7 +49,7 @@ extension SecureChannel {
         pump()
     }
 
-    /// Takes note of what became of remembering the peer; what comes later changes nothing.
+    /// Records the result of remembering the peer; later results are ignored.
     func remembered(_ result: Result<Void, ChannelError>) {
         guard rememberDeadline != nil else { return }
         rememberDeadline = nil
@@ -56,7 +57,7 @@ extension SecureChannel {
         waiting.wake(.remembered)
     }
 
-    /// Gives up a store that does not answer.
+    /// Stops waiting for a store that does not answer.
     func storeTimeout(now: UInt64) {
         guard let rememberDeadline, now >= rememberDeadline else { return }
         remembered(
@@ -66,7 +67,7 @@ extension SecureChannel {
                     configuration.timeouts.trustDecision)))
     }
 
-    /// Keeps the timer for the store alone, now that the channel itself is over.
+    /// Keeps the timer for the store only, because the channel itself is over.
     func armForStore() {
         if let rememberDeadline {
             timer?.arm(at: MonotonicTime(nanoseconds: rememberDeadline))
@@ -75,8 +76,9 @@ extension SecureChannel {
         }
     }
 
-    /// Runs `body` on a thread of its own. A listener's place is held until it returns, whatever becomes of
-    /// the channel meanwhile: a peer that comes and goes cannot pile up threads behind a slow store.
+    /// Runs `body` on a thread of its own, and holds a listener's place until `body` returns, even
+    /// if the channel ends earlier: a peer that connects repeatedly cannot pile up threads behind a
+    /// slow store.
     private func startStoreWork(_ body: @escaping @Sendable () -> Void) -> Bool {
         guard let place = (storePlaces ?? Self.dialersPlaces).take() else { return false }
         return BlockingWork.start {
@@ -85,8 +87,8 @@ extension SecureChannel {
         }
     }
 
-    /// What all dialers of the process have: one that dials again and again must not pile up threads
-    /// either.
+    /// The places shared by all dialers of the process: a program that dials repeatedly must not
+    /// pile up threads either.
     private static let dialersPlaces = TrustDecisionLimiter(64)
 
     private static let storeIsBusy = "too many peers wait for the trust store"

@@ -1,33 +1,35 @@
 public import BLESecChannelCore
 public import BLESecLinks
 
-/// Accepts links, runs their handshakes side by side, and hands out the channels that became ready.
+/// Accepts links, runs their handshakes concurrently, and returns the channels that became ready.
 ///
-/// A peer that is not authenticated costs little: the handshakes under way are bounded overall and
-/// for each address. When there is no room, the oldest of them makes room for the next, though not
-/// before it has had its time; until then links wait to be accepted. So whoever can finish a
-/// handshake within that time gets through a flood.
+/// An unauthenticated peer costs little: the handshakes under way are limited overall and per
+/// address. At the overall limit, a new link replaces the oldest handshake, but only after that
+/// handshake has had its guaranteed time; until then new links wait to be accepted. So a peer that
+/// can finish a handshake within the guaranteed time connects even during a flood.
 public actor SecureListener {
-    /// Bounds on what unauthenticated peers can make a listener do at once.
+    /// Limits on what unauthenticated peers can make a listener do at once.
     public struct Limits: Sendable {
-        /// Handshakes under way; 256. Each holds a descriptor and about 14 KiB of memory with Noise,
-        /// 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more where a peer leaves a
-        /// message unfinished. Beside them 32 links that were turned away have 2 seconds to go.
+        /// Handshakes under way; 256. Each holds a descriptor and about 14 KiB of memory with
+        /// Noise, 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more if the
+        /// peer leaves a message unfinished. In addition, up to 32 links that were turned away have
+        /// 2 seconds to close.
         public var handshakes = 256
-        /// Of those, from one address; 4. A link beyond them is turned away at once. Links without an
-        /// address (Unix sockets, memory) are bounded by ``handshakes`` alone.
+        /// Handshakes under way from one address; 4. A further link from that address is turned
+        /// away at once. Links without an address (Unix sockets, memory) are limited by
+        /// ``handshakes`` alone.
         public var handshakesPerAddress = 4
-        /// How long a handshake keeps its place for certain; 100 ms. Where all are taken, a new link
-        /// gets the place of the oldest handshake that has had this long, and waits to be accepted
-        /// until there is one. So no more than `handshakes / guaranteedTime` links a second, 2,560,
-        /// take places from others.
+        /// The minimum time that a handshake keeps its place; 100 ms. When all places are taken, a
+        /// new link waits to be accepted until a handshake has had this time, and replaces the
+        /// oldest such handshake. So at most `handshakes / guaranteedTime` links a second, 2,560 by
+        /// default, can replace others.
         public var guaranteedTime: Duration = .milliseconds(100)
-        /// Peers that an asking trust policy thinks about at once; 8. They keep their places
-        /// meanwhile, and one more is refused. A trust store that is asked takes none of these places,
-        /// but one of as many as there are ``handshakes``.
+        /// Peers that wait for an asking trust policy at once; 8. They keep their handshake places
+        /// meanwhile, and a further peer is refused. Trust store queries do not count here: they
+        /// have as many places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
-        /// Ready channels that wait for ``SecureListener/accept()`` before no more links are
-        /// accepted; 16. The handshakes that are under way then go on, and become ready as well.
+        /// Ready channels that wait for ``SecureListener/accept()``; 16. At this limit no more
+        /// links are accepted, but the handshakes under way continue and may become ready.
         public var backlog = 16
 
         /// The defaults above.
@@ -36,7 +38,7 @@ public actor SecureListener {
 
     /// The loop on which the listener and its channels live.
     public nonisolated let loop: EventLoop
-    /// Where the listener can be dialed, with the real address, path or PSM.
+    /// The endpoint where peers can dial the listener, with the actual address, path or PSM.
     public nonisolated let localEndpoint: Endpoint
     private let listener: any LinkListener
     private let configuration: ChannelConfiguration
@@ -44,19 +46,19 @@ public actor SecureListener {
     private let trustDecisions: TrustDecisionLimiter
     private let storePlaces: TrustDecisionLimiter
 
-    /// The handshakes under way; a greater token is a later link.
+    /// The handshakes under way; a higher token means a later link.
     private var halfOpen: [UInt64: HalfOpen] = [:]
-    /// Links that were turned away, and have yet to go. They hold no place and no keys.
+    /// Links that were turned away and are not closed yet. They hold no place and no keys.
     private var leaving: [(token: UInt64, entry: HalfOpen)] = []
     private var nextToken: UInt64 = 0
     private var ready: [SecureChannel] = []
     private var acceptTask: Task<Void, Never>?
     private enum Event: Hashable { case ready, room }
     private let waiting: LoopCondition<Event>
-    /// Has the listener look again when the oldest handshake has had its time.
+    /// Wakes the listener when the oldest handshake has had its guaranteed time.
     private var timer: LoopTimer?
     private var isClosed = false
-    /// Who runs the listener, and has to act on failures.
+    /// Reports failures to the service that runs the listener and has to act on them.
     private let onFailure: (@Sendable (PeerFailure) -> Void)?
     private var failureObservers = Observers<PeerFailure>()
 
@@ -67,11 +69,11 @@ public actor SecureListener {
         let task: Task<Void, Never>
     }
 
-    /// How many links that were turned away may take their 2 seconds to go; the oldest of more is
-    /// closed at once.
+    /// How many links that were turned away may take their 2 seconds to close. Beyond this limit
+    /// the oldest is closed at once.
     private static let mostLeaving = 32
 
-    /// The loop: everything happens on its thread.
+    /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }
@@ -95,7 +97,7 @@ public actor SecureListener {
         }
     }
 
-    /// A listener over links from anywhere; see ``start()``.
+    /// Makes a listener for links from any source; see ``start()``.
     init(
         _ listener: any LinkListener, at endpoint: Endpoint, configuration: ChannelConfiguration,
         limits: Limits, loop: EventLoop, onFailure: (@Sendable (PeerFailure) -> Void)? = nil
@@ -116,9 +118,9 @@ public actor SecureListener {
         timer?.disarm()
     }
 
-    /// The next channel whose peer is proven and ready.
+    /// Returns the next channel whose peer has proven its identity and is ready.
     ///
-    /// - Throws: `closed` once the listener is closed, `cancelled` when the task is.
+    /// - Throws: `closed` once the listener is closed, `cancelled` when the task is cancelled.
     public func accept() async throws(ChannelError) -> SecureChannel {
         while ready.isEmpty {
             guard !isClosed else { throw ChannelError(.closed, "the listener is closed") }
@@ -129,19 +131,19 @@ public actor SecureListener {
         return channel
     }
 
-    /// The channels that ``accept()`` gives, one after another, until the listener is closed. Each goes to
-    /// one consumer, whoever asks first.
+    /// The channels that ``accept()`` returns, one after another, until the listener is closed.
+    /// Several consumers share them: each channel goes to the consumer that asked first.
     public nonisolated var channels: SecureChannels {
         SecureChannels { [self] () throws(ChannelError) in try await accept() }
     }
 
-    /// The handshakes that fail from now on, for logs.
+    /// The failures of handshakes from now on, for logs.
     public func failures() -> Observation<PeerFailure> {
         failureObservers.add(
             capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
-    /// Stops listening, and ends the handshakes under way. Channels that were accepted live on.
+    /// Stops listening, and ends the handshakes under way. Accepted channels stay open.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -168,7 +170,8 @@ public actor SecureListener {
                 guard let self else { return await loop.run { link.close() } }
                 await self.admit(link)
             }
-            // With the loop, if not by `close()`: whoever waits for a peer has to hear of it.
+            // If the loop was shut down rather than `close()` called, tasks that wait for a peer
+            // must learn of it.
             if !Task.isCancelled { await self?.close() }
         }
     }
@@ -176,7 +179,7 @@ public actor SecureListener {
     private func admit(_ link: any Link) async {
         let address = link.peerAddress
         await waitForRoom { ready.count < limits.backlog }
-        // One address can neither take others' places nor wait for one in their way.
+        // An address at its limit can neither take places from others nor make them wait.
         let hasShare = mayBegin(from: address)
         if hasShare { await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() } }
         guard !isClosed, !loop.isShutDown else { return link.close() }
@@ -211,8 +214,8 @@ public actor SecureListener {
         return halfOpen.values.count { $0.address == address } < limits.handshakesPerAddress
     }
 
-    /// Turns the oldest handshake away if it has had its time; else says no, and has the listener
-    /// look again then.
+    /// Turns the oldest handshake away if it has had its guaranteed time. Otherwise returns false,
+    /// and arms the timer for that time.
     private func makeRoom() -> Bool {
         while let (token, began) = oldest {
             let end = began.advanced(by: limits.guaranteedTime)
@@ -236,8 +239,8 @@ public actor SecureListener {
         return oldest
     }
 
-    /// Ends a handshake, and gives the peer a while to hear of it and go. Says no where the handshake
-    /// has just ended by itself.
+    /// Turns a handshake away, and gives the peer time to read the answer and close. Returns false
+    /// if the handshake has just ended by itself.
     private func turnAway(_ token: UInt64, _ error: ChannelError) -> Bool {
         guard let entry = halfOpen[token],
             entry.channel.assumeIsolated({ $0.turnAway(error) })
@@ -290,8 +293,8 @@ public actor SecureListener {
         failureObservers.tell(failure)
     }
 
-    /// How many handshakes are under way, how many links were turned away and have not gone, and how
-    /// many channels wait to be accepted.
+    /// The numbers of handshakes under way, of links that were turned away and are not closed, and
+    /// of channels that wait to be accepted.
     var load: (handshakes: Int, leaving: Int, ready: Int) {
         (halfOpen.count, leaving.count, ready.count)
     }

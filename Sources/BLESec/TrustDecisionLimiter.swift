@@ -1,10 +1,10 @@
 internal import BLESecLocking
 
-/// How many peers a listener's trust policy thinks about at once: by asking a person, or a store.
+/// Limits how many of a listener's peers wait for a trust decision at once.
 ///
-/// Either may take its time, and holds a handshake open meanwhile.
+/// A decision by a person or a store may take long, and keeps a handshake open meanwhile.
 final class TrustDecisionLimiter: Sendable {
-    /// One of the places, given back when the last reference goes.
+    /// One place, given back when its last reference is released.
     final class Place: Sendable {
         private let places: TrustDecisionLimiter
 
@@ -17,7 +17,7 @@ final class TrustDecisionLimiter: Sendable {
 
     init(_ count: Int) { free = Locked(count) }
 
-    /// A place, or `nil` when all are taken.
+    /// Takes a place; returns `nil` when all are taken.
     func take() -> Place? {
         let isTaken = free.withLock { free in
             guard free > 0 else { return false }
