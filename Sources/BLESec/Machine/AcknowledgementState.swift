@@ -1,42 +1,43 @@
 internal import BLESecChannelCore
 
-/// Who has said what of which messages: counts of messages, in which an `end` counts as one.
+/// Counts of the messages sent, received and acknowledged; an `end` counts as one message.
 struct AcknowledgementState {
     /// Which of the peer's messages this side acknowledges.
     enum Rule {
-        /// Those that have arrived: all that a peer without ``ChannelFeatures/acknowledgesTaken``
-        /// expects.
+        /// The messages that have arrived: the only rule for a peer without
+        /// ``ChannelFeatures/acknowledgesTaken``.
         case arrived
-        /// Those that ``didTake(now:)`` has counted.
+        /// The messages that ``didTake(now:)`` has counted.
         case taken
-        /// Those that ``didConfirm(through:now:)`` has named.
+        /// The messages that ``didConfirm(through:now:)`` has confirmed.
         case confirmed
     }
 
     var rule = Rule.arrived
-    /// Sealed by this side.
+    /// Messages sealed by this side.
     private(set) var sent: UInt64 = 0
-    /// Of those, acknowledged by the peer.
+    /// Messages that this side has sent and the peer has acknowledged.
     private(set) var acknowledged: UInt64 = 0
-    /// Whole messages from the peer.
+    /// Whole messages received from the peer.
     private(set) var received: UInt64 = 0
-    /// Of those, handed to the program.
+    /// Messages that this side has received and handed to the program.
     private(set) var taken: UInt64 = 0
-    /// Of those, confirmed by the program.
+    /// Messages that the program has taken and confirmed.
     private(set) var confirmed: UInt64 = 0
-    /// Of those received, acknowledged to the peer.
+    /// Messages that this side has received and acknowledged.
     private(set) var ackSent: UInt64 = 0
     private(set) var endSent = false
     private(set) var endReceived = false
-    /// Since when there is something to acknowledge.
+    /// Since when an acknowledgement has been pending; `nil` if none is.
     private(set) var ackPendingSince: UInt64?
 
-    /// This side has ended, and the peer has everything.
+    /// Whether this side has sent its end, and the peer has acknowledged everything.
     var isSendingComplete: Bool { endSent && acknowledged == sent }
-    /// The peer has ended, and it was told that everything is here.
+    /// Whether the peer has sent its end, and this side has acknowledged everything.
     var isReceivingComplete: Bool { endReceived && ackSent == received }
 
-    /// How many messages may be acknowledged now. The `end` is acknowledged with the last of them.
+    /// How many messages may be acknowledged now. The peer's `end` is acknowledged with its last
+    /// message.
     private var acknowledgeable: UInt64 {
         let count =
             switch rule {
@@ -63,13 +64,13 @@ struct AcknowledgementState {
         didReceive(now: now)
     }
 
-    /// The program has taken the next message.
+    /// Records that the program has taken the next message.
     mutating func didTake(now: UInt64) {
         taken += 1
         notePending(now: now)
     }
 
-    /// The program has confirmed the first `count` of the messages that it has taken.
+    /// Records that the program has confirmed the first `count` of the messages that it has taken.
     mutating func didConfirm(through count: UInt64, now: UInt64) {
         confirmed = max(confirmed, min(count, taken))
         notePending(now: now)
@@ -79,7 +80,7 @@ struct AcknowledgementState {
         if ackPendingSince == nil, acknowledgeable > ackSent { ackPendingSince = now }
     }
 
-    /// The count to acknowledge with.
+    /// Returns the count for the next acknowledgement, and records it as sent.
     mutating func takeAck() -> UInt64 {
         ackSent = acknowledgeable
         ackPendingSince = nil
@@ -96,8 +97,8 @@ struct AcknowledgementState {
 
     private static let ackDelay = Record.ackDelay.wholeNanoseconds
 
-    /// Whether an acknowledgement is due: by count, by time, because of the peer's `end`, or because
-    /// this side is about to send its own.
+    /// Whether an acknowledgement is due: by count, by time, because of the peer's `end`, or
+    /// because this side is about to send its own `end`.
     func owesAck(now: UInt64, isEnding: Bool) -> Bool {
         guard let ackPendingSince else { return false }
         let count = acknowledgeable
@@ -108,7 +109,7 @@ struct AcknowledgementState {
 }
 
 extension Duration {
-    /// The duration in nanoseconds, 0 when negative, and saturating.
+    /// The duration in whole nanoseconds: 0 if negative, saturating at the maximum.
     var wholeNanoseconds: UInt64 {
         let (seconds, attoseconds) = components
         guard seconds >= 0, attoseconds >= 0 else { return 0 }

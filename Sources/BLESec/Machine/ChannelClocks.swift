@@ -3,30 +3,31 @@ internal import BLESecChannelCore
 /// The times from which a channel's timeouts are counted, in nanoseconds of a monotonic clock.
 struct ChannelClocks {
     let timeouts: ChannelTimeouts
-    /// Those that are looked at with every message, in nanoseconds.
+    /// The timeouts that are checked with every message, in nanoseconds.
     let session, idle, halfIdle, record, message, ackDelay: UInt64
-    /// When the link was handed over.
+    /// When the channel took over the link.
     let start: UInt64
-    /// When hello and answer were done, the policy was asked, and this side's handshake was over.
+    /// When hello and answer were complete, when the policy was asked, and when this side's
+    /// handshake was over.
     var negotiated: UInt64?
     var awaitingTrustDecision: UInt64?
     var handshakeDone: UInt64?
     /// When both sides became ready.
     var ready: UInt64?
-    /// When a closing phase with a deadline began, or came further.
+    /// When a closing phase with a deadline began, or last made progress.
     var closing: UInt64?
     /// When this side began to close.
     var closeBegan: UInt64?
-    /// When bytes last came in, and when the link last took bytes after it had been full.
+    /// When bytes last arrived, and when the link last took bytes after it had been full.
     var lastArrival: UInt64
     var lastProgress: UInt64
-    /// When a sign of life was last queued while nothing was read.
+    /// When a keep-alive was last queued while nothing was read.
     var lastKeepAlive: UInt64 = 0
-    /// When the first byte of a record came whose last byte is missing.
+    /// When the first byte of a still incomplete record arrived.
     var recordBegan: UInt64?
-    /// When the last piece came of a message that is still coming, or reading was taken up again.
+    /// When the last piece of a still incomplete message arrived, or when reading resumed.
     var messageMoved: UInt64?
-    /// The link refused bytes since.
+    /// Whether the link has refused bytes since it last took some.
     var isBlocked = false
 
     init(now: UInt64, timeouts: ChannelTimeouts) {
@@ -42,7 +43,7 @@ struct ChannelClocks {
         lastProgress = now
     }
 
-    /// Something came in or went out for certain.
+    /// When bytes last arrived, or when the link last took bytes after it had been full.
     var lastSign: UInt64 { max(lastArrival, lastProgress) }
 
     mutating func didArrive(now: UInt64) { lastArrival = now }
@@ -54,17 +55,17 @@ struct ChannelClocks {
 }
 
 extension UInt64 {
-    /// The time that lies `duration` later, at most the largest there is.
+    /// The time `duration` later, at most `UInt64.max`.
     func after(_ duration: Duration) -> UInt64 { after(duration.wholeNanoseconds) }
 
-    /// The time that lies so many nanoseconds later, at most the largest there is.
+    /// The time `nanoseconds` later, at most `UInt64.max`.
     func after(_ nanoseconds: UInt64) -> UInt64 {
         let (sum, overflow) = addingReportingOverflow(nanoseconds)
         return overflow ? .max : sum
     }
 }
 
-/// Records and bytes under one key of one direction.
+/// The records and bytes of one direction under its current key.
 struct DirectionCount {
     var records: UInt64 = 0
     var bytes: UInt64 = 0
@@ -79,12 +80,12 @@ struct DirectionCount {
 
 /// Control records that wait to be sealed, at most one of each kind.
 struct PendingControl {
-    /// 32 bytes of `ready`.
+    /// Whether the 32-byte `ready` waits to be sealed.
     var ready = false
     var reject: RejectCode?
     var pong: [UInt8]?
     var ping = false
-    /// Padding, from a side that does not read and so cannot ping.
+    /// Padding, sent by a side that does not read and so cannot ping.
     var keepAlive = false
     /// The ping that has no pong yet.
     var outstandingPing: UInt64?

@@ -1,13 +1,14 @@
 internal import BLESecChannelCore
 
-// Time, and the ways a channel ends.
+// Deadlines, and the ways a channel ends.
 extension ChannelMachine {
-    /// When ``timeout(now:)`` is to be called next; `UInt64.max` when never.
+    /// When ``timeout(now:)`` must be called next; `UInt64.max` for never.
     func deadline(now: UInt64) -> UInt64 {
         guard outcome == nil else { return .max }
         var next = phaseEnd
         if clocks.ready != nil, stage == .records {
-            // What is due already waits for something else than time, such as room on the link.
+            // An action that is already due waits for something other than time, such as room on
+            // the link.
             if clocks.closing == nil { next = min(next, start.after(clocks.session)) }
             if configuration.mode == .direct, acknowledgements.endSent, role == .dialer,
                 quietTime > now
@@ -33,7 +34,8 @@ extension ChannelMachine {
         return next
     }
 
-    /// Does what is due: an acknowledgement, a ping, or the end of a phase that took too long.
+    /// Performs what is due: an acknowledgement, a ping, a keep-alive, or the failure of a phase
+    /// that took too long.
     mutating func timeout(now: UInt64) {
         guard outcome == nil else { return }
         if now >= phaseEnd { return phaseOver() }
@@ -43,7 +45,8 @@ extension ChannelMachine {
             beginClosing(now: now)
         }
         guard wantsBytes else {
-            // The peer hears nothing and gets nothing through, and would take this side for dead.
+            // While this side does not read, the peer makes no progress and would take this side
+            // for dead.
             if mayKeepAlive, now >= keepAliveTime {
                 control.keepAlive = true
                 clocks.lastKeepAlive = now
@@ -65,7 +68,7 @@ extension ChannelMachine {
         if mayPing, now >= pingTime { control.ping = true }
     }
 
-    /// The application goes on reading: silence counts from now.
+    /// Records that the application reads again: the peer's silence is measured from now on.
     mutating func resumedReading(now: UInt64) {
         clocks.didArrive(now: now)
         if clocks.recordBegan != nil { clocks.recordBegan = now }
@@ -73,13 +76,14 @@ extension ChannelMachine {
         process(arrived: 0, now: now)
     }
 
-    /// The application wants the channel to end; it has the close deadline from now on.
+    /// Begins to close the channel; the close deadline starts now.
     mutating func close(now: UInt64) {
         end()
         beginClosing(now: now)
     }
 
-    /// Whoever closes waits for acknowledgements, and reads further for that.
+    /// Starts the close deadline. A closing side waits for acknowledgements, so it has more room to
+    /// read.
     private mutating func beginClosing(now: UInt64) {
         guard clocks.closing == nil else { return }
         let wasFull = !wantsBytes
@@ -88,8 +92,8 @@ extension ChannelMachine {
         if wasFull, wantsBytes { resumedReading(now: now) }
     }
 
-    /// What is left to acknowledge has become less: whoever waits for the end of it waits on. What
-    /// arrives may be endless, so it counts from the peer's end on.
+    /// Restarts the close deadline, because fewer messages are left to acknowledge. This applies
+    /// only after the peer's end, because the peer may send messages without limit before.
     mutating func restartClose(now: UInt64) {
         if acknowledgements.endReceived, clocks.closing != nil, stage == .records {
             clocks.closing = now
@@ -102,8 +106,8 @@ extension ChannelMachine {
             now: now, isEnding: outbox.isEmpty && endRequested != nil && !acknowledgements.endSent)
     }
 
-    /// Starts the last deadline once both ends are said and acknowledged: an acceptor waits for the
-    /// dialer's close, though not for ever.
+    /// Starts the last deadline once both ends are sent and acknowledged: an acceptor then waits a
+    /// limited time for the dialer to close the link.
     mutating func noteCompletion(now: UInt64) {
         guard acknowledgements.isSendingComplete, acknowledgements.isReceivingComplete,
             clocks.closing == nil
@@ -113,19 +117,22 @@ extension ChannelMachine {
         clocks.closing = now
     }
 
-    /// Takes note that the link has ended; `error` is what ended it, if not the peer's close.
+    /// Records that the link has ended; `error` is the cause, or `nil` if the peer closed the link.
     ///
-    /// With `canSend` only the peer's direction may have ended, which counts in direct mode alone.
+    /// If `canSend` is true, perhaps only the peer's direction has ended; this matters in direct
+    /// mode only.
     mutating func linkEnded(_ error: ChannelError?, canSend: Bool = false, now: UInt64) {
         guard outcome == nil else { return }
         if let refusal { return finish(.failed(refusal)) }
         guard stage == .records, isReady else {
-            // An acceptor that meets itself closes without a word.
+            // An acceptor that detects a connection to itself closes the link without sending
+            // anything.
             if unauthenticatedBytes == 0, dialToken?.cameBack == true {
                 return fail(.talksToItself)
             }
             if awaitsProof {
-                // However it went: a peer that goes with something unread resets a socket.
+                // A reset is reported in the same way: a peer that closes a socket with unread
+                // bytes resets it.
                 var unproven = ChannelError.unproven(
                     "the peer closed the link before it proved its key")
                 unproven.underlying = error?.underlying
@@ -164,7 +171,7 @@ extension ChannelMachine {
                 ChannelError(.truncated, "the link ended before the peer said that it was done"))
         }
         directPeerEnded = true
-        // The peer may have ended its direction alone, and wait for what this side still says.
+        // The peer may have ended only its direction, and may wait for what this side still sends.
         if canSend { return }
         guard outbox.isEmpty, outbound.isEmpty else {
             return fail(
@@ -173,17 +180,17 @@ extension ChannelMachine {
         finish(.complete)
     }
 
-    /// What the driver is to do with the link, now that nothing is left to send.
+    /// What the driver must do with the link, now that nothing is left to send.
     enum LinkShutdown: Sendable {
         /// Nothing yet.
         case stay
-        /// Half-close it where it can be; the peer closes.
+        /// Half-close the link if it supports that; the peer closes.
         case halfClose
-        /// Close it as soon as its own queue is empty.
+        /// Close the link as soon as its own queue is empty.
         case closeWhenDrained
     }
 
-    /// How far the link may be closed. The dialer closes, since it is the one whose last word is an
+    /// How far the driver may close the link. The dialer closes, because its last record is an
     /// acknowledgement that the acceptor needs.
     func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         guard outcome == nil, outbound.isEmpty else { return .stay }
@@ -198,10 +205,10 @@ extension ChannelMachine {
         return isDone && role == .dialer ? .closeWhenDrained : .stay
     }
 
-    /// The driver has closed the link as ``LinkShutdown/closeWhenDrained`` said.
+    /// Records that the driver has closed the link after ``LinkShutdown/closeWhenDrained``.
     mutating func didCloseLink() { complete() }
 
-    /// When the phase has taken too long.
+    /// When the current phase has taken too long.
     private var phaseEnd: UInt64 {
         let timeouts = clocks.timeouts
         switch stage {
@@ -214,14 +221,14 @@ extension ChannelMachine {
             return (clocks.handshakeDone ?? start).after(timeouts.proof)
         case .records where !isReady: return (clocks.handshakeDone ?? start).after(timeouts.ready)
         case .records:
-            // However slowly a peer acknowledges, no session goes on for ever.
+            // The session's limit applies even if the peer acknowledges slowly.
             guard let closing = clocks.closing else { return .max }
             let last = max(start.after(clocks.session), clocks.closeBegan ?? closing)
             return min(closing, last).after(timeouts.close)
         }
     }
 
-    /// Ends a phase that has taken too long, and says what was missing.
+    /// Fails a phase that has taken too long, with an error that names what was missing.
     private mutating func phaseOver() {
         let timeouts = clocks.timeouts
         switch stage {
@@ -265,10 +272,10 @@ extension ChannelMachine {
         }
     }
 
-    /// How long a refused peer may take to go.
+    /// How long a refused peer may take to close the link.
     private static let timeToGo: Duration = .seconds(2)
 
-    /// When a direct link without a half-close has been quiet for long enough to be closed.
+    /// When a direct link without half-close has been quiet long enough to be closed.
     private var quietTime: UInt64 { clocks.lastSign.after(.seconds(1)) }
     private var deadDeadline: UInt64 { clocks.lastSign.after(clocks.idle) }
     private var pingTime: UInt64 { clocks.lastArrival.after(clocks.halfIdle) }
@@ -290,7 +297,7 @@ extension ChannelError {
         ChannelError(code, "\(what) \(limit.components.seconds) s")
     }
 
-    /// What was missing, and the remedy for an honest peer.
+    /// An error that tells what was missing, and what an honest peer must send instead.
     static func unproven(_ what: String) -> ChannelError {
         ChannelError(
             .unproven,

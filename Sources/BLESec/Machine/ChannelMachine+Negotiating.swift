@@ -5,7 +5,7 @@ internal import BLESecNoiseEngine
 // Hello and answer, and the first handshake messages that travel with them
 // (`docs/wire-format.md`, "Negotiation").
 extension ChannelMachine {
-    /// Begins the only engine of direct mode.
+    /// Begins direct mode, with its only engine.
     mutating func beginDirect() throws(ChannelError) {
         protocolName = configuration.protocols[0]
         engine = try configuration.makeEngine(
@@ -18,7 +18,7 @@ extension ChannelMachine {
         }
     }
 
-    /// Sends the hello, and with it the first message of the first offer.
+    /// Sends the hello, followed by the first message of the first offer.
     mutating func beginHello() throws(ChannelError) {
         let hello = try Hello(
             offers: configuration.protocols, extensions: ChannelFeatures.known.extensions)
@@ -76,7 +76,7 @@ extension ChannelMachine {
         return true
     }
 
-    /// Goes on with the first offer, unless its message cannot be read and there is another way.
+    /// Accepts the first offer; returns false if the early message fails to authenticate.
     private mutating func accept(_ early: [UInt8]) throws(ChannelError) -> Bool {
         protocolName = offers[0]
         engine = try configuration.makeEngine(
@@ -93,7 +93,8 @@ extension ChannelMachine {
         return true
     }
 
-    /// Answers with the fallback of an offer behind the first, which saves the flights of a switch.
+    /// Answers with the fallback of a later offer, which needs fewer flights than a switch; returns
+    /// false if there is none.
     private mutating func fallBack(from early: [UInt8]) throws(ChannelError) -> Bool {
         for (index, offer) in offers.enumerated().dropFirst()
         where configuration.protocols.contains(offer) {
@@ -154,8 +155,8 @@ extension ChannelMachine {
         return true
     }
 
-    /// Turns a dialer away because there is no room: by the answer `busy` while it waits for an
-    /// answer, after which it has 2 seconds to go, and by the link's end in any later stage.
+    /// Turns a dialer away to make room. A dialer that waits for an answer gets the answer `busy`,
+    /// and has 2 seconds to close the link; in any later stage this side closes the link.
     mutating func turnAway(_ error: ChannelError, now: UInt64) {
         guard stage == .hello || stage == .early, outcome == nil else { return fail(error) }
         do throws(ChannelError) {
@@ -166,7 +167,7 @@ extension ChannelMachine {
         refuse(error, now: now)
     }
 
-    /// Answers with an offer that is accepted, and with the features that count from here on.
+    /// Sends an answer that accepts an offer, with the features that apply from now on.
     private mutating func accept(
         _ status: Answer.Status, index: Int = 0
     ) throws(ChannelError) {
@@ -178,7 +179,7 @@ extension ChannelMachine {
         try outbound.append(answer.encoded)
     }
 
-    /// Puts a handshake message behind a length where the engine wants one.
+    /// Appends a handshake message, with a length prefix if the engine needs one.
     mutating func appendHandshake(_ message: [UInt8]) throws(ChannelError) {
         try outbound.append(engine.framesHandshake ? Self.framed(message) : message)
     }
@@ -188,7 +189,7 @@ extension ChannelMachine {
             + message
     }
 
-    /// Takes a message behind a u16 length, or returns `nil` while it is incomplete.
+    /// Takes a message with a u16 length prefix, or returns `nil` while the message is incomplete.
     mutating func takeFramed() throws(ChannelError) -> [UInt8]? {
         let bound = configuration.limits.unauthenticatedBytes
         let message = try inbound.withBytes { bytes throws(ChannelError) -> [UInt8]? in

@@ -2,10 +2,10 @@ internal import BLESecChannelCore
 internal import BLESecNoise
 internal import BLESecPrimitives
 
-// What arrives: from the link's bytes to whole messages in the inbox.
+// Receiving: from the link's bytes to whole messages in the inbox.
 extension ChannelMachine {
-    /// Takes note of bytes that the driver has appended to ``inbound``, and works on all of them
-    /// that can be worked on.
+    /// Records bytes that the driver has appended to ``inbound``, and processes all of them that
+    /// can be processed.
     mutating func process(arrived count: Int, now: UInt64) {
         guard outcome == nil else {
             inbound.removeAll()
@@ -13,7 +13,7 @@ extension ChannelMachine {
         }
         if count > 0 { clocks.didArrive(now: now) }
         if !isPeerReady { unauthenticatedBytes += count }
-        // A driver that keeps to ``readAllowance`` never brings more.
+        // A driver that respects ``readAllowance`` never exceeds this limit.
         guard isPeerReady || unauthenticatedBytes <= unauthenticatedLimit else {
             return fail(.unauthenticated(after: unauthenticatedLimit))
         }
@@ -22,7 +22,8 @@ extension ChannelMachine {
         } catch {
             fail(error)
         }
-        // Nothing more is read, so that only a policy that still thinks can make a difference.
+        // At the limit nothing more is read, so only a pending trust decision can still change the
+        // outcome.
         guard
             isPeerReady || unauthenticatedBytes < unauthenticatedLimit
                 || stage == .awaitingTrustDecision
@@ -32,8 +33,9 @@ extension ChannelMachine {
         noteCompletion(now: now)
     }
 
-    /// What a peer may send up to and with what authenticates it: its `ready`, or in direct mode what
-    /// proves it; where that is a transport message, it may be as long as any.
+    /// How many bytes a peer may send until it is authenticated, including the bytes that
+    /// authenticate it: its `ready`, or in direct mode its proof. If the proof is a transport
+    /// message, it may have the maximum length.
     var unauthenticatedLimit: Int {
         configuration.limits.unauthenticatedBytes
             + (awaitsProof ? 2 + HandshakeState.maximumMessageLength : 0)
@@ -41,13 +43,14 @@ extension ChannelMachine {
 
     /// How many bytes the driver may append to ``inbound`` before the next ``process(arrived:now:)``.
     ///
-    /// Before the peer is authenticated that is what the limit leaves, so that nothing beyond the
-    /// limit is held or worked on; what the link has more than that stays there until then.
+    /// Before the peer is authenticated, this is the rest of the limit, so that nothing beyond the
+    /// limit is held or processed; further bytes stay in the link until then.
     var readAllowance: Int {
         isPeerReady ? .max : max(0, unauthenticatedLimit - unauthenticatedBytes)
     }
 
-    /// Does one thing with what has arrived, and says whether there may be more to do.
+    /// Processes one unit of the bytes that have arrived; returns whether there may be more to
+    /// process.
     private mutating func step(now: UInt64) throws(ChannelError) -> Bool {
         switch stage {
         case .hello: return try readHello()
@@ -62,7 +65,8 @@ extension ChannelMachine {
         }
     }
 
-    /// Moves the handshake on: this side's turn, the policy's, or the peer's.
+    /// Advances the handshake: by a message of this side, a trust decision, or a message of the
+    /// peer.
     mutating func shakeHands(now: UInt64) throws(ChannelError) -> Bool {
         switch engine.phase {
         case .awaitingTrustDecision(let identity):
@@ -86,7 +90,7 @@ extension ChannelMachine {
             try refuseOwnDial(message)
             try engine.receiveHandshake(message.span)
         } else {
-            // A TLS hello of direct mode lies there until it is whole.
+            // A TLS hello in direct mode stays in the buffer until it is complete.
             if unauthenticatedBytes == inbound.count {
                 try refuseOwnDial(
                     inbound.withBytes {
@@ -100,7 +104,7 @@ extension ChannelMachine {
         return true
     }
 
-    /// An acceptor has nothing to say to a dial of its own process.
+    /// Rejects a dial of the acceptor's own process without sending anything.
     private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
         guard role == .acceptor,
             configuration.pendingDials.refuses(message, by: configuration.ownKeys)
@@ -116,7 +120,7 @@ extension ChannelMachine {
         }
     }
 
-    /// Sends the last words of a handshake that has failed, and waits for the peer to go.
+    /// Sends the final messages of a failed handshake, and waits for the peer to close the link.
     private mutating func giveUp(_ error: ChannelError, now: UInt64) throws(ChannelError) {
         while let words = try engine.nextHandshake() { try appendHandshake(words) }
         refuse(refusal ?? error, now: now)
@@ -144,7 +148,7 @@ extension ChannelMachine {
         }
     }
 
-    /// Takes the answer of a policy that was asked; late answers change nothing.
+    /// Applies the decision of the trust policy; a late decision changes nothing.
     mutating func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) {
         guard outcome == nil, stage == .awaitingTrustDecision else { return }
         pendingEvaluation = nil
@@ -163,8 +167,8 @@ extension ChannelMachine {
         process(arrived: 0, now: now)
     }
 
-    /// Remembers a refusal: the handshake ends in the engine's own way or in a `reject` record where
-    /// that shows nothing of this side, and in silence elsewhere.
+    /// Records a refusal. The handshake ends in the engine's own way or with a `reject` record if
+    /// that reveals nothing about this side, and without a message otherwise.
     private mutating func deny(_ reason: ChannelError) throws(ChannelError) {
         var error = reason
         error.claimed = claimedIdentity
@@ -205,19 +209,20 @@ extension ChannelMachine {
         }
     }
 
-    /// Direct mode has no `ready`: what the peer has sent by now is its proof.
+    /// Records the peer's proof. Direct mode has no `ready`: what the peer has sent by now proves
+    /// its identity.
     mutating func peerIsProven(now: UInt64) {
         isPeerReady = true
         becomeReady(now: now)
     }
 
-    /// Both sides are proven.
+    /// Records that both sides are proven.
     mutating func becomeReady(now: UInt64) {
         clocks.ready = now
         dialToken = nil
     }
 
-    /// This side refuses: what is queued is sent, and then the peer is expected to go.
+    /// Refuses the peer: what is queued is sent, and then the peer is expected to close the link.
     mutating func refuse(_ error: ChannelError, now: UInt64) {
         refusal = error
         stage = .refusing
@@ -226,7 +231,7 @@ extension ChannelMachine {
 }
 
 extension ChannelError {
-    /// The peer has sent all that it may before it is authenticated.
+    /// The error for a peer that has sent all it may send before it is authenticated.
     fileprivate static func unauthenticated(after limit: Int) -> ChannelError {
         ChannelError(
             .limitExceeded, "the peer sent \(limit) bytes and did not authenticate itself with them"

@@ -3,7 +3,8 @@ internal import BLESecPrimitives
 
 // Records that arrive (`docs/wire-format.md`, "Records").
 extension ChannelMachine {
-    /// Opens one record and acts on it; `false` while it is incomplete or may not be read.
+    /// Opens one record and acts on it; returns `false` while the record is incomplete or may not
+    /// be read.
     mutating func readRecord(now: UInt64) throws(ChannelError) -> Bool {
         guard !inbound.isEmpty else { return false }
         guard wantsBytes else { return false }
@@ -20,7 +21,7 @@ extension ChannelMachine {
                 try takeNegotiated(plaintext, now: now)
             }
         }
-        // A record of one's own kind may have ended the channel and emptied the buffer.
+        // Handling the record may have ended the channel and emptied the buffer.
         if outcome == nil { inbound.consume(record.consumed) }
         if inbound.isEmpty { clocks.recordBegan = nil }
         return outcome == nil
@@ -40,7 +41,7 @@ extension ChannelMachine {
                 throw .unproven("the peer's first message proves nothing")
             }
             peerIsProven(now: now)
-            // An empty message that is the proof says nothing of an end.
+            // An empty message that serves as the proof is not an end.
             if plaintext.isEmpty { return }
         }
         peerWentQuiet = plaintext.isEmpty
@@ -119,7 +120,7 @@ extension ChannelMachine {
         inbound.withBytes { $0.span.array(in: range) }
     }
 
-    /// The number in eight bytes, the highest first.
+    /// Reads a big-endian number of eight bytes.
     private mutating func number(_ range: Range<Int>) -> UInt64 {
         inbound.withBytes { bytes in
             var number: UInt64 = 0

@@ -1,18 +1,18 @@
 internal import BLESecChannelCore
 
-// What leaves: from the application's messages to the link's bytes.
+// Sending: from the application's messages to the link's bytes.
 extension ChannelMachine {
-    /// Bytes of messages that wait to be sealed.
+    /// The bytes of the messages that wait to be sealed.
     var unsealedBytes: Int { outbox.byteCount }
 
-    /// Whether another message may be queued now; `send` waits otherwise.
+    /// Whether another message may be queued now; otherwise `send` waits.
     var hasRoom: Bool { outbox.isEmpty || outbox.byteCount < configuration.limits.sendAhead }
 
-    /// Whether this side has said, or is about to say, that it sends no more.
+    /// Whether this side has sent its end, or is about to send it.
     var isEnding: Bool { endRequested != nil }
 
-    /// Queues a message, and returns its number: it is delivered when the acknowledgements's count of
-    /// acknowledged messages has reached that.
+    /// Queues a message, and returns its number. The message is delivered when the count of
+    /// acknowledged messages reaches that number.
     mutating func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
         if let outcome { throw outcome.error }
         guard !isEnding else {
@@ -33,7 +33,7 @@ extension ChannelMachine {
         return queued
     }
 
-    /// Says `end` behind the messages that are queued.
+    /// Sends `end` after the messages that are queued.
     mutating func end(_ reason: EndReason = .done) {
         if endRequested == nil { endRequested = reason }
     }
@@ -48,11 +48,12 @@ extension ChannelMachine {
         }
     }
 
-    /// Takes note that the link took `count` bytes of ``outbound``; fewer than offered means that it
-    /// is full.
+    /// Records that the link took `count` bytes of ``outbound``. A smaller count than offered means
+    /// that the link is full.
     mutating func didSend(_ count: Int, now: UInt64) {
         guard outcome == nil else { return }
-        // Up to the own end the link's progress is this side's, and finite.
+        // Until this side's `end` has left, progress of the link restarts the close deadline; what
+        // is queued is finite.
         if clocks.closing != nil, !hasEndLeft { clocks.closing = now }
         outbound.consume(count)
         if acknowledgements.endSent, outbound.isEmpty { hasEndLeft = true }
@@ -60,7 +61,7 @@ extension ChannelMachine {
         noteCompletion(now: now)
     }
 
-    /// Takes note that the link took nothing.
+    /// Records that the link took nothing.
     mutating func didBlock() { clocks.isBlocked = true }
 
     private mutating func sealNext(now: UInt64) throws(ChannelError) -> Bool {
@@ -123,8 +124,8 @@ extension ChannelMachine {
         return false
     }
 
-    /// The payload of a bulk record: less where the link's SDUs are tiny, so that other records do
-    /// not wait long behind it.
+    /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
+    /// records do not wait long behind a bulk record.
     var bulkPayload: Int {
         min(engine.bulkPayload, max(Record.leastBulkPayload, 4 * maximumSDU))
     }
@@ -150,7 +151,7 @@ extension ChannelMachine {
     private mutating func sealDirect() throws(ChannelError) -> Bool {
         guard isReady else { return false }
         if engine.owesProof {
-            // The peer waits for it, and the application may have nothing to say first.
+            // The peer waits for the proof, and the application may have nothing to send first.
             try Self.seal(&engine, &outbound, nil, [UInt8]().span)
             return true
         }
@@ -178,7 +179,7 @@ extension ChannelMachine {
         sending.add(payload.count)
     }
 
-    /// Seals a number in eight bytes, the highest first, without an allocation.
+    /// Seals a number as eight bytes, big-endian, without an allocation.
     private mutating func seal(_ type: RecordType, number: UInt64) throws(ChannelError) {
         var bytes: [8 of UInt8] = .init(repeating: 0)
         for index in 0..<8 { bytes[index] = UInt8(truncatingIfNeeded: number >> (56 - 8 * index)) }
@@ -198,7 +199,7 @@ extension ChannelMachine {
 }
 
 extension ChannelMachine.Outcome {
-    /// The error of a channel that is over.
+    /// The error that calls on an ended channel throw.
     var error: ChannelError {
         switch self {
         case .complete: ChannelError(.closed, "the channel has ended")

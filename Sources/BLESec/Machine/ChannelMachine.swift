@@ -1,27 +1,28 @@
 internal import BLESecChannelCore
 internal import BLESecPrimitives
 
-/// One end of a channel without any input or output: bytes and times go in, bytes and times come
-/// out.
+/// One end of a channel as a state machine without input or output: its driver passes bytes and
+/// times in and out.
 ///
-/// Whoever drives it puts what arrives into ``inbound`` and calls ``process(now:)``, calls
-/// ``sealPending(now:)`` and sends what then lies in ``outbound``, and calls ``timeout(now:)`` at
-/// ``deadline(now:)``. Times are nanoseconds of any monotonic clock. After each of these, the driver
-/// looks at what has changed: ``stage``, ``pendingEvaluation``, ``outcome``, the inbox and the acknowledgements.
+/// The driver appends arriving bytes to ``inbound`` and calls ``process(arrived:now:)``; it calls
+/// ``sealPending(now:)`` and sends the bytes in ``outbound``; and it calls ``timeout(now:)`` at
+/// ``deadline(now:)``. Times are nanoseconds of any monotonic clock. After each call, the driver
+/// checks what has changed: ``stage``, ``pendingEvaluation``, ``outcome``, the inbox and the
+/// acknowledgements.
 struct ChannelMachine: ~Copyable {
-    /// How the bytes that arrive next are to be read.
+    /// How to read the bytes that arrive next.
     enum Stage: Equatable {
-        /// The acceptor waits for a hello, and for the early message behind it.
+        /// The acceptor waits for a hello, and then for the early message that follows the hello.
         case hello, early
         /// The dialer waits for an answer.
         case answer
-        /// The dialer's first message of another offer, or any later handshake message.
+        /// A side waits for any handshake message that is not the early one.
         case handshake
-        /// A trust policy is thinking; nothing is read.
+        /// A trust policy decides; nothing is read.
         case awaitingTrustDecision
-        /// Records come; application data only once the peer's `ready` has been verified.
+        /// Records arrive; application data only once the peer's `ready` has been verified.
         case records
-        /// This side refuses: it sends what it has and waits for the peer to go.
+        /// This side refuses: it sends what is queued and waits for the peer to close the link.
         case refusing
     }
 
@@ -35,7 +36,8 @@ struct ChannelMachine: ~Copyable {
     var transcript: NegotiationTranscript
     var protocolName = ""
     var offers: [String] = []
-    /// What both sides can do, once the answer has said so; what the peer can do, before.
+    /// The features that both sides support; before the answer, the features that the peer
+    /// supports.
     var features: ChannelFeatures = []
 
     var inbound = WireBuffer(pool: .incoming)
@@ -44,7 +46,8 @@ struct ChannelMachine: ~Copyable {
     /// Messages that have been queued so far.
     var queued: UInt64 = 0
     var inbox: Inbox
-    /// What incomplete messages are charged to, and what ends the channel when that is revoked.
+    /// The memory budget for incomplete messages, and the action that ends the channel when its
+    /// part is revoked.
     let budget: ReassemblyBudget
     var revokeReassembly: @Sendable () -> Void = {}
     var acknowledgements = AcknowledgementState()
@@ -54,20 +57,21 @@ struct ChannelMachine: ~Copyable {
     var receiving = DirectionCount()
     var dialToken: PendingDials.Token?
 
-    /// The identity that the peer's handshake has shown, proven or not: for the policy alone.
+    /// The identity that the peer's handshake has claimed, proven or not; used for the trust policy
+    /// only.
     var claimedIdentity: ClaimedIdentity?
     /// The identity that the peer's handshake proves; reported only once ``isReady``.
     var identity: PeerIdentity?
-    /// What a trust policy that needs time has to be asked.
+    /// The question for a trust policy that needs time.
     var pendingEvaluation: TrustPolicy.Evaluation?
-    /// What a policy's store has to be asked, which may block.
+    /// The question for the policy's trust store, which may block.
     var pendingLookUp: (@Sendable () -> TrustPolicy.Verdict)?
-    /// Why this side refuses, if it does.
+    /// Why this side refuses the peer; `nil` if it does not.
     var refusal: ChannelError?
     var isOwnReadySent = false
     var isPeerReady = false
     var endRequested: EndReason?
-    /// Whether the link has taken all up to this side's `end`.
+    /// Whether the link has taken everything up to and including this side's `end`.
     var hasEndLeft = false
     var peerEndReason: EndReason?
     /// Bytes that arrived before the peer was authenticated; see ``unauthenticatedLimit``.
@@ -77,36 +81,37 @@ struct ChannelMachine: ~Copyable {
     var acknowledgementWaiters = 0
     /// In direct mode, whether the peer has ended its direction of the link.
     var directPeerEnded = false
-    /// In direct mode, whether the last thing that the peer sent was an empty message.
+    /// In direct mode, whether the peer's last message was empty.
     var peerWentQuiet = false
 
-    /// How the channel ended, once it has.
+    /// How the channel ended; `nil` while it is open.
     var outcome: Outcome?
 
     /// How a channel ends.
     enum Outcome: Sendable {
-        /// Both sides said `end`, and everything is acknowledged.
+        /// Both sides sent `end`, and everything is acknowledged.
         case complete
         case failed(ChannelError)
     }
 
-    /// Whether both sides are proven, so that identities are reported and data flows.
+    /// Whether both sides are proven, so that identities may be reported and data may flow.
     var isReady: Bool { isOwnReadySent && isPeerReady }
-    /// Whether no message comes any more because the peer said so.
+    /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { acknowledgements.endReceived || directPeerEnded }
-    /// Whether the handshake is over in direct mode, and the peer has to prove itself with a transport
-    /// message: until then nothing of the application's is sent, and nothing is said of the peer.
+    /// Whether the handshake is over in direct mode, and the peer still has to prove itself with a
+    /// transport message. Until then no application data is sent, and the peer's identity is not
+    /// reported.
     var awaitsProof: Bool {
         configuration.mode == .direct && stage == .records && !isPeerReady
     }
     /// The peer's identity, once proven.
     var peer: PeerIdentity? { isReady ? identity : nil }
 
-    /// The most that is sealed ahead for one SDU, whatever the link takes, so that it and the record
-    /// that goes beyond it fit into the storage.
+    /// The most bytes that are sealed ahead for one SDU, whatever the link accepts, so that these
+    /// bytes and the record that exceeds them fit into the buffer.
     private static let largestSDU = 32 << 10
 
-    /// A machine that has not begun, over a link whose SDUs hold `maximumSDU` bytes; see ``begin()``.
+    /// Makes a machine over a link whose SDUs hold `maximumSDU` bytes; call ``begin()`` next.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
         budget: ReassemblyBudget = .shared
@@ -122,7 +127,7 @@ struct ChannelMachine: ~Copyable {
         clocks = ChannelClocks(now: now, timeouts: configuration.timeouts)
     }
 
-    /// Begins the channel. A dialer's first bytes are in ``outbound`` afterwards.
+    /// Begins the channel. For a dialer, ``outbound`` then holds the first bytes.
     ///
     /// Throws `configuration` when the configuration contradicts itself; nothing is sent then.
     mutating func begin() throws(ChannelError) {
@@ -148,14 +153,14 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// Whether more bytes from the link are welcome: not while a policy thinks, and not while the
-    /// application has enough to read.
+    /// Whether the driver should read from the link: not while a trust policy decides, and not
+    /// while the application has enough messages to read.
     var wantsBytes: Bool {
         outcome == nil && stage != .awaitingTrustDecision && inbox.byteCount < readAhead
     }
 
-    /// Whether the peer's messages fill even the room that is there while an acknowledgement is
-    /// awaited, so that none can come before the application receives.
+    /// Whether the peer's unread messages fill even the extra room for awaited acknowledgements, so
+    /// that no acknowledgement can be read before the application receives a message.
     var hidesAcknowledgements: Bool { awaitsAcknowledgement && !wantsBytes && !isDraining }
 
     private var readAhead: Int {
@@ -163,54 +168,55 @@ struct ChannelMachine: ~Copyable {
             + (isDraining || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
     }
 
-    /// Whether somebody waits for the peer to acknowledge what was sent, which comes behind the
-    /// peer's own messages.
+    /// Whether a call waits for the peer to acknowledge sent messages. The acknowledgement follows
+    /// the peer's own messages.
     private var awaitsAcknowledgement: Bool {
         acknowledgementWaiters > 0 || clocks.closing != nil && !acknowledgements.isSendingComplete
     }
 
-    /// The link is gone, and only what it still holds comes; there is more room for that.
+    /// Prepares for a lost link: the remaining bytes are read, with extra room for their messages.
     mutating func startDraining(now: UInt64) {
         isDraining = true
-        // Whoever reads next relies on it that no whole record waits while there is room.
+        // The next read relies on this: no whole record waits while there is room.
         process(arrived: 0, now: now)
     }
 
-    /// What to ask the application's policy, once.
+    /// Returns the question for the application's trust policy, once.
     mutating func takeTrustEvaluation() -> TrustPolicy.Evaluation? {
         defer { pendingEvaluation = nil }
         return pendingEvaluation
     }
 
-    /// What to ask the policy's store, once.
+    /// Returns the question for the policy's trust store, once.
     mutating func takeLookUp() -> (@Sendable () -> TrustPolicy.Verdict)? {
         defer { pendingLookUp = nil }
         return pendingLookUp
     }
 
-    /// The hash over the handshake; empty before it is over, and kept when the channel ends.
+    /// The hash of the handshake; empty until the handshake is over, and kept when the channel
+    /// ends.
     private(set) var handshakeHash: [UInt8] = []
 
-    /// The oldest message that waits, which the application has from now on. A message that it has
-    /// only in part is popped here, and counted by ``didTakeMessage(now:)`` when it has all of it.
+    /// Removes and returns the oldest message. A message that the application reads in parts is
+    /// popped here, and counted by ``didTakeMessage(now:)`` when the application has all of it.
     mutating func popMessage() -> [UInt8]? { inbox.next() }
 
-    /// The application has the whole of the next message.
+    /// Records that the application has taken the next message completely.
     mutating func didTakeMessage(now: UInt64) {
         acknowledgements.didTake(now: now)
         restartClose(now: now)
     }
 
-    /// The application has dealt with its first `count` messages.
+    /// Records that the application has confirmed its first `count` messages.
     mutating func confirm(through count: UInt64, now: UInt64) {
         acknowledgements.didConfirm(through: count, now: now)
         restartClose(now: now)
     }
 
-    /// Takes down the session's name, while the engine lives.
+    /// Saves the handshake hash while the engine exists.
     mutating func noteHandshakeHash() { handshakeHash = engine.handshakeHash }
 
-    /// Bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
+    /// Derives bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
     func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {
@@ -218,14 +224,14 @@ struct ChannelMachine: ~Copyable {
         return try engine.export(label: label, context: context, count: count)
     }
 
-    /// Both ends are said, and everything is acknowledged: success, unless the peer has said that
-    /// there should have been more.
+    /// Ends the channel when both ends are sent and everything is acknowledged: successfully,
+    /// unless the peer's end said that it did not send everything.
     mutating func complete() {
         finish(peerEndReason?.error.map { .failed($0) } ?? .complete)
     }
 
-    /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages go at once,
-    /// whole messages that have arrived stay for the application.
+    /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages are discarded
+    /// at once; whole messages that have arrived stay for the application.
     mutating func finish(_ outcome: Outcome) {
         guard self.outcome == nil else { return }
         if case .failed(let error) = outcome {
@@ -243,7 +249,8 @@ struct ChannelMachine: ~Copyable {
         dialToken = nil
     }
 
-    /// Ends the channel because of an error; an earlier refusal by this side is the better reason.
+    /// Ends the channel because of an error; an earlier refusal by this side takes precedence as
+    /// the reason.
     mutating func fail(_ error: ChannelError) {
         finish(.failed(refusal ?? error))
     }

@@ -1,27 +1,27 @@
 internal import BLESecChannelCore
 
-/// Whole messages that wait for the application, and the one that is still coming.
+/// The whole messages that wait for the application, and the incomplete message.
 struct Inbox: ~Copyable {
     private var whole = MessageQueue()
     private var partial: [UInt8] = []
-    /// What the message that is still coming is charged to; there before its first piece.
+    /// The budget part charged for the incomplete message; set before its first piece.
     var part: ReassemblyBudget.Part?
     private let maximumMessageLength: Int
-    /// Bytes of whole messages, each with ``overhead``.
+    /// The bytes of whole messages, plus ``overhead`` for each message.
     private(set) var byteCount = 0
 
-    /// What a message takes beside its bytes, so that even empty ones do not pile up: an array's
-    /// header, its rounding to the allocator's sizes, and the place in a list.
+    /// The memory of a message in addition to its bytes, so that even empty messages do not pile
+    /// up: an array's header, rounding to the allocator's sizes, and the entry in a list.
     static let overhead = 64
 
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
 
-    /// Whether a whole message waits.
+    /// Whether no whole message waits.
     var isEmpty: Bool { whole.isEmpty }
-    /// Whether a message has begun and not ended.
+    /// Whether a message is incomplete.
     var isMidMessage: Bool { !partial.isEmpty }
 
-    /// Takes the next piece of a message.
+    /// Appends the next piece of a message.
     mutating func append(_ piece: Span<UInt8>, isLast: Bool) throws(ChannelError) {
         guard partial.count + piece.count <= maximumMessageLength else {
             throw ChannelError(
@@ -29,7 +29,7 @@ struct Inbox: ~Copyable {
                 "the peer's message is longer than the \(maximumMessageLength) bytes allowed")
         }
         if isLast, partial.isEmpty {
-            // It is never incomplete, so it does not count as such.
+            // A message in one piece is never incomplete, so the budget is not charged.
             return keep(piece.array)
         }
         guard part?.take(piece.count, limit: maximumMessageLength) == true else {
@@ -46,13 +46,13 @@ struct Inbox: ~Copyable {
         whole.append(message)
     }
 
-    /// Forgets the message that is still coming.
+    /// Discards the incomplete message.
     mutating func removePartial() {
         part?.giveAll()
         partial = []
     }
 
-    /// The oldest whole message.
+    /// Removes and returns the oldest whole message.
     mutating func next() -> [UInt8]? {
         guard let message = whole.popFirst() else { return nil }
         byteCount -= message.count + Self.overhead

@@ -1,4 +1,4 @@
-/// Messages in one array, first in, first out. One that has left is not kept alive.
+/// Messages in one array, first in, first out. A removed message is released at once.
 struct MessageQueue {
     private var messages: [[UInt8]] = []
     private var head = 0

@@ -1,9 +1,9 @@
 /// Messages that wait to be sealed, first in, first out.
 struct Outbox {
     private var waiting = MessageQueue()
-    /// How much of the first message is sealed already.
+    /// How many bytes of the first message are already sealed.
     private var sealed = 0
-    /// Bytes of messages that are not sealed yet, each message with ``Inbox/overhead``.
+    /// The bytes that are not sealed yet, plus ``Inbox/overhead`` for each message.
     private(set) var byteCount = 0
 
     var isEmpty: Bool { waiting.isEmpty }
@@ -13,7 +13,8 @@ struct Outbox {
         byteCount += message.count + Inbox.overhead
     }
 
-    /// Shows `body` at most `limit` bytes of the first message, and whether they are its last.
+    /// Passes at most `limit` bytes of the first message to `body`, and removes them if `body` does
+    /// not throw; returns whether they are the message's last.
     mutating func take<Failure: Error>(
         atMost limit: Int, _ body: (Span<UInt8>, _ isLast: Bool) throws(Failure) -> Void
     ) throws(Failure) -> Bool {

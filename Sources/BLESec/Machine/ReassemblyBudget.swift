@@ -1,21 +1,21 @@
 internal import BLESecChannelCore
 internal import BLESecLocking
 
-/// What all incomplete messages of a process may take together, with a share for each peer.
+/// A memory limit for all incomplete messages of a process, with a share for each peer.
 ///
-/// When there is not enough for all, the peer that holds most is charged: its largest message is
-/// given up, and its channel with it, so that nobody can keep others from receiving.
+/// When the memory does not suffice, the peer that holds most loses its largest incomplete message
+/// and that message's channel, so that one peer cannot keep others from receiving.
 final class ReassemblyBudget: Sendable {
-    /// The process's own: 256 MiB, sixteen messages of the default maximum, of which one peer gets
-    /// four.
+    /// The budget of the process: 256 MiB, enough for sixteen messages of the default maximum; one
+    /// peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
-    /// One channel's part.
+    /// What one channel holds.
     private struct Holding {
         /// `nil` for a peer without an identity of its own.
         let peer: PeerIdentity?
         var bytes = 0
-        /// Ends the channel, from whatever thread.
+        /// Ends the channel; called on any thread.
         let revoke: @Sendable () -> Void
     }
 
@@ -23,10 +23,10 @@ final class ReassemblyBudget: Sendable {
         var left: Int
         var holdings: [UInt64: Holding] = [:]
         var lastToken: UInt64 = 0
-        /// What each peer that has an identity holds.
+        /// The bytes that each peer with an identity holds.
         var peers: [PeerIdentity: Int] = [:]
 
-        /// Adds to what a holding has; a negative count takes away.
+        /// Adds `count` bytes to a holding; a negative count removes bytes.
         mutating func add(_ count: Int, to token: UInt64) {
             guard let peer = holdings[token]?.peer else {
                 holdings[token]?.bytes += count
@@ -38,13 +38,13 @@ final class ReassemblyBudget: Sendable {
             peers[peer] = sum > 0 ? sum : nil
         }
 
-        /// What the peer of a holding has over all its channels.
+        /// The bytes that the peer of a holding has over all its channels.
         func sum(of token: UInt64) -> Int {
             guard let holding = holdings[token] else { return 0 }
             return holding.peer.map { peers[$0, default: 0] } ?? holding.bytes
         }
 
-        /// The largest holding of the peer that has most.
+        /// The largest holding of the peer that holds most.
         func largest() -> UInt64? {
             holdings.max { left, right in
                 let (one, other) = (sum(of: left.key), sum(of: right.key))
@@ -56,13 +56,13 @@ final class ReassemblyBudget: Sendable {
     private let state: Locked<State>
     private let share: Int
 
-    /// A budget of `bytes` overall, and `share` for each peer.
+    /// Makes a budget of `bytes` overall, and `share` for each peer.
     init(bytes: Int, share: Int) {
         state = Locked(State(left: bytes))
         self.share = share
     }
 
-    /// One channel's part of a budget, given back when the last reference goes.
+    /// One channel's part of a budget, released with the last reference.
     final class Part: Sendable {
         private let budget: ReassemblyBudget
         private let token: UInt64
@@ -74,18 +74,18 @@ final class ReassemblyBudget: Sendable {
 
         deinit { budget.remove(token) }
 
-        /// Takes so many bytes more for a message that is allowed to have `limit` bytes, and says
-        /// whether that went well.
+        /// Takes `count` more bytes for a message whose maximum length is `limit` bytes; returns
+        /// false if the budget does not allow it.
         func take(_ count: Int, limit: Int) -> Bool { budget.take(count, by: token, limit: limit) }
 
-        /// Gives everything back.
+        /// Releases all bytes of the part.
         func giveAll() { budget.giveAll(token) }
     }
 
-    /// The part of a channel to a peer. `revoke` is called, from whatever thread, when the peer holds
-    /// most while somebody else needs room; what the part held is not its own any more then.
+    /// Makes the part of a channel to a peer. `revoke` is called, on any thread, if the peer holds
+    /// most while another peer needs memory; the part then no longer holds its bytes.
     func part(of peer: PeerIdentity?, revoke: @escaping @Sendable () -> Void) -> Part {
-        // A group and nobody in particular have no share: each of their channels counts for itself.
+        // A group or an anonymous peer has no share: each of its channels counts separately.
         let owner = peer?.fingerprint == nil ? nil : peer
         let token = state.withLock { state in
             state.lastToken += 1
@@ -95,7 +95,7 @@ final class ReassemblyBudget: Sendable {
         return Part(self, token)
     }
 
-    /// The bytes that nobody holds.
+    /// The bytes that no channel holds.
     var bytesLeft: Int { state.withLock { $0.left } }
 
     private func take(_ count: Int, by token: UInt64, limit: Int) -> Bool {
@@ -111,7 +111,7 @@ final class ReassemblyBudget: Sendable {
             after.add(count, to: token)
             var revoked: [Holding] = []
             while after.left < 0, let largest = after.largest() {
-                // Nobody is charged for somebody who holds as much.
+                // A peer loses nothing to another peer that holds as much or more.
                 guard after.sum(of: largest) > after.sum(of: token) else { return (false, []) }
                 after.add(-(after.holdings[largest]?.bytes ?? 0), to: largest)
                 after.holdings.removeValue(forKey: largest).map { revoked.append($0) }

@@ -1,9 +1,9 @@
 internal import BLESecChannelCore
 internal import BLESecLocking
 
-/// Bytes on their way to or from a link, in storage that goes back to a pool when none are left.
+/// Bytes on their way to or from a link, in storage that returns to a pool when no bytes are left.
 ///
-/// An idle channel owns no storage at all; an active one borrows without allocating.
+/// An idle channel owns no storage; an active channel borrows storage, usually without allocating.
 @safe struct WireBuffer: ~Copyable {
     private let pool: WireBufferPool
     private var storage: UnsafeMutableBufferPointer<UInt8>?
@@ -19,13 +19,13 @@ internal import BLESecLocking
         if let storage = unsafe storage { unsafe pool.put(storage) }
     }
 
-    /// How many bytes wait.
+    /// The number of bytes that wait.
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append at least `room` bytes' worth behind those that wait, and more where there is
-    /// more storage, but never more than `limit`; throws `full` where the storage has no such room, and
-    /// then nothing has changed.
+    /// Lets `body` append bytes, with space for at least `room` bytes and at most `limit`.
+    ///
+    /// Throws `full` if the storage does not have that space; then nothing has changed.
     mutating func append<Result, Failure: Error>(
         room: Int, atMost limit: Int = .max, orThrow full: @autoclosure () -> Failure,
         _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
@@ -48,9 +48,9 @@ internal import BLESecLocking
         return result
     }
 
-    /// Lets `body` append at least `room` bytes' worth behind those that wait.
+    /// Lets `body` append bytes, with space for at least `room` bytes.
     ///
-    /// - Throws: what `body` throws, and `limitExceeded` where there is no such room.
+    /// - Throws: what `body` throws, and `limitExceeded` if the storage does not have that space.
     mutating func append<Result>(
         room: Int, _ body: (inout OutputSpan<UInt8>) throws(ChannelError) -> Result
     ) throws(ChannelError) -> Result {
@@ -63,14 +63,14 @@ internal import BLESecLocking
 
     /// Appends bytes.
     ///
-    /// - Throws: `limitExceeded` where there is no room for them.
+    /// - Throws: `limitExceeded` if the storage has no space for the bytes.
     mutating func append(_ bytes: [UInt8]) throws(ChannelError) {
         try append(room: bytes.count) { output throws(ChannelError) in
             for byte in bytes { output.append(byte) }
         }
     }
 
-    /// Shows the bytes that wait; `body` may change them in place.
+    /// Passes the waiting bytes to `body`, which may change them in place.
     mutating func withBytes<Result, Failure: Error>(
         _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -83,14 +83,14 @@ internal import BLESecLocking
         return try body(&span)
     }
 
-    /// Forgets the first `count` bytes.
+    /// Discards the first `count` bytes.
     mutating func consume(_ count: Int) {
         precondition(count <= self.count)
         head += count
         releaseIfEmpty()
     }
 
-    /// Forgets everything.
+    /// Discards all bytes.
     mutating func removeAll() { consume(count) }
 
     private mutating func storageWithRoom(_ room: Int) -> UnsafeMutableBufferPointer<UInt8> {
@@ -119,22 +119,22 @@ internal import BLESecLocking
     }
 }
 
-/// Storage of one size for wire buffers, shared by all channels of the process.
+/// A pool of equally sized storage for wire buffers, shared by all channels of the process.
 final class WireBufferPool: Sendable {
-    /// PendingDelivery bytes: a bulk record behind what one SDU still lacks, and control records.
+    /// Outgoing bytes: an incomplete SDU, followed by a bulk record and control records.
     static let outgoing = WireBufferPool(size: 64 << 10)
-    /// Incoming bytes: the longest record, and the longest SDU behind its last-but-one byte.
+    /// Incoming bytes: the longest record without its last byte, followed by the longest SDU.
     static let incoming = WireBufferPool(size: 144 << 10)
 
-    /// How many pieces are kept for the next taker.
+    /// How many unused pieces the pool keeps.
     private static let kept = 32
 
-    /// The bytes of one piece.
+    /// The size of one piece in bytes.
     let size: Int
     private let free = Locked<[Piece]>([])
 
     @safe private struct Piece: @unchecked Sendable {
-        // `@unchecked`: whoever holds the piece is its only owner.
+        // `@unchecked`: a piece has only one owner at a time.
         let bytes: UnsafeMutableBufferPointer<UInt8>
     }
 
@@ -144,13 +144,13 @@ final class WireBufferPool: Sendable {
         for piece in free.withLock({ $0 }) { unsafe piece.bytes.deallocate() }
     }
 
-    /// A piece that is the caller's until it is put back; its bytes are whatever they were.
+    /// Takes a piece, which the caller owns until ``put(_:)``; its bytes are undefined.
     func take() -> UnsafeMutableBufferPointer<UInt8> {
         if let piece = free.withLock({ $0.popLast() }) { return unsafe piece.bytes }
         return .allocate(capacity: size)
     }
 
-    /// Takes a piece back.
+    /// Returns a piece to the pool.
     func put(_ bytes: UnsafeMutableBufferPointer<UInt8>) {
         let piece = unsafe Piece(bytes: bytes)
         let isKept = free.withLock { pieces in
