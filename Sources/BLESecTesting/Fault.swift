@@ -1,24 +1,25 @@
-/// What a ``FaultyLink`` does to what passes through it.
+/// A fault that a ``FaultyLink`` applies to the data that passes through it.
 ///
 /// Bytes and sends are counted from 0, on the side that holds the faulty link.
 public enum Fault: Sendable, Hashable {
-    /// The link is lost once so many bytes were sent: what comes later never arrives, and both sides
-    /// see the end.
+    /// The link is lost after the given number of sent bytes: later bytes never arrive, and both
+    /// sides see the end.
     case cut(afterBytes: Int)
-    /// The byte at `offset` of what is sent arrives with the bits of `mask` turned over.
+    /// The sent byte at `offset` arrives with the bits of `mask` inverted.
     case flip(offset: Int, mask: UInt8)
-    /// A send never arrives.
+    /// The send never arrives.
     case drop(sdu: Int)
-    /// A send arrives twice.
+    /// The send arrives twice.
     case duplicate(sdu: Int)
-    /// A send arrives after the one that follows it.
+    /// The send arrives after the send that follows it.
     case swap(sdu: Int)
-    /// Each receive returns so many bytes at most.
+    /// Each receive returns at most the given number of bytes.
     case shortReads(Int)
-    /// Each receive returns between 1 byte and `upTo`, as the seed says.
+    /// Each receive returns a random number of bytes from 1 to `upTo`, determined by the seed.
     case raggedReads(upTo: Int, seed: UInt64)
-    /// Each send takes so many bytes at most, as a byte stream may.
+    /// Each send takes at most the given number of bytes, as a byte stream may.
     case shortWrites(Int)
-    /// Each send arrives that much later, in order; up to ``FaultyLink/heldBytes`` are on the way.
+    /// Each send arrives later by the duration, in order; up to ``FaultyLink/heldBytes`` are on the
+    /// way.
     case delay(Duration)
 }

@@ -1,13 +1,13 @@
 public import BLESecLinks
 
-/// A link that does to another what radio, kernel and attackers do.
+/// A link that applies faults to another link, as radio, kernel or attackers would.
 ///
-/// It stands in front of one end and spoils what that end sends; to spoil the other direction, put
-/// one in front of the other end. Everything belongs to the loop's thread, as with any link.
+/// It wraps one end and changes what that end sends; to change the other direction, wrap the other
+/// end too. Use it on the loop's thread only, as any link.
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
-    /// Bytes that wait here while the link is held or delays them, before sends block.
+    /// How many bytes wait here while the link is held or delays them, before sends block.
     public static let heldBytes = 65_536
 
     private let link: any Link
@@ -18,7 +18,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var delay: Duration?
     private weak var handler: (any LinkHandler)?
 
-    /// What was taken and has not gone on.
+    /// Bytes that were accepted and are not passed on yet.
     private var outbox: [(bytes: [UInt8], due: MonotonicTime)] = []
     private var timer: LoopTimer?
     private var swapped: [UInt8]?
@@ -27,7 +27,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var sentBytes = 0
     private var sentSDUs = 0
 
-    /// Puts `faults` in front of `link`, which is used by nobody else from now on.
+    /// Wraps `link` with `faults`; no other code may use `link` from now on.
     public init(_ link: any Link, _ faults: [Fault] = []) {
         self.link = link
         self.faults = faults
@@ -43,7 +43,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         }
     }
 
-    /// Adds a fault; its counts are of everything that was sent, from the beginning.
+    /// Adds a fault; its counts start with the first byte or send of the link.
     public func add(_ fault: Fault) {
         loop.assertCurrent()
         faults.append(fault)
@@ -55,7 +55,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         isHeld = true
     }
 
-    /// Lets everything go on that was held, in order.
+    /// Passes on everything that was held, in order.
     public func release() {
         loop.assertCurrent()
         isHeld = false
@@ -110,7 +110,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         var outcome = LinkReceive.wouldBlock
         var spare = 0
         let bytes = try [UInt8](capacity: limit) { part throws(LinkError) in
-            // An array may have more room than was asked for.
+            // An array may have more capacity than requested.
             spare = part.freeCapacity - limit
             part.append(repeating: 0, count: spare)
             outcome = try link.receive(into: &part)
@@ -153,7 +153,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
 }
 
 extension FaultyLink {
-    /// Applies what happens to bytes; says whether the link is lost after them.
+    /// Applies the faults that concern bytes; returns whether the link is lost after them.
     private func spoil(_ sdu: inout [UInt8]) -> Bool {
         let start = sentBytes
         sentBytes += sdu.count
@@ -172,7 +172,7 @@ extension FaultyLink {
         return cutsAfter
     }
 
-    /// Applies what happens to whole sends, and queues what comes of it.
+    /// Applies the faults that concern whole sends, and queues the result.
     private func route(_ sdu: [UInt8]) {
         let index = sentSDUs
         sentSDUs += 1
@@ -187,13 +187,13 @@ extension FaultyLink {
         if let late = swapped.take() { outbox.append((late, due)) }
     }
 
-    /// Whether another send is taken.
+    /// Whether the link accepts another send.
     private var hasRoom: Bool {
         isHeld || delay != nil
             ? outbox.reduce(0) { $0 + $1.bytes.count } < Self.heldBytes : outbox.isEmpty
     }
 
-    /// Whether what was taken first may go on now.
+    /// Whether the first waiting bytes may be passed on now.
     private var isDue: Bool { !isHeld && outbox.first.map { $0.due <= loop.now } ?? false }
 
     private func flush() {
@@ -241,21 +241,21 @@ extension FaultyLink {
 }
 
 extension FaultyLink: LinkHandler {
-    /// Called by the link behind.
+    /// Called by the wrapped link.
     public func linkIsReadable() { handler?.linkIsReadable() }
 
-    /// Called by the link behind.
+    /// Called by the wrapped link.
     public func linkIsWritable() {
         flush()
         let hasRoom = delay == nil ? outbox.isEmpty : hasRoom
         if hasRoom && wantsWrite { handler?.linkIsWritable() }
     }
 
-    /// Called by the link behind.
+    /// Called by the wrapped link.
     public func linkDidHangUp() { handler?.linkDidHangUp() }
 }
 
 extension FaultyLink: TimerHandler {
-    /// Called when the next bytes have been on the way for long enough.
+    /// Called when the delay of the next bytes is over.
     package func timerFired(_ timer: LoopTimer) { flush() }
 }

@@ -2,10 +2,11 @@ public import BLESecLinks
 internal import BLESecLocking
 internal import Synchronization
 
-/// A clock that moves only when a test says so.
+/// A clock that moves only when a test moves it.
 ///
-/// Make it, give ``loopClock`` to the event loops that shall live by it, and move the time with
-/// ``advance(by:)``: what those loops have to do in that time has happened when it returns.
+/// Make the clock, pass ``loopClock`` to the event loops that use it, and move the time with
+/// ``advance(by:)``: when that call returns, the loops have done everything that was due in that
+/// time.
 public final class ManualClock: LoopClock.Source {
     private struct WeakLoop: Sendable {
         weak let loop: EventLoop?
@@ -14,7 +15,7 @@ public final class ManualClock: LoopClock.Source {
     private let nanoseconds: Atomic<UInt64>
     private let loops = Locked<[WeakLoop]>([])
 
-    /// Makes a clock that stands at one second.
+    /// Makes a clock whose time is one second.
     public init() {
         nanoseconds = Atomic(1_000_000_000)
     }
@@ -22,12 +23,12 @@ public final class ManualClock: LoopClock.Source {
     /// The clock for `EventLoop(name:clock:)`.
     public var loopClock: LoopClock { .manual(self) }
 
-    /// The time at which it stands.
+    /// The current time of the clock.
     public var now: MonotonicTime {
         MonotonicTime(nanoseconds: nanoseconds.load(ordering: .acquiring))
     }
 
-    /// Called by a loop that lives by this clock.
+    /// Called by a loop that uses this clock.
     public func attach(_ loop: EventLoop) {
         loops.withLock { loops in
             loops.removeAll { $0.loop == nil }
@@ -52,10 +53,10 @@ public final class ManualClock: LoopClock.Source {
 
     /// Lets every loop run until it has nothing left to do, without moving the time.
     ///
-    /// What tasks do elsewhere, off these loops, is not waited for.
+    /// Does not wait for work that tasks do off these loops.
     public func settle() async {
         let loops = attached
-        // As many rounds as loops, since one may give work to another.
+        // As many rounds as there are loops, because one loop may give work to another.
         for _ in loops {
             for loop in loops { await loop.settle() }
         }

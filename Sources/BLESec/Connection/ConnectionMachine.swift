@@ -2,26 +2,26 @@ internal import BLESecChannelCore
 internal import BLESecDiscovery
 internal import BLESecLinks
 
-/// What decides about a connection, and does nothing itself.
+/// The state machine of a connection: it decides, and its caller acts.
 ///
-/// What became of attempts and channels, and the time, go in; the status and what is to be done come
-/// out. It has no clock, no randomness and no link of its own.
+/// Its inputs are the results of attempts and channels, and the time; its outputs are the status
+/// and the next step. It has no clock, randomness or link of its own.
 struct ConnectionMachine {
-    /// What is to be done.
+    /// What the caller must do next.
     enum Step: Hashable {
         case nothing
-        /// Look for the peer, or dial it, once more.
+        /// Search for the peer, or dial it, once more.
         case attempt
-        /// The attempt under way has taken too long.
+        /// Cancel the current attempt, which has taken too long.
         case abandon
     }
 
     let rules: ReconnectPolicy
     private(set) var status: ConnectionStatus
-    /// Since when the peer was not reached.
+    /// Since when the peer has been unreachable.
     private var unreachedSince: MonotonicTime
 
-    /// Begins with an attempt, which is to be made at once.
+    /// Makes a machine in the searching state; the caller must make the first attempt at once.
     init(rules: ReconnectPolicy, now: MonotonicTime) {
         self.rules = rules
         unreachedSince = now
@@ -32,17 +32,17 @@ struct ConnectionMachine {
     var isConnected: Bool { status.state == .connected }
     var isClosed: Bool { status.state == .closed }
 
-    /// The attempt has come so far.
+    /// Records the state that the attempt has reached.
     mutating func reached(_ state: ConnectionState, at now: MonotonicTime) {
         guard !isConnected, !isClosed, status.state != state else { return }
-        // Who looks on is out of range still.
+        // A search alone does not end the out-of-range or backing-off state.
         if state == .searching, status.state == .outOfRange || status.state == .backingOff {
             return
         }
         enter(state, now)
     }
 
-    /// There is a channel, in place of another one or not.
+    /// Records a new channel, which may replace another one.
     mutating func connected(
         _ peer: PeerIdentity, by protocolName: String = "", over link: String = "",
         at now: MonotonicTime
@@ -55,10 +55,10 @@ struct ConnectionMachine {
         status.failure = nil
     }
 
-    /// The channel is over, and no other has taken its place.
+    /// Records that the channel is over, and that no other channel has replaced it.
     ///
-    /// After a good link (``LinkOutcome``) the next attempt begins at once; after any other as after a
-    /// failure.
+    /// After a good link (``LinkOutcome``) the next attempt begins at once; after any other link it
+    /// begins after the same delay as after a failure.
     mutating func lost(
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -78,7 +78,7 @@ struct ConnectionMachine {
         return .attempt
     }
 
-    /// The attempt has failed.
+    /// Records that the attempt has failed.
     mutating func failed(
         _ error: ChannelError, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -87,7 +87,7 @@ struct ConnectionMachine {
         fail(error, status.failures + 1, now, &generator)
     }
 
-    /// The status' deadline has come, or something else has; call it at will.
+    /// Handles the status' deadline; does nothing if the deadline has not come.
     mutating func timeout(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Step {
@@ -108,7 +108,7 @@ struct ConnectionMachine {
         }
     }
 
-    /// Ends it for good; the first reason stands.
+    /// Closes the connection for good; the first reason stands.
     mutating func close(_ error: ChannelError?, at now: MonotonicTime) {
         guard !isClosed else { return }
         enter(.closed, now)

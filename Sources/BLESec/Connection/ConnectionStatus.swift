@@ -2,73 +2,74 @@ public import BLESecChannelCore
 public import BLESecDiscovery
 public import BLESecLinks
 
-/// How far a connection is from a channel.
+/// The states of a connection.
 public enum ConnectionState: String, Sendable, Hashable {
-    /// The peer is looked for, or waited for.
+    /// Searching or waiting for the peer.
     case searching
-    /// A link to it is being made.
+    /// Making a link to the peer.
     case dialing
-    /// The link is there, and the way to the channel is asked for and opened.
+    /// The link is up; finding the transport of the channel and opening it.
     case opening
-    /// Both sides prove themselves.
+    /// Both sides authenticate each other.
     case handshaking
-    /// There is a channel.
+    /// A channel is ready.
     case connected
-    /// Nobody has been reached for a while; it goes on looking, and dialing at long intervals.
+    /// No peer was reached for a while; the connection still searches, and dials at long intervals.
     case outOfRange = "out-of-range"
-    /// An attempt has failed, and the next one waits.
+    /// An attempt has failed, and the connection waits before the next one.
     case backingOff = "backing-off"
-    /// Closed, for good.
+    /// Closed for good.
     case closed
 }
 
-/// How a connection stands, and for how long at most.
+/// The status of a connection.
 public struct ConnectionStatus: Sendable {
     /// The state.
     public internal(set) var state: ConnectionState
-    /// Since when.
+    /// Since when the connection has been in this state.
     public internal(set) var since: MonotonicTime
-    /// When the state ends by itself. Nil once closed; what is connected has the timeouts of its
-    /// channel.
+    /// When the state ends by itself; `nil` once closed, and while connected, where the channel has
+    /// its own timeouts.
     public internal(set) var deadline: MonotonicTime?
-    /// Who is at the other end, or was last.
+    /// The peer, or the last peer.
     public internal(set) var peer: PeerIdentity?
-    /// What the channel speaks, or the last one did.
+    /// The protocol of the channel, or of the last channel.
     public internal(set) var protocolName: String?
-    /// Where the link leads, or the last one did, for logs; proves nothing.
+    /// The peer's address on the current or last link, for logs; it proves nothing.
     public internal(set) var linkDescription: String?
-    /// Why there is no channel, as far as something went wrong.
+    /// The error that left the connection without a channel, if any.
     public internal(set) var failure: ChannelError?
-    /// Attempts that failed since the last good link.
+    /// How many attempts have failed since the last good link.
     public internal(set) var failures = 0
 }
 
-/// The bounds of a ``PeerConnection``.
+/// The time limits and the backoff of a ``PeerConnection``.
 public struct ReconnectPolicy: Sendable {
-    /// Looking for the peer before it counts as out of range, and failing to reach it; 30 seconds.
+    /// How long to search for the peer, or fail to reach it, before it counts as out of range; 30
+    /// seconds.
     public var searching = Duration.seconds(30)
-    /// Out of range before the search begins anew; 60 seconds.
+    /// How long to stay out of range before the search restarts; 60 seconds.
     public var outOfRange = Duration.seconds(60)
-    /// Making a link; 15 seconds.
+    /// The limit for making a link; 15 seconds.
     public var dialing = Duration.seconds(15)
-    /// Finding the way to the channel, and opening it; 20 seconds.
+    /// The limit for finding the transport and opening it; 20 seconds.
     public var opening = Duration.seconds(20)
-    /// The handshake, a trust policy that asks somebody included; 90 seconds.
+    /// The limit for the handshake, including a trust policy that asks a person; 90 seconds.
     public var handshaking = Duration.seconds(90)
-    /// How long to wait after failures; from one second to a minute, less a random half.
+    /// How long to wait after failures: from one second to a minute, less a random half.
     public var backoff = Backoff()
-    /// A link that lasts so long was a good one, as is one that has carried a message and lasts as
-    /// long as the first backoff; 10 seconds.
+    /// How long a link must last to count as good; 10 seconds. A link that has carried a message
+    /// counts as good if it lasts as long as the first backoff.
     public var stableAfter = Duration.seconds(10)
-    /// Whether the peer's word that it has sent everything is the end of what is received; the
-    /// connection closes then once this side has ended too. Otherwise the peer has left, and is
-    /// looked for again; so by default.
+    /// Whether the peer's end is final: nothing more is received, and the connection closes once
+    /// this side has ended too. If false, which is the default, the connection looks for the peer
+    /// again.
     public var endsWithPeer = false
 
     /// The defaults above.
     public init() {}
 
-    /// How long a state may take; nil where that is not for these rules to say.
+    /// The limit of a state; `nil` if these rules set none.
     func limit(of state: ConnectionState) -> Duration? {
         switch state {
         case .searching: searching

@@ -1,12 +1,13 @@
 internal import BLESecChannelCore
 
-/// What became of a message (blesec/1, "Records").
+/// The fate of a message (blesec/1, "Records").
 public enum Delivery: String, Sendable, Hashable {
-    /// The peer's program has taken it or, where it confirms by hand, has confirmed it.
+    /// The peer's program has taken the message or, with manual acknowledgement, has confirmed it.
     case delivered
-    /// The peer's device has it. The peer does not tell whether its program does.
+    /// The peer's device has the message. The peer does not report whether its program has taken
+    /// it.
     case received
-    /// The link went first: it may have arrived or not. It is not sent again.
+    /// The link was lost first: the message may or may not have arrived. It is not sent again.
     case unknown
 }
 
@@ -18,11 +19,12 @@ public enum WhenDisconnected: Sendable, Hashable {
     case fail
 }
 
-/// A message that is under way.
+/// A message whose fate is not known yet.
 public struct PendingDelivery: Sendable {
     let channel: SecureChannel
     let number: UInt64
 
-    /// What has become of it, as soon as that is certain. Who is cancelled does not know.
+    /// Returns the fate of the message as soon as it is certain; `unknown` if the task is cancelled
+    /// first.
     public func delivery() async -> Delivery { await channel.delivery(of: number) }
 }

@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecDiscovery
 internal import BLESecLinks
 
-// What the machine says is done here.
+// Carries out what the machine decides.
 extension PeerConnection {
     func begin() {
         timer = LoopTimer(loop: loop, handler: self)
@@ -51,7 +51,7 @@ extension PeerConnection {
         switch (step, route.kind) {
         case (.attempt, .dial(let dial, _)): begin(dial)
         case (.abandon, .dial): dropAttempt()
-        // The others look and wait all the time.
+        // The other routes search or wait all the time.
         default: break
         }
     }
@@ -59,7 +59,7 @@ extension PeerConnection {
     // MARK: - Attempts
 
     private func begin(_ dial: @escaping PeerRoute.Dial) {
-        // The one before has failed, though it may not know yet.
+        // The previous attempt has failed, though its task may not know yet.
         dropAttempt()
         guard hasRoom else {
             return failed(
@@ -81,7 +81,7 @@ extension PeerConnection {
         }
     }
 
-    /// Ends the attempt, if there is one, and has it say nothing more.
+    /// Cancels the current attempt, if any, and ignores its later reports.
     private func dropAttempt() {
         attempt?.cancel()
         attempt = nil
@@ -104,14 +104,15 @@ extension PeerConnection {
     }
 
     private func failed(_ error: ChannelError) {
-        // What no waiting mends.
+        // Waiting does not resolve these errors.
         if error.code == .configuration || loop.isShutDown { return shut(error) }
         let before = machine.status
         machine.failed(error, at: loop.now, using: &generator)
         tell(since: before)
     }
 
-    /// What a service reports about candidates: whether one of them is the peer comes out later.
+    /// Handles a service's report about a candidate; whether the candidate is the peer becomes
+    /// known later.
     private func heard(_ report: NearbyEvent.ConnectionReport) {
         switch report {
         case .reached(let state):
@@ -124,9 +125,9 @@ extension PeerConnection {
 
     // MARK: - Channels
 
-    /// Gives the connection a channel that somebody else has made or accepted. Ends the channel, and
-    /// returns false, when it leads to another peer, when the one there is stays instead, or when the
-    /// messages of too many links wait to be read.
+    /// Gives the connection a channel that the program has made or accepted. Ends the channel, and
+    /// returns false, if it leads to another peer, if the channel in use stays instead, or if too
+    /// many links have unread messages.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool { await arrived(channel) }
 
@@ -187,7 +188,8 @@ extension PeerConnection {
         }
     }
 
-    /// Whether there is no channel in use, or one that is over; of the one there is when this returns.
+    /// Whether no channel is in use, or the one in use is over; valid for the channel in use on
+    /// return.
     private var isCurrentOver: Bool {
         get async {
             while true {
@@ -198,8 +200,8 @@ extension PeerConnection {
         }
     }
 
-    /// Has what an ended channel has brought read, before what the one in use brings: the peer knows
-    /// that it arrived.
+    /// Queues the unread messages of an ended channel before those of the channel in use, because
+    /// the peer knows that they arrived.
     private func keepMessages(of channel: SecureChannel) async -> Bool {
         guard await channel.hasUnread else { return false }
         let inUse = current.flatMap { current in unread.firstIndex { $0 === current.channel } }
@@ -208,7 +210,7 @@ extension PeerConnection {
         return false
     }
 
-    /// Ends one of two channels to the peer. What it has brought stays to be read.
+    /// Ends one of two channels to the peer. Its messages can still be read.
     private func end(_ channel: SecureChannel) async {
         try? await channel.finish(.duplicate)
         await channel.abort()
@@ -221,7 +223,7 @@ extension PeerConnection {
         }
     }
 
-    /// The channel is over, or the peer has said that it sends no more.
+    /// Handles a channel that is over, or whose peer has sent its end.
     private func ending(_ channel: SecureChannel, _ reason: EndReason?) async {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
@@ -233,20 +235,21 @@ extension PeerConnection {
                 return await ended(channel)
             }
         } else {
-            // Whoever closes the connection meanwhile waits for it.
+            // A call that closes the connection meanwhile waits for this channel.
             if current?.channel === channel { leaving = channel }
             forget(
                 channel, because: reason.explanation,
                 hasCarried: hasCarried && reason != .duplicate)
         }
-        // Each side learns that the other has everything, and that this one goes on over another link.
+        // Each side learns that the other has everything, and that this side continues over another
+        // link.
         if reason.error != nil, !hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
         await ended(channel)
     }
 
-    /// Closes the connection when neither side has anything more to send.
+    /// Closes the connection when neither side has anything more to send; returns whether it did.
     func closeIfBothEnded() -> Bool {
         guard hasFinished, hasPeerEnded, let channel = current?.channel else { return false }
         leaving = channel
@@ -259,11 +262,11 @@ extension PeerConnection {
         let failure = await channel.endError
         receipts.forget(channel)
         forget(channel, because: failure, hasCarried: await channel.hasCarried)
-        // Only those with messages are kept for who reads.
+        // Only channels with unread messages are kept.
         if await !channel.hasUnread { wasRead(channel) }
     }
 
-    /// The channel is not used any more.
+    /// Stops using the channel.
     func forget(
         _ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool
     ) {
@@ -273,19 +276,20 @@ extension PeerConnection {
         let step = machine.lost(
             error, hasCarried: hasCarried, at: loop.now, using: &generator)
         tell(since: before)
-        // Who does not wait for a link has to hear of it.
+        // A task that does not wait for a link must learn that the link is lost.
         waiting.wake(.turn)
         perform(step)
     }
 
-    /// Everything that the channel has brought was read, and nothing more comes.
+    /// Removes a channel whose messages are all read and that brings no more.
     func wasRead(_ channel: SecureChannel) {
         unread.removeAll { $0 === channel }
         waiting.wake(.message)
         waiting.wake(.room)
     }
 
-    /// Closes it for good, and ends the channel in use; what has arrived can still be read.
+    /// Closes the connection for good, and ends the channel in use; messages that have arrived can
+    /// still be read.
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
@@ -299,7 +303,7 @@ extension PeerConnection {
         for event in Event.allCases { waiting.wake(event) }
     }
 
-    /// Nobody else takes what would come now, or tells the peer so.
+    /// Closes the route, so that peers that still connect are refused.
     private func closeRoute() {
         switch route.kind {
         case .listener(let listener):
@@ -312,7 +316,7 @@ extension PeerConnection {
 }
 
 extension ConnectionState {
-    /// Whether an attempt can be there.
+    /// Whether an attempt can report this state.
     fileprivate var isUnderWay: Bool {
         switch self {
         case .searching, .dialing, .opening, .handshaking: true
@@ -322,7 +326,7 @@ extension ConnectionState {
 }
 
 extension NearbyEvent {
-    /// What a connection has to know of an event.
+    /// What a connection needs to know of a service's event.
     fileprivate enum ConnectionReport: Sendable {
         case reached(ConnectionState)
         case failed(ChannelError)
@@ -340,7 +344,7 @@ extension NearbyEvent {
 }
 
 extension EndReason {
-    /// Why a channel has ended, in the terms of who lost it.
+    /// Why a channel has ended, as an error for the side that lost it.
     fileprivate var explanation: ChannelError {
         switch self {
         case .duplicate: ChannelError(.closed, "the peer kept another channel instead")

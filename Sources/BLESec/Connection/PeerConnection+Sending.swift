@@ -1,15 +1,17 @@
 public import BLESecChannelCore
 
 extension PeerConnection {
-    /// Sends a message, and says what became of it once the peer's program has taken it or the link
-    /// has gone.
+    /// Sends a message, and returns its fate once the peer's program has taken it or the link is
+    /// lost.
     ///
-    /// What the peer sends has to be received meanwhile: an acknowledgement comes behind it. There is
-    /// no deadline but those of the link: a peer whose program hangs, and not its device, makes it wait.
+    /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
+    /// deadlines are those of the link: while the peer's program hangs but its device responds,
+    /// this call waits.
     ///
-    /// - Throws: `noSuchPeer` without a link, where that is not waited for; `closed`, or what has
-    ///   closed the connection; `limitExceeded` for a message above the limit; `configuration` in
-    ///   direct mode, which has no acknowledgements; `cancelled`. Nothing was sent then.
+    /// - Throws: `noSuchPeer` without a link, unless the call waits for one; `closed`, or the error
+    ///   that closed the connection; `limitExceeded` for a message above the limit; `configuration`
+    ///   in direct mode, which has no acknowledgements; `cancelled`. If it throws, nothing was
+    ///   sent.
     public func deliver(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> Delivery {
@@ -17,8 +19,9 @@ extension PeerConnection {
         return await pending.delivery()
     }
 
-    /// Queues a message on the link, behind those that were queued before, and returns when the link
-    /// has it, which says nothing about the peer. Throws as ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
+    /// Queues a message on the link after the messages queued before, and returns when the link has
+    /// it. The return says nothing about the peer. Throws as
+    /// ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
     ) async throws(ChannelError) -> PendingDelivery {
@@ -49,7 +52,8 @@ extension PeerConnection {
                 return PendingDelivery(channel: channel, number: number)
             } catch {
                 if hasFinished { throw closedError }
-                // On a channel that is over nothing was sent; all else is the message's own fault.
+                // On a channel that is ending nothing was sent; any other error concerns this
+                // message.
                 guard await channel.isEnding else { throw error }
                 forget(channel, because: error, hasCarried: await channel.hasCarried)
             }
@@ -67,7 +71,7 @@ extension PeerConnection {
     }
 }
 
-/// Tasks in a row: each has a ticket, and is next when all before it have given theirs back.
+/// A queue of tasks: each task holds a ticket, and is next when all earlier tickets are given back.
 struct Turns {
     private var last: UInt64 = 0
     private var waiting: [UInt64] = []

@@ -2,49 +2,51 @@ public import BLESecChannelCore
 internal import BLESecDiscovery
 public import BLESecLinks
 
-/// A channel to one identity that comes back.
+/// A lasting connection to one peer identity, which makes a new channel when a link is lost.
 ///
-/// Links come and go; the connection dials, looks or waits for the peer again, as its ``PeerRoute``
-/// says, and what it receives over all links is one stream. The peer is the one that is expected or,
-/// where nobody is, the first one that comes: channels of others are ended.
+/// The connection dials, searches or waits for the peer again, as its ``PeerRoute`` defines, and
+/// returns the messages of all links as one stream. The peer is the expected one or, if none is
+/// expected, the first that connects; channels to other peers are ended.
 ///
-/// What ``send(_:whenDisconnected:)-([UInt8],_)`` reports as delivered has been acknowledged. What was under way when a
-/// link went is unknown, and is never sent again by itself, so that no message comes twice.
+/// A message from ``send(_:whenDisconnected:)-([UInt8],_)`` whose fate is `delivered` has been
+/// acknowledged. If a link is lost, the fate of the messages under way is unknown, and the
+/// connection never sends them again, so that no message arrives twice.
 ///
-/// A peer that is silent is noticed within the ``ChannelTimeouts/idle`` deadline of its channel, which
-/// pings after half of it. Dropping the last reference ends the link; ``close(_:)`` loses nothing.
+/// A silent peer is detected within the ``ChannelTimeouts/idle`` deadline of its channel, which
+/// sends a ping after half of it. Dropping the last reference ends the link and may lose messages;
+/// ``close(_:)`` loses none.
 public actor PeerConnection {
-    /// How many links whose messages nobody has read yet are kept; there is no new one beyond.
+    /// How many links with unread messages are kept; at this limit no new link is made.
     static let mostUnread = 8
 
-    /// The loop on which everything lives.
+    /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
     let route: PeerRoute
     var machine: ConnectionMachine
     var generator = SystemRandomNumberGenerator()
-    /// Who may come; nil until somebody has.
+    /// The expected peer; `nil` until the first peer has connected.
     var expected: Fingerprint?
 
-    /// The channel that is used.
+    /// The channel in use.
     var current: Current?
-    /// The channel that is ended properly, while the connection is closed already.
+    /// A channel that is still being closed, while the connection is closed already.
     var leaving: SecureChannel?
-    /// This side sends no more, over whatever link.
+    /// Whether this side has finished sending, on any link.
     var hasFinished = false
-    /// The peer sends no more, where that is for good.
+    /// Whether the peer has finished sending for good.
     var hasPeerEnded = false
-    /// The channels with something to read, oldest first; the last one may be in use.
+    /// The channels with something to read, oldest first; the last may be the channel in use.
     var unread: [SecureChannel] = []
-    /// Which messages ``receive()`` has returned, and over which channels.
+    /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
-    /// The attempt under way.
+    /// The current attempt.
     var attempt: Task<Void, Never>?
     var attempts = 0
     var arrivals: Task<Void, Never>?
     var timer: LoopTimer?
     private var observers = Observers<ConnectionStatus>()
 
-    /// Who sends next, in the order of their calls.
+    /// The order in which the waiting tasks send: the order of their calls.
     var turns = Turns()
 
     /// What tasks wait for.
@@ -57,19 +59,19 @@ public actor PeerConnection {
         let side: DuplicateRule.Side
     }
 
-    /// The loop: everything happens on its thread.
+    /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Begins to look for the peer.
+    /// Starts to look for the peer.
     ///
     /// - Parameters:
-    ///   - route: how its channels come about.
-    ///   - peer: who is expected, beside what the channels' trust policy says; nil for the first one
-    ///     that comes.
-    ///   - rules: its bounds in time.
-    ///   - loop: the route's own, or the shared one, unless another is given.
+    ///   - route: how the connection gets its channels.
+    ///   - peer: the expected peer, in addition to the channels' trust policy; `nil` for the first
+    ///     peer that connects.
+    ///   - rules: the time limits and the backoff.
+    ///   - loop: the loop to run on; by default the route's own loop, or the shared loop.
     public static func start(
         _ route: PeerRoute, to peer: PeerKey? = nil, rules: ReconnectPolicy = ReconnectPolicy(),
         loop: EventLoop? = nil
@@ -101,19 +103,21 @@ public actor PeerConnection {
 
     // MARK: - States
 
-    /// How it stands.
+    /// The status of the connection.
     public var status: ConnectionStatus { machine.status }
 
-    /// The status now, and the newest whenever it has changed, until the connection is closed.
+    /// The status now, and the newest status after each change, until the connection is closed.
     public func states() -> Observation<ConnectionStatus> { states(keeping: 1) }
 
-    /// The same for one that wants to see every status, and may be `count` of them late.
+    /// The same observation with a buffer of `count` values, for a consumer that needs every
+    /// status.
     package func states(keeping count: Int) -> Observation<ConnectionStatus> {
         observers.add(
             beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
     }
 
-    /// Tells the status to who observes it, if it is another than `before`, and minds its deadline.
+    /// Reports the status to its observers if it differs from `before`, and arms the timer for its
+    /// deadline.
     func tell(since before: ConnectionStatus) {
         let status = machine.status
         timer?.arm(at: status.deadline ?? .distantFuture)
@@ -124,11 +128,12 @@ public actor PeerConnection {
 
     // MARK: - Receiving
 
-    /// The next message, over whatever link it comes; nil once the connection is closed, or the peer
-    /// has ended for good (``ReconnectPolicy/endsWithPeer``), and everything that had arrived is read.
+    /// Returns the next message from any link. Returns `nil` when everything that arrived is read
+    /// and the connection is closed, or the peer has ended for good
+    /// (``ReconnectPolicy/endsWithPeer``).
     ///
-    /// - Throws: what has closed the connection, unless that was ``close(_:)`` or the peer's end;
-    ///   `cancelled`.
+    /// - Throws: the error that closed the connection, unless ``close(_:)`` or the peer's end
+    ///   closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
         while true {
             guard let channel = unread.first else {
@@ -148,7 +153,7 @@ public actor PeerConnection {
                     return message
                 }
             } catch {
-                // What ended the channel does not end the connection.
+                // The error that ended the channel does not end the connection.
                 if error.code == .cancelled { throw error }
             }
             wasRead(channel)
@@ -156,16 +161,15 @@ public actor PeerConnection {
         }
     }
 
-    /// The number of the message that ``receive()`` returned last: the first one's is 1, over
-    /// whatever link it came.
+    /// The number of the message that ``receive()`` returned last, counted from 1 over all links.
     public var lastReceived: UInt64 { receipts.count }
 
-    /// Confirms the messages up to that number; see ``SecureChannel/confirm(through:)``. For channels
-    /// with manual acknowledgement; for others it does nothing.
+    /// Confirms the messages up to `number`; see ``SecureChannel/confirm(through:)``. Has an effect
+    /// only on channels with manual acknowledgement.
     ///
-    /// What came over a link that has gone cannot be confirmed any more, and is unknown to the peer.
+    /// Messages from a lost link can no longer be confirmed; their fate is unknown to the peer.
     ///
-    /// - Throws: `configuration` when that message has not been received yet.
+    /// - Throws: `configuration` when the message has not been received yet.
     public func confirm(through number: UInt64) async throws(ChannelError) {
         guard number <= receipts.count else {
             throw ChannelError(
@@ -177,15 +181,15 @@ public actor PeerConnection {
         }
     }
 
-    /// What ``receive()`` gives, one after another.
+    /// The messages that ``receive()`` returns, one after another.
     public nonisolated var messages: AsyncThrowingStream<[UInt8], any Error> {
         AsyncThrowingStream { try await self.receive() }
     }
 
     // MARK: - Closing
 
-    /// Says that nothing more will be sent, over this link or a later one. What the peer sends can
-    /// still be received.
+    /// Tells the peer that this side sends nothing more, on this link or a later one. This side can
+    /// still receive.
     public func finish() async {
         hasFinished = true
         waiting.wake(.link)
@@ -195,20 +199,21 @@ public actor PeerConnection {
         if closeIfBothEnded() { try? await channel.close() }
     }
 
-    /// Ends the connection for good, without losing anything that is under way on the link there is.
+    /// Ends the connection for good, without losing messages that are under way on the current
+    /// link.
     ///
     /// `reason` tells the peer whether it has everything.
     ///
-    /// - Throws: as ``SecureChannel/close()`` does. Without a link there is nothing to lose.
+    /// - Throws: as ``SecureChannel/close()`` does. Without a link, it does not throw.
     public func close(_ reason: EndReason = .done) async throws(ChannelError) {
         leaving = current.take()?.channel ?? leaving
         shut(nil)
-        // What still arrives is there to be read.
+        // Messages that still arrive can be read afterwards.
         try? await leaving?.finish(reason)
         try await leaving?.close()
     }
 
-    /// Ends the connection at once, and the link with it.
+    /// Ends the connection and its link at once.
     public func abort() async {
         shut(ChannelError(.closed, "the connection was aborted on this side"))
         await leaving?.abort()

@@ -1,11 +1,11 @@
 public import BLESecChannelCore
 public import BLESecLinks
 
-/// How the channels of a ``PeerConnection`` come about.
+/// How a ``PeerConnection`` gets its channels.
 public struct PeerRoute: Sendable {
-    /// Tells how far an attempt has come: searching, dialing, opening or handshaking.
+    /// Reports the state of an attempt: searching, dialing, opening or handshaking.
     public typealias Progress = @Sendable (ConnectionState) -> Void
-    /// One attempt to make a channel; it is cancelled when it takes too long.
+    /// Makes one attempt to get a channel; the attempt is cancelled when it takes too long.
     public typealias Dial =
         @Sendable (_ progress: @escaping Progress) async throws(ChannelError) -> SecureChannel
 
@@ -18,7 +18,7 @@ public struct PeerRoute: Sendable {
 
     let kind: Kind
 
-    /// This side dials an endpoint whenever there is no channel.
+    /// This side dials an endpoint whenever the connection has no channel.
     public static func dialing(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop = .shared
     ) -> PeerRoute {
@@ -29,8 +29,9 @@ public struct PeerRoute: Sendable {
                 }, on: loop))
     }
 
-    /// One attempt at an endpoint. A peer that is busy is an attempt that failed, after which the
-    /// connection backs off; `isOnly` says that none would follow, so that it is dialed once more.
+    /// Makes one attempt to dial an endpoint. If the peer is busy, the attempt fails and the
+    /// connection backs off; if `isOnly` is true, no attempt would follow, so a busy peer is dialed
+    /// once more.
     package static func dial(
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
         isOnly: Bool = false, loop: EventLoop = .shared
@@ -40,27 +41,29 @@ public struct PeerRoute: Sendable {
         return try await dial(endpoint, configuration, loop) { progress(.handshaking) }
     }
 
-    /// This side makes channels in a way of its own whenever there is none.
+    /// This side makes channels with its own function whenever the connection has none.
     public static func dialing(_ dial: @escaping Dial) -> PeerRoute {
         PeerRoute(kind: .dial(dial, on: nil))
     }
 
-    /// The peer dials a listener, which this connection has to itself, and closes with itself.
+    /// The peer dials a listener. Only this connection may use the listener, and it closes the
+    /// listener when it closes.
     public static func accepting(from listener: SecureListener) -> PeerRoute {
         PeerRoute(kind: .listener(listener))
     }
 
-    /// The two find each other by a service, which this connection has to itself, and closes with
-    /// itself.
+    /// The two peers find each other by a service. Only this connection may use the service, and it
+    /// closes the service when it closes.
     public static func nearby(_ service: NearbyService) -> PeerRoute {
         PeerRoute(kind: .nearby(service))
     }
 
-    /// Somebody else accepts, for several peers, and offers each its channels
+    /// The program accepts channels for several peers, and passes each connection its channels
     /// (``PeerConnection/offer(_:)``).
     public static let offered = PeerRoute(kind: .offers)
 
-    /// The next channel that comes without an attempt; nil where none does.
+    /// Returns the next channel that arrives without an attempt; `nil` if the route has no such
+    /// channels.
     var next: (@Sendable () async throws(ChannelError) -> SecureChannel)? {
         switch kind {
         case .dial, .offers: nil
@@ -69,10 +72,10 @@ public struct PeerRoute: Sendable {
         }
     }
 
-    /// Whether of two channels to one peer it has chosen already.
+    /// Whether the route itself resolves duplicate channels to one peer.
     var settlesDuplicates: Bool { if case .nearby = kind { true } else { false } }
 
-    /// Where its channels live; nil where that is not known yet.
+    /// The loop of the route's channels; `nil` if it is not known yet.
     var loop: EventLoop? {
         switch kind {
         case .dial(_, let loop): loop

@@ -1,19 +1,19 @@
-/// Which channel each message came over that a connection has given to its program, until the
-/// program has confirmed it.
+/// Which channel delivered each message that a connection has returned to its program, until the
+/// program has confirmed the message.
 struct Receipts {
-    /// Messages that came over one channel in a row.
+    /// Consecutive messages from one channel.
     private struct Run {
         let channel: SecureChannel
-        /// The number of the last one on the connection, and on its channel.
+        /// The number of the last message on the connection, and on its channel.
         var last: UInt64
         var lastOnChannel: UInt64
     }
 
     private var runs: [Run] = []
-    /// How many messages there were.
+    /// How many messages have been returned.
     private(set) var count: UInt64 = 0
 
-    /// Takes note of the next message, the channel's `number`th.
+    /// Records the next message, which has `number` on its channel.
     mutating func add(_ channel: SecureChannel, _ number: UInt64) {
         count += 1
         guard channel.configuration.acknowledgement == .manual else { return }
@@ -25,10 +25,10 @@ struct Receipts {
         }
     }
 
-    /// The channel is over, and nothing of it can be confirmed any more.
+    /// Removes a channel that is over; its messages can no longer be confirmed.
     mutating func forget(_ channel: SecureChannel) { runs.removeAll { $0.channel === channel } }
 
-    /// What to confirm on each channel for the messages up to `number`.
+    /// Returns the channels, and the number on each, to confirm the messages up to `number`.
     mutating func take(through number: UInt64) -> [(SecureChannel, UInt64)] {
         var confirmed: [(SecureChannel, UInt64)] = []
         while let run = runs.first, number > 0 {

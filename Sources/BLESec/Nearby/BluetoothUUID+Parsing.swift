@@ -2,11 +2,12 @@ public import BLESecChannelCore
 public import BLESecDiscovery
 
 extension BluetoothUUID {
-    /// The service that blesec's tools advertise unless they are told another one.
+    /// The service that blesec's tools advertise by default.
     public static let blesec = BluetoothUUID(
         high: 0x5D33_9621_A61D_45FC, low: 0x989A_C49E_8747_2DC2)
 
-    /// Reads the full form, or the 4 or 8 digits of a UUID that the SIG has assigned; in either case.
+    /// Parses the full form, or the 4 or 8 digits of a UUID assigned by the Bluetooth SIG, in upper
+    /// or lower case.
     ///
     /// - Throws: `configuration` for anything else.
     public init(parsing text: String) throws(ChannelError) {

@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecDiscovery
 
 extension ChannelError {
-    /// A discovery's error in the channel's terms.
+    /// Converts a discovery error to a channel error.
     package init(discovery error: DiscoveryError) {
         let code: Code
         switch error.code {

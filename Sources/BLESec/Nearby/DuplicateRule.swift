@@ -2,18 +2,18 @@ internal import BLESecLinks
 
 /// Which of two channels to one peer stays (blesec/1, "Discovery").
 ///
-/// Both sides have to choose the same one. If their handshakes overlapped, neither side can tell which
-/// came first, and the one with the lower handshake hash stays, which both sides know; otherwise the
-/// newer one, since the older may be dead already.
+/// Both sides must choose the same channel. If the handshakes overlapped, neither side can tell
+/// which came first, and the channel with the lower handshake hash stays, because both sides know
+/// the hashes. Otherwise the newer channel stays, because the older one may already be dead.
 enum DuplicateRule {
-    /// What is known of a channel.
+    /// What the rule needs to know about a channel.
     struct Side {
         let began: MonotonicTime
         let ready: MonotonicTime
         let hash: [UInt8]
     }
 
-    /// By how much the two sides may differ about when something happened.
+    /// By how much the two sides may differ about the time of an event.
     private static let doubt = Duration.seconds(2)
 
     /// Whether `newer`, which became ready later, stays instead of `older`.

@@ -1,41 +1,42 @@
 public import BLESecChannelCore
 public import BLESecDiscovery
 
-/// How a service is found, and lets itself be found.
+/// How a service finds peers and is found by them.
 public struct NearbyOptions: Sendable {
-    /// The adapter, as in `hci1`; nil takes the first that is on.
+    /// The adapter, such as `hci1`; `nil` takes the first adapter that is on.
     public var adapter: String?
     /// Whether this side advertises and accepts.
     public var accepts = true
     /// Whether this side scans and dials.
     public var dials = true
-    /// The ways that are offered to who dials, and taken to who is dialed.
+    /// The transports that this side offers when it accepts, and uses when it dials.
     public var transports = Transports.all
-    /// How the payload is advertised; by name, which phones can do too.
+    /// How the payload is advertised; by default in the device name, which phones support too.
     public var carrier = AdvertisementCarrier.name
-    /// Whether the advertisement tells the PSM; without it a peer asks over GATT.
+    /// Whether the advertisement contains the PSM; without it, a peer reads the PSM over GATT.
     public var advertisesPSM = true
-    /// Whom to dial, and when.
+    /// Which candidates to dial, and when.
     package var rules = DialPolicy.Rules()
-    /// Begin to scan anew so often, for an adapter that reports who advertises only then.
+    /// How often to restart the scan, for an adapter that reports advertisers only at the start of a
+    /// scan; `nil` for never.
     public var scansAnewEvery: Duration?
     /// How long a tag and a PSM are used; 15 minutes.
     public var renewal = Duration.seconds(15 * 60)
 
-    /// What a channel may run over.
+    /// The transports of a channel.
     public struct Transports: OptionSet, Sendable, Hashable {
-        /// The bits.
+        /// The option bits.
         public let rawValue: UInt8
 
-        /// Takes the bits.
+        /// Makes a set from option bits.
         public init(rawValue: UInt8) { self.rawValue = rawValue }
 
-        /// An L2CAP channel: the fast one, which is taken where there is one.
+        /// An L2CAP channel: the faster transport, preferred if both are available.
         public static let l2cap = Transports(rawValue: 1)
-        /// The byte stream over two characteristics, for peers without L2CAP channels. A listener
-        /// serves one device at a time over it.
+        /// The byte stream over two GATT characteristics, for peers without L2CAP channels. A
+        /// listener serves one device at a time over it.
         public static let gattStream = Transports(rawValue: 2)
-        /// Both.
+        /// Both transports.
         public static let all: Transports = [.l2cap, .gattStream]
     }
 
@@ -43,41 +44,42 @@ public struct NearbyOptions: Sendable {
     public init() {}
 }
 
-/// What happens around a service, for logs.
+/// An event of a service, for logs.
 package enum NearbyEvent: Sendable {
-    /// What became of the adapter, or of bluetoothd.
+    /// The state of the adapter, or of bluetoothd, has changed.
     case adapter(AdapterState)
-    /// Somebody who advertises the service is dialed.
+    /// The service dials a peer that advertises it.
     case dialing(Candidate)
-    /// The link to it is there, and the way to its channel is asked for and opened.
+    /// The link to the candidate is up; the service finds the transport and opens it.
     case opening(Candidate)
-    /// The link to its channel is there, where that can be dialed without asking again.
+    /// The channel's transport is open; the endpoint is given if it can be dialed again without
+    /// asking.
     case handshaking(Candidate, Endpoint?)
-    /// Dialing made no channel.
+    /// A dial has failed.
     case dialFailed(Candidate, ChannelError)
-    /// Somebody who dialed was not let in.
+    /// An accepted link has not become a channel.
     case acceptFailed(PeerFailure)
-    /// Whether this side can be found has changed.
+    /// The advertising state has changed.
     case advertising(AdvertisingState)
-    /// A channel ended in favour of another one to the same peer.
+    /// A channel ended in favour of another channel to the same peer.
     case duplicate(PeerIdentity)
 }
 
-/// How a service stands.
+/// The status of a service.
 public struct NearbyStatus: Sendable {
     /// Whether the adapter can be used.
     public let adapter: AdapterState
-    /// Whether the service lets itself be found; nil for one that does not accept.
+    /// Whether the service advertises; `nil` for a service that does not accept.
     public let advertising: AdvertisingState?
 }
 
-/// Whether a service lets itself be found.
+/// Whether a service advertises.
 public enum AdvertisingState: Sendable {
-    /// It advertises.
+    /// The service advertises.
     case on
-    /// In 10 s 32 peers have dialed and proven nothing: it does not for 30 s, and then by a new tag
-    /// and PSM.
+    /// In 10 s, 32 dials from peers have failed to authenticate: the service stops advertising for
+    /// 30 s, and then advertises with a new tag and PSM.
     case crowded
-    /// bluetoothd or the kernel refused what was to be published, and is asked again.
+    /// bluetoothd or the kernel refused to publish; the service will ask again.
     case failed(ChannelError)
 }

@@ -3,7 +3,7 @@ internal import BLESecDiscovery
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Being dialed.
+/// Accepting dials from peers.
 extension NearbyService {
     func beginAccepting() async throws(ChannelError) {
         let listener: RenewableListener
@@ -56,7 +56,7 @@ extension NearbyService {
 
     private func acceptFailed(_ failure: PeerFailure) {
         report(.acceptFailed(failure))
-        // Who has more than a share was turned away at no cost; that is no crowd.
+        // A peer above its share was turned away at no cost, so it does not count as a failed dial.
         if failure.error.code != .busy { advertisingThrottle.failed(at: loop.now) }
         if advertisingThrottle.reopens(at: loop.now) != nil { advertiseSoon() }
         guard let address = DeviceAddress(failure.peer) else { return }

@@ -3,15 +3,16 @@ internal import BLESecDiscovery
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Being found: a GATT service that tells the PSM and has a byte stream, and an advertisement.
+/// Advertising: a GATT service with the PSM and a byte stream, and an advertisement.
 extension NearbyService {
-    /// After how long bluetoothd is asked again for what it refused.
+    /// After what time to ask bluetoothd again after it refused.
     private static let advertisingRetry = Duration.seconds(5)
 
-    /// Publishes what has changed: tag and PSM after their time, nothing in a crowd.
+    /// Publishes what has changed: tag and PSM after their renewal time, and nothing while
+    /// advertising is suspended because of dials that failed to authenticate.
     ///
-    /// - Returns: until when there is nothing to do, unless ``advertiseSoon()`` ends it; nil once the
-    ///   service is closed.
+    /// - Returns: a task that sleeps until there is something to do, unless ``advertiseSoon()``
+    ///   ends it; `nil` once the service is closed.
     func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustAdvertise = false
@@ -44,30 +45,30 @@ extension NearbyService {
         return sleepTask
     }
 
-    /// Something may have changed about what is to be advertised.
+    /// Wakes the advertising task, because what to advertise may have changed.
     func advertiseSoon() {
         mustAdvertise = true
         sleepTask?.cancel()
     }
 
-    /// A fresh tag and PSM, so that nobody can follow this device by them.
+    /// Makes a new tag and PSM, so that an observer cannot track this device by them.
     private func renew() async {
         policy.ownTag = AdvertisementTag.random(using: &generator)
         do throws(LinkError) {
             try await listener?.renew()
         } catch {
-            // The old PSM goes on.
+            // The old PSM stays in use.
             report(.advertising(.failed(ChannelError(link: error))))
         }
     }
 
-    /// Publishes what there is to know now instead of what was published before, where they differ.
+    /// Publishes the current state instead of what was published before, if they differ.
     func publish(advertises: Bool) async throws(DiscoveryError) {
-        // What was published before comes back with the adapter, and is replaced then.
+        // What was published before returns when the adapter comes back, and is replaced then.
         guard let listener, await bluetoothd.adapterState(adapter) == .on else { return }
         let psm = await listener.localAddress?.psm
         publishedPSM = psm
-        // It stays: to publish another one would end the streams over it.
+        // The application stays: publishing another one would end the streams over it.
         if application == nil {
             let application = try await bluetoothd.publish(gattApplication(listener), on: adapter)
             self.application = application
@@ -75,7 +76,7 @@ extension NearbyService {
         }
         let payload = advertises ? payload(psm) : nil
         guard payload != advertised else { return }
-        // An adapter holds few of them, so the old one goes first.
+        // An adapter has room for few advertisements, so the old one is withdrawn first.
         advertised = nil
         if let old = advertisement.take() { await bluetoothd.withdraw(old) }
         guard let payload else { return }
@@ -119,7 +120,7 @@ extension NearbyService {
             capabilities: capabilities, psm: options.advertisesPSM ? psm : nil, tag: tag)
     }
 
-    /// Nothing is published any more once bluetoothd has heard of it, for which nobody has to wait.
+    /// Withdraws everything that is published; does not wait for bluetoothd to do so.
     func withdraw() {
         for token in [advertisement.take(), application.take()].compactMap({ $0 }) {
             Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }
@@ -130,7 +131,7 @@ extension NearbyService {
 extension AdvertisingState {
     fileprivate var isCrowded: Bool { if case .crowded = self { true } else { false } }
 
-    /// Whether there is nothing new to be told.
+    /// Whether a change from `other` need not be reported.
     func isSame(as other: AdvertisingState) -> Bool {
         switch (self, other) {
         case (.on, .on), (.crowded, .crowded), (.failed, .failed): true

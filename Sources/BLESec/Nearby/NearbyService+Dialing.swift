@@ -3,7 +3,7 @@ internal import BLESecDiscovery
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Finding others: a scan, and dials as the policy says.
+/// Finding peers: a scan, and dials as the policy decides.
 extension NearbyService {
     func beginScanning() async throws(ChannelError) {
         let scan: ServiceScan
@@ -23,7 +23,7 @@ extension NearbyService {
     private func heard(_ sighting: Sighting) {
         guard !isClosed else { return }
         policy.heard(sighting, at: loop.now, using: &generator)
-        // Neighbours decide how often that is, and the loop has other work.
+        // Nearby devices determine how often sightings arrive, and the loop has other work.
         let soon = lastLook.advanced(by: Self.pause)
         if loop.now >= soon {
             runDialPolicy()
@@ -32,7 +32,7 @@ extension NearbyService {
         }
     }
 
-    /// Does what the policy says, and has itself called when it may say something else.
+    /// Dials as the policy decides, and arms the timer for the policy's next decision.
     func runDialPolicy() {
         guard !isClosed, options.dials else { return }
         lastLook = loop.now
@@ -57,14 +57,14 @@ extension NearbyService {
         }
     }
 
-    /// Begins to scan anew, for who has waited in vain.
+    /// Restarts the scan, for a connection that has not reached its peer.
     func searchAnew() async {
         guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
         await bluetoothd.pause(scan)
         runDialPolicy()
     }
 
-    /// Goes on scanning, unless a dial has begun meanwhile.
+    /// Resumes the scan, unless a dial has begun meanwhile.
     private func resume(_ scan: ServiceScan) async {
         if dials.isEmpty { await bluetoothd.resume(scan) }
     }
@@ -88,7 +88,7 @@ extension NearbyService {
             if error.code == .cancelled {
                 policy.dialCancelled(candidate)
             } else {
-                // Somebody else may have the PSM by now.
+                // Another program may listen on the PSM by now.
                 psms[candidate] = nil
                 report(.dialFailed(candidate, error))
                 policy.dialFailed(candidate, at: loop.now, using: &generator)
@@ -97,17 +97,18 @@ extension NearbyService {
         runDialPolicy()
     }
 
-    /// Makes a link, finds out what the channel can run over, and opens it.
+    /// Makes a link, finds out which transport the peer offers, and opens a channel over it.
     ///
-    /// bluetoothd makes the link, and the channel waits until it has looked at the peer: it opens
-    /// channels of its own then, and two sides that do so at the same time confuse the kernel.
+    /// bluetoothd makes the link, and the channel is opened only after bluetoothd has queried the
+    /// peer's services. bluetoothd opens L2CAP channels of its own for that query, and two sides
+    /// that open channels at the same time confuse the kernel.
     private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
         let address = candidate.address
         if let scan { await bluetoothd.pause(scan) }
         if try await connect(address) { connected.insert(address) }
         if options.accepts, !connected.contains(address) {
-            // The peer has made the link, for a channel of its own: there is one opener. That calls
-            // off this dial.
+            // The peer has made the link to open a channel of its own, and only one side may open
+            // it. The peer's channel cancels this dial.
             do {
                 try await loop.sleep(for: Self.askTimeout)
             } catch {
@@ -137,18 +138,19 @@ extension NearbyService {
         }
     }
 
-    /// What a channel can run over.
+    /// The transport of a channel.
     private enum Way {
         case l2cap(PSM)
         case gattStream
     }
 
-    /// Where the candidate's channel is: as it was read before, as it advertises, or as it says when
-    /// it is asked. What it does not say when it is asked, it does not have.
+    /// Returns the candidate's transport: from an earlier GATT read, from its advertisement, or
+    /// from a GATT read now. The GATT read is final: a candidate has no other transports.
     private func way(to candidate: Candidate) async throws(ChannelError) -> Way {
         let address = candidate.address
         if let psm = knownPSM(of: candidate) {
-            // What bluetoothd does with the peer does not matter then, as long as it is over soon.
+            // bluetoothd's query does not matter for a known PSM, but it should end before the
+            // channel opens.
             try? await bluetoothd.waitForServices(
                 of: address, on: adapter, until: loop.now.advanced(by: Self.quietTimeout))
             return .l2cap(psm)
@@ -200,7 +202,7 @@ extension NearbyService {
                 target, from: try Adapter.named(adapter),
                 deadline: loop.now.advanced(by: Self.connectTimeout), loop: loop)
         } catch {
-            // It may have moved: it is asked the next time.
+            // The PSM may have changed: the next dial reads it over GATT.
             if error.code == .refused { refusedPSMs[candidate] = psm }
             throw ChannelError(link: error).during(.connecting)
         }

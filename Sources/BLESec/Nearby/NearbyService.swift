@@ -3,29 +3,32 @@ public import BLESecDiscovery
 internal import BLESecL2CAP
 public import BLESecLinks
 
-/// One service, with whoever offers or seeks it nearby: advertises and accepts, scans and dials.
+/// Finds peers nearby by a service UUID, and can be found by them: advertises and accepts, scans
+/// and dials.
 ///
-/// What comes out are channels that are ready, each with its peer's proven identity; nothing that was
-/// advertised counts beyond where to dial. Two that both advertise and scan end up with one channel.
-/// It publishes again by itself when bluetoothd restarts or the adapter is switched off and on. A
-/// channel is kept alive by the service until it is over: close it, or the service.
+/// The service returns channels that are ready, each with a proven peer identity; an advertisement
+/// only tells where to dial. If two services both advertise and scan, they end up with one channel.
+/// After bluetoothd restarts or the adapter is switched off and on, the service publishes again.
+/// The service keeps each channel alive until the channel is over: close the channel or the
+/// service.
 public actor NearbyService {
     /// How long opening a link to a candidate may take.
     static let connectTimeout = Duration.seconds(4)
-    /// How long bluetoothd may look at a candidate before the channel is opened all the same.
+    /// How long bluetoothd may query a candidate's services before the channel is opened
+    /// regardless.
     static let quietTimeout = Duration.seconds(2)
-    /// How long asking a candidate over GATT may take.
+    /// How long querying a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
-    /// A link that lasts so long was a good one, whether it has carried anything or not.
+    /// A link that lasts this long counts as good, even if it has carried no message.
     static let stableAfter = Duration.seconds(10)
-    /// How long to wait, at most, before looking at who was just heard.
+    /// The longest wait before the service acts on new sightings.
     static let pause = Duration.milliseconds(50)
 
-    /// The loop on which everything lives.
+    /// The loop on which the service and its channels run.
     public nonisolated let loop: EventLoop
-    /// What it is about.
+    /// The UUID of the service.
     public nonisolated let service: BluetoothUUID
-    /// The adapter that is used, as in `hci0`.
+    /// The adapter in use, such as `hci0`.
     public nonisolated let adapter: String
     let bluetoothd: Bluetoothd
     let configuration: ChannelConfiguration
@@ -38,28 +41,30 @@ public actor NearbyService {
 
     var policy: DialPolicy
     var generator = SystemRandomNumberGenerator()
-    /// PSMs that were read over GATT, and those that nobody listened on.
+    /// PSMs that were read over GATT, and PSMs on which no peer listened.
     var psms = PSMCache()
     var refusedPSMs = PSMCache()
     var dials: [Candidate: Task<Void, Never>] = [:]
     var live: [ObjectIdentifier: LiveChannel] = [:]
-    /// Links that bluetoothd was asked to make, and is asked to end when nothing here uses them.
+    /// Addresses to which bluetoothd made a link for this service; the service has bluetoothd end a
+    /// link that no channel uses.
     var connected: Set<DeviceAddress> = []
-    /// Links that bluetoothd is ending, which takes it 2 seconds.
+    /// Links that bluetoothd is ending, which takes 2 seconds.
     private var releases: [DeviceAddress: Task<Void, Never>] = [:]
     var listener: RenewableListener?
     var secure: SecureListener?
-    /// The byte stream over GATT, where it is offered.
+    /// The byte stream over GATT, if this side offers it.
     var streams: GATTStreamServer?
-    /// What bluetoothd was given, and what that says.
+    /// The GATT application and advertisement published through bluetoothd, and what they contain.
     var application: UInt64?
     var publishedPSM: PSM?
     var advertisement: UInt64?
     var advertised: AdvertisementPayload?
     var advertisingState = AdvertisingState.on
-    /// When tag and PSM have had their time.
+    /// When the tag and the PSM must be renewed.
     var renewal: MonotonicTime?
-    /// Who keeps it all up to date sleeps here, unless there is something to do.
+    /// The sleep of the task that keeps the advertisement up to date; cancelled when there is
+    /// something to do.
     var sleepTask: Task<Void, Never>?
     var mustAdvertise = false
     var advertisingThrottle = AdvertisingThrottle()
@@ -69,29 +74,29 @@ public actor NearbyService {
     var lastLook = MonotonicTime(nanoseconds: 0)
 
     private var ready: [SecureChannel] = []
-    /// How many channels wait to be taken; no more are accepted then.
+    /// How many channels may wait to be taken; at this limit no more are accepted.
     private static let backlog = 16
     private enum Event: Hashable { case ready, room }
     private let waiting: LoopCondition<Event>
     private(set) var isClosed = false
 
-    /// A channel that is not over.
+    /// A channel that has not ended.
     struct LiveChannel {
         let channel: SecureChannel
         let address: DeviceAddress
         let identity: PeerIdentity
         let side: DuplicateRule.Side
-        /// It is being ended, in favour of another one to the same peer.
+        /// Whether the channel is being ended in favour of another channel to the same peer.
         var isDuplicate = false
 
-        /// Whether one of the two is too many.
+        /// Whether the two are channels to one peer, so that one of them must end.
         func isDuplicate(of other: LiveChannel) -> Bool {
             channel !== other.channel && !isDuplicate && !other.isDuplicate
                 && identity.fingerprint != nil && identity == other.identity
         }
     }
 
-    /// The loop: everything happens on its thread.
+    /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }
@@ -99,12 +104,13 @@ public actor NearbyService {
     /// Begins to advertise, to scan, or both, as the options say.
     ///
     /// - Parameters:
-    ///   - service: what peers seek and offer; ``BluetoothUUID/blesec`` unless named.
-    ///   - configuration: of the channels in both directions.
-    ///   - options: whether and how to find and be found.
-    ///   - loop: where everything lives.
-    /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` where bluetoothd does not run or
-    ///   the adapter is not on, `permission`.
+    ///   - service: the UUID that peers scan for and advertise; ``BluetoothUUID/blesec`` by
+    ///     default.
+    ///   - configuration: the configuration of channels in both directions.
+    ///   - options: whether and how to find peers and be found.
+    ///   - loop: the loop on which the service and its channels run.
+    /// - Throws: ``ChannelError``: `configuration`, `noSuchAdapter` if bluetoothd does not run or
+    ///   the adapter is off, `permission`.
     public static func start(
         _ service: BluetoothUUID = .blesec, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared
@@ -113,7 +119,8 @@ public actor NearbyService {
         }
     }
 
-    /// The same, telling all that happens to `onEvent`, which is called on the loop and must not block.
+    /// Starts a service that reports every event to `onEvent`, which is called on the loop and must
+    /// not block.
     package static func start(
         _ service: BluetoothUUID, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared,
@@ -177,12 +184,12 @@ public actor NearbyService {
         advertiseSoon()
     }
 
-    /// Tells what happens to `observer` as well, on the loop.
+    /// Also reports events to `observer`, on the loop.
     package func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) {
         self.observer = observer
     }
 
-    /// Tells whoever wants to know.
+    /// Reports an event to all observers.
     func report(_ event: NearbyEvent) {
         onEvent(event)
         observer?(event)
@@ -194,23 +201,23 @@ public actor NearbyService {
         }
     }
 
-    /// How it stands.
+    /// The status of the service.
     public var status: NearbyStatus {
         NearbyStatus(adapter: adapterState, advertising: options.accepts ? advertisingState : nil)
     }
 
-    /// The status now, and the newest whenever it has changed, until the service is closed.
+    /// The status now, and the newest status after each change, until the service is closed.
     public func states() -> Observation<NearbyStatus> {
         statusObservers.add(beginningWith: status, isOver: isClosed)
     }
 
-    /// The attempts to make a channel, in either direction, that fail from now on, for logs.
+    /// The failed attempts to make a channel, in either direction, from now on; for logs.
     public func failures() -> Observation<PeerFailure> {
         failureObservers.add(
             capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
-    /// Whether and why it advertises has changed.
+    /// Records a new advertising state, and reports it if it differs.
     func advertisingChanged(to state: AdvertisingState) {
         let isNews = !state.isSame(as: advertisingState)
         advertisingState = state
@@ -219,17 +226,17 @@ public actor NearbyService {
         statusObservers.tell(status)
     }
 
-    /// Where it can be dialed; nil where it does not accept, or not over L2CAP.
+    /// The address where peers can dial; `nil` if the service does not accept, or not over L2CAP.
     public var localAddress: L2CAPAddress? {
         get async { await listener?.localAddress }
     }
 
-    /// Who was heard.
+    /// The peers that were heard.
     package var peers: [PeerTable.Entry] { policy.table.entries }
 
-    /// The next channel that is ready, accepted or dialed.
+    /// Returns the next ready channel, accepted or dialed.
     ///
-    /// - Throws: `closed` once the service is closed, `cancelled` when the task is.
+    /// - Throws: `closed` once the service is closed, `cancelled` when the task is cancelled.
     public func next() async throws(ChannelError) -> SecureChannel {
         while ready.isEmpty {
             guard !isClosed else { throw ChannelError(.closed, "the service is closed") }
@@ -244,13 +251,13 @@ public actor NearbyService {
         return ready.removeFirst()
     }
 
-    /// The channels that ``next()`` gives, one after another, until the service is closed. Each goes to
-    /// one consumer, whoever asks first.
+    /// The channels that ``next()`` returns, one after another, until the service is closed.
+    /// Several consumers share them: each channel goes to the consumer that asked first.
     public nonisolated var channels: SecureChannels {
         SecureChannels { [self] () throws(ChannelError) in try await next() }
     }
 
-    /// Returns when there is room for a channel that is ready; false once the service is closed.
+    /// Returns when there is room for another ready channel; false once the service is closed.
     func waitForRoom() async -> Bool {
         while ready.count >= Self.backlog, !isClosed {
             let isCancelled = await waiting.wait(for: .room, isolation: self) {
@@ -261,8 +268,8 @@ public actor NearbyService {
         return !isClosed
     }
 
-    /// Ends advertising, scanning and dialing, and the links of channels that are over. Channels that
-    /// were given out and are not over live on.
+    /// Ends advertising, scanning and dialing, and the links of channels that are over. Channels
+    /// that were returned and are not over stay open.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -276,11 +283,13 @@ public actor NearbyService {
         waiting.wake(.room)
         await secure?.close()
         await listener?.close()
-        // A stream lives as long as its characteristics, which go with the connection to bluetoothd.
+        // A GATT stream needs its characteristics, so they stay until the connection to bluetoothd
+        // ends.
         if streams != nil, !live.isEmpty { application = nil }
         withdraw()
         for (key, channel) in live where await channel.channel.isOver { await ended(key) }
-        // Whoever dials one of these before its link is down would lose the channel with it.
+        // A new dial to one of these addresses before its link is down would lose its channel with
+        // the link.
         for task in Array(dials.values) { await task.value }
         for task in Array(releases.values) { await task.value }
         if live.isEmpty { await bluetoothd.close() }
@@ -290,7 +299,7 @@ public actor NearbyService {
 
     // MARK: - Channels
 
-    /// A channel became ready: keeps it, or ends it or older ones to the same peer.
+    /// Admits a channel that became ready; if it duplicates another, ends one of the two.
     func admit(_ fresh: LiveChannel) async {
         watch(fresh)
         for older in live.values where older.isDuplicate(of: fresh) {
@@ -298,7 +307,7 @@ public actor NearbyService {
             report(.duplicate(fresh.identity))
             guard DuplicateRule.keeps(fresh.side, insteadOf: older.side) else {
                 live[ObjectIdentifier(fresh.channel)]?.isDuplicate = true
-                // At once, since nobody would read what it acknowledges.
+                // At once, because this side would not read what the peer acknowledges.
                 try? await fresh.channel.finish(.duplicate)
                 await fresh.channel.abort()
                 if await fresh.channel.hasUnread { offer(fresh.channel) }
@@ -335,7 +344,7 @@ public actor NearbyService {
             ready.removeAll { $0 === channel }
             waiting.wake(.room)
         }
-        // Whoever dials the address before the link is down would lose the channel with it.
+        // A new dial to the address before the link is down would lose its channel with the link.
         await release(ended.address)
         let course = LinkOutcome(
             lasted: loop.now.duration(since: ended.side.ready),
@@ -346,15 +355,15 @@ public actor NearbyService {
         runDialPolicy()
     }
 
-    /// Has bluetoothd end the link to an address if it was asked to make it and nothing here uses it
-    /// any more; returns when it has.
+    /// Has bluetoothd end the link to an address, if bluetoothd made the link on request and no
+    /// channel uses it any more; returns when the link is down.
     func release(_ address: DeviceAddress) async {
         if let release = releases[address] { return await release.value }
         guard connected.contains(address), !policy.isAccepting(from: address),
             !live.values.contains(where: { $0.address == address })
         else { return }
         connected.remove(address)
-        // Not cancelled with the dial that it may end.
+        // A task of its own, so that cancelling the dial does not cancel the release.
         let release = Task(executorPreference: loop) { [bluetoothd, adapter] in
             await bluetoothd.forget(address, on: adapter)
         }

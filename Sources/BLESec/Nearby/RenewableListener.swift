@@ -1,17 +1,17 @@
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Where links come in: over L2CAP on a PSM that can be changed, while both are served for a while,
-/// and from whoever hands them in.
+/// A listener whose links arrive over L2CAP, on a PSM that can be renewed, or are passed in by the
+/// program. After a renewal it serves the old PSM for a while.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
-    /// How many links wait here; the kernel keeps the others.
+    /// How many links wait here; the kernel queues further links.
     private static let backlog = 4
 
     private nonisolated let loop: EventLoop
     private let adapter: Adapter?
-    /// Told of each link that is accepted, before anyone else sees it.
+    /// Called with each accepted link, before any other code sees the link.
     private let onAccept: @Sendable (any Link) -> Void
     private var current: L2CAPListener?
     private var listeners: [ObjectIdentifier: Task<Void, Never>] = [:]
@@ -25,10 +25,11 @@ actor RenewableListener: LinkListener {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Where it can be dialed now; nil without L2CAP.
+    /// The address where peers can dial now; `nil` without L2CAP.
     var localAddress: L2CAPAddress? { current?.localAddress }
 
-    /// Listens on L2CAP channels of an adapter; without one, nowhere.
+    /// Listens on an adapter's L2CAP channels; without an adapter, accepts only links passed to
+    /// ``admit(_:)``.
     static func listen(
         on adapter: Adapter?, loop: EventLoop, onAccept: @escaping @Sendable (any Link) -> Void
     ) async throws(LinkError) -> RenewableListener {
@@ -55,7 +56,7 @@ actor RenewableListener: LinkListener {
         for task in listeners.values { task.cancel() }
     }
 
-    /// Listens on a fresh PSM; the one before ends after a while.
+    /// Listens on a new PSM; the old PSM is closed after ``grace``.
     func renew() async throws(LinkError) {
         guard let adapter, let old = current else { return }
         let fresh = try await L2CAPListener.listen(on: adapter, loop: loop)
@@ -93,7 +94,7 @@ actor RenewableListener: LinkListener {
         await current?.close()
     }
 
-    /// Takes a link that came some other way; one too many is closed.
+    /// Takes a link that arrived by another transport; closes the link if the queue is full.
     func admit(_ link: any Link) {
         guard arrived.count < Self.backlog, !isClosed else { return link.close() }
         onAccept(link)
