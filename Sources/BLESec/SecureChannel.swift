@@ -6,12 +6,12 @@ public import BLESecPrimitives
 ///
 /// A channel exists only after both sides have proven their identity:
 /// ``dial(_:configuration:loop:)``, ``open(over:role:configuration:)`` and
-/// ``SecureListener/accept()`` return a channel only then. The channel lives on its link's event
+/// ``SecureListener/accept()`` return a channel only then. The channel runs on its link's event
 /// loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not change
 /// threads. Close a channel with ``close()``: dropping the last reference closes the link without
 /// an `end`, and the peer then sees a truncated channel.
 public actor SecureChannel {
-    /// The loop that the channel and its link live on.
+    /// The loop on which the channel and its link run.
     public nonisolated let loop: EventLoop
     let link: any Link
     var machine: ChannelMachine

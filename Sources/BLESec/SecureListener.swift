@@ -36,7 +36,7 @@ public actor SecureListener {
         public init() {}
     }
 
-    /// The loop on which the listener and its channels live.
+    /// The loop on which the listener and its channels run.
     public nonisolated let loop: EventLoop
     /// The endpoint where peers can dial the listener, with the actual address, path or PSM.
     public nonisolated let localEndpoint: Endpoint

@@ -1,6 +1,6 @@
 internal import BLESecLocking
 
-/// Limits how many of a listener's peers wait for a trust decision at once.
+/// Limits how many peers wait for a trust decision, or for a trust store, at once.
 ///
 /// A decision by a person or a store may take long, and keeps a handshake open meanwhile.
 final class TrustDecisionLimiter: Sendable {

@@ -29,7 +29,7 @@ public actor PeerConnection {
 
     /// The channel in use.
     var current: Current?
-    /// A channel that is still being closed, while the connection is closed already.
+    /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
     /// Whether this side has finished sending, on any link.
     var hasFinished = false

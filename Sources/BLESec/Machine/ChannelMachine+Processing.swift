@@ -41,7 +41,8 @@ extension ChannelMachine {
             + (awaitsProof ? 2 + HandshakeState.maximumMessageLength : 0)
     }
 
-    /// How many bytes the driver may append to ``inbound`` before the next ``process(arrived:now:)``.
+    /// How many bytes the driver may append to ``inbound`` before the next call of
+    /// ``process(arrived:now:)``.
     ///
     /// Before the peer is authenticated, this is the rest of the limit, so that nothing beyond the
     /// limit is held or processed; further bytes stay in the link until then.

@@ -16,7 +16,7 @@ struct ChannelMachine: ~Copyable {
         case hello, early
         /// The dialer waits for an answer.
         case answer
-        /// A side waits for any handshake message that is not the early one.
+        /// Either side waits for the next handshake message, other than the early one.
         case handshake
         /// A trust policy decides; nothing is read.
         case awaitingTrustDecision

@@ -17,8 +17,8 @@ public struct NearbyOptions: Sendable {
     public var advertisesPSM = true
     /// Which candidates to dial, and when.
     package var rules = DialPolicy.Rules()
-    /// How often to restart the scan, for an adapter that reports advertisers only at the start of a
-    /// scan; `nil` for never.
+    /// How often to restart the scan, for an adapter that reports advertisers only at the start of
+    /// a scan; `nil` for never.
     public var scansAnewEvery: Duration?
     /// How long a tag and a PSM are used; 15 minutes.
     public var renewal = Duration.seconds(15 * 60)

@@ -101,7 +101,7 @@ public actor NearbyService {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Begins to advertise, to scan, or both, as the options say.
+    /// Begins to advertise, to scan, or both, as the options define.
     ///
     /// - Parameters:
     ///   - service: the UUID that peers scan for and advertise; ``BluetoothUUID/blesec`` by
