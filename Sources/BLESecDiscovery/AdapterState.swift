@@ -1,17 +1,17 @@
-/// Whether an adapter can be used, as bluetoothd tells.
+/// Whether an adapter can be used, as bluetoothd reports.
 public enum AdapterState: String, Sendable, Hashable {
     /// bluetoothd, or the message bus, does not run.
     case noService = "no-service"
     /// There is no such adapter.
     case absent
-    /// It is there and off.
+    /// The adapter is off.
     case off
-    /// It is off and cannot be switched on: rfkill blocks it.
+    /// The adapter is off and cannot be switched on, since rfkill blocks it.
     case blocked
-    /// It can be used.
+    /// The adapter can be used.
     case on
 
-    /// What is wrong, and what to do; nil when nothing is.
+    /// The error that explains the state and the remedy; nil when the adapter can be used.
     package func failure(of adapter: String?) -> DiscoveryError? {
         let name = adapter.map { "the Bluetooth adapter \($0)" } ?? "the Bluetooth adapter"
         return switch self {

@@ -2,12 +2,12 @@
 package struct Advertisement: Sendable, Hashable {
     /// The service.
     package var service: BluetoothUUID
-    /// What is said of it.
+    /// The payload that goes with the service.
     package var payload: AdvertisementPayload
-    /// How.
+    /// How the payload is carried.
     package var carrier: AdvertisementCarrier
 
-    /// Puts one together.
+    /// Makes an advertisement.
     package init(
         service: BluetoothUUID, payload: AdvertisementPayload,
         carrier: AdvertisementCarrier = .name
@@ -19,8 +19,9 @@ package struct Advertisement: Sendable, Hashable {
 
     /// The properties of `org.bluez.LEAdvertisement1`.
     ///
-    /// Discoverable, since a scanner that runs BlueZ may pass over who is not. Service data of 128 bits
-    /// fill an advertisement, so nothing stands beside them.
+    /// `Discoverable` is set, since a scanner that runs BlueZ may ignore a device that is not
+    /// discoverable. Service data with a 128-bit UUID fill an advertisement, so nothing else is put
+    /// into it.
     var properties: [String: BusValue] {
         var properties: [String: BusValue] = [
             "Type": .string("peripheral"), "Discoverable": .bool(true),

@@ -1,10 +1,10 @@
-/// How a payload is carried.
+/// How an advertisement carries its payload.
 public enum AdvertisementCarrier: String, Sendable, Hashable, CaseIterable {
-    /// As the device's name, in eight characters, beside the service's UUID: what a phone can do
-    /// too.
+    /// As the device's name, in eight characters, with the service's UUID. A phone can advertise
+    /// this form too.
     case name
-    /// As data of the service, which name the service by themselves.
+    /// As service data, which contain the service's UUID.
     case serviceData = "service-data"
-    /// As data of a manufacturer, beside the service's UUID.
+    /// As manufacturer data, with the service's UUID.
     case manufacturerData = "manufacturer-data"
 }

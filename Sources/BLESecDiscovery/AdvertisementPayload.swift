@@ -1,9 +1,9 @@
 package import BLESecL2CAP
 
-/// The six bytes that a peer advertises beside its service.
+/// The six bytes that a peer advertises with its service.
 ///
-/// `version 4 bits · capabilities 4 bits · PSM, or 0 · tag, 4 bytes`. Everything in it is a hint that
-/// anyone can forge: it decides where to dial, never whom to trust or what to offer.
+/// `version 4 bits · capabilities 4 bits · PSM, or 0 · tag, 4 bytes`. Anyone can forge a payload.
+/// It is a hint for where to dial; it never decides whom to trust or what to offer.
 package struct AdvertisementPayload: Sendable, Hashable {
     /// What a peer can do.
     package struct Capabilities: OptionSet, Sendable, Hashable {
@@ -13,13 +13,13 @@ package struct AdvertisementPayload: Sendable, Hashable {
         /// Takes the four bits.
         package init(rawValue: UInt8) { self.rawValue = rawValue & 0x0F }
 
-        /// It listens on an L2CAP channel.
+        /// The peer listens on an L2CAP channel.
         package static let l2cap = Capabilities(rawValue: 8)
-        /// It takes the byte stream over GATT.
+        /// The peer takes the byte stream over GATT.
         package static let gattStream = Capabilities(rawValue: 4)
-        /// It speaks Noise.
+        /// The peer speaks Noise.
         package static let noise = Capabilities(rawValue: 2)
-        /// It speaks TLS.
+        /// The peer speaks TLS.
         package static let tls = Capabilities(rawValue: 1)
     }
 
@@ -32,15 +32,15 @@ package struct AdvertisementPayload: Sendable, Hashable {
 
     /// What the peer can do.
     package let capabilities: Capabilities
-    /// Where its L2CAP channel is; nil where it does not say.
+    /// The PSM of its L2CAP channel; nil where the payload holds none.
     package let psm: PSM?
-    /// By which this advertisement is told from others.
+    /// The tag that distinguishes this advertisement from others.
     package let tag: AdvertisementTag
 
-    /// Puts one together.
+    /// Makes a payload.
     ///
-    /// A PSM is a dynamic one and goes with ``Capabilities/l2cap``; anything else is the caller's
-    /// mistake.
+    /// A PSM must be dynamic, and requires ``Capabilities/l2cap``; anything else is a programming
+    /// error.
     package init(capabilities: Capabilities, psm: PSM?, tag: AdvertisementTag) {
         precondition(
             psm.map { $0.isDynamic && capabilities.contains(.l2cap) } ?? true,
@@ -52,8 +52,8 @@ package struct AdvertisementPayload: Sendable, Hashable {
 
     /// Reads the six bytes.
     ///
-    /// - Returns: nil for another length, another version, a PSM that is not a dynamic one, or one
-    ///   without the capability that it goes with.
+    /// - Returns: nil for another length, another version, a PSM that is not dynamic, or a PSM
+    ///   without ``Capabilities/l2cap``.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count == Self.size, bytes[0] >> 4 == Self.version else { return nil }
         capabilities = Capabilities(rawValue: bytes[0])
@@ -85,7 +85,7 @@ package struct AdvertisementPayload: Sendable, Hashable {
         return [Self.version << 4 | capabilities.rawValue, UInt8(psm?.rawValue ?? 0)] + tag
     }
 
-    /// The eight characters that carry it as a local name.
+    /// The payload as the eight characters of a local name.
     package var text: String {
         let bits = bytes.reduce(0 as UInt64) { $0 << 8 | UInt64($1) }
         let characters = stride(from: 42, through: 0, by: -6).map {

@@ -1,9 +1,9 @@
-/// Four random bytes by which a peer's advertisements are told from another's.
+/// Four random bytes that distinguish one peer's advertisements from another's.
 ///
-/// It is renewed with the advertisement and derived from nothing, so it follows nobody about. Anyone
-/// can copy it: it proves nothing.
+/// A new tag is drawn with each new advertisement and derived from nothing, so the tag cannot be
+/// used to track a peer. Anyone can copy a tag: it proves nothing.
 package struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringConvertible {
-    /// The four bytes as a number, the first the highest.
+    /// The four bytes as a big-endian number.
     package let rawValue: UInt32
 
     /// Takes the number.
@@ -11,14 +11,14 @@ package struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringCon
         self.rawValue = rawValue
     }
 
-    /// A fresh one.
+    /// Draws a new tag.
     package static func random(using generator: inout some RandomNumberGenerator)
         -> AdvertisementTag
     {
         AdvertisementTag(rawValue: .random(in: .min ... .max, using: &generator))
     }
 
-    /// Orders by number: the lower one of two dials first.
+    /// Orders by number: of two peers, the one with the lower tag dials first.
     package static func < (left: AdvertisementTag, right: AdvertisementTag) -> Bool {
         left.rawValue < right.rawValue
     }

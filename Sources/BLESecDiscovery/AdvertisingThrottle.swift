@@ -1,23 +1,24 @@
 package import BLESecLinks
 
-/// Whether so many unauthenticated peers dial in vain that it is better not to be found for a while.
+/// Decides when to stop advertising for a while because too many peers connect and fail to
+/// authenticate.
 ///
-/// Has no clock of its own.
+/// It has no clock of its own.
 package struct AdvertisingThrottle: Sendable {
-    /// How many of them are too many; 32.
+    /// The number of failures that stops advertising; 32.
     package var threshold = 32
-    /// Within which time; 10 s.
+    /// The period in which failures are counted; 10 s.
     package var window = Duration.seconds(10)
-    /// For how long nobody is invited then; 30 s.
+    /// How long advertising then stops; 30 s.
     package var cooldown = Duration.seconds(30)
 
     private var failures: [MonotonicTime] = []
     private var reopening: MonotonicTime?
 
-    /// Open, with the numbers above.
+    /// Makes a throttle that allows advertising, with the defaults above.
     package init() {}
 
-    /// Someone dialed and proved nothing.
+    /// A peer connected and proved no identity.
     package mutating func failed(at now: MonotonicTime) {
         failures.removeAll { $0.advanced(by: window) <= now }
         failures.append(now)
@@ -26,7 +27,7 @@ package struct AdvertisingThrottle: Sendable {
         reopening = now.advanced(by: cooldown)
     }
 
-    /// When it opens again; nil while it is open.
+    /// When advertising may start again; nil while it is allowed.
     package func reopens(at now: MonotonicTime) -> MonotonicTime? {
         reopening.flatMap { $0 > now ? $0 : nil }
     }

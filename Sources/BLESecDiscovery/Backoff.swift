@@ -1,9 +1,11 @@
-/// How long to wait before trying again: twice as long after each failure, up to a bound, less a
-/// random part, so that two that failed together do not meet again and again.
+/// Computes how long to wait before another attempt.
+///
+/// The wait doubles after each failure, up to a bound. A random part is subtracted, so that two
+/// peers that failed together do not collide again.
 public struct Backoff: Sendable, Hashable {
     /// The longest wait after the first failure.
     public var first: Duration
-    /// The longest wait after any.
+    /// The longest wait after any number of failures.
     public var most: Duration
 
     /// One second at first, a minute at most.
@@ -12,7 +14,7 @@ public struct Backoff: Sendable, Hashable {
         self.most = most
     }
 
-    /// How long to wait after so many failures in a row: between a half and the whole of the bound.
+    /// The wait after `count` failures in a row: between half the bound and the whole bound.
     public func delay(
         afterFailures count: Int, using generator: inout some RandomNumberGenerator
     ) -> Duration {

@@ -1,20 +1,20 @@
-/// The 128 bits that name a GATT service or characteristic (Core specification, Vol 3, Part B, §2.5.1).
+/// A UUID of a GATT service or characteristic (Core specification, Vol 3, Part B, §2.5.1).
 public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
-    /// The half that is written first, and the other one.
+    /// The upper and lower 64 bits.
     private let high, low: UInt64
 
-    /// The second half of `00000000-0000-1000-8000-00805F9B34FB`, which short ones begin, and what is
-    /// theirs of the first.
+    /// The Bluetooth base UUID, `00000000-0000-1000-8000-00805F9B34FB`, whose first 32 bits a short
+    /// UUID replaces.
     private static let base: (high: UInt64, low: UInt64) = (0x1000, 0x8000_0080_5F9B_34FB)
-    /// Behind how many digits of the full form a hyphen stands.
+    /// The numbers of digits after which the full form has a hyphen.
     private static let hyphens: Set<Int> = [8, 12, 16, 20]
 
-    /// Takes the two halves of the number.
+    /// Makes a UUID from its upper and lower 64 bits.
     public init(high: UInt64, low: UInt64) {
         (self.high, self.low) = (high, low)
     }
 
-    /// Parses the full form, or the 4 or 8 digits of one that the SIG has assigned; in either case.
+    /// Parses the full form, or the 4 or 8 digits of an assigned UUID, in upper or lower case.
     ///
     /// - Returns: nil for anything else.
     public init?(_ text: some StringProtocol) {
@@ -37,7 +37,7 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
         }
     }
 
-    /// Whether the Bluetooth SIG has assigned it.
+    /// Whether the Bluetooth SIG has assigned the UUID.
     var isAssigned: Bool {
         low == Self.base.low && high & 0xFFFF_FFFF == Self.base.high
     }

@@ -1,15 +1,16 @@
 internal import BLESecLinks
 
-/// Being heard.
+/// Advertising.
 extension Bluetoothd {
-    /// How long a kernel goes on with one of several advertisements before it takes the next
-    /// (HCI_DEFAULT_ADV_DURATION, 2 s), and a little more.
+    /// Slightly longer than the kernel sends one of several advertisements before it sends the next
+    /// (HCI_DEFAULT_ADV_DURATION, 2 s).
     private static let turn = Duration.milliseconds(2_500)
 
-    /// Advertises on an adapter, until ``withdraw(_:)``.
+    /// Advertises on an adapter until ``withdraw(_:)``.
     ///
-    /// - Returns: by which it is withdrawn.
-    /// - Throws: what keeps the adapter from it now. Once it was advertised, it comes back by itself.
+    /// - Returns: the token for ``withdraw(_:)``.
+    /// - Throws: the reason why the adapter cannot advertise now. After a success, the
+    ///   advertisement is registered again by itself when necessary.
     package func advertise(
         _ advertisement: Advertisement, on adapter: String
     ) async throws(DiscoveryError) -> UInt64 {
@@ -24,12 +25,14 @@ extension Bluetoothd {
         }
     }
 
-    /// A link of an adapter has ended: asks for its advertisements again, a little later.
+    /// A link of an adapter has ended: registers the adapter's advertisements again, a little
+    /// later.
     ///
-    /// A kernel that takes turns with several advertisements, of whichever process, goes on with the
-    /// one by which a link came when that ends. If it was withdrawn meanwhile, the kernel sends what
-    /// it sent last, from a random address to which nobody can connect, and nothing else any more.
-    /// Something that is asked for before the turn is over is not begun with either.
+    /// A kernel alternates between the advertisements of all processes. When a link ends, the
+    /// kernel continues with the advertisement through which the link was made. If that
+    /// advertisement was withdrawn meanwhile, the kernel keeps sending the last one from a random
+    /// address to which nobody can connect, and sends no other. A new advertisement that is
+    /// registered before the alternation period has passed is not sent either.
     func linkEnded(on adapter: String) {
         guard requests.values.contains(where: { $0.isAdvertisement(on: adapter) }) else { return }
         guard linksEnded[adapter] == nil else {
@@ -48,7 +51,7 @@ extension Bluetoothd {
             if case .granted = request.state { requests[token]?.state = .lapsed }
         }
         settleRequests()
-        // One that has ended in the meantime wants another turn.
+        // If a link has ended in the meantime, wait for another period.
         if linksEnded.removeValue(forKey: adapter) == true { linkEnded(on: adapter) }
     }
 }

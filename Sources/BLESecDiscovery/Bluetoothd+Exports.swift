@@ -1,4 +1,5 @@
-/// The objects that bluetoothd calls here: advertisements, and services with their characteristics.
+/// The objects whose methods bluetoothd calls: advertisements, and services with their
+/// characteristics.
 extension Bluetoothd {
     private static let root = "/blesec"
 
@@ -39,9 +40,9 @@ extension Bluetoothd {
         }
     }
 
-    /// Answers a call of a method of one of these objects.
+    /// Answers a method call on one of these objects.
     ///
-    /// The bus lets root call us at most; but only bluetoothd is listened to.
+    /// The bus allows root, too, to call these objects; only calls from bluetoothd are accepted.
     func answer(_ message: BusMessage) {
         guard let owner, message.sender == owner, exported[message.path] != nil else {
             let error = BusError(
@@ -119,10 +120,10 @@ extension Bluetoothd {
             }, of: "{oa{sa{sv}}}")
     }
 
-    /// Notifies whoever has subscribed to a characteristic of an application.
+    /// Notifies all subscribers of a characteristic of an application.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when there is no such characteristic,
-    ///   ``DiscoveryError/Code/noService`` when bluetoothd has gone.
+    ///   ``DiscoveryError/Code/noService`` when bluetoothd has stopped.
     package func notify(
         _ uuid: BluetoothUUID, of application: UInt64, _ value: [UInt8]
     ) throws(DiscoveryError) {

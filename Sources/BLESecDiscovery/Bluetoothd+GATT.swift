@@ -1,12 +1,12 @@
 package import BLESecL2CAP
 package import BLESecLinks
 
-/// GATT as a client: other devices' services.
+/// The GATT client: services of other devices.
 extension Bluetoothd {
-    /// Connects to a device that was heard on the adapter.
+    /// Connects to a device that the adapter has heard.
     ///
-    /// - Returns: whether it was this call that made the link, so that who made it may end it.
-    /// - Throws: ``DiscoveryError/Code/notFound`` when it was not heard,
+    /// - Returns: whether this call made the link, so that the caller may end it.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
     ///   ``DiscoveryError/Code/unreachable``, ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
     package func connect(
@@ -24,7 +24,7 @@ extension Bluetoothd {
                     doing, path, ObjectTree.Interface.device, "Connect",
                     timeout: max(left, .milliseconds(1)))
             } catch {
-                // bluetoothd goes on trying unless it is told not to.
+                // bluetoothd keeps trying until it is told to stop.
                 disconnectSoon(path)
                 if error.code == .failed {
                     throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
@@ -33,7 +33,7 @@ extension Bluetoothd {
             }
         }
         do throws(DiscoveryError) {
-            // bluetoothd answers before it says that the device is connected.
+            // bluetoothd replies before it reports the device as connected.
             try await wait(until: deadline, doing) { flag("Connected", of: path) ? () : nil }
         } catch {
             if isMine { disconnectSoon(path) }
@@ -44,7 +44,7 @@ extension Bluetoothd {
 
     /// Waits until bluetoothd knows the services of a connected device.
     ///
-    /// - Throws: ``DiscoveryError/Code/unreachable`` when it went away,
+    /// - Throws: ``DiscoveryError/Code/unreachable`` when the device disconnects,
     ///   ``DiscoveryError/Code/timedOut`` at the deadline.
     package func waitForServices(
         of address: DeviceAddress, on adapter: String, until deadline: MonotonicTime
@@ -63,7 +63,7 @@ extension Bluetoothd {
 
     /// The characteristics of a service of a connected device.
     ///
-    /// - Throws: ``DiscoveryError/Code/notFound`` when it does not have the service.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service.
     package func characteristics(
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String
     ) throws(DiscoveryError) -> [RemoteCharacteristic] {
@@ -77,8 +77,8 @@ extension Bluetoothd {
 
     /// Reads a characteristic's value.
     ///
-    /// - Throws: ``DiscoveryError/Code/notSupported`` where it has not the property `read`, and then
-    ///   bluetoothd is not asked; what bluetoothd says.
+    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
+    ///   characteristic lacks the property `read`; otherwise the error from bluetoothd.
     package func read(
         _ characteristic: RemoteCharacteristic, until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [UInt8] {
@@ -94,11 +94,12 @@ extension Bluetoothd {
         return bytes
     }
 
-    /// Writes a value without response: returns when bluetoothd has it, and whether it arrives is not
-    /// told.
+    /// Writes a value without response. Returns when bluetoothd has the value; whether the value
+    /// arrives is unknown.
     ///
-    /// - Throws: ``DiscoveryError/Code/notSupported`` where it has not the property
-    ///   `write-without-response`, and then bluetoothd is not asked; what bluetoothd says.
+    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
+    ///   characteristic lacks the property `write-without-response`; otherwise the error from
+    ///   bluetoothd.
     package func write(
         _ bytes: [UInt8], to characteristic: RemoteCharacteristic
     ) async throws(DiscoveryError) {
@@ -109,8 +110,8 @@ extension Bluetoothd {
             Self.command(bytes))
     }
 
-    /// Writes a value without response, and tells once when bluetoothd has it, or why not. Whoever calls
-    /// it has looked at the characteristic's properties.
+    /// Writes a value without response. Calls `done` once, when bluetoothd has the value, or with
+    /// an error. The caller has checked the characteristic's properties.
     func write(
         _ bytes: [UInt8], to characteristic: RemoteCharacteristic,
         done: @escaping @Sendable (DiscoveryError?) -> Void
@@ -134,10 +135,12 @@ extension Bluetoothd {
         [.bytes(bytes), .properties(["type": .string("command")])]
     }
 
-    /// Subscribes to a characteristic's notifications, which `handler` gets on the loop's thread.
+    /// Subscribes to a characteristic's notifications; `handler` receives them on the loop's
+    /// thread.
     ///
-    /// - Throws: ``DiscoveryError/Code/notSupported`` where it has neither the property `notify` nor
-    ///   `indicate`, and then bluetoothd is not asked; what bluetoothd says.
+    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
+    ///   characteristic has neither the property `notify` nor `indicate`; otherwise the error from
+    ///   bluetoothd.
     package func subscribe(
         to characteristic: RemoteCharacteristic,
         _ handler: @escaping @Sendable ([UInt8]) -> Void
@@ -162,11 +165,11 @@ extension Bluetoothd {
             ObjectTree.Interface.characteristic, "StopNotify")
     }
 
-    /// Ends the link to a device, with all channels over it, and has bluetoothd forget what it knew
-    /// of it, unless it is paired; returns when both are done.
+    /// Ends the link to a device, with all its channels, and makes bluetoothd forget the device
+    /// unless it is paired; returns when both are done.
     ///
-    /// What bluetoothd has once read of a device it believes for ever: the services that it offers,
-    /// whatever it advertises later, and where its characteristics are.
+    /// bluetoothd never updates what it has read from a device: neither its services, even if the
+    /// device advertises others later, nor the handles of its characteristics.
     package func forget(_ address: DeviceAddress, on adapter: String) async {
         guard let path = device(address, on: adapter) else { return }
         let doing = "disconnect from \(address)"
@@ -179,11 +182,11 @@ extension Bluetoothd {
         }
     }
 
-    /// Reads where the L2CAP channel of a connected device is, in the characteristic that Apple has
-    /// named for it.
+    /// Reads the PSM of a connected device's L2CAP channel from the characteristic that Apple
+    /// defined for it.
     ///
-    /// - Returns: nil when the service has no such characteristic, so no channel either.
-    /// - Throws: ``DiscoveryError/Code/malformed`` when its value is no PSM, and what
+    /// - Returns: nil when the service lacks this characteristic, and therefore a channel.
+    /// - Throws: ``DiscoveryError/Code/malformed`` when the value is not a PSM, and what
     ///   ``read(_:until:)`` throws.
     package func readPSM(
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String,
@@ -201,7 +204,7 @@ extension Bluetoothd {
         return psm
     }
 
-    /// Whether there is a link to a device, by its path.
+    /// Whether the device with this path is connected.
     func isConnected(_ path: String) -> Bool { flag("Connected", of: path) }
 
     private func flag(_ name: String, of path: String) -> Bool {

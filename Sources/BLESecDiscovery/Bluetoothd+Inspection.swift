@@ -1,20 +1,21 @@
-/// What there is to know about an adapter before one relies on it.
+/// The properties of an adapter that a program may check before it uses the adapter.
 package struct AdapterInspection: Sendable {
     package let name: String
     package let address: String
-    /// Whether it shows the address that was burned in: `public` or `random`.
+    /// The kind of its address: `public`, which is fixed in the hardware, or `random`.
     package let addressType: String
-    /// What it calls itself to whoever asks.
+    /// The name that it gives to other devices.
     package let alias: String
     package let state: AdapterState
-    /// What it can be: `central`, `peripheral`, both.
+    /// Its roles: `central`, `peripheral`, or both.
     package let roles: [String]
-    /// How many advertisements it holds, and how many more it would; nil where it does not tell.
+    /// How many advertisements are active, and how many more it can hold; nil where it does not
+    /// report that.
     package let advertisements: (active: Int, free: Int)?
 }
 
 extension Bluetoothd {
-    /// Looks at every adapter.
+    /// Every adapter with its properties.
     package var inspection: [AdapterInspection] {
         adapters.map { name in
             let path = Self.path(of: name)
@@ -37,7 +38,7 @@ extension Bluetoothd {
     /// Whether bluetoothd runs.
     package var isRunning: Bool { owner != nil }
 
-    /// The process that is bluetoothd; nil when it does not run, or the bus does not tell.
+    /// The process number of bluetoothd; nil when it does not run, or the bus does not tell.
     package var processNumber: Int? {
         get async {
             guard let owner else { return nil }

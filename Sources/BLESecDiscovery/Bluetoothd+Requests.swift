@@ -1,8 +1,8 @@
 internal import BLESecLinks
 
-/// What bluetoothd is asked for, and asked for again when it comes back.
+/// Requests to bluetoothd, which are repeated when it comes back.
 extension Bluetoothd {
-    /// One thing that is wanted of an adapter.
+    /// One thing that an adapter has to do.
     struct Request {
         enum What {
             case advertisement(path: String)
@@ -11,24 +11,24 @@ extension Bluetoothd {
         }
 
         enum State {
-            /// It has to be asked for.
+            /// The request has to be sent.
             case lapsed
-            /// It was asked for.
+            /// The request was sent.
             case asking
             case granted
             case refused(DiscoveryError)
-            /// It is not wanted for now.
+            /// The request is not needed for now.
             case paused
         }
 
         let what: What
         let adapter: String
         var state = State.lapsed
-        /// bluetoothd may still have it from before.
+        /// Whether bluetoothd may still hold the request from before.
         var wasGranted = false
-        /// What is said to bluetoothd of it, one thing after another.
+        /// The last of the calls to bluetoothd for this request, which run one after another.
         var talk: Task<Void, Never>?
-        /// Begins a scan anew when its time has come.
+        /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
         init(_ what: What, on adapter: String) {
@@ -36,7 +36,7 @@ extension Bluetoothd {
             self.adapter = adapter
         }
 
-        /// For "cannot …".
+        /// The operation, for the sentence "cannot …".
         var doing: String {
             switch what {
             case .advertisement: "advertise on \(adapter)"
@@ -46,10 +46,11 @@ extension Bluetoothd {
         }
     }
 
-    /// Offers a GATT service on an adapter, until ``withdraw(_:)``.
+    /// Offers a GATT service on an adapter until ``withdraw(_:)``.
     ///
-    /// - Returns: by which it is withdrawn.
-    /// - Throws: what keeps the adapter from it now. Once it was published, it comes back by itself.
+    /// - Returns: the token for ``withdraw(_:)``.
+    /// - Throws: the reason why the adapter cannot publish now. After a success, the service is
+    ///   registered again by itself when necessary.
     package func publish(
         _ application: GATTApplication, on adapter: String
     ) async throws(DiscoveryError) -> UInt64 {
@@ -64,7 +65,7 @@ extension Bluetoothd {
         }
     }
 
-    /// Ends what was asked for, and returns when bluetoothd knows. Again: does nothing.
+    /// Ends a request, and returns when bluetoothd knows. A second call does nothing.
     package func withdraw(_ token: UInt64) async {
         guard let request = requests.removeValue(forKey: token) else { return }
         removeExports(of: token)
@@ -73,7 +74,7 @@ extension Bluetoothd {
         guard case .lapsed = request.state else { return await cancel(request) }
     }
 
-    /// Asks for the first time, and fails if that does.
+    /// Sends a request for the first time, and throws if it fails.
     func register(_ request: Request, as token: UInt64) async throws(DiscoveryError) {
         if let failure = adapterState(request.adapter).failure(of: request.adapter) {
             throw failure
@@ -96,7 +97,7 @@ extension Bluetoothd {
         }
     }
 
-    /// Asks for what has to be asked for and can be.
+    /// Sends every request that has to be sent and can be.
     func settleRequests() {
         for (token, request) in requests {
             let isOn = adapterState(request.adapter) == .on
@@ -108,7 +109,7 @@ extension Bluetoothd {
         }
     }
 
-    /// Nothing that was granted is, any more.
+    /// Marks every request as not granted any more.
     func lapseRequests() {
         for (token, request) in requests {
             if case .paused = request.state { continue }
@@ -116,7 +117,7 @@ extension Bluetoothd {
         }
     }
 
-    /// Asks again for what was refused.
+    /// Sends refused requests again.
     func retryRequests() {
         for (token, request) in requests {
             if case .refused = request.state { requests[token]?.state = .lapsed }
@@ -124,7 +125,7 @@ extension Bluetoothd {
         settleRequests()
     }
 
-    /// bluetoothd has dropped an advertisement or an application by itself.
+    /// bluetoothd has dropped an advertisement or an application on its own.
     func lapse(path: String) {
         for (token, request) in requests where request.path == path {
             requests[token]?.state = .refused(
@@ -138,8 +139,8 @@ extension Bluetoothd {
         say(token) { bluetoothd in await bluetoothd.finishAsking(token) }
     }
 
-    /// Has `words` said once all that was to be said before is: bluetoothd must not hear of an end
-    /// before the beginning.
+    /// Runs `words` after all earlier calls for the request: bluetoothd must not receive the end of
+    /// a request before its beginning.
     private func say(_ token: UInt64, _ words: @escaping @Sendable (Bluetoothd) async -> Void) {
         let before = requests[token]?.talk
         requests[token]?.talk = Task(executorPreference: loop) { [weak self] in
@@ -157,7 +158,7 @@ extension Bluetoothd {
         } catch {
             state = .refused(error)
         }
-        // Meanwhile bluetoothd may have gone, and the answer means nothing.
+        // If bluetoothd has stopped meanwhile, the answer means nothing.
         guard owner == asked, case .asking = requests[token]?.state else { return }
         requests[token]?.state = state
         if case .refused = state {
@@ -174,7 +175,8 @@ extension Bluetoothd {
         let none = BusValue.properties([:])
         switch request.what {
         case .advertisement(let path):
-            // One that survived the adapter's rest would be refused as a second one.
+            // bluetoothd refuses an advertisement that it still holds, for example from before the
+            // adapter was off.
             if request.wasGranted { await cancel(request) }
             _ = try await call(
                 request.doing, adapter, ObjectTree.Interface.advertisingManager,
@@ -201,10 +203,10 @@ extension Bluetoothd {
             _ = try await call(request.doing, adapter, interface, "StartDiscovery")
         } catch {
             guard error.busError.hasSuffix(".InProgress") else { throw error }
-            // Another scan of this process goes on, which is all that is wanted.
+            // Another scan of this process runs, which is enough.
             let others = requests.filter { $0.key != token }.values
             if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
-            // Or the kernel is busy, with what it was asked by a bluetoothd that is no more.
+            // Otherwise the kernel is still busy with a request from an earlier bluetoothd.
             await stopDiscovery(request)
             throw error
         }
@@ -225,7 +227,7 @@ extension Bluetoothd {
         ask(token, request)
     }
 
-    /// Ends a scan for now, and returns when bluetoothd has.
+    /// Pauses a scan, and returns when bluetoothd has stopped it.
     func pause(_ token: UInt64) async {
         guard let request = requests[token] else { return }
         requests[token]?.state = .paused
@@ -237,7 +239,7 @@ extension Bluetoothd {
         await requests[token]?.talk?.value
     }
 
-    /// Goes on with a scan that was paused.
+    /// Continues a paused scan.
     func resume(_ token: UInt64) {
         guard case .paused = requests[token]?.state else { return }
         requests[token]?.state = .lapsed
@@ -256,7 +258,7 @@ extension Bluetoothd {
                 request.doing, adapter, ObjectTree.Interface.gattManager,
                 "UnregisterApplication", [.path(path)])
         case .scan:
-            // bluetoothd counts one scan a process, which others here may still want.
+            // bluetoothd counts one scan for each process, and other requests may still need it.
             if !requests.values.contains(where: { $0.isScan(on: request.adapter) }) {
                 await stopDiscovery(request)
             }
@@ -271,7 +273,7 @@ extension Bluetoothd {
 }
 
 extension Bluetoothd.Request {
-    /// Whether it is a scan that is wanted now, or, where that is asked, goes on.
+    /// Whether this is a scan that is needed now, or, if `granted` is true, one that is running.
     fileprivate func isScan(on adapter: String, granted: Bool = false) -> Bool {
         switch (what, state) {
         case (.scan, .granted): self.adapter == adapter
@@ -280,7 +282,7 @@ extension Bluetoothd.Request {
         }
     }
 
-    /// The object that bluetoothd knows it by.
+    /// The path of the object that bluetoothd was given.
     fileprivate var path: String? {
         switch what {
         case .advertisement(let path), .application(let path): path

@@ -1,35 +1,36 @@
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// What an adapter hears of a service, until the sequence is dropped.
+/// A scan for one service on one adapter, which ends when the sequence is dropped.
 package struct ServiceScan: Sendable {
-    /// The advertisements, each as it is heard. Who does not keep up loses the oldest.
+    /// The advertisements as they are heard. Slow consumers lose the oldest values.
     package let sightings: AsyncStream<Sighting>
     let token: UInt64
 }
 
-/// Hearing who advertises a service.
+/// Scanning for a service.
 extension Bluetoothd {
-    /// A scan that someone wants.
+    /// One active scan.
     struct Scan {
         let adapter: String
         let service: BluetoothUUID
         let continuation: AsyncStream<Sighting>.Continuation
     }
 
-    /// How many sightings wait for who does not keep up; older ones are forgotten.
+    /// The most sightings that wait for a slow consumer; older ones are dropped.
     static let waitingSightings = 256
 
     /// Begins to scan for a service.
     ///
-    /// bluetoothd is asked for all devices and the service is looked for here: its own filter knows
-    /// nothing of service data. It goes on by itself when bluetoothd or the adapter comes back.
+    /// bluetoothd reports all devices, and the service is filtered here, since bluetoothd's own
+    /// filter ignores service data. The scan continues by itself when bluetoothd or the adapter
+    /// comes back.
     ///
     /// - Parameters:
-    ///   - adapter: as in `hci0`.
-    ///   - interval: begin anew so often, for an adapter that reports who advertises only then; nil
-    ///     leaves it to bluetoothd, which pauses for 5 of every 15 s.
-    /// - Throws: what keeps the adapter from scanning now.
+    ///   - adapter: the adapter's name, as in `hci0`.
+    ///   - interval: how often to restart the scan, for an adapter that reports an advertiser only
+    ///     once per scan; nil leaves this to bluetoothd, which pauses for 5 of every 15 s.
+    /// - Throws: the reason why the adapter cannot scan now.
     package func scan(
         for service: BluetoothUUID, on adapter: String, anewEvery interval: Duration? = nil
     ) async throws(DiscoveryError) -> ServiceScan {
@@ -48,7 +49,7 @@ extension Bluetoothd {
             continuation.finish()
             throw error
         }
-        // Who is known already and was heard lately.
+        // Report devices that are already known and were heard recently.
         for path in tree.paths(
             of: ObjectTree.Interface.device, below: Self.path(of: adapter))
         where tree[path, ObjectTree.Interface.device]?["RSSI"] != nil {
@@ -57,11 +58,11 @@ extension Bluetoothd {
         return ServiceScan(sightings: stream, token: token)
     }
 
-    /// Stops scanning for a while, and returns when the adapter has: while it scans, the kernel
-    /// makes no links.
+    /// Pauses a scan, and returns when the adapter has stopped scanning: while an adapter scans,
+    /// the kernel makes no links.
     package func pause(_ scan: ServiceScan) async { await pause(scan.token) }
 
-    /// Goes on scanning.
+    /// Continues a paused scan.
     package func resume(_ scan: ServiceScan) { resume(scan.token) }
 
     private func endScan(_ token: UInt64) async {
@@ -69,7 +70,7 @@ extension Bluetoothd {
         await withdraw(token)
     }
 
-    /// A device was heard: tells every scan of its adapter, or one of them.
+    /// Reports a heard device to every scan of its adapter, or to the scan `only`.
     func heard(_ path: String, by only: UInt64? = nil) {
         guard !scans.isEmpty, let adapter = Self.name(of: path), let address = address(of: path),
             let device = tree[path, ObjectTree.Interface.device]
@@ -84,8 +85,8 @@ extension Bluetoothd {
         }
     }
 
-    /// 127 is how a controller says that it does not know (Core specification, Vol 4, Part E,
-    /// §7.7.65.2).
+    /// A controller reports 127 when the signal strength is unknown (Core specification, Vol 4,
+    /// Part E, §7.7.65.2).
     private static func signal(_ device: ObjectTree.Properties) -> Int? {
         device["RSSI"]?.integer.flatMap { $0 == 127 ? nil : $0 }
     }

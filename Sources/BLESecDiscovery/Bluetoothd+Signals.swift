@@ -1,18 +1,18 @@
 internal import BLESecL2CAP
 
-/// What bluetoothd tells without being asked.
+/// The signals from bluetoothd.
 extension Bluetoothd {
     func take(signal message: BusMessage) {
         switch (message.interface, message.member) {
         case ("org.freedesktop.DBus", "NameOwnerChanged"):
-            // Anyone on the bus can send a signal of this name to us alone.
+            // Any process on the bus can send a signal of this name to this process directly.
             guard message.sender == "org.freedesktop.DBus" else { return }
             let names = message.body().map { $0.text ?? "" }
             guard names.count == 3, names[0] == "org.bluez" else { return }
             return tookOwner(names[2])
         default: break
         }
-        // Only bluetoothd speaks for its objects, and only once it has listed them.
+        // Signals about its objects count only from bluetoothd, and only after it has listed them.
         guard let owner, message.sender == owner else { return }
         let body = message.body()
         switch (message.interface, message.member) {
@@ -50,14 +50,14 @@ extension Bluetoothd {
             let handler = notified[path]
         {
             handler(value)
-            // A value concerns nobody else.
+            // A change of the value alone concerns only this handler.
             if changed.count == 1 { return }
         }
         if interface == ObjectTree.Interface.device,
             !Self.heardProperties.isDisjoint(with: changed.keys)
         {
             heard(path)
-            // What only says that someone is still there concerns nobody else.
+            // If the change only shows that the device was heard, nothing else depends on it.
             if changed.keys.allSatisfy(Self.heardProperties.contains) { return }
         }
         treeChanged()
@@ -70,7 +70,7 @@ extension Bluetoothd {
         if let adapter = Self.name(of: path) { linkEnded(on: adapter) }
     }
 
-    /// What changes when a device is heard, and not when one talks to it.
+    /// Properties that change when a device is heard.
     private static let heardProperties: Set<String> = ["RSSI", "ServiceData", "ManufacturerData"]
 
     /// The address of a device's object.
@@ -82,7 +82,7 @@ extension Bluetoothd {
         return DeviceAddress(address, type)
     }
 
-    /// The object of a device under an adapter; nil until it was heard there.
+    /// The path of a device's object under an adapter; nil until the adapter has heard the device.
     func device(_ address: DeviceAddress, on adapter: String) -> String? {
         let parts = address.address.description.split(separator: ":").joined(separator: "_")
         let path = "\(Self.path(of: adapter))/dev_\(parts)"

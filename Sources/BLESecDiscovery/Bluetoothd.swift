@@ -1,34 +1,34 @@
 package import BLESecLinks
 
-/// bluetoothd, as this process uses it: adapters, advertisements, scans, GATT.
+/// The client of bluetoothd: adapters, advertisements, scans, GATT.
 ///
-/// Whatever is asked of it is asked again when it comes back: after a restart of bluetoothd, of the
-/// message bus, or after the adapter was off. It lives on an event loop, and needs no privilege under
-/// Debian's D-Bus policy.
+/// All requests are repeated when bluetoothd comes back: after a restart of bluetoothd or of the
+/// message bus, and after the adapter was off. The actor runs on an event loop, and needs no
+/// privilege under Debian's D-Bus policy.
 package actor Bluetoothd {
-    /// How long bluetoothd may take for what it does by itself.
+    /// How long bluetoothd may take for an operation that involves no other device.
     static let callTimeout = Duration.seconds(10)
-    /// Between attempts to reach the bus, or to register what was refused.
+    /// The delay between attempts to reach the bus, or to register what was refused.
     static let retryDelay = Duration.seconds(1)
 
-    /// The loop that everything happens on.
+    /// The event loop that the actor runs on.
     package nonisolated let loop: EventLoop
 
     var bus: Bus?
-    /// The unique name of bluetoothd on the bus, while it runs and its objects are known.
+    /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     var owner: String?
     var tree = ObjectTree()
-    /// Told of every change in the tree, or of what was asked.
+    /// Signals every change in the tree, or of a request.
     let changes: ChangeSignal
-    /// What is asked of bluetoothd, for as long as it is wanted.
+    /// The requests to bluetoothd, each for as long as it is needed.
     var requests: [UInt64: Request] = [:]
-    /// Objects of ours that bluetoothd calls, by path.
+    /// The objects of this process that bluetoothd calls, by path.
     var exported: [String: ExportedObject] = [:]
     var scans: [UInt64: Scan] = [:]
-    /// Adapters of which a link has ended lately, and whether another one has since.
+    /// Adapters on which a link has ended recently; true if another link has ended since.
     var linksEnded: [String: Bool] = [:]
     var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
-    /// Devices of which somebody has to know when they are not connected any more.
+    /// Devices whose links must be told when the device disconnects.
     var watched: [UInt64: WatchedDevice] = [:]
     private var observers: [UInt64: Observer] = [:]
 
@@ -37,19 +37,19 @@ package actor Bluetoothd {
     private var hasAnswered = false
     private var isClosed = false
 
-    /// Who follows an adapter's state.
+    /// An observer of an adapter's state.
     private struct Observer {
         let adapter: String?
         let continuation: AsyncStream<AdapterState>.Continuation
         var last: AdapterState
     }
 
-    /// The loop: everything happens on its thread.
+    /// The actor runs on the loop's thread.
     package nonisolated var unownedExecutor: UnownedSerialExecutor {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Connects to bluetoothd, and returns once its objects are known or it is known not to run.
+    /// Connects to bluetoothd. Returns once its objects are known, or once it is known not to run.
     package static func connect(loop: EventLoop = .shared) async -> Bluetoothd {
         let bluetoothd = Bluetoothd(loop: loop)
         await bluetoothd.start()
@@ -70,7 +70,7 @@ package actor Bluetoothd {
         try? await wait(until: deadline, "reach bluetoothd") { hasAnswered ? () : nil }
     }
 
-    /// Ends everything that was asked for. Again: does nothing.
+    /// Ends all requests. A second call does nothing.
     package func close() {
         isClosed = true
         retry?.disarm()
@@ -83,7 +83,7 @@ package actor Bluetoothd {
         observers = [:]
     }
 
-    // MARK: - Coming and going
+    // MARK: - Starting and stopping
 
     /// Connects to the bus, or tries again a little later.
     func open() {
@@ -114,14 +114,15 @@ package actor Bluetoothd {
                 case .success(let values): bluetoothd.tookOwner(values.first?.text)
                 case .failure(let error):
                     bluetoothd.tookOwner(nil)
-                    // If it does not run, the bus tells when it does; else this says nothing.
+                    // If bluetoothd does not run, the bus signals when it starts; any other error
+                    // says nothing.
                     if !error.name.hasSuffix(".NameHasNoOwner") { bluetoothd.retrySoon() }
                 }
             }
         }
     }
 
-    /// The bus has gone.
+    /// The bus connection has ended.
     func busEnded() {
         bus = nil
         forget()
@@ -129,14 +130,14 @@ package actor Bluetoothd {
         retry?.arm(in: Self.retryDelay)
     }
 
-    /// bluetoothd has come, or gone when there is no name.
+    /// bluetoothd has started, or it has stopped if there is no name.
     func tookOwner(_ name: String?) {
         forget()
         guard let name, !name.isEmpty else { return answered() }
         listObjects(of: name)
     }
 
-    /// Asks for all that bluetoothd has, instead of what was known.
+    /// Asks for all objects of bluetoothd, to replace the known ones.
     func listObjects(of name: String) {
         let call = Bus.Call(
             destination: name, path: "/", interface: "org.freedesktop.DBus.ObjectManager",
@@ -161,7 +162,7 @@ package actor Bluetoothd {
         treeChanged()
     }
 
-    /// What bluetoothd knew of us is gone, and so is what we knew of it.
+    /// Discards what is known about bluetoothd, which has also lost its state of this process.
     private func forget() {
         owner = nil
         tree.removeAll()
@@ -170,7 +171,7 @@ package actor Bluetoothd {
         tellOfDisconnections()
     }
 
-    /// Has everyone look at what is new.
+    /// Reacts to a change in the tree: settles requests and tells all observers.
     func treeChanged() {
         settleRequests()
         tellOfDisconnections()
@@ -192,19 +193,19 @@ package actor Bluetoothd {
         retryRequests()
     }
 
-    /// Looks at what failed again in a moment.
+    /// Retries failed operations after ``retryDelay``.
     func retrySoon() {
         if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) }
     }
 
     // MARK: - Adapters
 
-    /// The adapters that bluetoothd knows, as in `hci0`.
+    /// The names of the adapters that bluetoothd knows, as in `hci0`.
     package var adapters: [String] {
         tree.paths(of: ObjectTree.Interface.adapter).compactMap(Self.name(of:))
     }
 
-    /// Whether an adapter can be used; nil means the one that ``adapter(_:)`` would take.
+    /// Whether an adapter can be used; nil means the adapter that ``adapter(_:)`` would choose.
     package func adapterState(_ name: String?) -> AdapterState {
         guard owner != nil else { return .noService }
         guard let name = name ?? preferredAdapter,
@@ -214,9 +215,9 @@ package actor Bluetoothd {
         return RFKill.blocks(name) ? .blocked : .off
     }
 
-    /// The states that an adapter goes through, from the present one on, without repetition.
+    /// The states of an adapter, from the present one on, without repetition.
     ///
-    /// Who does not keep up sees the latest.
+    /// Slow consumers get only the latest state.
     package func adapterStates(_ name: String? = nil) -> AsyncStream<AdapterState> {
         let (stream, continuation) = AsyncStream<AdapterState>.makeStream(
             bufferingPolicy: .bufferingNewest(1))
@@ -234,9 +235,9 @@ package actor Bluetoothd {
         return stream
     }
 
-    /// The name of the adapter to use: the one that is named, or the first that is on.
+    /// The name of the adapter to use: `name`, or, when it is nil, the first adapter that is on.
     ///
-    /// - Throws: what keeps it from being used.
+    /// - Throws: the reason why the adapter cannot be used.
     package func adapter(_ name: String?) throws(DiscoveryError) -> String {
         if let failure = adapterState(name).failure(of: name) { throw failure }
         guard let name = name ?? preferredAdapter else {
@@ -253,7 +254,7 @@ package actor Bluetoothd {
 
     static func path(of adapter: String) -> String { "/org/bluez/" + adapter }
 
-    /// `hci0` of `/org/bluez/hci0` and of what is below it.
+    /// `hci0` for `/org/bluez/hci0` and for the paths below it.
     static func name(of path: String) -> String? {
         let parts = path.split(separator: "/")
         return parts.count >= 3 ? String(parts[2]) : nil
@@ -283,7 +284,7 @@ package actor Bluetoothd {
         }
     }
 
-    /// Waits until `look` finds something, which is asked after each change.
+    /// Waits until `look`, which is called after each change, returns a value.
     func wait<Value>(
         until deadline: MonotonicTime, _ doing: String,
         for look: () throws(DiscoveryError) -> Value?
@@ -300,7 +301,7 @@ package actor Bluetoothd {
 }
 
 extension Bus.Call {
-    /// A call to the bus itself.
+    /// A method call to the bus itself.
     static func toBus(_ member: String, _ arguments: [BusValue]) -> Bus.Call {
         Bus.Call(
             destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",

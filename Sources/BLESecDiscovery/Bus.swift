@@ -2,24 +2,25 @@ internal import BLESecLinks
 internal import CBLESecSystemd
 internal import Glibc
 
-/// Who is told what comes over the bus, on the loop's thread.
+/// Receives the events of a bus connection, on the loop's thread.
 protocol BusHandler: AnyObject {
-    /// A signal, of those that were subscribed to.
+    /// A subscribed signal has arrived.
     func busDidSignal(_ message: BusMessage)
-    /// A call of a method here; it is answered with ``Bus/reply(to:with:)``.
+    /// A method of this process was called; answer with ``Bus/reply(to:with:)``.
     func busWasCalled(_ message: BusMessage)
-    /// The connection is gone. Told once; calls that waited have failed.
+    /// The connection has ended. Called once, when all waiting calls have failed.
     func busDidEnd()
 }
 
 /// A connection to the system's message bus, driven by an event loop.
 ///
-/// sd-bus carries and parses the messages. Replies, signals and calls all come through one filter, so
-/// there are no tables of methods in C, and nothing of Swift's is kept alive by C. On the loop's thread.
+/// sd-bus transfers and parses the messages. Replies, signals and calls all pass through one
+/// filter, so there are no method tables in C, and C code retains no Swift objects. Used on the
+/// loop's thread.
 @safe final class Bus: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
-    /// Messages that are taken before other things on the loop have their turn.
+    /// The most messages that are processed before other work on the loop continues.
     private static let messagesAtOnce = 32
 
     typealias Completion = (Result<[BusValue], BusError>) -> Void
@@ -32,13 +33,14 @@ protocol BusHandler: AnyObject {
     private var timer: LoopTimer?
     private var isScheduled = false
 
-    /// Connects to the system bus. The connection is made in the background: what is sent meanwhile
-    /// waits.
+    /// Connects to the system bus. The connection is made in the background; messages that are sent
+    /// before wait for it.
     init(loop: EventLoop, handler: any BusHandler) throws(BusError) {
         loop.assertCurrent()
         var pointer: OpaquePointer?
         try BusError.check(unsafe sd_bus_open_system(&pointer), "connect to the system's D-Bus")
-        // The loop closes what it watches, and so does sd-bus: each has a descriptor of its own.
+        // The loop closes the descriptor that it watches, and sd-bus closes its own: so duplicate
+        // it.
         let descriptor = fcntl(unsafe sd_bus_get_fd(pointer), F_DUPFD_CLOEXEC, 0)
         guard descriptor >= 0 else {
             let number = errno
@@ -70,7 +72,8 @@ protocol BusHandler: AnyObject {
         precondition(unsafe pointer == nil, "a bus is closed before it is dropped")
     }
 
-    /// Ends the connection. Calls that wait fail; the handler is not told. Again: does nothing.
+    /// Ends the connection. Waiting calls fail; the handler is not called. A second call does
+    /// nothing.
     func close() {
         loop.assertCurrent()
         handler = nil
@@ -79,7 +82,7 @@ protocol BusHandler: AnyObject {
 
     // MARK: - Sending
 
-    /// What to call.
+    /// The method to call, and its arguments.
     struct Call: Sendable {
         var destination: String
         var path: String
@@ -88,9 +91,9 @@ protocol BusHandler: AnyObject {
         var arguments: [BusValue] = []
     }
 
-    /// Calls a method. `completion` is told once: of the reply, of an error, or of the deadline.
+    /// Calls a method. `completion` is called once, with the reply, an error, or a timeout.
     ///
-    /// - Returns: by which the call can be given up.
+    /// - Returns: the cookie for ``cancel(_:)``.
     @discardableResult
     func call(_ call: Call, timeout: Duration, completion: @escaping Completion) -> UInt64? {
         loop.assertCurrent()
@@ -112,7 +115,7 @@ protocol BusHandler: AnyObject {
         }
     }
 
-    /// Calls a method and waits for its end, or for the task's cancellation.
+    /// Calls a method and waits for its result, or until the task is cancelled.
     func call(
         _ call: Call, timeout: Duration, isolation: isolated (any Actor)
     ) async -> Result<[BusValue], BusError> {
@@ -128,19 +131,19 @@ protocol BusHandler: AnyObject {
         }
     }
 
-    /// Gives a call up: its completion is told so, and the reply is ignored when it comes.
+    /// Cancels a call: its completion receives an error, and a later reply is ignored.
     func cancel(_ cookie: UInt64) {
         finish(cookie, .failure(.cancelled))
     }
 
-    /// Answers a call of a method.
+    /// Answers a method call.
     func reply(to call: BusMessage, with result: Result<[BusValue], BusError>) {
         loop.assertCurrent()
-        // An answer that cannot be sent is one that nobody waits for any more.
+        // If the answer cannot be sent, the connection has ended, and nobody waits for the answer.
         try? send(answer(call, result))
     }
 
-    /// Tells everyone who listens.
+    /// Sends a signal to all listeners.
     func signal(
         path: String, interface: String, member: String, _ arguments: [BusValue]
     ) throws(BusError) {
@@ -198,7 +201,7 @@ protocol BusHandler: AnyObject {
 
     // MARK: - Receiving
 
-    /// Has the loop look at the connection soon: there may be something to do.
+    /// Schedules the processing of the connection: there may be something to do.
     private func schedule() {
         guard !isScheduled, unsafe pointer != nil else { return }
         isScheduled = true
@@ -271,9 +274,9 @@ extension Bus: EventSourceHandler, TimerHandler, DeferredWork {
     }
 }
 
-/// Where a task that waits for a call remembers which one it is. On the loop's thread.
+/// Holds the cookie of the call that a task waits for. Used on the loop's thread.
 private final class CallHandle: @unchecked Sendable {
-    // Sendable because it is touched on the loop's thread only.
+    // Sendable because it is used on the loop's thread only.
     var cookie: UInt64?
 }
 

@@ -1,11 +1,11 @@
 internal import BLESecLinks
 internal import Glibc
 
-/// What D-Bus, or who answered on it, says went wrong.
+/// An error from D-Bus, or from the service that answered.
 struct BusError: Error, Sendable, Hashable {
-    /// As in `org.bluez.Error.NotReady`; empty where there is none.
+    /// Its name, as in `org.bluez.Error.NotReady`; empty where there is none.
     let name: String
-    /// In words.
+    /// Its text.
     let text: String
 
     init(name: String, text: String) {
@@ -13,7 +13,7 @@ struct BusError: Error, Sendable, Hashable {
         self.text = text
     }
 
-    /// From a negative error number.
+    /// Makes an error from a negative `errno` value.
     init(_ number: Int32, _ doing: String) {
         let error = LinkError(SystemError(number < 0 ? -number : number), doing)
         self.init(name: "", text: error.reason)

@@ -1,23 +1,23 @@
 internal import CBLESecSystemd
 
-/// One message of sd-bus, read and written without its variadic functions.
+/// An sd-bus message, read and written without sd-bus's variadic functions.
 @safe final class BusMessage: @unchecked Sendable {
-    // Sendable because it is touched on its bus's loop only.
+    // Sendable because it is used on its bus's loop only.
 
-    /// What kind of message it is.
+    /// The kind of message.
     enum Kind { case call, reply, error, signal, other }
 
-    /// Deeper than anything that the specification lets a message nest.
+    /// More than the nesting depth that the specification allows.
     private static let deepest = 64
 
     let pointer: OpaquePointer
 
-    /// Takes over a reference.
+    /// Takes ownership of a reference.
     init(owning pointer: OpaquePointer) {
         unsafe self.pointer = unsafe pointer
     }
 
-    /// Takes a reference of its own.
+    /// Adds a reference of its own.
     init(sharing pointer: OpaquePointer) {
         unsafe self.pointer = unsafe sd_bus_message_ref(pointer) ?? pointer
     }
@@ -40,7 +40,7 @@ internal import CBLESecSystemd
         }
     }
 
-    /// Which of one's own messages it answers.
+    /// The cookie of the call that this message answers.
     var replyCookie: UInt64? {
         var cookie: UInt64 = 0
         return unsafe sd_bus_message_get_reply_cookie(pointer, &cookie) >= 0 ? cookie : nil
@@ -51,7 +51,7 @@ internal import CBLESecSystemd
     var interface: String { unsafe Self.text(sd_bus_message_get_interface(pointer)) }
     var member: String { unsafe Self.text(sd_bus_message_get_member(pointer)) }
 
-    /// The error that it is.
+    /// The error that the message carries.
     var error: BusError {
         guard let error = unsafe sd_bus_message_get_error(pointer) else {
             return BusError(name: "", text: "an error without a name")
@@ -67,7 +67,7 @@ internal import CBLESecSystemd
 
     // MARK: - Reading
 
-    /// All values of the body; what cannot be read ends them.
+    /// All values of the body, up to the first one that cannot be read.
     func body() -> [BusValue] {
         unsafe sd_bus_message_rewind(pointer, 1)
         var values: [BusValue] = []
@@ -86,7 +86,7 @@ internal import CBLESecSystemd
         case UInt8(ascii: "n"): return read(0 as Int16, type).map { .int16($0) }
         case UInt8(ascii: "q"): return read(0 as UInt16, type).map { .uint16($0) }
         case UInt8(ascii: "i"): return read(0 as Int32, type).map { .int32($0) }
-        // A descriptor is its number here, and closed with the message: nobody asks for one.
+        // A file descriptor is read as its number, and closed with the message: nothing uses one.
         case UInt8(ascii: "h"): return read(0 as Int32, type).map { .int32($0) }
         case UInt8(ascii: "u"): return read(0 as UInt32, type).map { .uint32($0) }
         case UInt8(ascii: "x"): return read(0 as Int64, type).map { .int64($0) }
@@ -141,7 +141,7 @@ internal import CBLESecSystemd
         guard unsafe sd_bus_message_enter_container(pointer, type, inside) > 0 else { return nil }
         var values: [BusValue] = []
         while let value = readValue(depth: depth) { values.append(value) }
-        // Something that cannot be read was left: the whole message is no good.
+        // Part of the container could not be read, so the whole value is invalid.
         guard unsafe sd_bus_message_exit_container(pointer) > 0 else { return nil }
         return values
     }

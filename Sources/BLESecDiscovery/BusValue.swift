@@ -1,4 +1,4 @@
-/// A value as D-Bus carries it (D-Bus specification, "Type System").
+/// A D-Bus value (D-Bus specification, "Type System").
 indirect enum BusValue: Sendable, Hashable {
     case byte(UInt8)
     case bool(Bool)
@@ -20,7 +20,7 @@ indirect enum BusValue: Sendable, Hashable {
     case structure([BusValue])
     case variant(BusValue)
 
-    /// How D-Bus writes its type.
+    /// The D-Bus signature of the value's type.
     var signature: String {
         switch self {
         case .byte: "y"
@@ -43,7 +43,7 @@ indirect enum BusValue: Sendable, Hashable {
         }
     }
 
-    /// `a{sv}`: what interfaces call properties, and methods options.
+    /// `a{sv}`, the type of an interface's properties and of a method's options.
     static func properties(_ properties: [String: BusValue]) -> BusValue {
         .array(properties.map { .entry(.string($0), .variant($1)) }, of: "{sv}")
     }
@@ -53,7 +53,7 @@ indirect enum BusValue: Sendable, Hashable {
     }
 }
 
-/// Reading: each is nil for a value of another type, and looks into variants.
+/// Access by type: each property unwraps variants, and is nil for a value of another type.
 extension BusValue {
     var unwrapped: BusValue {
         if case .variant(let value) = self { value.unwrapped } else { self }
@@ -63,7 +63,7 @@ extension BusValue {
         if case .bool(let value) = unwrapped { value } else { nil }
     }
 
-    /// Any integer.
+    /// The value of any integer type.
     var integer: Int? {
         switch unwrapped {
         case .byte(let value): Int(value)
@@ -79,7 +79,7 @@ extension BusValue {
         }
     }
 
-    /// A string or an object path.
+    /// The value of a string or an object path.
     var text: String? {
         switch unwrapped {
         case .string(let text), .path(let text): text
@@ -97,7 +97,7 @@ extension BusValue {
 
     var texts: [String]? { elements?.compactMap(\.text) }
 
-    /// The entries of a dictionary; a key that comes twice counts once.
+    /// The entries of a dictionary, in order; a repeated key is not removed.
     var entries: [(key: BusValue, value: BusValue)]? {
         elements?.compactMap {
             if case .entry(let key, let value) = $0 { (key, value) } else { nil }

@@ -1,7 +1,7 @@
 internal import BLESecLinks
 
-/// Tells tasks that wait that something has changed; each looks for itself whether it is what it
-/// waited for. Belongs to one actor of the loop.
+/// Wakes waiting tasks when something has changed; each task then checks its own condition. Belongs
+/// to one actor on the loop.
 @safe final class ChangeSignal: @unchecked Sendable {
     // Sendable because everything is touched on the loop's thread only, which each entry checks.
 
@@ -31,12 +31,13 @@ internal import BLESecLinks
     private var waiters: [UInt64: Waiter] = [:]
     private var lastToken: UInt64 = 0
 
-    /// How many changes there were. Taken before one looks, it tells whether the look was too early.
+    /// The number of changes so far. A task reads it before it checks its condition, so that
+    /// ``wait(after:until:isolation:)`` notices a change made in between.
     private(set) var count: UInt64 = 0
 
     init(loop: EventLoop) { self.loop = loop }
 
-    /// Something has changed.
+    /// Reports a change, and wakes all waiting tasks.
     func tell() {
         loop.assertCurrent()
         count += 1
@@ -45,7 +46,7 @@ internal import BLESecLinks
         for waiter in woken { waiter.finish(isCancelled: false) }
     }
 
-    /// Suspends until there were more than `seen` changes, or until the deadline.
+    /// Suspends until the number of changes differs from `seen`, or until the deadline.
     ///
     /// - Returns: false when the task was cancelled.
     func wait(

@@ -1,38 +1,41 @@
 package import BLESecLinks
 
-/// Whom to dial, and when: everything that decides, and nothing that acts.
+/// Decides which peers to dial, and when; it does no I/O.
 ///
-/// What was heard, what became of dials and links, and the time go in; dials come out. It has no clock
-/// and no randomness of its own, so it can be run through a day in a moment.
+/// Its input is what was heard, the outcome of dials and links, and the time; its output is dials.
+/// It has no clock and no random numbers of its own, so a test can simulate a day quickly.
 ///
-/// - Two that hear each other would both dial. The one with the lower tag dials at once, the other one
-///   waits a random 5 to 10 seconds for it: hearing is not symmetric, and a forged low tag must not
-///   silence anyone.
-/// - A pair of addresses has one opener: nobody is dialed while a link from there is open or being
-///   made, and accepting one calls off the dial. Kernels mix up the signalling otherwise.
-/// - Who has proven an identity before comes first, then addresses where somebody did; the tag there
-///   may be a new one, or forged. They and unproven candidates get what a small budget each leaves, since anyone
-///   can be a thousand of them, and within it chance decides: a strong signal or a long stay is what a
-///   forger has, too.
+/// - Two peers that hear each other would both dial. The peer with the lower tag dials at once; the
+///   other waits for a random 5 to 10 seconds. It does dial then, since one peer may not hear the
+///   other, and a forged low tag must not keep anyone from dialing.
+/// - Only one side opens links between two addresses: an address is not dialed while a link from it
+///   is open or being made, and accepting a link cancels a dial to its address. Otherwise kernels
+///   confuse the signalling.
+/// - Candidates with a proven identity come first, then candidates at an address where an identity
+///   was proven (their tag may be new, or forged), then all others. The last two groups each have a
+///   small budget, since anyone can advertise a thousand candidates. Within a group the order is
+///   random: an attacker can also have a strong signal or stay for long.
 package struct DialPolicy: Sendable {
-    /// The numbers.
+    /// The limits and times.
     package struct Rules: Sendable {
-        /// How often a candidate is heard first; 2. Once is whoever passes by, or a forged packet;
-        /// who asks for one identity, and believes no other, may be content with that.
+        /// How many times a candidate must be heard before it is dialed; 2. One advertisement may
+        /// come from a peer that only passes by, or be forged. One is enough for a program that
+        /// wants a single identity and accepts no other.
         package var timesHeard = 2
-        /// Within which time; 30 s. The kernel scans for 10 of every 15 s and an adapter may report an
-        /// advertiser once in that time, so that two of them take 15 s.
+        /// The period for ``timesHeard``; 30 s. The kernel scans for 10 s of every 15 s, and an
+        /// adapter may report an advertiser once in that time, so two reports take 15 s.
         package var within = Duration.seconds(30)
-        /// The weakest signal, in dBm; -90. Below it a link is more likely to break than to help.
+        /// The weakest signal, in dBm, that is dialed; -90. A link with less is likely to break.
         package var weakestSignal = -90
-        /// How many links there may be at once, those under way included; 8. Adapters hold few.
+        /// The most links at once, including dials under way; 8. Adapters support few.
         package var links = 8
-        /// How many unproven candidates are dialed at once; 2. As many again where somebody has proven an
-        /// identity under the same address.
+        /// The most unproven candidates that are dialed at once; 2. The same number applies
+        /// separately to candidates at an address where an identity was proven.
         package var unprovenAtOnce = 2
-        /// How many unproven candidates are dialed in a minute; 12. As many again as above.
+        /// The most unproven candidates that are dialed in a minute; 12. Applies separately to the
+        /// same two groups.
         package var unprovenPerMinute = 12
-        /// How long the one with the higher tag waits to be dialed.
+        /// How long the peer with the higher tag waits to be dialed.
         package var yielding = Duration.seconds(5)...Duration.seconds(10)
         /// How long to wait after failures.
         package var backoff = Backoff()
@@ -41,39 +44,40 @@ package struct DialPolicy: Sendable {
         package init() {}
     }
 
-    /// The numbers.
+    /// The limits and times.
     package let rules: Rules
-    /// What this side advertises; nil when it does not, so that nobody can dial it.
+    /// The tag that this side advertises; nil when it does not advertise, so that nobody can dial
+    /// it.
     package var ownTag: AdvertisementTag?
-    /// Who was heard.
+    /// The candidates that were heard.
     package private(set) var table: PeerTable
 
     /// The links that are open or being accepted, by address.
     private var links: [DeviceAddress: Links] = [:]
-    /// Addresses where somebody proved an identity, the latest last.
+    /// Addresses where an identity was proven, the latest last.
     private var provenAddresses: [DeviceAddress] = []
     private static let mostProvenAddresses = 64
-    /// When those who have yet to prove themselves were dialed, in the last minute.
+    /// When candidates of the two unproven groups were dialed, in the last minute.
     private var budgets: [Standing: [MonotonicTime]] = [.familiar: [], .unproven: []]
 
-    /// What is known of a candidate.
+    /// What is known about a candidate.
     private enum Standing: Int {
-        /// An identity was proven behind it.
+        /// The candidate has proven an identity.
         case proven
-        /// One was proven under its address.
+        /// Another candidate at the same address has proven an identity.
         case familiar
         case unproven
     }
 
     private struct Links {
-        /// Those whose peer has yet to prove itself.
+        /// Links whose peer has not proven an identity yet.
         var unproven = 0
-        /// Those that are ready, and who is there.
+        /// Links that are ready, and the identity of their peer.
         var ready = 0
         var identity: String?
     }
 
-    /// Begins with nobody known.
+    /// Makes a policy that knows no links yet.
     package init(
         rules: Rules = Rules(), ownTag: AdvertisementTag? = nil, table: PeerTable = PeerTable()
     ) {
@@ -90,13 +94,13 @@ package struct DialPolicy: Sendable {
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
-        // One's own, by way of a second adapter or of somebody's echo.
+        // This side's own advertisement, heard by a second adapter or replayed by someone.
         guard ownTag == nil || sighting.candidate.tag != ownTag else { return }
         table.hear(sighting, at: now, using: &generator)
     }
 
-    /// A dial that ``step(at:using:)`` asked for made a ready link to `identity`. It counts until
-    /// ``linkEnded(with:_:at:using:)``.
+    /// A dial that ``step(at:using:)`` returned made a ready link to `identity`. The link counts
+    /// until ``linkEnded(with:_:at:using:)``.
     package mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
@@ -106,7 +110,7 @@ package struct DialPolicy: Sendable {
         links[candidate.address]?.identity = identity
     }
 
-    /// A dial made no link.
+    /// A dial failed.
     package mutating func dialFailed(
         _ candidate: Candidate, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -120,28 +124,29 @@ package struct DialPolicy: Sendable {
         table[candidate]?.dialing = record
     }
 
-    /// A dial was called off, and says nothing about the candidate.
+    /// A dial was cancelled, which says nothing about the candidate.
     package mutating func dialCancelled(_ candidate: Candidate) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
     }
 
-    /// A link from `address` was accepted, though nobody has proven anything yet. It keeps us from
-    /// dialing there, and counts as a link only once it is ready: unproven candidates take no places.
+    /// A link from `address` was accepted, and its peer has not proven an identity yet. This side
+    /// does not dial the address meanwhile. The link counts towards ``Rules/links`` only once it is
+    /// ready, so unauthenticated peers use up no places.
     ///
-    /// - Returns: the dials to that address, which have to be called off.
+    /// - Returns: the dials to that address, which the caller has to cancel.
     package mutating func accepted(from address: DeviceAddress) -> [Candidate] {
         links[address, default: Links()].unproven += 1
         return table.all.filter { $0.candidate.address == address && $0.dialing.isUnderWay }
             .map(\.candidate)
     }
 
-    /// An accepted link ended before its peer was proven.
+    /// An accepted link ended before its peer proved an identity.
     package mutating func acceptFailed(from address: DeviceAddress) {
         change(address) { $0.unproven -= 1 }
     }
 
-    /// An accepted link became ready, and its peer is `identity`. It counts until
+    /// An accepted link became ready, and its peer is `identity`. The link counts until
     /// ``linkEnded(with:_:at:using:)``.
     package mutating func acceptSucceeded(from address: DeviceAddress, identity: String?) {
         change(address) { links in
@@ -152,8 +157,8 @@ package struct DialPolicy: Sendable {
         if identity != nil { remember(address) }
     }
 
-    /// A ready link ended. Who was there has to be heard again before it is dialed, and whose turn it
-    /// is is found out anew. How the link went says how long that takes at least.
+    /// A ready link ended. The peer has to be heard again before it is dialed, and the wait of the
+    /// side with the higher tag starts again. `course` determines the minimum wait.
     package mutating func linkEnded(
         with address: DeviceAddress, _ course: LinkOutcome, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -181,15 +186,15 @@ package struct DialPolicy: Sendable {
         now.advanced(by: rules.backoff.delay(afterFailures: count, using: &generator))
     }
 
-    /// Whether a link from `address` was accepted whose peer has yet to prove itself.
+    /// Whether a link from `address` was accepted whose peer has not proven an identity yet.
     package func isAccepting(from address: DeviceAddress) -> Bool {
         links[address].map { $0.unproven > 0 } ?? false
     }
 
-    /// How many links are ready.
+    /// The number of ready links.
     package var readyLinks: Int { links.values.reduce(0) { $0 + $1.ready } }
 
-    /// Whether there may be more links, so that it makes sense to look for somebody.
+    /// Whether more links are allowed, so that it makes sense to look for peers.
     package var hasPlaces: Bool { readyLinks < rules.links }
 
     private mutating func remember(_ address: DeviceAddress) {
@@ -206,9 +211,10 @@ package struct DialPolicy: Sendable {
 
     // MARK: - What to do
 
-    /// The dials to begin now, the best candidate first, and when to ask again if nothing happens.
+    /// The dials to begin now, the best candidate first, and when to call again if nothing else
+    /// happens.
     ///
-    /// Each of them counts as under way from now on, and has to be answered with
+    /// Each dial counts as under way until the caller reports it with
     /// ``dialSucceeded(_:identity:)``, ``dialFailed(_:at:using:)`` or ``dialCancelled(_:)``.
     package mutating func step(
         at now: MonotonicTime, using generator: inout some RandomNumberGenerator
@@ -223,7 +229,7 @@ package struct DialPolicy: Sendable {
         var dials: [Candidate] = []
         var next: MonotonicTime?
         var underWay = UnderWay(table.all.lazy.filter(\.dialing.isUnderWay), standing)
-        // Those of one standing in a random order.
+        // Sorted by standing; random within one standing.
         let eligible = table.all.filter { isEligible($0, at: now) }.shuffled(using: &generator)
             .map { (entry: $0, standing: standing(of: $0)) }
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
@@ -231,7 +237,7 @@ package struct DialPolicy: Sendable {
             let spent = budgets[standing].flatMap {
                 $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
-            // A place in the minute's budget comes free by itself; all else is told.
+            // Only the minute's budget recovers with time; the caller reports all other changes.
             let free = spent?.advanced(by: minute) ?? now
             let time = max(turn(of: entry, at: now, using: &generator), free)
             if time > now {
@@ -250,10 +256,10 @@ package struct DialPolicy: Sendable {
         return provenAddresses.contains(entry.candidate.address) ? .familiar : .unproven
     }
 
-    /// Whether the candidate is worth a dial at all, if not yet.
+    /// Whether the candidate may be dialed at all, now or later.
     private func isEligible(_ entry: PeerTable.Entry, at now: MonotonicTime) -> Bool {
         let since = now.advanced(by: rules.within * -1)
-        // Who has proven an identity needs to be heard again, but not twice.
+        // A candidate with a proven identity has to be heard once, any other `timesHeard` times.
         let needed = entry.identity == nil ? rules.timesHeard : 1
         return !entry.dialing.isUnderWay && !entry.dialing.mustBeHeard
             && entry.timesHeard(since: since) >= needed
@@ -267,7 +273,7 @@ package struct DialPolicy: Sendable {
         return links.values.contains { $0.ready > 0 && $0.identity == identity }
     }
 
-    /// When it is this side's turn to dial.
+    /// The time at which this side may dial.
     private mutating func turn(
         of entry: PeerTable.Entry, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -306,7 +312,7 @@ package struct DialPolicy: Sendable {
             counts[standing, default: 0] += 1
         }
 
-        /// Whether there is a place for another dial, and none leads to the same address or identity.
+        /// Whether another dial is allowed, and no dial leads to the same address or identity.
         func leaves(
             room entry: PeerTable.Entry, _ standing: Standing, _ rules: Rules, _ readyLinks: Int
         ) -> Bool {

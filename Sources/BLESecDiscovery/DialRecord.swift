@@ -1,15 +1,15 @@
 internal import BLESecLinks
 
-/// How dialing a candidate went, for the policy.
+/// The results of dialing a candidate, for ``DialPolicy``.
 struct DialRecord: Sendable {
-    /// A dial is under way.
+    /// Whether a dial is under way.
     var isUnderWay = false
     /// Failures since the last good link.
     var failures = 0
-    /// It has to be heard again first: it may have gone, and bluetoothd has forgotten it.
+    /// Whether it has to be heard again first: it may be gone, and bluetoothd has forgotten it.
     var mustBeHeard = false
-    /// No dial before this time.
+    /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// When it became this side's turn, for a candidate that ought to dial us.
+    /// When this side may dial a candidate that should dial first.
     var turn: MonotonicTime?
 }

@@ -1,8 +1,8 @@
-/// Why something could not be found, published or read.
+/// The error of discovery, publication and GATT operations.
 package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertible {
-    /// What kind of failure it was: what a program compares.
+    /// The kind of failure, for a program to compare.
     package struct Code: Sendable, Hashable, CustomStringConvertible {
-        /// A stable word for it.
+        /// A stable word for the kind.
         package let description: String
 
         init(_ description: String) {
@@ -11,37 +11,37 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
 
         /// bluetoothd, or the message bus, does not run.
         package static let noService = Code("noService")
-        /// No adapter of that name, or none at all.
+        /// There is no adapter of that name, or none at all.
         package static let noAdapter = Code("noAdapter")
         /// The adapter is off, or switched off by rfkill.
         package static let adapterOff = Code("adapterOff")
-        /// The system does not allow it.
+        /// The system does not permit the operation.
         package static let permission = Code("permission")
-        /// The adapter or bluetoothd has no room for another one.
+        /// The adapter or bluetoothd has reached a limit.
         package static let exhausted = Code("exhausted")
-        /// No such device, service or characteristic.
+        /// There is no such device, service or characteristic.
         package static let notFound = Code("notFound")
-        /// The characteristic does not do that: it lacks a property.
+        /// The characteristic lacks the required property.
         package static let notSupported = Code("notSupported")
-        /// The device could not be reached, or went away.
+        /// The device could not be reached, or it disconnected.
         package static let unreachable = Code("unreachable")
         /// The deadline passed.
         package static let timedOut = Code("timedOut")
         /// The task that waited was cancelled.
         package static let cancelled = Code("cancelled")
-        /// What came from the device cannot be right.
+        /// The device sent an invalid value.
         package static let malformed = Code("malformed")
-        /// It was closed on this side.
+        /// The object was closed on this side.
         package static let closed = Code("closed")
-        /// Anything else; ``DiscoveryError/busError`` tells.
+        /// Anything else; see ``DiscoveryError/busError``.
         package static let failed = Code("failed")
     }
 
-    /// What programs compare.
+    /// The kind of failure, for a program to compare.
     package let code: Code
-    /// The name of D-Bus's error; empty where there was none.
+    /// The name of the D-Bus error; empty where there was none.
     package let busError: String
-    /// What went wrong and what to do about it, in one line for people.
+    /// What went wrong and what to do about it, in one line of text for people.
     package let reason: String
 
     init(_ code: Code, _ reason: String, busError: String = "") {
@@ -55,9 +55,9 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
 }
 
 extension DiscoveryError {
-    /// What bluetoothd's error means.
+    /// Translates an error from bluetoothd.
     ///
-    /// - Parameter doing: what was tried, for the sentence "cannot …".
+    /// - Parameter doing: the operation, for the sentence "cannot …".
     init(bus error: BusError, _ doing: String) {
         let (code, remedy): (Code, String) =
             switch error.shortName {

@@ -1,11 +1,12 @@
-/// An object of ours that bluetoothd reads and calls.
+/// An object of this process that bluetoothd reads and calls.
 struct ExportedObject: Sendable {
-    /// Whom it goes with.
+    /// The token of the request that the object belongs to.
     let token: UInt64
-    /// Its one interface, and that one's properties; none for the root of an application.
+    /// Its only interface, and the properties of that interface; none for the root of an
+    /// application.
     var interface: String?
     var properties: [String: BusValue] = [:]
-    /// What it does when it is a characteristic.
+    /// The characteristic, if the object is one.
     var characteristic: GATTCharacteristic?
     var isNotifying = false
 }

@@ -2,10 +2,10 @@
 package struct GATTApplication: Sendable {
     /// The service's UUID.
     package let service: BluetoothUUID
-    /// What it consists of.
+    /// The service's characteristics.
     package let characteristics: [GATTCharacteristic]
 
-    /// Puts one together.
+    /// Makes an application.
     package init(service: BluetoothUUID, characteristics: [GATTCharacteristic]) {
         self.service = service
         self.characteristics = characteristics
@@ -14,24 +14,26 @@ package struct GATTApplication: Sendable {
 
 /// One characteristic of a service that this machine offers.
 ///
-/// Whoever is near can read, write and subscribe: nothing here is authenticated. The closures are
+/// Any device nearby can read, write and subscribe: nothing here is authenticated. The closures are
 /// called on the loop's thread and must not block.
 package struct GATTCharacteristic: Sendable {
     /// Its UUID.
     package let uuid: BluetoothUUID
-    /// Its value, for a characteristic that can be read: at most 512 bytes.
+    /// Returns the value, at most 512 bytes; nil for a characteristic that cannot be read.
     package var read: (@Sendable () -> [UInt8])?
-    /// Takes what a device writes without response; nil where bluetoothd does not say which one.
+    /// Takes a value that a device writes without response; `device` is nil if bluetoothd does not
+    /// name it. Nil for a characteristic that cannot be written.
     package var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?
-    /// Told when the first device subscribes to notifications, and when the last one has gone.
+    /// Called with true when the first device subscribes to notifications, and with false when the
+    /// last subscriber has gone.
     package var subscribe: (@Sendable (_ isSubscribed: Bool) -> Void)?
 
-    /// Makes one that can do nothing yet.
+    /// Makes a characteristic without operations.
     package init(_ uuid: BluetoothUUID) {
         self.uuid = uuid
     }
 
-    /// As in BlueZ's doc/gatt-api.txt.
+    /// The flags as in BlueZ's doc/gatt-api.txt.
     var flags: [String] {
         var flags: [String] = []
         if read != nil { flags.append("read") }

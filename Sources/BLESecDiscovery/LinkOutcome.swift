@@ -1,24 +1,24 @@
-/// How a link went that has ended, as far as the next one is concerned.
+/// How an ended link went, which decides when the next dial may begin.
 ///
-/// A peer that hangs up at once must not have this side dial without pause, whatever the link has
-/// carried; and a radio that cuts link after link must not keep two peers apart that get something
-/// across each time.
+/// If a peer hangs up at once, this side must not dial again without a pause, whatever the link
+/// carried. If the radio cuts every link, two peers that exchange something on each link must still
+/// be able to reconnect.
 package enum LinkOutcome: Sendable, Hashable {
-    /// It has lasted, or has carried a message and lasted as long as the first backoff: the next one may
-    /// begin at once, and failures before it are forgotten.
+    /// The link lasted, or it carried a message and lasted as long as the first backoff. The next
+    /// link may begin at once, and earlier failures are forgotten.
     case stable
-    /// It has carried a message, but ended before that: the next one waits for the first backoff, and
-    /// failures before it are forgotten.
+    /// The link carried a message, but ended before the first backoff. The next link waits for the
+    /// first backoff, and earlier failures are forgotten.
     case short
-    /// It was of no use: one failure more.
+    /// The link was of no use: it counts as one more failure.
     case failed
 
-    /// How a link went that has `lasted` so long.
+    /// Classifies a link by its duration and by what it carried.
     ///
     /// - Parameters:
-    ///   - hasCarried: whether a message has come, or was acknowledged.
-    ///   - stableAfter: what lasts so long was stable in any case.
-    ///   - backoff: how long the waits after failures are.
+    ///   - hasCarried: whether a message was received, or one was acknowledged.
+    ///   - stableAfter: a link that lasts this long is stable in any case.
+    ///   - backoff: the waits after failures.
     package init(lasted: Duration, hasCarried: Bool, stableAfter: Duration, backoff: Backoff) {
         if lasted >= stableAfter {
             self = .stable
@@ -29,7 +29,7 @@ package enum LinkOutcome: Sendable, Hashable {
         }
     }
 
-    /// How many failures in a row there are then, if there were `count` before.
+    /// The number of failures in a row after this link, given the number before it.
     package func failures(after count: Int) -> Int {
         switch self {
         case .stable: 0

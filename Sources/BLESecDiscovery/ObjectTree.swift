@@ -1,12 +1,12 @@
-/// bluetoothd's objects, as its signals have told of them.
+/// The objects of bluetoothd, as its signals report them.
 ///
-/// Of the interfaces only those that are used are kept. Devices come and go with whoever advertises
-/// nearby, and a device has as many services as it likes, so the number of each is bounded here too.
+/// Only the interfaces that this package uses are kept. Anyone nearby can make devices appear, and
+/// a device can have any number of services, so the number of each is bounded.
 struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
-    /// More devices than an adapter keeps, and as many objects of their services: what comes beyond
-    /// is not there for us.
+    /// The most devices, and the most objects of their services, that are kept. This is more than
+    /// an adapter keeps; further objects are ignored.
     static let mostObjects = 4_096
 
     enum Interface {
@@ -23,14 +23,14 @@ struct ObjectTree: Sendable {
     }
 
     private var objects: [String: [String: Properties]] = [:]
-    /// How many of them are devices, and how many are parts of a device.
+    /// The number of devices, and of parts of devices.
     private var counts: [Kind: Int] = [:]
     private var isIncomplete = false
 
     private enum Kind {
         case device
         case part
-        /// Adapters, and what is no neighbour's doing.
+        /// Adapters, and other objects that no nearby device creates.
         case own
 
         init(_ interfaces: [String: Properties]) {
@@ -46,8 +46,8 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// Whether objects were left out for want of room and there is room again, so that it is worth
-    /// to have bluetoothd list them; once for each time that happens.
+    /// Whether objects were left out for lack of room and there is room again, so that bluetoothd
+    /// should be asked to list them. Returns true once for each such case.
     mutating func takeGap() -> Bool {
         guard isIncomplete, counts.values.allSatisfy({ $0 < Self.mostObjects / 2 }) else {
             return false
@@ -56,10 +56,10 @@ struct ObjectTree: Sendable {
         return true
     }
 
-    /// The properties of an object's interface; nil when it does not have it.
+    /// The properties of an object's interface; nil when the object or its interface is unknown.
     subscript(path: String, interface: String) -> Properties? { objects[path]?[interface] }
 
-    /// Starts anew from what `GetManagedObjects` returns.
+    /// Replaces everything with the result of `GetManagedObjects`.
     mutating func replace(with managed: BusValue?) {
         removeAll()
         for (path, interfaces) in managed?.entries ?? [] {
@@ -67,7 +67,7 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// `InterfacesAdded`.
+    /// Handles `InterfacesAdded`.
     mutating func add(_ path: String, _ interfaces: BusValue) {
         var kept = objects[path] ?? [:]
         for (name, properties) in interfaces.entries ?? [] {
@@ -83,7 +83,7 @@ struct ObjectTree: Sendable {
         put(kept, at: path)
     }
 
-    /// `InterfacesRemoved`.
+    /// Handles `InterfacesRemoved`.
     mutating func remove(_ path: String, _ interfaces: [String]) {
         guard var kept = objects[path] else { return }
         for name in interfaces { kept[name] = nil }
@@ -100,7 +100,7 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// `PropertiesChanged`; nothing for an interface that is not there.
+    /// Handles `PropertiesChanged`; ignores an unknown interface.
     mutating func change(
         _ path: String, _ interface: String, _ changed: Properties, invalidated: [String]
     ) {
@@ -115,7 +115,7 @@ struct ObjectTree: Sendable {
         isIncomplete = false
     }
 
-    /// The paths of all objects below `path` that have the interface, in their order.
+    /// The paths of all objects below `path` that have the interface, sorted.
     func paths(of interface: String, below path: String = "") -> [String] {
         objects.compactMap { candidate, interfaces in
             interfaces[interface] != nil && (path.isEmpty || candidate.hasPrefix(path + "/"))

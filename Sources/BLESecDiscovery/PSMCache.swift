@@ -1,21 +1,21 @@
 package import BLESecL2CAP
 
-/// PSMs that were read over GATT, kept until a dial with one fails. Bounded.
+/// A bounded cache of PSMs that were read over GATT. A PSM is kept until a dial with it fails.
 ///
-/// By candidate, since a peer renews its PSM together with its tag.
+/// The key is the candidate, since a peer renews its PSM together with its tag.
 package struct PSMCache: Sendable {
     private let capacity: Int
     private var known: [Candidate: PSM] = [:]
-    /// The candidates in the order in which they came.
+    /// The candidates, the oldest first.
     private var order: [Candidate] = []
 
-    /// Makes an empty one.
+    /// Makes an empty cache.
     package init(capacity: Int = 64) {
         precondition(capacity > 0, "a cache holds at least one")
         self.capacity = capacity
     }
 
-    /// The PSM of a candidate; setting nil forgets it.
+    /// The cached PSM of a candidate; setting nil removes it.
     package subscript(candidate: Candidate) -> PSM? {
         get { known[candidate] }
         set {

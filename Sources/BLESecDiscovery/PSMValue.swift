@@ -1,21 +1,21 @@
 package import BLESecL2CAP
 
-/// The value of the characteristic by which a peer tells its PSM.
+/// The value of the characteristic in which a peer publishes its PSM.
 ///
-/// Apple's form is a little-endian u16; others write four bytes, the highest first. A dynamic PSM lies
-/// in 0x80 to 0xFF, so only one order of the bytes makes sense, and both are understood.
+/// Apple writes a little-endian u16; others write four bytes, big-endian. Both forms are read, in
+/// either byte order: a dynamic PSM lies in 0x80 to 0xFF, so only one order gives a valid number.
 package enum PSMValue {
     /// `ABDD3056-28FA-441D-A470-55A75A52553A`, which Apple's CoreBluetooth names
     /// `CBUUIDL2CAPPSMCharacteristicString`.
     package static let characteristic = BluetoothUUID(
         high: 0xABDD_3056_28FA_441D, low: 0xA470_55A7_5A52_553A)
 
-    /// The two bytes that tell a PSM.
+    /// The PSM as two bytes, little-endian.
     package static func format(_ psm: PSM) -> [UInt8] {
         [UInt8(truncatingIfNeeded: psm.rawValue), UInt8(truncatingIfNeeded: psm.rawValue >> 8)]
     }
 
-    /// The PSM that two or four bytes tell, in either order; nil for anything else.
+    /// Reads a PSM from two or four bytes, in either order; nil for anything else.
     package static func parse(_ bytes: [UInt8]) -> PSM? {
         guard bytes.count == 2 || bytes.count == 4 else { return nil }
         for order in [Array(bytes.reversed()), bytes] {

@@ -1,38 +1,38 @@
 package import BLESecLinks
 
-/// Who was heard: a bounded table of candidates.
+/// A bounded table of the candidates that were heard.
 ///
-/// Anyone can fill the air with advertisements, so the table forgets: an address holds a few tags, and
-/// when the whole is full, one of two unproven candidates taken at random makes room, the one that was heard
-/// less. So who is heard again and again is hardly ever pushed out, and who is new has a chance beside
-/// a crowd that was there before. A candidate that has proven an identity, or that is being dialed,
-/// stays as long as there are others.
+/// Anyone can send any number of advertisements, so the table drops entries. It holds a few tags
+/// for each address. When the table is full, it takes two unproven candidates at random and drops
+/// the one that was heard less often. A peer that is heard again and again is therefore hardly ever
+/// dropped, and a new peer has a chance even when the table is full of others. A candidate that has
+/// proven an identity, or that is being dialed, is dropped only when there are no others.
 package struct PeerTable: Sendable {
     /// One candidate.
     package struct Entry: Sendable {
-        /// Who it is.
+        /// The candidate.
         package let candidate: Candidate
-        /// What it advertised last.
+        /// The payload that it advertised last.
         package internal(set) var payload: AdvertisementPayload?
-        /// How strong it was last, in dBm; nil where the adapter does not tell.
+        /// Its last signal strength, in dBm; nil where the adapter does not report one.
         package internal(set) var signal: Int?
-        /// How often it was heard.
+        /// How many times it was heard.
         package internal(set) var timesHeard = 0
-        /// When it was heard last.
+        /// When it was last heard.
         package internal(set) var lastHeard: MonotonicTime
-        /// When it was heard, the last few times, oldest first.
+        /// The last few times at which it was heard, oldest first.
         var recent: [MonotonicTime] = []
-        /// The identity that was proven behind it.
+        /// The identity that a peer proved on a link to it.
         package internal(set) var identity: String?
         /// How dialing it went.
         var dialing = DialRecord()
     }
 
-    /// How many candidates there are at most.
+    /// The most candidates that the table holds.
     package let capacity: Int
-    /// How many tags of one address are kept at most.
+    /// The most tags that are kept for one address.
     package let tagsPerAddress: Int
-    /// How many times of hearing one are kept: more than any rule asks for.
+    /// The most entries of ``Entry/recent``: more than any rule needs.
     static let recentTimes = 8
 
     private var byCandidate: [Candidate: Entry] = [:]
@@ -51,7 +51,7 @@ package struct PeerTable: Sendable {
         }
     }
 
-    /// How many candidates there are.
+    /// The number of candidates.
     package var count: Int { byCandidate.count }
 
     /// The entry of a candidate.
@@ -60,13 +60,14 @@ package struct PeerTable: Sendable {
         set { byCandidate[candidate] = newValue }
     }
 
-    /// Those that are not sorted, for who looks at all of them.
+    /// All candidates, unsorted.
     var all: some Sequence<Entry> { byCandidate.values }
 
-    /// Takes note of an advertisement.
+    /// Records an advertisement.
     ///
-    /// An advertisement comes in two parts, of which one may be lost, and a phone leaves its name away
-    /// in the background: one without a payload counts for the last payload of its address.
+    /// An advertisement comes in two parts, of which one may be lost, and a phone's app in the
+    /// background omits the name. An advertisement without a payload is therefore counted for the
+    /// candidate of its address that had a payload last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -86,8 +87,8 @@ package struct PeerTable: Sendable {
         byCandidate[candidate] = entry
     }
 
-    /// Forgets unproven candidates that were not heard since `time`, and those who proved an identity and were
-    /// not heard since `provenTime`; a dial that is under way keeps its candidate.
+    /// Forgets unproven candidates that were not heard since `time`, and proven ones that were not
+    /// heard since `provenTime`. A candidate that is being dialed stays.
     package mutating func forget(
         notHeardSince time: MonotonicTime, provenNotSince provenTime: MonotonicTime
     ) {
@@ -137,9 +138,9 @@ package struct PeerTable: Sendable {
 }
 
 extension PeerTable.Entry {
-    /// Nothing would be lost but what the air said.
+    /// Whether the candidate can be dropped without losing more than its advertisements.
     var isUnproven: Bool { identity == nil && !dialing.isUnderWay }
 
-    /// How often it was heard since `time`, as far as that is kept.
+    /// How many times it was heard since `time`, among the times in ``recent``.
     func timesHeard(since time: MonotonicTime) -> Int { recent.count { $0 >= time } }
 }

@@ -1,8 +1,10 @@
 internal import Glibc
 
-/// Whether the kernel's rfkill blocks an adapter, which bluetoothd does not tell before 5.69.
+/// Checks whether the kernel's rfkill blocks an adapter, which bluetoothd does not report before
+/// 5.69.
 enum RFKill {
-    /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` says so; false where nothing is told.
+    /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` reports a block; false when there is
+    /// no such file.
     static func blocks(_ adapter: String) -> Bool {
         let folder = "/sys/class/bluetooth/\(adapter)"
         guard adapter.utf8.allSatisfy({ $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: ".") }),

@@ -1,6 +1,7 @@
-/// A characteristic of a device that is connected.
+/// A characteristic of a connected device.
 package struct RemoteCharacteristic: Sendable, Hashable {
-    /// What a characteristic may be asked for, in BlueZ's words (doc/gatt-api.txt, "Flags").
+    /// An operation that a characteristic may support, as BlueZ names it (doc/gatt-api.txt,
+    /// "Flags").
     package enum Property: String, Sendable, Hashable, CaseIterable {
         /// Its value can be read.
         case read
@@ -8,24 +9,24 @@ package struct RemoteCharacteristic: Sendable, Hashable {
         case write
         /// It can be written without a response.
         case writeWithoutResponse = "write-without-response"
-        /// It notifies who has subscribed.
+        /// It sends notifications to subscribers.
         case notify
-        /// It indicates its value to who has subscribed, which each confirms.
+        /// It sends indications to subscribers, which confirm each one.
         case indicate
     }
 
     /// Its UUID.
     package let uuid: BluetoothUUID
-    /// What it can do, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
+    /// Its operations, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
     package let flags: Set<String>
     let path: String
 
     /// Whether it has a property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
-    /// Checks that it has one of these properties, before it is asked for that.
+    /// Checks that it has one of these properties before the operation.
     ///
-    /// - Throws: ``DiscoveryError/Code/notSupported``, with the property that is missing.
+    /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names the missing property.
     func require(_ properties: Property..., to doing: String) throws(DiscoveryError) {
         guard !properties.contains(where: has) else { return }
         let missing = properties.map { "`\($0.rawValue)`" }.joined(separator: " or ")

@@ -1,12 +1,14 @@
-/// What an advertisement says about one service, whichever of the three ways it takes.
+/// What an advertisement says about one service, in any of the three ``AdvertisementCarrier``
+/// forms.
 package enum ServiceAdvertisement: Sendable, Hashable {
-    /// It carries a payload.
+    /// The advertisement carries a payload.
     case payload(AdvertisementPayload)
-    /// It names the service and nothing else that is understood: a phone's app in the background. The
-    /// rest has to be asked over GATT.
+    /// The advertisement names the service and carries no payload, as from a phone's app in the
+    /// background. The rest has to be read over GATT.
     case serviceOnly
 
-    /// The company whose manufacturer data carry a payload: the one that is set aside for tests.
+    /// The company identifier of manufacturer data that carry a payload: 0xFFFF, reserved for
+    /// tests.
     package static let company: UInt16 = 0xFFFF
 
     /// The payload, where there is one.
@@ -14,14 +16,14 @@ package enum ServiceAdvertisement: Sendable, Hashable {
         if case .payload(let payload) = self { payload } else { nil }
     }
 
-    /// Reads what a scanner has collected of one device.
+    /// Reads what a scanner has collected about one device.
     ///
-    /// Service data speak for their service by themselves. A name and a manufacturer's data mean
-    /// something only beside the service's UUID, since anyone may use the same; and only where no
-    /// other service of someone's own is offered from the same address, since a scanner keeps one
-    /// name and one company's data of a device, and those may be the other one's.
+    /// Service data contain the UUID of their service. A name or manufacturer data count only if
+    /// the service's UUID is also advertised, since anyone may use the same values, and only if the
+    /// address offers no other vendor-specific service: a scanner keeps one name and one company's
+    /// data for each device, and they may belong to the other service.
     ///
-    /// - Returns: nil when none of it is about the service.
+    /// - Returns: nil when nothing in it concerns the service.
     package init?(
         of service: BluetoothUUID, uuids: [BluetoothUUID], name: String?,
         serviceData: [BluetoothUUID: [UInt8]], manufacturerData: [UInt16: [UInt8]]

@@ -1,13 +1,13 @@
 package import BLESecL2CAP
 
-/// Where a device can be dialed: its address and the kind of it. Proves nothing.
+/// Where a device can be dialed: its address and the address type. It proves nothing.
 package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
     /// The six bytes.
     package let address: BluetoothAddress
-    /// Which kind they are.
+    /// The address type.
     package let type: AddressType
 
-    /// Puts the two together.
+    /// Makes a device address from its two parts.
     package init(_ address: BluetoothAddress, _ type: AddressType) {
         self.address = address
         self.type = type
@@ -23,44 +23,44 @@ package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(address, type)
     }
 
-    /// As in `AA:BB:CC:DD:EE:FF (random)`, which is also how links print their peers.
+    /// The form `AA:BB:CC:DD:EE:FF (random)`, in which links also print their peers.
     package var description: String { "\(address) (\(type.rawValue))" }
 }
 
-/// A peer as far as advertisements tell one from another: an address and a tag.
+/// A peer as it can be distinguished by advertisements alone: an address and a tag.
 ///
-/// Two candidates are one peer only once the same identity was proven behind both; a tag that is the
-/// same is a copy until then.
+/// Two candidates are the same peer only if the same identity was proven on links to both. Until
+/// then, an equal tag may be a copy.
 package struct Candidate: Sendable, Hashable {
-    /// Where it is dialed.
+    /// The address to dial.
     package let address: DeviceAddress
-    /// What it calls itself; nil where it advertises the service and no payload.
+    /// The tag that it advertises; nil where it advertises the service without a payload.
     package let tag: AdvertisementTag?
 
-    /// Puts the two together.
+    /// Makes a candidate from its two parts.
     package init(address: DeviceAddress, tag: AdvertisementTag?) {
         self.address = address
         self.tag = tag
     }
 }
 
-/// One advertisement of the service that was heard.
+/// One advertisement of the service that an adapter heard.
 package struct Sighting: Sendable, Hashable {
-    /// Who sent it.
+    /// The sender's address.
     package let address: DeviceAddress
-    /// What it says.
+    /// What the advertisement says about the service.
     package let advertisement: ServiceAdvertisement
-    /// How strong it was, in dBm; nil where the adapter does not tell.
+    /// The signal strength in dBm; nil where the adapter does not report it.
     package let signal: Int?
 
-    /// Puts one together.
+    /// Makes a sighting.
     package init(address: DeviceAddress, advertisement: ServiceAdvertisement, signal: Int?) {
         self.address = address
         self.advertisement = advertisement
         self.signal = signal
     }
 
-    /// The candidate that it speaks for.
+    /// The candidate that sent the advertisement.
     package var candidate: Candidate {
         Candidate(address: address, tag: advertisement.payload?.tag)
     }

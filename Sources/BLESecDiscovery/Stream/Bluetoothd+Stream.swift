@@ -2,15 +2,16 @@ package import BLESecLinks
 
 /// The dialer's end of a byte stream over GATT.
 extension Bluetoothd {
-    /// Opens the byte stream that a service of a connected device offers.
+    /// Opens the byte stream of a service of a connected device.
     ///
-    /// Writes go out without response, and notifications come in; see docs/wire-format.md. Nothing is
-    /// authenticated.
+    /// The dialer writes without response and receives notifications; see docs/wire-format.md.
+    /// Nothing is authenticated.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when the service has no stream,
-    ///   ``DiscoveryError/Code/notSupported`` when a characteristic of it lacks its property,
-    ///   ``DiscoveryError/Code/unreachable`` when the device went away,
-    ///   ``DiscoveryError/Code/timedOut`` at the deadline: it may serve somebody else.
+    ///   ``DiscoveryError/Code/notSupported`` when one of its characteristics lacks the required
+    ///   property, ``DiscoveryError/Code/unreachable`` when the device disconnects,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline, for example because the device serves
+    ///   another one.
     package func openStream(
         of service: BluetoothUUID, at address: DeviceAddress, on adapter: String,
         until deadline: MonotonicTime
@@ -62,11 +63,12 @@ extension Bluetoothd {
         return Set(found).isSuperset(of: [GATTStreamServer.toListener, GATTStreamServer.toDialer])
     }
 
-    /// What ATT adds to the value of a write command: its code and a handle.
+    /// The bytes that ATT adds to the value of a write command: an opcode and a handle.
     private static let writeOverhead = 3
-    /// And to that of a notification, of which one packet may hold several, with their lengths.
+    /// The bytes that ATT adds to the value of a notification. One packet may hold several
+    /// notifications, with their lengths.
     private static let notificationOverhead = 5
-    /// The MTU of who has not agreed on another one.
+    /// The MTU of a device with which none was negotiated.
     private static let leastMTU = 23
 
     private func mtu(of characteristic: RemoteCharacteristic) async -> Int {
@@ -91,21 +93,21 @@ extension Bluetoothd {
             })
     }
 
-    // MARK: - Devices that go
+    // MARK: - Disconnections
 
-    /// Who has to know when a device goes.
+    /// A link that must be told when its device disconnects.
     struct WatchedDevice {
         let path: String
         let link: () -> GATTStreamLink?
     }
 
-    /// Tells the link when its device, or bluetoothd, goes.
+    /// Ends the link when its device disconnects, or bluetoothd stops.
     func watch(_ device: String, for link: GATTStreamLink, _ token: UInt64) {
         watched[token] = WatchedDevice(path: device) { [weak link] in link }
         tellOfDisconnections()
     }
 
-    /// Tells who watches a device that is not connected any more.
+    /// Ends the links of all devices that are no longer connected.
     func tellOfDisconnections() {
         for (token, device) in watched where !isConnected(device.path) {
             watched[token] = nil

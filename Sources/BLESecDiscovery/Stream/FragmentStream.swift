@@ -1,30 +1,31 @@
 internal import BLESecLinks
 
-/// One end of the byte stream over GATT, without any I/O: fragments and bytes go in and come out.
+/// One end of the byte stream over GATT, without I/O: fragments and bytes go in and come out.
 ///
-/// Fragments may arrive in any order and more than once. Each end takes as many as its window has
-/// places, from the first that has not been read yet, and tells the other how far that goes; so what
-/// one end holds for the other is bounded, whatever comes. Whatever does not fit into the stream is
-/// passed over: it may be late, or anybody's who is near. If it was a fragment that was wanted, it
-/// is missed, and what is missed for long ends the stream.
+/// Fragments may arrive in any order and more than once. Each end accepts a window of fragments,
+/// counted from the first one that has not been read, and tells the peer the end of that window. So
+/// each end holds a bounded number of bytes for the other. A fragment that does not fit into the
+/// stream is ignored: it may be late, or come from another device nearby. If the ignored fragment
+/// was needed, it stays missing, and a fragment that is missing for too long ends the stream.
 struct FragmentStream: Sendable {
-    /// Fragments that wait here to be read, or for one in front of them.
+    /// The number of fragments that one end holds until they are read, or until an earlier one
+    /// arrives.
     static let window: UInt16 = 32
-    /// The furthest that a peer's limit lies ahead.
+    /// How far ahead of the next fragment a peer's limit may be.
     private static let furthestLimit: UInt16 = 1_024
-    /// How long a fragment may be missed while others behind it are there.
+    /// How long a fragment may be missing after a later one has arrived.
     static let gapTimeout = Duration.seconds(10)
 
-    /// By which both ends know the stream.
+    /// The number by which both ends identify the stream.
     let id: UInt16
-    /// The largest value that this end takes.
+    /// The largest value that this end accepts.
     private let takenSize: Int
     /// The largest value that this end can send.
     private let sentSize: Int
 
     // Sending
 
-    /// The largest value that may be sent; nil until the peer has said what it takes.
+    /// The largest value that may be sent; nil until the peer has told what it accepts.
     private(set) var size: Int?
     private var next: UInt16 = 0
     private var limit: UInt16 = 0
@@ -35,27 +36,28 @@ struct FragmentStream: Sendable {
     private var slots = [ArraySlice<UInt8>?](repeating: nil, count: Int(window))
     /// The first fragment that has not been read to its end.
     private var first: UInt16 = 0
-    /// How many there are from `first` on with none missing, and how many in all.
+    /// The number of fragments from `first` on without a gap, and the number of all held fragments.
     private var ready: UInt16 = 0
     private var held: UInt16 = 0
-    /// How far the peer was told that it may go.
+    /// The limit that was last sent to the peer.
     private var granted: UInt16 = 0
     private var end: UInt16?
-    /// When the stream has failed unless what is missing has come.
+    /// When the stream fails unless the missing fragments have arrived.
     private(set) var deadline = MonotonicTime.distantFuture
 
-    /// The dialer's end.
+    /// Makes the dialer's end.
     ///
     /// - Parameters:
     ///   - sending: the largest value that can be written.
-    ///   - taking: the largest value that can be notified.
+    ///   - taking: the largest value that a notification can carry.
     init(dialing id: UInt16, sending: Int, taking: Int) {
         self.id = id
         sentSize = Self.clamp(sending)
         takenSize = Self.clamp(taking)
     }
 
-    /// The listener's end of a stream that a dialer opens; nil for another fragment.
+    /// Makes the listener's end of a stream that a dialer opens; nil unless the fragment is an
+    /// opening.
     init?(answering opening: StreamFragment) {
         guard opening.number == 0, opening.opening != nil else { return nil }
         id = opening.stream
@@ -70,23 +72,23 @@ struct FragmentStream: Sendable {
 
     // MARK: - Sending
 
-    /// Whether both ends know what the other takes.
+    /// Whether both ends know what value size the other accepts.
     var isOpen: Bool { size != nil }
 
-    /// How many bytes of the stream go into one fragment.
+    /// The number of stream bytes that fit into one fragment.
     var room: Int { (size ?? StreamFragment.smallest) - StreamFragment.headerSize }
 
-    /// Whether a fragment could be sent now.
+    /// Whether a fragment can be sent now.
     var canSend: Bool { isOpen && !hasSaidEnd && next != limit }
 
-    /// The first fragment of this end.
+    /// This end's first fragment, which opens the stream.
     mutating func opening() -> [UInt8] {
         fragment(.open, number: 0, StreamFragment.opening(taking: takenSize))
     }
 
-    /// Cuts the front of `bytes` into fragments, as far as the peer's window allows.
+    /// Cuts the beginning of `bytes` into fragments, as far as the peer's window allows.
     ///
-    /// - Returns: how many bytes were taken.
+    /// - Returns: the number of bytes that were taken.
     mutating func send(_ bytes: Span<UInt8>, to fragments: inout [[UInt8]]) -> Int {
         var taken = 0
         while taken < bytes.count, canSend {
@@ -101,7 +103,7 @@ struct FragmentStream: Sendable {
         return taken
     }
 
-    /// A limit for the peer, when enough has been read since the last one.
+    /// A new limit for the peer, once enough has been read since the last one.
     mutating func grant() -> [UInt8]? {
         guard isOpen, !hasSaidEnd, first &+ Self.window &- granted >= Self.window / 2 else {
             return nil
@@ -109,7 +111,7 @@ struct FragmentStream: Sendable {
         return fragment(.grant, number: next)
     }
 
-    /// The last fragment: nothing is sent behind it.
+    /// The last fragment, after which nothing is sent.
     mutating func finish() -> [UInt8] {
         hasSaidEnd = true
         return fragment(.end, number: next)
@@ -125,9 +127,10 @@ struct FragmentStream: Sendable {
 
     // MARK: - Receiving
 
-    /// Takes a fragment that came from the peer.
+    /// Takes a fragment from the peer.
     ///
-    /// - Returns: whether it was wanted. One that was not is forgotten, but for its limit.
+    /// - Returns: whether the fragment was accepted. Of a fragment that was not, only the limit is
+    ///   used.
     @discardableResult
     mutating func take(_ fragment: StreamFragment, at now: MonotonicTime) -> Bool {
         guard fragment.stream == id,
@@ -145,7 +148,7 @@ struct FragmentStream: Sendable {
             watchGap(now)
             return true
         case .end:
-            // Beyond what was granted, or in front of what is here, nobody can have stopped.
+            // The end cannot lie beyond the granted window, or before a fragment that has arrived.
             guard end == nil, fragment.number &- first <= Self.window,
                 fragment.number &- first >= highest
             else { return false }
@@ -155,7 +158,7 @@ struct FragmentStream: Sendable {
         }
     }
 
-    /// The fragments up to the last one that is here, counted from `first`.
+    /// The number of fragments from `first` up to the last one that has arrived, gaps included.
     private var highest: UInt16 {
         let last = (0..<Self.window).last { slots[Int((first &+ $0) % Self.window)] != nil }
         return last.map { $0 + 1 } ?? 0
@@ -169,7 +172,7 @@ struct FragmentStream: Sendable {
 
     @discardableResult
     private mutating func raiseLimit(_ limit: UInt16) -> Bool {
-        // Fragments overtake each other: only a limit that lies further ahead is news.
+        // Fragments may arrive out of order, so only a higher limit is new.
         guard isOpen, limit &- next <= Self.furthestLimit,
             limit &- next > self.limit &- next
         else { return false }
@@ -198,19 +201,19 @@ struct FragmentStream: Sendable {
         }
     }
 
-    /// Whether there is something to read.
+    /// Whether there are bytes to read.
     var hasBytes: Bool { ready > 0 }
 
-    /// Whether the peer has ended the stream, though not all of it may have come.
+    /// Whether the peer has ended the stream; some of its fragments may still be missing.
     var hasEnd: Bool { end != nil }
 
-    /// Whether all has come that will.
+    /// Whether every fragment up to the peer's end has arrived.
     var hasAll: Bool { end == first &+ ready }
 
     /// Whether the peer has ended the stream, and all of it was read.
     var isOver: Bool { end == first }
 
-    /// Moves what came to `buffer`, in order, as far as there is room.
+    /// Moves received bytes to `buffer`, in order, as far as there is room.
     mutating func read(into buffer: inout OutputSpan<UInt8>) {
         while ready > 0, !buffer.isFull {
             let slot = Int(first % Self.window)

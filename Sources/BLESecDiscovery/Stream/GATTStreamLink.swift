@@ -2,24 +2,25 @@ internal import BLESecLinks
 
 /// A byte stream over two characteristics of a GATT service, for peers without an L2CAP channel.
 ///
-/// Nothing is authenticated here, and nobody else's fragments are kept out by more than the address
-/// that bluetoothd reports: whoever can forge that can end the stream, and no more, since a channel
-/// runs over it. It loses what bluetoothd has not passed on when it is closed.
+/// Nothing is authenticated here. Only the device address that bluetoothd reports keeps out other
+/// devices' fragments; whoever forges the address can end the stream, and no more, since a secure
+/// channel runs over it. Closing the link discards what bluetoothd has not sent yet.
 final class GATTStreamLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
-    /// The way to the other end. On the loop's thread.
+    /// Sends fragments to the other end. Used on the loop's thread.
     struct Carrier: Sendable {
-        /// Hands a fragment over, and tells once when it is on its way, or why it is not.
+        /// Passes a fragment to bluetoothd; calls `done` once, with an error if that failed.
         var carry:
             @Sendable ([UInt8], _ done: @escaping @Sendable (DiscoveryError?) -> Void) -> Void
-        /// Told once, when the link is closed.
+        /// Called once, when the link is closed.
         var close: @Sendable () -> Void
     }
 
-    /// How long the end of a stream may come after the end of its subscription, which overtakes it.
+    /// How long to wait for the end of a stream after its subscription ended, since the two can
+    /// arrive in either order.
     private static let endTimeout = Duration.seconds(2)
-    /// How many fragments one send fills.
+    /// The most fragments that one send fills.
     private static let fragmentsAtOnce = 8
 
     let loop: EventLoop
@@ -30,12 +31,12 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     private let carrier: Carrier
     private weak var handler: (any LinkHandler)?
     private var timer: LoopTimer?
-    /// Fragments that have been handed over and are not on their way.
+    /// Fragments that were passed on and not confirmed yet.
     private var pending = 0
     private var failure: LinkError?
-    /// When the device counts as gone.
+    /// When the device counts as disconnected.
     private var lossDeadline = MonotonicTime.distantFuture
-    /// The device, or bluetoothd, has gone.
+    /// Whether the device has disconnected, or bluetoothd has stopped.
     private(set) var isLost = false
     private var hasToldHangUp = false
     private var isScheduled = false
@@ -64,13 +65,13 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    /// By which both ends know the stream.
+    /// The number by which both ends identify the stream.
     var id: UInt16 { stream.id }
 
-    /// Whether both ends have opened it: before that it is nobody's to use.
+    /// Whether both ends have opened the stream; the link must not be used before that.
     var isOpen: Bool { stream.isOpen }
 
-    /// Sends this end's opening.
+    /// Sends this end's opening fragment.
     func open() { carry(stream.opening()) }
 
     /// See ``Link``.
@@ -126,13 +127,13 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         didSet { if wantsWrite && !oldValue { schedule() } }
     }
 
-    /// Whether bluetoothd has all that was sent.
+    /// Whether bluetoothd has accepted everything that was sent.
     var isDrained: Bool {
         loop.assertCurrent()
         return pending == 0
     }
 
-    /// Not possible: an end of a stream is the end of both directions.
+    /// Not supported: the end of a stream ends both directions.
     func halfClose() -> Bool { false }
 
     /// See ``Link``.
@@ -153,9 +154,9 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     }
 }
 
-/// From the other end.
+/// Input from the other end.
 extension GATTStreamLink {
-    /// Takes the value of a write or a notification; what is not of this stream is passed over.
+    /// Takes the value of a write or a notification; fragments of other streams are ignored.
     func take(_ fragment: StreamFragment) {
         loop.assertCurrent()
         guard !isClosed, !isLost, failure == nil else { return }
@@ -164,7 +165,7 @@ extension GATTStreamLink {
         schedule()
     }
 
-    /// The device takes no more notifications: it will end the stream, or has gone.
+    /// The device has ended its subscription: it will end the stream, or has disconnected.
     func expectEnd() {
         loop.assertCurrent()
         guard !isClosed, !isLost, failure == nil else { return }
@@ -174,7 +175,7 @@ extension GATTStreamLink {
 
     private func armTimer() { timer?.arm(at: min(stream.deadline, lossDeadline)) }
 
-    /// The device, or bluetoothd, has gone; what has arrived can still be read.
+    /// The device has disconnected, or bluetoothd has stopped; received bytes can still be read.
     func lose() {
         loop.assertCurrent()
         isLost = true

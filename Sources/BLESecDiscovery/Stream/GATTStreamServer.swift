@@ -1,22 +1,23 @@
 package import BLESecLinks
 
-/// The listener's end of byte streams over GATT: two characteristics, for an application of one's own.
+/// The listener's end of byte streams over GATT: two characteristics for the program's own GATT
+/// application.
 ///
-/// Whoever is near can write to them. One device is served at a time, by the address that bluetoothd
-/// reports with each write, and what others write meanwhile is passed over: bluetoothd notifies
-/// everybody who has subscribed, and below BlueZ 5.69 would hand out one socket for the writes of all.
-/// On the loop's thread.
+/// Any device nearby can write to them. The server serves one device at a time, identified by the
+/// address that bluetoothd reports with each write, and ignores what other devices write meanwhile.
+/// It has to, since bluetoothd notifies every subscribed device, and BlueZ below 5.69 would use a
+/// single socket for the writes of all devices. Used on the loop's thread.
 package final class GATTStreamServer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only.
 
-    /// What the dialer writes to, without response.
+    /// The characteristic that the dialer writes to, without response.
     package static let toListener = BluetoothUUID(
         high: 0x7903_D497_2CFF_424E, low: 0x8D0C_F3DF_A624_9C8A)
-    /// By which the dialer is notified.
+    /// The characteristic that notifies the dialer.
     package static let toDialer = BluetoothUUID(
         high: 0xD142_2866_955A_43B7, low: 0x90D4_07C2_4725_CE48)
 
-    /// What ``GATTApplication/characteristics`` has to hold for it.
+    /// The characteristics to put into ``GATTApplication/characteristics``.
     package var characteristics: [GATTCharacteristic] {
         var toListener = GATTCharacteristic(Self.toListener)
         toListener.write = { [weak self] device, value in self?.take(value, from: device) }
@@ -27,7 +28,7 @@ package final class GATTStreamServer: @unchecked Sendable {
         return [toListener, toDialer]
     }
 
-    /// What it was published as. Until it is set nobody is served.
+    /// The token of the published application. No device is served until it is set.
     package var application: UInt64?
 
     private let bluetoothd: Bluetoothd
@@ -35,16 +36,17 @@ package final class GATTStreamServer: @unchecked Sendable {
     private let onOpen: @Sendable (any Link) -> Void
     private var current: Current?
 
-    /// Who is served.
+    /// The device that is served.
     private struct Current {
         let device: DeviceAddress
         let stream: UInt16
         weak var link: GATTStreamLink?
     }
 
-    /// Makes one that is not published yet.
+    /// Makes a server whose application is not published yet.
     ///
-    /// `onOpen` gets each stream that is opened, on the loop, and must not block. Who drops it ends it.
+    /// `onOpen` receives each opened stream, on the loop, and must not block. Releasing the link
+    /// ends its stream.
     package init(
         _ bluetoothd: Bluetoothd, on adapter: String, onOpen: @escaping @Sendable (any Link) -> Void
     ) {
@@ -65,7 +67,7 @@ package final class GATTStreamServer: @unchecked Sendable {
     private func open(_ opening: StreamFragment, from device: DeviceAddress) {
         if let current, let link = current.link, !link.isClosed, !link.isLost {
             guard current.device == device, current.stream != opening.stream else { return }
-            // It has forgotten the stream that it had.
+            // The device has opened a new stream, so it no longer uses the old one.
             link.lose()
         }
         guard let application, let stream = FragmentStream(answering: opening) else { return }

@@ -1,34 +1,35 @@
-/// One piece of the byte stream over GATT: the value of one write, or of one notification.
+/// A fragment of the byte stream over GATT: the value of one write, or of one notification.
 ///
-/// `u8 kind · u16 stream · u16 number · u16 limit · payload`, as in docs/wire-format.md. Numbers count
-/// modulo 2^16.
+/// `u8 kind · u16 stream · u16 number · u16 limit · payload`, as in docs/wire-format.md. Numbers
+/// count modulo 2^16.
 struct StreamFragment: Sendable, Hashable {
     enum Kind: UInt8 {
-        /// A dialer begins a stream, or a listener takes it: `u8 version · u16 size`.
+        /// The dialer opens a stream, or the listener accepts it: `u8 version · u16 size`.
         case open = 1
-        /// One byte of the stream or more.
+        /// One or more bytes of the stream.
         case data = 2
-        /// Nothing but a limit.
+        /// A new limit only.
         case grant = 3
-        /// Its sender has gone; its number is that behind the last data.
+        /// The sender has ended the stream; the fragment's number follows that of the last data
+        /// fragment.
         case end = 4
     }
 
     /// The version of the stream that this code speaks.
     static let version: UInt8 = 1
-    /// Bytes in front of the payload.
+    /// The number of bytes in front of the payload.
     static let headerSize = 7
-    /// What the smallest MTU of ATT leaves for a value, 23 less 3: everybody takes as much.
+    /// The largest value that fits the smallest ATT MTU, 23 less 3 bytes: every device supports it.
     static let smallest = 20
-    /// The largest value that is sent or taken. bluetoothd drops one of 512 bytes without a word.
+    /// The largest value that is sent or accepted. bluetoothd drops a value of 512 bytes silently.
     static let largest = 508
 
     let kind: Kind
-    /// By which it is told from the fragments of an earlier stream.
+    /// The stream's number, which distinguishes it from earlier streams.
     let stream: UInt16
-    /// Which one of its sender's it is.
+    /// The fragment's number, counted by its sender.
     let number: UInt16
-    /// The first number that its sender does not take yet.
+    /// The first number that the sender does not accept yet.
     let limit: UInt16
     var payload: ArraySlice<UInt8> = []
 
@@ -43,7 +44,7 @@ struct StreamFragment: Sendable, Hashable {
         self.payload = payload
     }
 
-    /// Reads a value; nil for one that is no fragment.
+    /// Reads a value; nil when it is not a fragment.
     init?(_ bytes: [UInt8]) {
         guard (Self.headerSize...Self.largest).contains(bytes.count),
             let kind = Kind(rawValue: bytes[0])
@@ -61,7 +62,7 @@ struct StreamFragment: Sendable, Hashable {
         }
     }
 
-    /// The value.
+    /// The fragment as the value of a write or a notification.
     var bytes: [UInt8] {
         var bytes: [UInt8] = [kind.rawValue]
         bytes.reserveCapacity(Self.headerSize + payload.count)
@@ -73,7 +74,7 @@ struct StreamFragment: Sendable, Hashable {
         return bytes
     }
 
-    /// The largest value that the sender of an opening takes; nil in what is none.
+    /// The largest value that the sender of an opening accepts; nil when this is not an opening.
     var opening: Int? {
         let bytes = Array(payload)
         guard kind == .open, bytes.count >= 3, bytes[0] == Self.version else { return nil }
@@ -81,7 +82,7 @@ struct StreamFragment: Sendable, Hashable {
         return size < Self.smallest ? nil : min(size, Self.largest)
     }
 
-    /// What an opening carries.
+    /// The payload of an opening.
     static func opening(taking size: Int) -> ArraySlice<UInt8> {
         [version, UInt8(truncatingIfNeeded: size >> 8), UInt8(truncatingIfNeeded: size)]
     }
