@@ -3,11 +3,11 @@ internal import Glibc
 
 /// A Bluetooth controller of this machine.
 package struct Adapter: Sendable, Hashable, CustomStringConvertible {
-    /// As the kernel calls it: `hci0`.
+    /// The kernel's name for it: `hci0`.
     package let name: String
     /// Its public address.
     package let address: BluetoothAddress
-    /// Whether it is powered. Only then can it dial and be dialed.
+    /// Whether it is powered, which is necessary to dial and to be dialed.
     package let isUp: Bool
 
     /// All adapters, in the kernel's order. Needs no privilege.
@@ -23,11 +23,11 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The adapter with that name or address, powered.
+    /// The powered adapter with that name or address.
     ///
     /// - Parameter nameOrAddress: `hci1` or `AA:BB:CC:DD:EE:FF`.
-    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off, with the names of
-    ///   those that there are.
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off; the reason lists
+    ///   the existing adapters.
     package static func named(_ nameOrAddress: String) throws(LinkError) -> Adapter {
         try choose(nameOrAddress, among: all())
     }
@@ -62,6 +62,6 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
             "the Bluetooth adapter \(adapter.name) is off: `bluetoothctl power on` switches it on")
     }
 
-    /// As in `hci0 (AA:BB:CC:DD:EE:FF)`.
+    /// The form `hci0 (AA:BB:CC:DD:EE:FF)`.
     package var description: String { "\(name) (\(address))\(isUp ? "" : ", off")" }
 }

@@ -1,12 +1,12 @@
 /// The address of a Bluetooth device: six bytes.
 ///
-/// On LE it means something only beside its ``AddressType``. It authenticates nobody: addresses are
-/// forged and change.
+/// On LE it is complete only with its ``AddressType``. It authenticates nobody: addresses can be
+/// forged, and they change.
 public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
-    /// The address as a number of 48 bits; the byte that is written first is the highest.
+    /// The address as a 48-bit big-endian number.
     private let value: UInt64
 
-    /// Takes six bytes in the order in which they are written.
+    /// Makes an address of six bytes in the order in which they are written.
     ///
     /// - Returns: nil unless there are six.
     public init?(bytes: [UInt8]) {
@@ -61,14 +61,14 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// Which kind of LE address it is. Devices with the same six bytes and different kinds are different.
+/// The kind of an LE address. Equal addresses of different types belong to different devices.
 public enum AddressType: String, Sendable, Hashable {
-    /// Assigned by the IEEE, burned in.
+    /// Assigned by the IEEE, and fixed in the hardware.
     case `public`
-    /// Chosen by the device: static for as long as it runs, or changing every few minutes.
+    /// Chosen by the device: fixed until the device restarts, or changed every few minutes.
     case random
 
-    /// `bdaddr_type` of a socket address.
+    /// The `bdaddr_type` in a socket address.
     var rawSocketValue: UInt8 {
         switch self {
         case .public: 1

@@ -2,8 +2,8 @@ internal import BLESecLinks
 internal import CBLESecBlueZ
 import Glibc
 
-/// What the kernel tells about its adapters, without any privilege: the one file here that talks to
-/// C.
+/// The kernel's information about its adapters, available without privileges. The only file of this
+/// module with C calls.
 enum HCI {
     /// One adapter, as the kernel describes it.
     struct Device {
@@ -28,7 +28,7 @@ enum HCI {
         return numbers.prefix(Int(count)).sorted().compactMap { device(descriptor, $0) }
     }
 
-    /// What ``Adapter/packets()`` returns, of the adapter with that number.
+    /// The result of ``Adapter/packets()`` for the adapter with that number.
     static func packets(_ number: UInt16) throws(SystemError) -> PacketCount {
         let descriptor = socket(
             L2CAPSocketAddress.family,
@@ -43,7 +43,7 @@ enum HCI {
         return count
     }
 
-    /// Nil when the adapter has gone meanwhile.
+    /// Nil when the adapter has been removed meanwhile.
     private static func device(_ descriptor: Int32, _ number: UInt16) -> Device? {
         var name = [CChar](repeating: 0, count: 9)
         var address = [UInt8](repeating: 0, count: 6)

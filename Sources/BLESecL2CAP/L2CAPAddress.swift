@@ -1,15 +1,15 @@
 public import BLESecLinks
 
-/// Where an L2CAP channel on LE can be opened: a device and a PSM.
+/// The address of an L2CAP channel on LE: a device and a PSM.
 public struct L2CAPAddress: Sendable, Hashable, CustomStringConvertible {
     /// The device.
     public var device: BluetoothAddress
-    /// Which kind of address the device's is.
+    /// The type of the device's address.
     public var type: AddressType
     /// The PSM.
     public var psm: PSM
 
-    /// Puts the three together.
+    /// Makes an address of its three parts.
     public init(device: BluetoothAddress, type: AddressType = .public, psm: PSM) {
         self.device = device
         self.type = type
@@ -33,19 +33,19 @@ public struct L2CAPAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(device: device, type: type, psm: try PSM(parsing: parts[1]))
     }
 
-    /// As the tools write endpoints: `l2cap:AA:BB:CC:DD:EE:FF/0x80`.
+    /// The endpoint in the format of the command-line tools: `l2cap:AA:BB:CC:DD:EE:FF/0x80`.
     public var description: String { "l2cap:\(device)/\(psm)" }
 }
 
 /// A `sockaddr_l2` on LE: 14 bytes.
 struct L2CAPSocketAddress: Hashable {
     static let size = 14
-    /// `AF_BLUETOOTH`, which no C library header of Swift's shows.
+    /// `AF_BLUETOOTH`, which Swift's C library modules do not export.
     static let family: Int32 = 31
 
     var device: BluetoothAddress
     var type: AddressType
-    /// 0 when a bind asks for a dynamic one.
+    /// The PSM, or 0 to bind to a dynamic one.
     var psm: UInt16
 
     init(device: BluetoothAddress, type: AddressType, psm: UInt16) {
@@ -58,7 +58,7 @@ struct L2CAPSocketAddress: Hashable {
         self.init(device: address.device, type: address.type, psm: address.psm.rawValue)
     }
 
-    /// Reads what the kernel filled in; nil when it is no LE address.
+    /// Reads an address from the kernel; nil when it is not an LE address.
     init?(_ address: SocketAddress) {
         let bytes = address.bytes
         guard bytes.count >= Self.size,
@@ -69,7 +69,8 @@ struct L2CAPSocketAddress: Hashable {
         self.init(device: device, type: type, psm: UInt16(bytes[2]) | UInt16(bytes[3]) << 8)
     }
 
-    /// l2_family, l2_psm (little-endian), l2_bdaddr (last byte first), l2_cid, l2_bdaddr_type.
+    /// In this order: l2_family, l2_psm (little-endian), l2_bdaddr (last byte first), l2_cid,
+    /// l2_bdaddr_type.
     var socketAddress: SocketAddress {
         SocketAddress(
             SocketAddress.family(Self.family)

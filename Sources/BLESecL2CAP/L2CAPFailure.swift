@@ -1,9 +1,9 @@
 internal import BLESecLinks
 internal import Glibc
 
-/// What the kernel's errors mean on L2CAP, where they mean something of their own.
+/// Explains kernel errors that have a special meaning on L2CAP.
 enum L2CAPFailure {
-    /// Anything but dialing and listening.
+    /// Explains errors of operations other than dialing and listening.
     static func explain(_ error: SystemError, _ doing: String) -> LinkError {
         guard error.number == EAFNOSUPPORT || error.number == EPROTONOSUPPORT else {
             return LinkError(error, doing)
@@ -62,7 +62,7 @@ enum L2CAPFailure {
         }
     }
 
-    /// A valid PSM and EINVAL: the kernel found no free one to bind to, which clients need too.
+    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to, which clients need too.
     private static func exhausted(_ doing: String) -> LinkError {
         LinkError(
             .unavailable,

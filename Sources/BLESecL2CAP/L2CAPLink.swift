@@ -2,19 +2,20 @@ package import BLESecLinks
 
 /// Links over L2CAP connection-oriented channels on LE.
 ///
-/// One side of a pair of devices should open all channels between them: kernels mix up the
-/// signalling when the accepting side opens one back at once.
+/// Only one of two devices should open the channels between them: kernels confuse the signalling
+/// when the accepting device opens one back at once.
 package enum L2CAPLink {
     /// The largest SDU that is sent by default, in bytes, whatever the peer's MTU.
     ///
-    /// Half of what Linux takes: its first credits are enough for one SDU as long as its MTU and one
-    /// packet more, and it gives no others before that SDU is complete (Core Specification, Volume 3,
-    /// Part A, §10.1). With half of it under way the credits for the other half come in time. With the
-    /// SDU's length these are 17 full packets of 247 bytes, and a message of 4 KiB fits.
+    /// It is half of the SDU that Linux accepts. The receiver's first credits are enough for one
+    /// SDU of its MTU and one packet more, and it grants no others before that SDU is complete
+    /// (Core Specification, Volume 3, Part A, §10.1). With half-size SDUs, the credits for the
+    /// second half arrive in time. Including the SDU length field, this size fills 17 packets of
+    /// 247 bytes, and a message of 4 KiB fits.
     package static let maximumSDU = 4_197
 
-    /// The largest SDU that is received by default, and the largest that may be asked for, in bytes:
-    /// kernels stop in the middle of larger ones for ever when the receive buffer is small.
+    /// The default and the upper limit for the largest SDU that is received, in bytes. If the
+    /// receive buffer is small, kernels stall for ever in the middle of a larger SDU.
     package static let maximumReceiveMTU = 8_192
 
     /// The smallest MTU that the specification allows, in bytes.
@@ -22,15 +23,16 @@ package enum L2CAPLink {
 
     /// Opens a channel.
     ///
-    /// The kernel gives up on an absent device after 40 s; `deadline` is the caller's own bound.
+    /// The kernel gives up on an absent device after 40 s; `deadline` may be earlier.
     ///
     /// - Parameters:
-    ///   - adapter: the one to dial from; nil leaves it to the kernel.
+    ///   - adapter: the adapter to dial from; nil leaves the choice to the kernel.
     ///   - receiveMTU: the largest SDU that the peer may send, 23 to 8,192 bytes.
-    ///   - maximumSDU: the largest that is sent, 23 to 8,192 bytes; the peer's MTU bounds it as well.
-    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nobody listens on the PSM,
-    ///   ``LinkError/Code/unreachable`` without an adapter that is on,
-    ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is.
+    ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
+    ///     well.
+    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM,
+    ///   ``LinkError/Code/unreachable`` when no adapter is on, ``LinkError/Code/timedOut`` at the
+    ///   deadline, ``LinkError/Code/cancelled`` when the task is cancelled.
     package static func dial(
         _ address: L2CAPAddress, from adapter: Adapter? = nil, deadline: MonotonicTime,
         receiveMTU: Int = maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,

@@ -2,9 +2,9 @@ package import BLESecLinks
 
 /// A listener on a PSM of one adapter, or of all.
 package final class L2CAPListener: LinkListener {
-    /// Where it can be dialed: the real address and PSM.
+    /// The address that peers dial: the actual address and PSM.
     ///
-    /// When it listens on all adapters, this names the first one that is on.
+    /// When it listens on all adapters, this is the address of the first adapter that is on.
     package let localAddress: L2CAPAddress
 
     private let listener: SocketListener
@@ -14,16 +14,18 @@ package final class L2CAPListener: LinkListener {
         self.listener = listener
     }
 
-    /// Listens.
+    /// Starts to listen.
     ///
     /// - Parameters:
-    ///   - psm: nil for a dynamic one that is free.
-    ///   - adapter: the one to listen on; nil for all of them.
+    ///   - psm: the PSM; nil chooses a free dynamic one.
+    ///   - adapter: the adapter to listen on; nil for all of them.
     ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
-    ///   - maximumSDU: the largest that is sent, 23 to 8,192 bytes; the peer's MTU bounds it as well.
-    ///   - backlog: peers that the kernel admits before they are accepted. (It admits one more.)
-    /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` below
-    ///   0x80, ``LinkError/Code/noSuchAdapter`` without one that is on.
+    ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
+    ///     well.
+    ///   - backlog: the number of peers that the kernel admits before they are accepted. (It admits
+    ///     one more.)
+    /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` for
+    ///   a PSM below 0x80, ``LinkError/Code/noSuchAdapter`` when no adapter is on.
     package static func listen(
         psm: PSM? = nil, on adapter: Adapter? = nil,
         receiveMTU: Int = L2CAPLink.maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
@@ -58,7 +60,7 @@ package final class L2CAPListener: LinkListener {
         await listener.close()
     }
 
-    /// As the tools write endpoints.
+    /// The endpoint in the format of the command-line tools.
     package var localDescription: String { localAddress.description }
 
     private static func open(

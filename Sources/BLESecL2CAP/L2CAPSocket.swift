@@ -1,26 +1,26 @@
 internal import BLESecLinks
 internal import Glibc
 
-/// How the kernel wants its LE connection-oriented channels: what is done, and in which order.
+/// Sets up kernel sockets for LE connection-oriented channels; the order of the steps matters.
 enum L2CAPSocket {
     static let protocolL2CAP: Int32 = 0  // BTPROTO_L2CAP
     static let levelBluetooth: Int32 = 274  // SOL_BLUETOOTH
     static let optionSendMTU: Int32 = 12  // BT_SNDMTU
     static let optionReceiveMTU: Int32 = 13  // BT_RCVMTU
 
-    /// What is asked for both buffers: what an unprivileged process may have by default
+    /// The size of both socket buffers: the default maximum for an unprivileged process
     /// (`net.core.wmem_max`); the kernel doubles it.
     ///
-    /// A small receive buffer stops the peer's credits in the middle of an SDU for ever, a small
-    /// send buffer never takes a large SDU.
+    /// With a small receive buffer, the kernel's credits stop for ever in the middle of an SDU; a
+    /// small send buffer never takes a large SDU.
     static let bufferSize: Int32 = 212_992
 
-    /// A socket that is bound and ready for connect or listen, which the caller owns.
+    /// Opens a socket that is bound and ready for connect or listen, which the caller owns.
     ///
-    /// Bound first, with an LE type: without that the channel stays classic and data arrives with
-    /// stray bytes; and only then does the kernel take the MTU, which must be set before connecting.
-    /// A byte stream, because such a socket keeps the rest of an SDU that was read in part, and tells
-    /// the end after the data.
+    /// The socket is bound first, with an LE address type. Without that, the channel stays a
+    /// classic one and its data contain stray bytes. The kernel accepts the MTU only after that,
+    /// and it must be set before connecting. The socket is a byte stream, because such a socket
+    /// keeps the rest of a partly read SDU, and reports the end after the data.
     static func open(
         boundTo address: L2CAPSocketAddress, receiveMTU: Int
     ) throws(SystemError) -> Int32 {
@@ -38,7 +38,7 @@ enum L2CAPSocket {
         }
     }
 
-    /// Raises the buffers; an accepted socket does not inherit them.
+    /// Enlarges the buffers; an accepted socket does not inherit them.
     static func setBuffers(_ descriptor: Int32) throws(SystemError) {
         try Socket.setOption(descriptor, SOL_SOCKET, SO_SNDBUF, to: bufferSize)
         try Socket.setOption(descriptor, SOL_SOCKET, SO_RCVBUF, to: bufferSize)

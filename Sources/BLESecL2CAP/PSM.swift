@@ -2,16 +2,16 @@ public import BLESecLinks
 
 /// A protocol/service multiplexer: the port of an L2CAP channel.
 ///
-/// On LE they run from 0x01 to 0xFF (Core specification 5.4, Vol 3, Part A, §4.22). Below 0x80 they are
-/// assigned by the SIG, and listening there takes CAP_NET_BIND_SERVICE; from 0x80 up they are dynamic
-/// and anybody's, and phones use no others.
+/// On LE a PSM is 0x01 to 0xFF (Core specification 5.4, Vol 3, Part A, §4.22). The SIG assigns
+/// those below 0x80, and listening on one requires CAP_NET_BIND_SERVICE. Those from 0x80 up are
+/// dynamic and free for any use; phones use no others.
 public struct PSM: Sendable, Hashable, CustomStringConvertible {
     /// The number.
     public let rawValue: UInt16
 
     /// Checks a number.
     ///
-    /// - Throws: ``LinkError/Code/invalidPSM`` with the mistake in words.
+    /// - Throws: ``LinkError/Code/invalidPSM``, whose reason explains the mistake.
     public init(_ number: Int) throws(LinkError) {
         guard number != 0 else {
             throw LinkError(
@@ -40,10 +40,10 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
         try self.init(number)
     }
 
-    /// Whether it is one of the dynamic ones, 0x80 to 0xFF.
+    /// Whether it is a dynamic PSM, 0x80 to 0xFF.
     public var isDynamic: Bool { rawValue >= 0x80 }
 
-    /// As in `0x80`.
+    /// The form `0x80`.
     public var description: String { Self.text(Int(rawValue)) }
 
     private static func text(_ number: Int) -> String {

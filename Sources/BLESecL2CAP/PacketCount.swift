@@ -1,19 +1,19 @@
 package import BLESecLinks
 
-/// The ACL packets that have passed between this machine and an adapter since that appeared.
+/// The ACL packets between this machine and an adapter since the adapter appeared.
 package struct PacketCount: Sendable, Hashable {
-    /// The most bytes behind the header of one packet.
+    /// The largest payload of one packet, in bytes.
     package var size: UInt16 = 0
-    /// Given to the adapter.
+    /// Packets passed to the adapter.
     package var sent: UInt32 = 0
-    /// Got from it.
+    /// Packets received from the adapter.
     package var received: UInt32 = 0
 }
 
 extension Adapter {
-    /// The adapter's packets so far. Needs no privilege.
+    /// The adapter's packet counts so far. Needs no privilege.
     ///
-    /// - Throws: ``LinkError/Code/noSuchAdapter`` when it has gone.
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when the adapter has been removed.
     package func packets() throws(LinkError) -> PacketCount {
         guard let number = UInt16(name.dropFirst("hci".count)) else {
             throw LinkError(.noSuchAdapter, "\(name) is no adapter's name")

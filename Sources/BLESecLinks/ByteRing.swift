@@ -1,12 +1,13 @@
 /// A queue of bytes in memory of a fixed size.
 ///
-/// Copies in at most two pieces a call; checked by hand here, so that nobody else has to be unsafe.
+/// Each call copies at most two pieces. This class checks its bounds itself, so that its users need
+/// no unsafe code.
 @safe final class ByteRing {
     private let storage: UnsafeMutablePointer<UInt8>
     private let capacity: Int
     private var head = 0
 
-    /// How many bytes wait.
+    /// The number of queued bytes.
     private(set) var count = 0
 
     /// Makes an empty queue that holds up to `capacity` bytes.
@@ -19,10 +20,10 @@
         unsafe storage.deallocate()
     }
 
-    /// How many bytes fit.
+    /// The number of bytes that still fit.
     var free: Int { capacity - count }
 
-    /// Whether none wait.
+    /// Whether no bytes are queued.
     var isEmpty: Bool { count == 0 }
 
     /// Adds bytes at the end; they must fit.
@@ -38,7 +39,7 @@
         count += bytes.count
     }
 
-    /// Moves bytes from the front to `buffer`, as many as fit there.
+    /// Moves bytes from the front to `buffer`, as many as fit.
     func move(into buffer: inout OutputSpan<UInt8>) {
         let taken = min(count, buffer.freeCapacity)
         let first = min(taken, capacity - head)
@@ -52,7 +53,7 @@
         count -= taken
     }
 
-    /// Throws everything away.
+    /// Discards all bytes.
     func removeAll() {
         head = 0
         count = 0

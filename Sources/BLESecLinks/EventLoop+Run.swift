@@ -2,41 +2,41 @@ internal import BLESecLocking
 internal import Synchronization
 
 extension EventLoop {
-    /// Jobs that run before the loop looks at its descriptors again. At 0.1 to 1 µs a job and
-    /// 0.3 µs a look, both the cost and the delay stay small.
+    /// The number of jobs that run between two checks of the descriptors. A job takes 0.1 to 1 µs
+    /// and a check 0.3 µs, so both the cost and the delay stay small.
     private static let jobsBetweenPolls = 64
 
-    /// Calls `work` back in this round of the loop or the next. On the loop's thread.
+    /// Calls `work` back in this round of the loop or the next. Called on the loop's thread.
     package func runSoon(_ work: any DeferredWork) {
         assertCurrent()
         deferred.append(work)
     }
 
-    /// Returns when the loop has nothing to do: no job, no due timer, no descriptor that is ready.
+    /// Returns when the loop has nothing to do: no job, no due timer, no ready descriptor.
     package func settle() async {
         await withCheckedContinuation { waiter in
             execute { [self] in idleWaiters.append(waiter) }
         }
     }
 
-    /// When the next timer may fire. On the loop's thread.
+    /// When the next timer may fire. Read on the loop's thread.
     package var nextDeadline: MonotonicTime? {
         assertCurrent()
         return timers.earliest
     }
 
-    /// How many timers are armed and how many descriptors are watched. On the loop's thread.
+    /// The number of armed timers and of watched descriptors. Read on the loop's thread.
     package var load: (timers: Int, sources: Int) {
         assertCurrent()
         return (timers.count, sources.count)
     }
 
-    /// Queues work from any thread, and wakes the loop if it sleeps.
+    /// Queues work from any thread, and wakes the loop if it is waiting.
     func submit(_ work: LoopWork) {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in
             inbox.work.append(work)
-            // Under the mutex, because the descriptor goes with the thread.
+            // Under the mutex, because the descriptor is closed when the thread ends.
             if inbox.isAsleep { poller.wake() }
             inbox.isAsleep = false
             defer { inbox.isRunning = true }
@@ -73,7 +73,7 @@ extension EventLoop {
         }
     }
 
-    /// Runs jobs, and what they defer, until there are none or there were enough.
+    /// Runs jobs, and the work that they defer, until none is left or the limit is reached.
     private func runQueued() {
         var budget = Self.jobsBetweenPolls
         while budget > 0 {
@@ -95,7 +95,8 @@ extension EventLoop {
 
     private func runDeferredWork() {
         guard !deferred.isEmpty else { return }
-        // By index: what is deferred meanwhile waits for the next round, and the memory stays.
+        // By index: work that is deferred meanwhile waits for the next round, and the memory is
+        // reused.
         let count = deferred.count
         for index in 0..<count { deferred[index].runDeferred() }
         deferred.removeSubrange(..<count)
@@ -118,7 +119,7 @@ extension EventLoop {
 
     private func nanosecondsToNextTimer() -> Int64 {
         guard let next = timers.earliest else { return -1 }
-        // A manual clock's source wakes the loop when it has moved the time.
+        // The source of a manual clock wakes the loop when it has moved the time.
         if clock.source != nil { return next <= now ? 0 : -1 }
         return max(0, next.duration(since: now).clampedNanoseconds)
     }
@@ -138,7 +139,7 @@ extension EventLoop {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// The beginning of the end: wakes everyone who waits for something that will not come now.
+    /// Begins the shutdown: wakes every waiting task, whose event will not come any more.
     func stop() {
         guard !isStopping else { return }
         isStopping = true

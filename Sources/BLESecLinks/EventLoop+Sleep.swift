@@ -20,7 +20,7 @@ extension EventLoop {
     }
 }
 
-/// One sleeping task. On the loop's thread.
+/// One sleeping task. Used on the loop's thread.
 private final class Sleeper: TimerHandler, @unchecked Sendable {
     // Sendable because it is used on its loop's thread only, after it was made.
 

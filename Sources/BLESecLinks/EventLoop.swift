@@ -1,22 +1,23 @@
 internal import BLESecLocking
 internal import Synchronization
 
-/// One thread that waits in `epoll` and runs whatever is ready: links, timers, and tasks.
+/// A thread that waits in `epoll` and runs what is ready: links, timers, and tasks.
 ///
-/// It is a serial executor, so actors that return it as their `unownedExecutor` run on its thread,
-/// and a task executor, so that an application can run its own tasks beside the channels they use
-/// and pay no change of threads: `Task(executorPreference: EventLoop.shared) { … }`.
+/// The loop is a serial executor: actors that return it as their `unownedExecutor` run on its
+/// thread. It is also a task executor, so that an application can run its tasks on the same thread
+/// as the channels they use, without changes of threads:
+/// `Task(executorPreference: EventLoop.shared) { … }`.
 ///
-/// Jobs run in the order in which they came. After a bounded number of them the loop looks at its
-/// descriptors, so that neither starves the other; priorities are not looked at. A job that blocks
+/// Jobs run in the order in which they were queued; priorities are ignored. After a bounded number
+/// of jobs the loop checks its descriptors, so that neither starves the other. A job that blocks
 /// blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
     // Sendable because what is not behind `shared` is touched on the loop's thread only.
 
-    /// The loop that links are made on unless another is named. It is never shut down.
+    /// The default loop for links. It is never shut down.
     public static let shared = EventLoop(name: "blesec")
 
-    /// How the thread is called; Linux shows the first 15 bytes.
+    /// The name of the thread; Linux shows the first 15 bytes.
     public let name: String
 
     /// The clock of ``now`` and of the timers.
@@ -26,7 +27,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     let inbox = Locked(Inbox())
     let thread = Atomic<UInt>(0)
 
-    // The loop's thread alone:
+    // Used on the loop's thread only:
     var ready = JobQueue()
     var deferred: [any DeferredWork] = []
     var timers = TimerHeap()
@@ -34,20 +35,20 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     var idleWaiters: [CheckedContinuation<Void, Never>] = []
     var isStopping = false
 
-    /// What other threads hand in.
+    /// Work from other threads.
     struct Inbox: Sendable {
         var work = JobQueue()
-        /// The loop waits in the kernel and must be woken.
+        /// Whether the loop waits in the kernel and must be woken.
         var isAsleep = false
         var isRunning = true
         var isStopRequested = false
         var waitsForEnd: [CheckedContinuation<Void, Never>] = []
     }
 
-    /// Starts a loop of its own thread.
+    /// Starts a loop with a thread of its own.
     ///
-    /// A process that has no descriptors or threads left (two and one are needed) cannot go on, and
-    /// traps. The loop lives until ``shutdown()``, whoever holds it.
+    /// Needs two descriptors and a thread; traps if the process has none left. The loop runs until
+    /// ``shutdown()``, even when nothing refers to it.
     public init(name: String, clock: LoopClock = .system) {
         guard let poller = Poller() else {
             preconditionFailure("no descriptors left for an event loop: raise `ulimit -n`")
@@ -59,7 +60,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         LoopThread.start(self)
     }
 
-    /// The time now, by the loop's clock. On any thread.
+    /// The time now, by the loop's clock. Can be read on any thread.
     public var now: MonotonicTime {
         clock.source?.now ?? Socket.monotonicTime()
     }
@@ -69,7 +70,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         thread.load(ordering: .relaxed) == LoopThread.identity
     }
 
-    /// Whether ``shutdown()`` has begun. On the loop's thread.
+    /// Whether ``shutdown()`` has begun. Read on the loop's thread.
     public var isShutDown: Bool { isStopping }
 
     /// Traps unless this is the loop's thread.
@@ -77,7 +78,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         precondition(isCurrent, "this belongs on the thread of the link's event loop")
     }
 
-    /// Runs `body` on the loop's thread, after what is queued there already. From any thread.
+    /// Runs `body` on the loop's thread, after the work that is already queued. Called from any
+    /// thread.
     public func execute(_ body: @escaping @Sendable () -> Void) {
         submit(.call(body))
     }
@@ -102,8 +104,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         return try result.get()
     }
 
-    /// Lets the thread sanitizer see that what a continuation was resumed with comes before what is
-    /// done with it: called before the one on the loop's thread, and before the other.
+    /// Shows the thread sanitizer that resuming a continuation happens before the use of its value.
+    /// Called on the loop's thread before the first, and by the resumed task before the second.
     ///
     /// When a continuation is resumed before its task has suspended, the runtime orders the two in
     /// a way that the sanitizer does not see.
@@ -111,10 +113,10 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// Ends the loop and returns when its thread and its descriptors are gone.
     ///
-    /// Whoever waits for a link, a connection or a timer is woken and fails with
-    /// ``LinkError/Code/closed`` or a `CancellationError`; timers that are armed fire once. Links
-    /// and listeners are their owners' to close, before or after. Tasks that come back later are
-    /// still run, by a thread that lives for as long as that takes. May be called again.
+    /// Every task that waits for a link, a connection or a timer is woken and fails with
+    /// ``LinkError/Code/closed`` or a `CancellationError`; armed timers fire once. The owners of
+    /// links and listeners must close them, before or after. Tasks that resume later still run, on
+    /// a temporary thread. May be called again.
     public func shutdown() async {
         precondition(self !== EventLoop.shared, "the shared event loop serves the whole process")
         await withCheckedContinuation { waiter in
@@ -131,29 +133,29 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     // MARK: - Executor
 
-    /// Queues a piece of a task. Called by the Swift runtime.
+    /// Queues a job of a task. Called by the Swift runtime.
     public func enqueue(_ job: consuming ExecutorJob) {
         submit(.job(UnownedJob(job)))
     }
 
-    /// Itself, for an actor's `unownedExecutor`.
+    /// The loop itself, for an actor's `unownedExecutor`.
     public func asUnownedSerialExecutor() -> UnownedSerialExecutor {
         unsafe UnownedSerialExecutor(ordinary: self)
     }
 
-    /// Whether what runs now is on the loop. Called by the Swift runtime.
+    /// Whether the current code runs on the loop. Called by the Swift runtime.
     public func isIsolatingCurrentContext() -> Bool? {
         isCurrent
     }
 
-    /// Traps unless what runs now is on the loop. Called by the Swift runtime.
+    /// Traps unless the current code runs on the loop. Called by the Swift runtime.
     public func checkIsolated() {
         assertCurrent()
     }
 }
 
-/// Something that the loop calls back once, soon, without an allocation.
+/// An object that the loop calls back once, soon, without an allocation.
 package protocol DeferredWork: AnyObject {
-    /// Called on the loop's thread, never from inside ``EventLoop/runSoon(_:)``.
+    /// Called on the loop's thread, never during a call of ``EventLoop/runSoon(_:)``.
     func runDeferred()
 }

@@ -1,14 +1,14 @@
-/// Who is told when a watched descriptor is ready, on the loop's thread.
+/// Called when a watched descriptor is ready, on the loop's thread.
 package protocol EventSourceHandler: AnyObject {
-    /// What the descriptor is ready for. `hungUp` is told once.
+    /// Reports what the descriptor is ready for. `hungUp` is reported once.
     func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool)
 }
 
-/// A descriptor that a loop watches, and owns.
+/// A descriptor that a loop watches and owns.
 ///
-/// What is wanted is cached: switching interest on costs a system call only if the kernel does not
-/// watch for it already, and switching it off costs one only when an event that nobody wants comes.
-/// Everything but making one belongs to the loop's thread.
+/// The wanted events are cached. Wanting an event costs a system call only if the kernel does not
+/// watch for it already; an event that is no longer wanted costs a system call only when it occurs.
+/// All members except the initializer are used on the loop's thread.
 package final class EventSource: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -16,15 +16,15 @@ package final class EventSource: @unchecked Sendable {
     private var descriptor: Int32
     private weak var handler: (any EventSourceHandler)?
     private var wanted = Poller.Events.none
-    /// What the kernel watches for; nil while it does not watch at all.
+    /// The events that the kernel watches for; nil while it watches for none.
     private var watched: Poller.Events?
     private var token: UInt64?
     private var hasHungUp = false
 
-    /// The number of the error that kept the kernel from watching, or 0.
+    /// The `errno` value of the failure to watch the descriptor, or 0.
     package private(set) var failure: Int32 = 0
 
-    /// Takes over an open, nonblocking descriptor, and closes it in ``close()``.
+    /// Takes ownership of an open, nonblocking descriptor; ``close()`` closes it.
     package init(owning descriptor: Int32, loop: EventLoop) {
         self.descriptor = descriptor
         self.loop = loop
@@ -33,15 +33,15 @@ package final class EventSource: @unchecked Sendable {
     /// The descriptor, or -1 after ``close()``.
     package var fileDescriptor: Int32 { descriptor }
 
-    /// Whether the peer or the link below was reported gone.
+    /// Whether the peer or the link below was reported as gone.
     package var hungUp: Bool { hasHungUp }
 
-    /// Names who is told. Held weakly.
+    /// Sets the handler, which is held weakly.
     package func setHandler(_ handler: (any EventSourceHandler)?) {
         self.handler = handler
     }
 
-    /// Says what the handler wants to be told of.
+    /// Sets the events that are reported to the handler.
     package func want(read: Bool, write: Bool) {
         loop.assertCurrent()
         wanted = Poller.Events(read: read, write: write)
@@ -52,7 +52,7 @@ package final class EventSource: @unchecked Sendable {
         watch(for: Poller.Events(read: read || watched.reads, write: write || watched.writes))
     }
 
-    /// Stops watching and closes the descriptor. Again: does nothing.
+    /// Stops watching and closes the descriptor. A second call does nothing.
     package func close() {
         loop.assertCurrent()
         handler = nil
@@ -78,13 +78,13 @@ package final class EventSource: @unchecked Sendable {
         }
     }
 
-    /// Called by a loop that is shut down: whoever waits looks, and finds that out.
+    /// Called by a loop that is shut down: the handler then looks and finds that out.
     func deliverShutdown() {
         handler?.sourceIsReady(readable: true, writable: true, hungUp: false)
     }
 
-    /// Gives up what nobody wants any more. A hang-up cannot be unwatched, so once it has come and
-    /// nobody wants anything, the kernel does not watch at all.
+    /// Stops watching for events that are not wanted any more. The kernel always reports a hang-up,
+    /// so after one it watches for nothing at all if no event is wanted.
     private func lower() {
         if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }
@@ -112,7 +112,7 @@ package final class EventSource: @unchecked Sendable {
     }
 }
 
-/// The sources of a loop, by a token that is never used twice for the kernel to report.
+/// The sources of a loop, each with a unique token that the kernel reports.
 struct SourceTable {
     private struct Slot {
         var generation: UInt32
@@ -122,7 +122,7 @@ struct SourceTable {
     private var slots: [Slot] = []
     private var free: [UInt32] = []
 
-    /// How many sources are registered.
+    /// The number of registered sources.
     var count: Int { slots.count - free.count }
 
     /// Registers a source until ``remove(_:)``.
@@ -135,7 +135,7 @@ struct SourceTable {
         return UInt64(slots.count - 1)
     }
 
-    /// Forgets a source.
+    /// Removes a source.
     mutating func remove(_ token: UInt64) {
         let index = Int(token & 0xFFFF_FFFF)
         slots[index].source = nil
@@ -143,7 +143,7 @@ struct SourceTable {
         free.append(UInt32(index))
     }
 
-    /// The source of a token, unless it was removed meanwhile.
+    /// The source with a token, unless it was removed.
     func source(_ token: UInt64) -> EventSource? {
         let slot = slots[Int(token & 0xFFFF_FFFF)]
         return slot.generation == UInt32(token >> 32) ? slot.source : nil

@@ -1,20 +1,20 @@
-/// What a loop has to run, in order.
+/// One piece of work for a loop.
 enum LoopWork: Sendable {
-    /// A piece of a task, from the Swift runtime.
+    /// A job of a task, from the Swift runtime.
     case job(UnownedJob)
-    /// A closure of ``EventLoop/execute(_:)``.
+    /// A closure from ``EventLoop/execute(_:)``.
     case call(@Sendable () -> Void)
 }
 
-/// A first-in-first-out queue that keeps its memory.
+/// A first-in-first-out queue that reuses its memory.
 struct JobQueue: Sendable {
     private var slots: [LoopWork?] = Array(repeating: nil, count: 16)
     private var head = 0
 
-    /// How many pieces of work wait.
+    /// The number of queued pieces of work.
     private(set) var count = 0
 
-    /// Whether there is nothing to run.
+    /// Whether the queue is empty.
     var isEmpty: Bool { count == 0 }
 
     /// Adds work at the end.

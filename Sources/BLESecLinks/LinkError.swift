@@ -1,55 +1,55 @@
-/// Why a link could not be made, or went away.
+/// The error of a link that could not be made, or that ended.
 public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
-    /// What kind of failure it was: what a program compares.
+    /// The kind of failure, for a program to compare.
     public struct Code: Sendable, Hashable, CustomStringConvertible {
-        /// A stable word for it.
+        /// A stable word for the kind.
         public let description: String
 
         init(_ description: String) {
             self.description = description
         }
 
-        /// The peer is there and nobody listens, or it does not want us.
+        /// The peer is reachable, but nothing listens there, or the peer refused the connection.
         public static let refused = Code("refused")
-        /// There is no way to the peer.
+        /// The peer cannot be reached.
         public static let unreachable = Code("unreachable")
-        /// The deadline passed, or the link was silent for longer than the kernel waits.
+        /// The deadline passed, or the peer was silent for longer than the kernel waits.
         public static let timedOut = Code("timedOut")
-        /// The peer, or the link below, ended it while data was under way.
+        /// The peer, or the link below, ended the link during a transfer.
         public static let reset = Code("reset")
-        /// One send was larger than ``Link/maximumSDU``, or what came is larger than any peer may
-        /// send.
+        /// A send was larger than ``Link/maximumSDU``, or a received packet is larger than a peer
+        /// may send.
         public static let tooLarge = Code("tooLarge")
-        /// Another listener has that address, or a file stands in its place.
+        /// Another listener has the address, or another file has its path.
         public static let addressInUse = Code("addressInUse")
-        /// The kernel or the file system does not allow it.
+        /// The kernel or the file system does not permit the operation.
         public static let permission = Code("permission")
-        /// A PSM that cannot be used on LE.
+        /// A PSM that is not valid on LE.
         public static let invalidPSM = Code("invalidPSM")
-        /// An address that is not written as its kind demands.
+        /// An address in an invalid format.
         public static let invalidAddress = Code("invalidAddress")
-        /// No adapter of that name or address.
+        /// There is no adapter of that name or address.
         public static let noSuchAdapter = Code("noSuchAdapter")
-        /// No such path.
+        /// There is no such path.
         public static let notFound = Code("notFound")
         /// The link, the listener or its loop was closed on this side.
         public static let closed = Code("closed")
-        /// The task that waited was cancelled.
+        /// The waiting task was cancelled.
         public static let cancelled = Code("cancelled")
         /// The machine lacks something it needs: Bluetooth, descriptors, memory.
         public static let unavailable = Code("unavailable")
-        /// Anything else; ``LinkError/systemError`` tells.
+        /// Anything else; see ``LinkError/systemError``.
         public static let system = Code("system")
     }
 
-    /// What programs compare.
+    /// The kind of failure, for a program to compare.
     public let code: Code
-    /// The kernel's error number, or 0 where there was none.
+    /// The `errno` value, or 0 where there was none.
     public let systemError: Int32
-    /// What went wrong and what to do about it, in one line for people.
+    /// What went wrong and what to do about it, in one line of text for people.
     public let reason: String
 
-    /// Makes an error of one's own.
+    /// Makes an error.
     public init(_ code: Code, _ reason: String, systemError: Int32 = 0) {
         self.code = code
         self.reason = reason

@@ -1,8 +1,8 @@
-/// The clock by which an ``EventLoop`` fires its timers.
+/// The clock for the timers of an ``EventLoop``.
 public struct LoopClock: Sendable {
-    /// What moves a clock that does not move by itself.
+    /// Moves a clock by hand.
     public protocol Source: AnyObject, Sendable {
-        /// The time now, read on any thread.
+        /// The time now. Read on any thread.
         var now: MonotonicTime { get }
         /// Called once by each loop that is made with this clock.
         func attach(_ loop: EventLoop)
@@ -12,12 +12,12 @@ public struct LoopClock: Sendable {
 
     /// The kernel's `CLOCK_MONOTONIC`.
     ///
-    /// Not `CLOCK_BOOTTIME`: time that a machine spent suspended is time in which neither it nor
-    /// its peer could be heard, so it is no evidence that the peer is dead; and `epoll_wait` counts
-    /// by this clock too.
+    /// `CLOCK_BOOTTIME` is not used, since it counts the time that the machine spent suspended.
+    /// Neither peer can hear the other then, so that time is no evidence that the peer is gone.
+    /// `epoll_wait` uses `CLOCK_MONOTONIC` too.
     public static let system = LoopClock(source: nil)
 
-    /// A clock that stands still until its source is told to move: for tests.
+    /// A clock that moves only when its source says so, for tests.
     public static func manual(_ source: any Source) -> LoopClock {
         LoopClock(source: source)
     }

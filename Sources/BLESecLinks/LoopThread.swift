@@ -1,14 +1,14 @@
 internal import CBLESecLinux
 import Glibc
 
-/// The thread of an event loop, as far as it is C's.
+/// The C part of an event loop's thread.
 enum LoopThread {
-    /// What tells the calling thread from all others that run.
+    /// A number that identifies the calling thread among all running threads.
     static var identity: UInt { UInt(pthread_self()) }
 
     /// Starts a thread that keeps the loop alive until its `run` returns.
     ///
-    /// It takes no signals: they go to the application's own threads.
+    /// All signals are blocked on it: they go to the application's own threads.
     static func start(_ loop: EventLoop) {
         var all = sigset_t()
         var before = sigset_t()

@@ -1,14 +1,14 @@
-/// Who is told when a timer's time has come, on the loop's thread.
+/// Called when a timer fires, on the loop's thread.
 package protocol TimerHandler: AnyObject {
-    /// The timer's deadline has passed. It is disarmed now and may be armed again.
+    /// The timer's deadline has passed. The timer is disarmed now and may be armed again.
     func timerFired(_ timer: LoopTimer)
 }
 
-/// One deadline on an event loop, made once and armed as often as one likes.
+/// One deadline on an event loop, which can be armed any number of times.
 ///
-/// Arming an armed timer moves its deadline. Putting it off costs a comparison, everything else
-/// O(log n) of the loop's armed timers; nothing allocates once the loop has seen as many timers.
-/// Everything but making one belongs to the loop's thread.
+/// Arming an armed timer moves its deadline. Moving the deadline later costs one comparison;
+/// everything else costs O(log n) for n armed timers of the loop. Nothing is allocated once the
+/// loop has had as many timers. All members except the initializer are used on the loop's thread.
 package final class LoopTimer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -20,7 +20,7 @@ package final class LoopTimer: @unchecked Sendable {
     /// When it fires; nil while it is disarmed.
     package private(set) var deadline: MonotonicTime?
 
-    /// Where it stands in the loop's heap.
+    /// The timer's index in the loop's heap.
     var position: Int?
 
     /// Makes a disarmed timer. The handler is held weakly.
@@ -29,9 +29,10 @@ package final class LoopTimer: @unchecked Sendable {
         self.handler = handler
     }
 
-    /// Fires at `time`, or in the loop's next round if that has passed.
+    /// Fires at `time`, or in the loop's next round if `time` has passed.
     ///
-    /// ``MonotonicTime/distantFuture`` disarms. On a loop that was shut down nothing happens.
+    /// ``MonotonicTime/distantFuture`` disarms the timer. On a loop that was shut down nothing
+    /// happens.
     package func arm(at time: MonotonicTime) {
         loop.assertCurrent()
         guard time != .distantFuture, !loop.isShutDown else { return disarm() }
@@ -39,12 +40,12 @@ package final class LoopTimer: @unchecked Sendable {
         loop.timers.place(self, at: time)
     }
 
-    /// Fires after `duration` from now.
+    /// Fires after `duration`.
     package func arm(in duration: Duration) {
         arm(at: loop.now.advanced(by: duration))
     }
 
-    /// Does not fire.
+    /// Disarms the timer.
     package func disarm() {
         loop.assertCurrent()
         deadline = nil

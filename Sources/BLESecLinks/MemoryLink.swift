@@ -1,8 +1,8 @@
-/// One end of a link that never leaves the process.
+/// One end of a link inside the process.
 ///
-/// It blocks, unblocks, closes and ends like a real one: what is sent waits in a bounded queue until
-/// the other end receives it, and readiness is told by the loop, never from inside a call. Nothing
-/// allocates per send.
+/// It blocks, unblocks, closes and ends like a link between devices: sent bytes wait in a bounded
+/// queue until the other end receives them, and the loop reports readiness, never during a call. A
+/// send allocates nothing.
 public final class MemoryLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -10,7 +10,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
     public let loop: EventLoop
     /// The largest number of bytes that one send takes.
     public let maximumSDU: Int
-    /// Which end it is, for logs.
+    /// Which of the two ends the peer is, for logs.
     public let peerDescription: String
 
     private let wire: Wire
@@ -22,9 +22,9 @@ public final class MemoryLink: Link, @unchecked Sendable {
     /// Makes the two ends of a link.
     ///
     /// - Parameters:
-    ///   - capacity: bytes that wait in each direction at most; at least `maximumSDU`.
-    ///   - dropsQueueOnClose: whether closing throws away what the peer has not received yet, and
-    ///     there is no half-close: the way of L2CAP.
+    ///   - capacity: the most bytes that wait in each direction; at least `maximumSDU`.
+    ///   - dropsQueueOnClose: whether closing discards bytes that the peer has not received yet,
+    ///     and half-close is not supported, as on L2CAP.
     public static func pair(
         loop: EventLoop, capacity: Int = 65_536, maximumSDU: Int = 8_192,
         dropsQueueOnClose: Bool = false
@@ -51,7 +51,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         loop.execute { wire.close(side) }
     }
 
-    /// None: memory has no addresses.
+    /// Nil: a memory link has no addresses.
     public var peerAddress: LinkAddress? { nil }
 
     /// See ``Link``.
@@ -109,7 +109,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         return wire[side].queue.isEmpty
     }
 
-    /// Ends this direction, unless the link is one that drops its queue.
+    /// Ends the sending direction, unless the link drops its queue on close.
     public func halfClose() -> Bool {
         loop.assertCurrent()
         guard !wire.dropsQueueOnClose, !wire[side].isClosed else { return false }
@@ -133,7 +133,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
 }
 
 extension MemoryLink: DeferredWork {
-    /// Has the loop look at this end soon: what may have changed there may have changed.
+    /// Has the loop check this end soon, since its readiness may have changed.
     func schedule() {
         loop.assertCurrent()
         guard !isScheduled, handler != nil else { return }
@@ -162,12 +162,12 @@ extension MemoryLink: DeferredWork {
 }
 
 extension MemoryLink {
-    /// What lies between two ends. On the loop's thread.
+    /// The shared state of the two ends. Used on the loop's thread.
     private final class Wire: @unchecked Sendable {
-        // Sendable because both ends keep to their loop's thread.
+        // Sendable because both ends use it on their loop's thread only.
 
         struct Side {
-            /// What this side has sent and the other has not received.
+            /// The bytes that this side has sent and the other side has not received.
             let queue: ByteRing
             var hasEnded = false
             var isClosed = false

@@ -1,6 +1,6 @@
 /// A point in time on a clock that never goes back.
 ///
-/// Counted in nanoseconds from an arbitrary origin, so two values mean something only beside each
+/// It counts nanoseconds from an arbitrary origin. Compare only values of the same clock.
 /// other, and only when they come from one clock.
 public struct MonotonicTime: Sendable, Comparable, Hashable {
     /// Nanoseconds since the clock's origin.

@@ -3,10 +3,10 @@ import Glibc
 
 /// One epoll instance and the eventfd that interrupts its wait.
 ///
-/// The one file of the event loop that talks to C. ``wake()`` and ``close()`` are called under the
-/// loop's mutex; the rest belongs to the loop's thread.
+/// The only file of the event loop with C calls. ``wake()`` and ``close()`` are called under the
+/// loop's mutex; everything else is used on the loop's thread.
 @safe final class Poller {
-    /// What is waited for, and what has come.
+    /// The events to wait for, or those that have occurred.
     ///
     /// Not an `OptionSet`, whose literals allocate in a debug build.
     struct Events: Equatable {
@@ -22,7 +22,7 @@ import Glibc
 
         var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
         var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
-        /// The peer or what is below it has gone. Told whether it is watched for or not.
+        /// Whether the peer or the link below has gone, which is always reported.
         var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 
@@ -33,7 +33,7 @@ import Glibc
     private var wakeUp: Int32
     private let events: UnsafeMutablePointer<epoll_event>
 
-    /// Nil, with the reason in `errno`, when the process has no descriptors left.
+    /// Returns nil, with the reason in `errno`, when the process has no descriptors left.
     init?() {
         epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
         wakeUp = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
@@ -49,24 +49,24 @@ import Glibc
         unsafe events.deallocate()
     }
 
-    /// Frees both descriptors; from then on nothing is ever ready.
+    /// Frees both descriptors; afterwards no descriptor is reported as ready.
     func close() {
         if wakeUp >= 0 { Glibc.close(wakeUp) }
         if epoll >= 0 { Glibc.close(epoll) }
         (epoll, wakeUp) = (-1, -1)
     }
 
-    /// Interrupts a wait, now or the next. From any thread.
+    /// Interrupts the current wait or the next one. Called from any thread.
     func wake() {
         _ = eventfd_write(wakeUp, 1)
     }
 
-    /// Starts to watch a descriptor; returns 0 or the error's number.
+    /// Starts to watch a descriptor; returns 0 or an `errno` value.
     func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
         control(EPOLL_CTL_ADD, descriptor, interest, token)
     }
 
-    /// Changes what is watched for; returns 0 or the error's number.
+    /// Changes the events to watch for; returns 0 or an `errno` value.
     func change(_ descriptor: Int32, to interest: Events, token: UInt64) -> Int32 {
         control(EPOLL_CTL_MOD, descriptor, interest, token)
     }
@@ -78,8 +78,9 @@ import Glibc
 
     /// Waits, then calls `body` for each descriptor that is ready.
     ///
-    /// - Parameter nanoseconds: how long; 0 looks without waiting, a negative value waits for ever.
-    /// - Returns: how many descriptors were ready.
+    /// - Parameter nanoseconds: the longest wait; 0 does not wait, a negative value waits without a
+    ///   limit.
+    /// - Returns: the number of ready descriptors.
     func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
         let count = Int(
             unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))

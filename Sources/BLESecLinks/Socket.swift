@@ -1,12 +1,13 @@
 internal import CBLESecLinux
 import Glibc
 
-/// The system calls of the links, each a line or two: the one file of theirs that talks to C.
+/// The system calls of the links, each in one or two lines: the only file of the links with C
+/// calls.
 ///
-/// Those that move bytes return a count, or the error's number negated, so that nothing is thrown
-/// and nothing allocated where bytes move; the others throw.
+/// Functions that transfer bytes return a count, or a negated `errno` value, so that they neither
+/// throw nor allocate; all others throw.
 package enum Socket {
-    /// How the bytes of a socket are packed.
+    /// How a socket divides bytes.
     package enum Kind: Sendable {
         case stream, seqpacket
 
@@ -41,7 +42,7 @@ package enum Socket {
         return ends
     }
 
-    /// Closes a descriptor. There is nothing to be done about an error.
+    /// Closes a descriptor. An error is ignored.
     package static func close(_ descriptor: Int32) {
         Glibc.close(descriptor)
     }
@@ -54,8 +55,8 @@ package enum Socket {
         _ = try check(unsafe withAddress(address) { unsafe Glibc.bind(descriptor, $0, $1) })
     }
 
-    /// Begins to connect; a nonblocking socket says EINPROGRESS, or EAGAIN when a Unix listener's
-    /// queue is full.
+    /// Begins to connect. A nonblocking socket fails with EINPROGRESS, or with EAGAIN when a Unix
+    /// listener's queue is full.
     package static func connect(
         _ descriptor: Int32, to address: SocketAddress
     ) throws(SystemError) {
@@ -66,7 +67,7 @@ package enum Socket {
         _ = try check(Glibc.listen(descriptor, backlog))
     }
 
-    /// A nonblocking socket for the next peer that waits, which the caller owns.
+    /// Accepts the next waiting peer; returns a nonblocking socket that the caller owns.
     package static func accept(_ descriptor: Int32) throws(SystemError) -> Int32 {
         try check(blesec_accept(descriptor))
     }
@@ -127,7 +128,7 @@ package enum Socket {
         return value
     }
 
-    /// Takes the error that waits in the socket, or 0.
+    /// Returns and clears the socket's pending error; 0 if there is none.
     package static func pendingError(_ descriptor: Int32) -> Int32 {
         do throws(SystemError) {
             return try option(descriptor, SOL_SOCKET, SO_ERROR)
@@ -136,8 +137,8 @@ package enum Socket {
         }
     }
 
-    /// What `TIOCOUTQ` answers: bytes that wait to be sent on a Unix socket, free bytes of the send
-    /// buffer on a Bluetooth socket.
+    /// The result of `TIOCOUTQ`: for a Unix socket the bytes that wait to be sent, for a Bluetooth
+    /// socket the free bytes of the send buffer.
     package static func outputQueue(_ descriptor: Int32) throws(SystemError) -> Int {
         var bytes: Int32 = 0
         _ = try check(unsafe blesec_output_queue(descriptor, &bytes))
@@ -179,8 +180,8 @@ package enum Socket {
         }
     }
 
-    /// Receives one packet; what does not fit into `buffer` goes to `spill`. 0 is the end,
-    /// -EMSGSIZE a packet that is too large for both.
+    /// Receives one packet; bytes that do not fit into `buffer` go to `spill`. Returns 0 at the
+    /// end, and -EMSGSIZE for a packet that is too large for both.
     static func receivePacket(
         _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: PacketSpill
     ) -> Int {
@@ -201,7 +202,7 @@ package enum Socket {
         }
     }
 
-    /// Receives one packet for which there is room, with the quicker system call.
+    /// Receives one packet that fits into the buffer, with the faster system call.
     private static func receiveWhole(
         _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
         _ truncated: inout Bool
@@ -214,14 +215,14 @@ package enum Socket {
         }
     }
 
-    /// Ends the direction from here to the peer.
+    /// Ends the sending direction.
     static func shutdownWrite(_ descriptor: Int32) throws(SystemError) {
         _ = try check(shutdown(descriptor, Int32(SHUT_WR)))
     }
 
     // MARK: - Files
 
-    /// What tells one file from another that stands in the same place later.
+    /// Identifies a file, even if another file gets the same path later.
     struct FileIdentity: Hashable {
         let device: UInt
         let inode: UInt
@@ -229,7 +230,7 @@ package enum Socket {
         let isSocket: Bool
     }
 
-    /// What stands at `path`, without following a link.
+    /// The identity of the file at `path`; symbolic links are not followed.
     static func identify(_ path: String) throws(SystemError) -> FileIdentity {
         var status = stat()
         _ = try check(unsafe lstat(path, &status))
@@ -239,7 +240,7 @@ package enum Socket {
             isSocket: status.st_mode & S_IFMT == S_IFSOCK)
     }
 
-    /// Sets the permissions that a Unix socket's file gets when it is bound (less the umask).
+    /// Sets the permissions (less the umask) that a Unix socket's file gets when it is bound.
     static func setPermissions(_ descriptor: Int32, _ mode: UInt32) throws(SystemError) {
         _ = try check(fchmod(descriptor, mode_t(mode)))
     }
@@ -253,14 +254,15 @@ package enum Socket {
         try check(unsafe Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
     }
 
-    /// Takes the advisory lock of an open file, or says EWOULDBLOCK; closing it lets go.
+    /// Takes the advisory lock of an open file, or throws EWOULDBLOCK; closing the file releases
+    /// it.
     static func lock(_ descriptor: Int32) throws(SystemError) {
         _ = try check(flock(descriptor, LOCK_EX | LOCK_NB))
     }
 
-    // MARK: - The rest
+    // MARK: - Clock, error texts, spilled packets
 
-    /// `CLOCK_MONOTONIC`.
+    /// The current time of `CLOCK_MONOTONIC`.
     static func monotonicTime() -> MonotonicTime {
         var time = timespec()
         unsafe clock_gettime(CLOCK_MONOTONIC, &time)
@@ -268,7 +270,7 @@ package enum Socket {
             nanoseconds: UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec))
     }
 
-    /// The kernel's words for an error.
+    /// The C library's text for an error.
     static func text(of number: Int32) -> String {
         guard let text = unsafe blesec_error_text(number) else { return "error \(number)" }
         return unsafe String(cString: text)
@@ -302,9 +304,9 @@ package enum Socket {
     }
 }
 
-/// Keeps what a packet had beyond the room that its reader had for it.
+/// Keeps the part of a packet that did not fit into the reader's buffer.
 @safe final class PacketSpill {
-    /// Larger than any packet that a well-behaved peer sends beyond the reader's room.
+    /// More than a well-behaved peer sends beyond the reader's buffer.
     static let capacity = 65_536
 
     private let storage: UnsafeMutablePointer<UInt8>
@@ -319,10 +321,10 @@ package enum Socket {
         unsafe storage.deallocate()
     }
 
-    /// Whether nothing waits here.
+    /// Whether no bytes are kept.
     var isEmpty: Bool { start == end }
 
-    /// Moves what waits to `buffer`, as much as fits there.
+    /// Moves kept bytes to `buffer`, as many as fit.
     func move(into buffer: inout OutputSpan<UInt8>) {
         let taken = min(end - start, buffer.freeCapacity)
         unsafe buffer.withUnsafeMutableBufferPointer { target, used in

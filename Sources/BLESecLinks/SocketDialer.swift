@@ -1,20 +1,19 @@
 import Glibc
 
-/// One connection that is being made: a nonblocking connect, its deadline and its cancellation.
+/// One outgoing connection: a nonblocking connect, its deadline and its cancellation.
 ///
-/// On the loop's thread, but for making one and ``dial(_:deadline:loop:_:)``.
+/// Used on the loop's thread, except for the initializer and ``dial(_:deadline:loop:_:)``.
 package final class SocketDialer: @unchecked Sendable {
     // Sendable because it is used on its loop's thread only, after it was made.
 
-    /// What is dialed.
+    /// The peer to connect to.
     package struct Target: Sendable {
-        /// For people: "connect to …".
+        /// The operation's object, for the sentence "connect to …".
         package let name: String
         package let address: SocketAddress
-        /// Opens and prepares the socket, bound where that is needed; what it returns is the
-        /// dialer's to close.
+        /// Opens and prepares the socket, and binds it if necessary; the dialer closes it.
         package let open: @Sendable () throws(LinkError) -> Int32
-        /// Turns a refusal by the kernel into words.
+        /// Translates an error of the kernel.
         package let explain: @Sendable (SystemError) -> LinkError
 
         package init(
@@ -30,7 +29,8 @@ package final class SocketDialer: @unchecked Sendable {
     }
 
     private typealias Outcome = Result<SocketLink, LinkError>
-    /// Between attempts while a Unix listener's queue is full: nothing tells when it is not.
+    /// The delay between attempts while a Unix listener's queue is full; no event reports free
+    /// room.
     private static let retryDelay = Duration.milliseconds(5)
 
     private let loop: EventLoop
@@ -53,10 +53,10 @@ package final class SocketDialer: @unchecked Sendable {
         self.connected = connected
     }
 
-    /// Connects, and makes a link of the connected socket with `connected` on the loop's thread.
+    /// Connects, and calls `connected` on the loop's thread to make a link of the connected socket.
     ///
     /// - Throws: ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` as soon
-    ///   as the task is cancelled, or what the kernel says. Nothing is left open then.
+    ///   as the task is cancelled, or the kernel's error. No descriptor stays open then.
     package static func dial(
         _ target: Target, deadline: MonotonicTime, loop: EventLoop,
         _ connected: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink
@@ -116,7 +116,7 @@ package final class SocketDialer: @unchecked Sendable {
         guard let source else { return }
         do throws(LinkError) {
             let link = try connected(source)
-            // The link's own interest comes when it has a handler.
+            // The link wants events only once it has a handler.
             source.want(read: false, write: false)
             self.source = nil
             finish(.success(link))

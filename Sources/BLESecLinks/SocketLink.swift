@@ -1,20 +1,21 @@
 import Glibc
 
-/// A link over a socket of the kernel: Unix or L2CAP.
+/// A link over a kernel socket: Unix or L2CAP.
 package final class SocketLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
-    /// In what the families of sockets differ.
+    /// The differences between the socket families.
     package struct Traits: Sendable {
-        /// A receive returns one packet at most and would cut it off.
+        /// Whether a receive returns at most one packet, and would truncate it.
         package var keepsPackets = false
-        /// A reset is how every end looks (L2CAP).
+        /// Whether every end of the link appears as a reset (L2CAP).
         package var resetIsEnd = false
-        /// One direction can be ended alone.
+        /// Whether one direction can be ended alone.
         package var canHalfClose = true
-        /// `TIOCOUTQ` answers the free space, out of the send buffer's size, not the queue's length.
+        /// Whether `TIOCOUTQ` returns the free space of the send buffer instead of the queue's
+        /// length.
         package var tellsFreeSpace = false
-        /// One send must be taken whole, so it must not be larger than the SDU.
+        /// Whether a send must be taken whole, so that it must not be larger than the SDU.
         package var sendsPackets = false
         package var maximumSDU: Int
         package var peerDescription: String
@@ -27,10 +28,11 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// No send buffer is so small that it does not take this: one packet of the smallest MTU.
+    /// The smallest part to send, which fits into every send buffer: one packet of the smallest
+    /// MTU.
     private static let smallestPart = 23
 
-    /// What is too short for bulk, in bytes.
+    /// The size in bytes below which a packet does not count as part of a bulk transfer.
     private static let shortPacket = 4_096
 
     private let source: EventSource
@@ -38,18 +40,18 @@ package final class SocketLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private var spill: PacketSpill?
     private var isScheduled = false
-    /// The socket had nothing more when it was last asked, and the loop will tell when it has.
+    /// Whether the last receive emptied the socket, so that the loop will report new bytes.
     private var isDry = false
-    /// The loop was asked to tell.
+    /// Whether the loop was asked to report events.
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
-    /// The most that is tried at once.
+    /// The most bytes to send at once.
     private var sendLimit = Int.max
     private var sendFailure: LinkError?
     private var receiveFailure: LinkError?
 
-    /// Takes over a connected socket. On the loop's thread.
+    /// Takes ownership of a connected socket. Called on the loop's thread.
     package init(_ source: EventSource, _ traits: Traits) {
         self.source = source
         self.traits = traits
@@ -71,7 +73,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// See ``Link``.
     package var peerAddress: LinkAddress? { traits.peerAddress }
 
-    /// The socket, for options and counters; -1 once it is closed. It stays the link's.
+    /// The socket, for options and counters; -1 once it is closed. The link owns it.
     package var fileDescriptor: Int32 { source.fileDescriptor }
 
     /// See ``Link``.
@@ -92,8 +94,8 @@ package final class SocketLink: Link, @unchecked Sendable {
         if number == EAGAIN { return 0 }
         let failure = LinkError(
             SystemError(number == ENOTCONN ? ECONNRESET : number), "send to \(peerDescription)")
-        // A send that is too large or a moment without memory is no end of the link. And whatever it
-        // is, what has arrived can still be read.
+        // A send that is too large, or a temporary lack of memory, does not end the link. After any
+        // error, received bytes can still be read.
         if failure.code != .tooLarge && failure.code != .unavailable {
             sendFailure = failure
             wantsWrite = false
@@ -118,9 +120,9 @@ package final class SocketLink: Link, @unchecked Sendable {
             traits.keepsPackets
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
-            // A byte stream gives all it has: less than there was room for means that it is empty. A
-            // short packet is mostly alone: where it is not, the loop tells, and the answer to it does
-            // not wait for a call that finds nothing.
+            // A byte stream returns all it has: fewer bytes than requested mean that it is empty. A
+            // short packet is mostly the only one, so a second receive would usually find nothing.
+            // If another packet is queued, the loop reports it.
             isDry = count < (traits.keepsPackets ? Self.shortPacket : room)
             tellOfSpill()
             return .bytes
@@ -128,7 +130,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         if count == 0 { return end() }
         switch Int32(-count) {
         case EAGAIN:
-            // L2CAP after its link was lost: no end of file ever comes.
+            // On L2CAP no end of file arrives after the link was lost.
             if traits.resetIsEnd && source.hungUp { return end() }
             isDry = true
             return .wouldBlock
@@ -191,19 +193,20 @@ package final class SocketLink: Link, @unchecked Sendable {
         source.close()
     }
 
-    /// Sends less when a Bluetooth socket would never take it all.
+    /// Sends a smaller part if a Bluetooth socket would never take all bytes.
     ///
-    /// The kernel cuts an SDU into packets and charges each to the send buffer with its overhead;
-    /// when they exceed it together the socket says EAGAIN for ever, though nothing is queued and it
-    /// polls writable. The peer's packets may be as small as 23 bytes, and their size cannot be
-    /// asked. The other end joins SDUs, so smaller ones do as well.
+    /// The kernel cuts an SDU into packets and charges each packet with its overhead to the send
+    /// buffer. When their sum exceeds the buffer, the socket always returns EAGAIN, even though
+    /// nothing is queued and it polls writable. The peer's packets may be as small as 23 bytes, and
+    /// their size cannot be queried. The receiver joins SDUs, so smaller ones are equivalent.
     private func sendPart(_ bytes: Span<UInt8>) -> Int {
         var refusals = 0
         while isDrained && Socket.isWritable(source.fileDescriptor) {
             let part = bytes.extracting(first: sendLimit)
             let count = Socket.send(source.fileDescriptor, part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
-            // It may have become writable in between: only the second refusal means the size.
+            // The socket may have become writable in between: only a second refusal is due to the
+            // size.
             if refusals > 0 { sendLimit = part.count / 2 }
             refusals += 1
         }
@@ -251,7 +254,7 @@ package final class SocketLink: Link, @unchecked Sendable {
 }
 
 extension SocketLink: DeferredWork {
-    /// The kernel does not know of the rest of a packet that waits here, so it is told from here.
+    /// Reports that the rest of a packet waits here; the kernel does not know about it.
     private func tellOfSpill() {
         guard let spill, !spill.isEmpty, wantsRead, !isScheduled else { return }
         isScheduled = true

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A listening socket and the tasks that wait for its peers.
+/// A listening socket and the tasks that wait for peers.
 package final class SocketListener: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only.
 
@@ -21,11 +21,11 @@ package final class SocketListener: @unchecked Sendable {
         var isCancelled = false
     }
 
-    /// Takes over a listening, nonblocking socket.
+    /// Takes ownership of a listening, nonblocking socket.
     ///
     /// - Parameters:
-    ///   - accepted: makes a link of an accepted socket, on the loop's thread; a socket for which it
-    ///     throws is closed and the next peer awaited.
+    ///   - accepted: makes a link of an accepted socket, on the loop's thread. If it throws, the
+    ///     socket is closed and the listener waits for the next peer.
     ///   - closing: called once, on the loop's thread, before the socket is closed.
     package init(
         owning descriptor: Int32, name: String, loop: EventLoop,
@@ -90,7 +90,7 @@ package final class SocketListener: @unchecked Sendable {
         finishAll(.failure(closedError))
     }
 
-    /// Gives peers to waiters as long as there are both.
+    /// Passes peers to waiting tasks as long as there are both.
     private func serve() {
         while let waiter = waiters.first {
             guard let outcome = next() else { break }

@@ -1,8 +1,8 @@
 import Glibc
 
-/// The number that a system call failed with.
+/// The error number of a failed system call.
 package struct SystemError: Error, Hashable {
-    /// As in `errno`.
+    /// The value of `errno`.
     package let number: Int32
 
     package init(_ number: Int32) {
@@ -11,9 +11,9 @@ package struct SystemError: Error, Hashable {
 }
 
 extension LinkError {
-    /// What a system call's error means to whoever uses links, where its number alone tells.
+    /// Translates a system call's error for users of links, where its number is unambiguous.
     ///
-    /// - Parameter doing: what was tried, for the sentence "cannot …".
+    /// - Parameter doing: the operation, for the sentence "cannot …".
     package init(_ error: SystemError, _ doing: String) {
         let number = error.number
         let (code, remedy): (Code, String) =

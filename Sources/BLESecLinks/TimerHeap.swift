@@ -1,8 +1,8 @@
 /// The armed timers of a loop, the earliest first.
 ///
-/// A binary heap whose keys may lie *before* a timer's deadline: a timer that is put off keeps its
-/// place until its old time comes, and only then moves down. That is what makes re-arming an idle
-/// timer with each record nearly free.
+/// A binary heap whose keys may lie *before* a timer's deadline: a timer whose deadline moves later
+/// keeps its place until its old deadline has come, and only then moves down. This makes it cheap
+/// to re-arm an idle timer with each record.
 struct TimerHeap {
     private struct Entry {
         var key: MonotonicTime
@@ -11,13 +11,14 @@ struct TimerHeap {
 
     private var entries: [Entry] = []
 
-    /// How many timers are armed.
+    /// The number of armed timers.
     var count: Int { entries.count }
 
     /// No timer fires before this; nil when none is armed.
     var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
-    /// Puts the timer where `time` demands, or leaves it where it is if it was armed for earlier.
+    /// Moves the timer to the place for `time`, or leaves it there if it was armed for an earlier
+    /// time.
     mutating func place(_ timer: LoopTimer, at time: MonotonicTime) {
         guard let position = timer.position else {
             timer.position = entries.count
@@ -29,7 +30,7 @@ struct TimerHeap {
         raise(position)
     }
 
-    /// Takes the timer out, wherever it is.
+    /// Removes the timer from the heap.
     mutating func remove(_ timer: LoopTimer) {
         guard let position = timer.position else { return }
         timer.position = nil
@@ -41,7 +42,7 @@ struct TimerHeap {
         sink(last.timer.position ?? position)
     }
 
-    /// Takes out and returns a timer whose deadline is not after `now`.
+    /// Removes and returns a timer whose deadline is not after `now`.
     mutating func popDue(_ now: MonotonicTime) -> LoopTimer? {
         while !entries.isEmpty, entries[0].key <= now {
             let timer = entries[0].timer
@@ -55,7 +56,7 @@ struct TimerHeap {
         return nil
     }
 
-    /// Takes out and returns any timer.
+    /// Removes and returns any timer.
     mutating func popAny() -> LoopTimer? {
         guard let timer = entries.last?.timer else { return nil }
         remove(timer)

@@ -2,7 +2,7 @@ import Glibc
 
 /// The path of a Unix socket.
 package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
-    /// How bytes travel there.
+    /// The kind of socket at the path.
     package enum Kind: Sendable, Hashable {
         /// A byte stream (`SOCK_STREAM`).
         case stream
@@ -10,18 +10,18 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         case seqpacket
     }
 
-    /// Bytes that a path may have: `sun_path` less its zero.
+    /// The most bytes in a path: the size of `sun_path` less its final zero.
     package static let maximumPathLength = 107
 
-    /// Where the socket's file is.
+    /// The path of the socket's file.
     package let path: String
-    /// How bytes travel there.
+    /// The kind of socket.
     package let kind: Kind
 
     /// Checks the path.
     ///
-    /// - Throws: ``LinkError/Code/invalidAddress`` when it is empty, longer than
-    ///   ``maximumPathLength`` bytes of UTF-8, or has a zero in it.
+    /// - Throws: ``LinkError/Code/invalidAddress`` when the path is empty, longer than
+    ///   ``maximumPathLength`` bytes of UTF-8, or contains a zero.
     package init(path: String, kind: Kind = .stream) throws(LinkError) {
         guard !path.isEmpty else {
             throw LinkError(.invalidAddress, "the path of a Unix socket is missing")
@@ -39,7 +39,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         self.kind = kind
     }
 
-    /// As the tools write it: `unix:/path` or `unix-seqpacket:/path`.
+    /// The format of the command-line tools: `unix:/path` or `unix-seqpacket:/path`.
     package var description: String {
         switch kind {
         case .stream: "unix:\(path)"
@@ -47,7 +47,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The same place, whatever the working directory is; nil where that makes the path too long.
+    /// The address with an absolute path; nil if that path is too long.
     package var absolute: UnixAddress? {
         guard !path.hasPrefix("/") else { return self }
         guard let folder = unsafe getcwd(nil, 0) else { return nil }
@@ -68,7 +68,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The folder that the file is in.
+    /// The folder of the file.
     var folder: String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Links over Unix sockets: between processes of one machine.
+/// Links over Unix sockets, between processes of one machine.
 package enum UnixLink {
     /// The largest number of bytes that one send takes.
     ///
@@ -10,9 +10,10 @@ package enum UnixLink {
 
     /// Connects to a listener.
     ///
-    /// - Throws: ``LinkError``: ``LinkError/Code/notFound`` without a file at the path,
-    ///   ``LinkError/Code/refused`` when nobody listens there, ``LinkError/Code/timedOut`` when its
-    ///   queue stays full until `deadline`, ``LinkError/Code/cancelled`` when the task is.
+    /// - Throws: ``LinkError``: ``LinkError/Code/notFound`` when there is no file at the path,
+    ///   ``LinkError/Code/refused`` when nothing listens there, ``LinkError/Code/timedOut`` when
+    ///   the listener's queue stays full until `deadline`, ``LinkError/Code/cancelled`` when the
+    ///   task is cancelled.
     package static func dial(
         _ address: UnixAddress, deadline: MonotonicTime = .distantFuture,
         loop: EventLoop = .shared
@@ -35,7 +36,8 @@ package enum UnixLink {
 
     /// Two links that are connected to each other, without a path.
     ///
-    /// - Parameter maximumSDU: a smaller bound than ``maximumSDU``, to be like another kind of link.
+    /// - Parameter maximumSDU: a smaller bound than ``maximumSDU``, to behave like another kind of
+    ///   link.
     package static func pair(
         _ kind: UnixAddress.Kind, maximumSDU: Int = maximumSDU, loop: EventLoop
     ) async throws(LinkError) -> (SocketLink, SocketLink) {

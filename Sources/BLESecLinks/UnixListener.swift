@@ -2,7 +2,7 @@ import Glibc
 
 /// A listener on the path of a Unix socket.
 package final class UnixListener: LinkListener {
-    /// Where it listens.
+    /// The address that it listens on.
     package let localAddress: UnixAddress
 
     private let listener: SocketListener
@@ -14,16 +14,17 @@ package final class UnixListener: LinkListener {
 
     /// Listens at a path.
     ///
-    /// A socket file that nobody listens on any more, as a crash leaves it, is replaced. A file of
-    /// any other kind is never removed. The file that this makes goes with the listener, unless
-    /// another stands in its place by then.
+    /// A stale socket file, on which nothing listens any more, is replaced. A file of any other
+    /// kind is never removed. Closing the listener removes its own file, unless another file has
+    /// replaced it.
     ///
     /// - Parameters:
-    ///   - permissions: of the socket's file, less the umask; by default only the same user may
-    ///     dial.
-    ///   - backlog: peers that the kernel lets wait.
-    /// - Throws: ``LinkError/Code/addressInUse`` when someone listens there or a file is in the way,
-    ///   ``LinkError/Code/notFound`` without its folder, ``LinkError/Code/permission``.
+    ///   - permissions: the permissions of the socket's file, less the umask; by default only the
+    ///     same user may dial.
+    ///   - backlog: the number of peers that the kernel lets wait.
+    /// - Throws: ``LinkError/Code/addressInUse`` when another process listens there or another file
+    ///   has the path, ``LinkError/Code/notFound`` when the folder does not exist,
+    ///   ``LinkError/Code/permission``.
     package static func listen(
         _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
         loop: EventLoop = .shared
@@ -57,7 +58,7 @@ package final class UnixListener: LinkListener {
         await listener.close()
     }
 
-    /// As the tools write endpoints.
+    /// The endpoint in the format of the command-line tools.
     package var localDescription: String { localAddress.description }
 
     private static func describe(_ descriptor: Int32, _ name: String) -> String {

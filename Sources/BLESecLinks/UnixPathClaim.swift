@@ -1,10 +1,11 @@
 import Glibc
 
-/// How a listener gets its path, when others may want it at the same time.
+/// Binds a listener to its path while other processes may do the same.
 ///
-/// Two processes that both find a stale file must not both replace it: who replaces holds the
-/// advisory lock of the folder while it looks and binds, and so does, for as long as it can be had,
-/// who merely binds. (An unauthenticated peer who holds that lock for ever keeps nobody from a free path.)
+/// Two processes that both find a stale file must not both replace it. A process that replaces a
+/// file holds the advisory lock of the folder while it checks and binds. A process that only binds
+/// takes the lock too, but goes on without it if it cannot get it. (So a process that never
+/// releases the lock cannot block a free path.)
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
@@ -52,7 +53,7 @@ struct UnixPathClaim {
             } catch {
                 guard error.number == EWOULDBLOCK || error.number == EINTR else { break }
             }
-            // Another process holds it, whose time is not the loop's where that is moved by hand.
+            // Another process holds the lock, so wait in real time, not by the loop's clock.
             guard (try? await Task.sleep(for: Self.lockDelay)) != nil else { break }
         }
         Socket.close(folder)
@@ -73,7 +74,7 @@ struct UnixPathClaim {
         }
     }
 
-    /// Removes the file if it is a socket that nobody listens on.
+    /// Removes the file if it is a socket on which nothing listens.
     private func removeStale() throws(LinkError) {
         do throws(SystemError) {
             guard try Socket.identify(address.path).isSocket else {
