@@ -3,13 +3,14 @@
 /// Layout (`docs/wire-format.md`, "Answer"): `"BLS1"` · u16 length (≤ 1,024) · u8 status ·
 /// u8 index · extensions.
 package struct Answer: Sendable, Equatable {
-    /// What the acceptor decided.
+    /// The acceptor's decision.
     package enum Status: UInt8, Sendable, Hashable {
-        /// Offer 0; the acceptor's handshake message follows.
+        /// Offer 0 is accepted; the acceptor's handshake message follows.
         case accept = 0
-        /// The early message could not be read; a fallback on the same ephemeral follows.
+        /// The early message could not be read; a fallback handshake with the same ephemeral key
+        /// follows.
         case fallback = 1
-        /// Another offer; the dialer begins it with a fresh ephemeral.
+        /// Another offer is accepted; the dialer begins it with a fresh ephemeral key.
         case `switch` = 2
         /// Nothing in the hello is acceptable.
         case refused = 3
@@ -17,18 +18,19 @@ package struct Answer: Sendable, Equatable {
         case busy = 4
     }
 
-    /// What the acceptor decided.
+    /// The acceptor's decision.
     package let status: Status
-    /// Which offer, counted from 0; 0 for `accept`, `refused` and `busy`, and only for them.
+    /// The index of the offer, from 0. It is 0 for `accept`, `refused` and `busy`, and greater for
+    /// the others.
     package let index: Int
-    /// Extensions in the order in which they travel.
+    /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
-    /// The whole answer as it travels.
+    /// The encoded answer.
     package let encoded: [UInt8]
 
-    /// Makes an answer; an index that the status does not allow is the caller's mistake.
+    /// Makes an answer; an index that the status does not allow is a programming error.
     ///
-    /// The extensions take 1,022 bytes at the most.
+    /// The extensions take at most 1,022 bytes.
     package init(_ status: Status, index: Int = 0, extensions: [HelloExtension] = []) {
         precondition(Self.allows(status, index: index, offerCount: Hello.maximumOfferCount))
         var body: [UInt8] = [status.rawValue, UInt8(index)]

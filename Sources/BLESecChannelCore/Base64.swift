@@ -1,4 +1,4 @@
-/// Base64 of RFC 4648 §4, strict: no white space, no stray bits, padding exactly as asked for.
+/// Strict Base64 (RFC 4648 §4): no white space, no stray bits, and padding exactly as requested.
 package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
@@ -24,7 +24,7 @@ package enum Base64 {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// Reads `text`, or returns `nil` when it is not the one encoding of some bytes.
+    /// Decodes `text`, or returns `nil` unless it is the canonical encoding of some bytes.
     package static func decode(_ text: some StringProtocol, padded: Bool) -> [UInt8]? {
         var digits = Array(text.utf8)
         if padded {

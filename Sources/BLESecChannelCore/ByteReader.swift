@@ -1,4 +1,4 @@
-/// Reads bytes in order and never past the end; every read may fail.
+/// Reads bytes in order; a read beyond the end returns `nil`.
 struct ByteReader {
     private let bytes: [UInt8]
     private var position = 0

@@ -1,18 +1,20 @@
-/// What went wrong with a channel, for programs in ``code`` and for people in ``reason``.
+/// The error of a channel: ``code`` is for programs, ``reason`` for people.
 ///
-/// Two errors are equal when their codes are equal. `reason` never holds a secret, and the peer
-/// never learns it. What the other side can tell apart is in SECURITY.md, "What a failure shows".
+/// Two errors are equal when their codes are equal. `reason` never contains a secret and is never
+/// sent to the peer. SECURITY.md, "What a failure shows", lists which failures the peer can
+/// distinguish.
 public struct ChannelError: Error, Sendable {
-    /// What programs compare. New codes may come, so a `switch` over them needs a `default`.
+    /// The kind of error, for a program to compare. New codes may be added, so a `switch` over them
+    /// needs a `default`.
     public struct Code: RawRepresentable, Hashable, Sendable {
         /// The code's stable name, as it appears in JSON reports.
         public var rawValue: String
 
-        /// Makes a code, for an engine or link of one's own.
+        /// Makes a code, for a custom engine or link.
         public init(rawValue: String) { self.rawValue = rawValue }
     }
 
-    /// The underlying cause in the terms of whoever reported it.
+    /// The underlying cause, as the lower layer reported it.
     public enum Underlying: Hashable, Sendable {
         /// A system call's `errno`.
         case errno(Int32)
@@ -22,15 +24,15 @@ public struct ChannelError: Error, Sendable {
         case dbus(String)
     }
 
-    /// What programs compare.
+    /// The kind of error.
     public var code: Code
-    /// One sentence for people: what went wrong and, where there is one, the remedy.
+    /// One sentence for people: what went wrong and, if there is one, the remedy.
     public var reason: String
-    /// How far the channel had come.
+    /// The phase that the channel was in.
     public var phase: ChannelPhase?
-    /// The underlying cause, if the channel layer was not the one to notice.
+    /// The underlying cause, if a lower layer detected the failure.
     public var underlying: Underlying?
-    /// Who the peer claimed to be that the trust policy refused, with the code `untrusted`.
+    /// With the code `untrusted`: the identity that the refused peer claimed.
     public var claimed: ClaimedIdentity?
 
     /// Makes an error.
@@ -43,7 +45,7 @@ public struct ChannelError: Error, Sendable {
         self.underlying = underlying
     }
 
-    /// The same error, with the phase filled in where it was not known yet.
+    /// The same error, with the phase filled in if it was unknown.
     public func during(_ phase: ChannelPhase) -> ChannelError {
         var error = self
         if error.phase == nil { error.phase = phase }
@@ -64,7 +66,7 @@ extension ChannelError: CustomStringConvertible {
 }
 
 extension ChannelError.Code {
-    /// The configuration contradicts itself or names something this build does not have.
+    /// The configuration contradicts itself, or names something that this build lacks.
     public static let configuration = Self(rawValue: "configuration")
     /// A key, a certificate or a fingerprint cannot be read.
     public static let badKey = Self(rawValue: "bad-key")
@@ -72,7 +74,7 @@ extension ChannelError.Code {
     public static let noSuchFile = Self(rawValue: "no-such-file")
     /// A file could not be made.
     public static let cannotCreate = Self(rawValue: "cannot-create")
-    /// The operating system denies it.
+    /// The operating system does not permit the operation.
     public static let permission = Self(rawValue: "permission")
     /// No device or process answers at the address.
     public static let noSuchPeer = Self(rawValue: "no-such-peer")
@@ -80,7 +82,7 @@ extension ChannelError.Code {
     public static let noSuchAdapter = Self(rawValue: "no-such-adapter")
     /// The local address, path or PSM is taken.
     public static let addressInUse = Self(rawValue: "address-in-use")
-    /// The peer refused, without saying why.
+    /// The peer refused and gave no reason.
     public static let refused = Self(rawValue: "refused")
     /// The peer has too many channels or handshakes.
     public static let busy = Self(rawValue: "busy")
@@ -90,26 +92,27 @@ extension ChannelError.Code {
     public static let untrusted = Self(rawValue: "untrusted")
     /// A handshake message or a record failed authentication.
     public static let authenticationFailed = Self(rawValue: "authentication-failed")
-    /// The handshake ended in direct mode, and the peer did not send the message that proves its key.
+    /// The handshake ended in direct mode, and the peer did not send the message that proves it
+    /// holds its key.
     public static let unproven = Self(rawValue: "unproven")
     /// The peer broke the protocol.
     public static let protocolViolation = Self(rawValue: "protocol-violation")
-    /// The peer is this very process, or holds this very key.
+    /// The peer is this process, or holds this side's own key.
     public static let selfConnection = Self(rawValue: "self-connection")
     /// A deadline passed.
     public static let timedOut = Self(rawValue: "timed-out")
-    /// The link ended before the peer said that it had sent everything.
+    /// The link ended before the peer declared that it had sent everything.
     public static let truncated = Self(rawValue: "truncated")
-    /// The peer ended properly, but the fate of what was sent to it is unknown.
+    /// The peer ended the channel properly, but did not acknowledge everything that was sent to it.
     public static let unacknowledged = Self(rawValue: "unacknowledged")
     /// The channel was closed on this side.
     public static let closed = Self(rawValue: "closed")
-    /// The task that waited was cancelled.
+    /// The waiting task was cancelled.
     public static let cancelled = Self(rawValue: "cancelled")
-    /// A bound on memory, messages or records was reached.
+    /// A limit on memory, messages or records was reached.
     public static let limitExceeded = Self(rawValue: "limit-exceeded")
-    /// The link failed in a way that has no code of its own; see ``ChannelError/underlying``.
+    /// The link failed in a way that has no specific code; see ``ChannelError/underlying``.
     public static let link = Self(rawValue: "link")
-    /// Something inside failed that should not: randomness, memory, a library.
+    /// An unexpected internal failure: randomness, memory, a library.
     public static let `internal` = Self(rawValue: "internal")
 }

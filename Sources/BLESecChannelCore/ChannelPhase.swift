@@ -1,24 +1,24 @@
-/// How far a channel has come; each phase has a deadline of its own.
+/// The phases of a channel; each phase has a deadline of its own.
 public enum ChannelPhase: String, Sendable, Hashable {
     /// The link is being opened.
     case connecting
-    /// Hello and answer are on their way.
+    /// Hello and answer are being exchanged.
     case negotiating
-    /// Handshake messages are on their way.
+    /// Handshake messages are being exchanged.
     case handshaking
     /// The local trust policy is deciding about the peer.
     case awaitingTrustDecision
-    /// The handshake is over; the peer's `ready` is not here yet.
+    /// The handshake is over; the peer's `ready` has not arrived yet.
     case proving
-    /// Both sides are proven; application data flows.
+    /// Both peers have proven their identities; application data can be sent.
     case established
     /// `end` was sent or received, and acknowledgements are outstanding.
     case closing
-    /// Nothing is left: the keys are wiped and the link is closed.
+    /// The channel has ended: the keys are wiped and the link is closed.
     case closed
 }
 
-/// Who opened the link. The roles stay what they are for the link's whole life.
+/// Which side opened the link. A side keeps its role for the link's whole life.
 public enum ChannelRole: UInt8, Sendable, Hashable {
     /// Opened the link: Noise's initiator, TLS's client.
     case dialer = 0

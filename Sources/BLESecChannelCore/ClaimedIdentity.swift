@@ -1,24 +1,25 @@
-/// Who the peer says it is, in a handshake that is not over.
+/// The identity that the peer claims in an unfinished handshake.
 ///
-/// A trust policy is asked about it before this side shows anything more of itself, and at that time
-/// the peer need not have proven it: a recording of an earlier handshake claims the same. What a peer
-/// has proven is a ``PeerIdentity``, and no claim becomes one outside an engine. Show a claim to a
-/// person, compare it with what is expected, and act on ``PeerIdentity`` alone.
+/// A trust policy is asked about the claim before this side reveals anything more about itself. The
+/// peer may not have proven the claim at that time: a replay of an earlier handshake makes the same
+/// claim. A proven identity is a ``PeerIdentity``; only an engine turns a claim into one. A policy
+/// may show the claim to a person and compare it with the expected identity. Everything else must
+/// rely on ``PeerIdentity``.
 public struct ClaimedIdentity: Sendable, Hashable {
     private let identity: PeerIdentity
 
-    /// A claim to be `identity`; engines make it.
+    /// Makes a claim to be `identity`; called by engines.
     public init(_ identity: PeerIdentity) { self.identity = identity }
 
-    /// The fingerprint of the key that the peer claims to hold, or `nil` where it claims none.
+    /// The fingerprint of the key that the peer claims to hold, or `nil` if it claims none.
     public var fingerprint: Fingerprint? { identity.fingerprint }
 
-    /// The one URI of the certificate that the peer has shown, where an authority vouches for it. The
-    /// certificate is genuine; that the peer holds its key is the claim.
+    /// The only URI in the peer's certificate, if an authority vouches for the certificate. The
+    /// certificate is genuine; the peer's possession of its key is only claimed.
     public var uri: String? { identity.uri }
 }
 
 extension ClaimedIdentity: CustomStringConvertible {
-    /// `claimed`, and the fingerprint, or a word where there is none.
+    /// `claimed` and the fingerprint, or a word if there is no fingerprint.
     public var description: String { "claimed \(identity)" }
 }

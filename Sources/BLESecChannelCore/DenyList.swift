@@ -1,6 +1,7 @@
 internal import BLESecLocking
 
-/// Keys that are refused whatever a policy says; replacing its content ends live channels.
+/// Keys that are refused whatever the policy decides; adding a key ends live channels with its
+/// holder.
 public final class DenyList: Sendable {
     private struct State: Sendable {
         var keys: Set<Fingerprint>
@@ -10,7 +11,7 @@ public final class DenyList: Sendable {
 
     private let state: Locked<State>
 
-    /// A list with these keys on it.
+    /// Makes a list with these keys.
     public init(_ keys: some Sequence<Fingerprint> = []) {
         state = Locked(State(keys: Set(keys)))
     }
@@ -18,7 +19,7 @@ public final class DenyList: Sendable {
     /// Whether `key` is refused.
     public func contains(_ key: Fingerprint) -> Bool { state.withLock { $0.keys.contains(key) } }
 
-    /// Replaces the keys, and lets every live channel look again.
+    /// Replaces the keys, and makes every live channel check the list again.
     public func replace(with keys: some Sequence<Fingerprint>) {
         let fresh = Set(keys)
         let observers = state.withLock { state in

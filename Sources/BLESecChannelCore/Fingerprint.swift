@@ -1,7 +1,7 @@
 public import BLESecPrimitives
 
-/// The one printable form of an identity: `SHA256:` and the unpadded base64 of SHA-256 over the DER
-/// SubjectPublicKeyInfo (RFC 5280 §4.1), as OpenSSH prints one. Never truncated.
+/// The printable form of a key's identity: `SHA256:` and the unpadded base64 of SHA-256 over the
+/// DER SubjectPublicKeyInfo (RFC 5280 §4.1), in the format of OpenSSH. Never truncated.
 public struct Fingerprint: Sendable {
     /// SHA-256 over the SubjectPublicKeyInfo, 32 bytes.
     public let digest: [UInt8]

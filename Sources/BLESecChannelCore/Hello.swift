@@ -1,4 +1,4 @@
-/// The dialer's first bytes in negotiated mode: what it offers, best first.
+/// The dialer's first bytes in negotiated mode: its offers, best first.
 ///
 /// Layout (`docs/wire-format.md`, "Hello"): `"BLS1"` · u16 length (≤ 1,024) · u8 count (1…16) ·
 /// count × (u8 length · ASCII name) · extensions. Every encoding is canonical, so that parsing and
@@ -6,19 +6,19 @@
 package struct Hello: Sendable, Equatable {
     /// The four bytes that begin a hello and an answer.
     package static let magic: [UInt8] = [0x42, 0x4C, 0x53, 0x31]
-    /// The most that may follow the length field, in bytes.
+    /// The greatest value of the length field, in bytes.
     package static let maximumBodyLength = 1_024
     /// The most protocol names in one hello.
     package static let maximumOfferCount = 16
 
-    /// Protocol names, best first; 1 to 16, each 1 to 255 bytes of printable ASCII, none twice.
+    /// Protocol names, best first: 1 to 16 different names, each 1 to 255 bytes of printable ASCII.
     package let offers: [String]
-    /// Extensions in the order in which they travel.
+    /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
-    /// The whole hello as it travels.
+    /// The encoded hello.
     package let encoded: [UInt8]
 
-    /// Makes a hello, or says which bound the offers break.
+    /// Makes a hello. Throws if the offers exceed a limit; the error names the limit.
     package init(offers: [String], extensions: [HelloExtension] = []) throws(ChannelError) {
         guard (1...Self.maximumOfferCount).contains(offers.count) else {
             throw ChannelError(
@@ -50,8 +50,8 @@ package struct Hello: Sendable, Equatable {
 
     /// Reads a hello at the start of `bytes`, or returns `nil` while it is incomplete.
     ///
-    /// A first byte that cannot belong to a hello is refused at once, so that a peer in another
-    /// mode does not hold a half-open handshake until its deadline.
+    /// An invalid first byte is refused at once, so that a peer in another mode does not keep a
+    /// half-open handshake until its deadline.
     package init?(prefixOf bytes: Span<UInt8>) throws(ChannelError) {
         guard let body = try NegotiationFrame.body(of: bytes, named: "hello") else { return nil }
         var reader = ByteReader(bytes, in: body)

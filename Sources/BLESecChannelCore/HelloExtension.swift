@@ -1,8 +1,8 @@
-/// A typed value behind a hello or an answer: u8 type · u8 length · value.
+/// A typed value in a hello or an answer: u8 type · u8 length · value.
 ///
 /// Unknown types are ignored, and bound into the handshake like every other byte.
 package struct HelloExtension: Sendable, Hashable {
-    /// What the value means; 1 is ``ChannelFeatures``.
+    /// The meaning of the value; 1 is ``ChannelFeatures``.
     package let type: UInt8
     /// At most 255 bytes.
     package let value: [UInt8]
@@ -22,7 +22,7 @@ package struct HelloExtension: Sendable, Hashable {
         }
     }
 
-    /// Reads what is left of `reader`. A type that comes twice is not canonical.
+    /// Reads the rest of `reader`. A repeated type is an error, since it is not canonical.
     static func decode(
         _ reader: inout ByteReader, in frame: String
     ) throws(ChannelError) -> [HelloExtension] {

@@ -1,8 +1,8 @@
 public import BLESecPrimitives
 
-/// One's own Noise identity: a static key pair and the one Noise hash that it is used with.
+/// This side's Noise identity: a static key pair and the only Noise hash that it is used with.
 ///
-/// A static key belongs to a single hash function (Noise §14), so the hash travels with the key.
+/// A static key belongs to a single hash function (Noise §14), so the two are kept together.
 public struct IdentityKey: Sendable {
     /// The static key pair.
     public let keyPair: DHKeyPair
@@ -15,7 +15,7 @@ public struct IdentityKey: Sendable {
         self.hash = hash
     }
 
-    /// A fresh identity; throws `internal` when the cryptographic library fails.
+    /// Makes a new identity; throws `internal` when the cryptographic library fails.
     public static func generate(
         curve: Curve = .x25519, hash: HashAlgorithm = .sha256
     ) throws(ChannelError) -> IdentityKey {
@@ -29,7 +29,7 @@ public struct IdentityKey: Sendable {
     /// The raw public key.
     public var publicKey: [UInt8] { keyPair.publicKey }
 
-    /// What others know this identity by.
+    /// The fingerprint by which peers know this identity.
     public var fingerprint: Fingerprint {
         Fingerprint(publicKey: keyPair.publicKey, curve: keyPair.curve)
     }

@@ -8,14 +8,14 @@ package struct NegotiationTranscript: Sendable {
     package var early: [UInt8] = []
     /// The whole answer.
     package var answer: [UInt8] = []
-    /// What the application wants both sides to share; at most 255 bytes, not a secret.
+    /// A value that the application requires both sides to share; at most 255 bytes, not a secret.
     package var context: [UInt8]
 
-    /// A transcript with nothing but the context.
+    /// A transcript with only the context.
     package init(context: [UInt8]) { self.context = context }
 
-    /// The Noise prologue for a handshake begun by an answer of `status`: each field behind a u16
-    /// length (`docs/wire-format.md`, "Prologue").
+    /// The Noise prologue for a handshake that begins after an answer with `status`: each field
+    /// after a u16 length (`docs/wire-format.md`, "Prologue").
     package func prologue(for status: Answer.Status) -> [UInt8] {
         switch status {
         case .accept, .refused, .busy:
@@ -27,7 +27,7 @@ package struct NegotiationTranscript: Sendable {
         }
     }
 
-    /// The 32 bytes of `ready` as the side of `role` sends them.
+    /// The 32 bytes of `ready` that the side of `role` sends.
     package func ready(from role: ChannelRole) -> [UInt8] {
         sha256([role.rawValue], Self.encode([hello, early, answer, context]))
     }

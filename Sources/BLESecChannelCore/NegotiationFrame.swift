@@ -1,6 +1,6 @@
-/// What hello and answer share: the magic, a u16 length, and a bound on it.
+/// The common frame of hello and answer: the magic, and a u16 length with a limit.
 enum NegotiationFrame {
-    /// Bytes before the body: the magic and the length.
+    /// The number of bytes before the body: the magic and the length.
     static let headerLength = 6
 
     /// The range of the body in `bytes`, or `nil` while it is incomplete.

@@ -1,9 +1,10 @@
 internal import BLESecLocking
 
-/// A bounded time in which a listener enrols peers whose keys it does not know. A person opens it, and
-/// nothing else does.
+/// A limited time in which a listener enrols peers with unknown keys. Only a person should open a
+/// window.
 ///
-/// It closes when its time is over, when its number of keys is reached, or when told to.
+/// The window closes when its time is over, when it has admitted its number of keys, or when
+/// ``close()`` is called.
 public final class PairingWindow: Sendable {
     private struct State: Sendable {
         var remaining: Int
@@ -15,8 +16,8 @@ public final class PairingWindow: Sendable {
     private let deadline: ContinuousClock.Instant
     private let name: @Sendable (Fingerprint) -> String
 
-    /// Opens a window for at most `peers` new keys and `duration`; `name` gives each its name in the
-    /// store, by default its fingerprint.
+    /// Opens a window for at most `peers` new keys and `duration`. `name` returns the name under
+    /// which the store keeps a key, by default its fingerprint.
     public init(
         peers: Int = 1, for duration: Duration,
         name: @escaping @Sendable (Fingerprint) -> String = { $0.description }
@@ -35,8 +36,8 @@ public final class PairingWindow: Sendable {
     /// Closes the window at once.
     public func close() { state.withLock { $0.closed = true } }
 
-    /// Uses up one place, and says under which name the key goes into the store. A key that has a place
-    /// already keeps it.
+    /// Uses up one place, and returns the name under which the store keeps the key. A key that
+    /// already has a place keeps it.
     func take(_ key: Fingerprint) -> String? {
         guard ContinuousClock.now < deadline else { return nil }
         let taken = state.withLock { state in

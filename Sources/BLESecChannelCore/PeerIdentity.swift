@@ -1,15 +1,15 @@
 public import BLESecPrimitives
 
-/// Who the peer has proven to be. The address, the name and the advertisement prove nothing.
+/// The identity that the peer has proven. Its address, name and advertisement prove nothing.
 public enum PeerIdentity: Sendable, Hashable {
-    /// Holds the private key of this Noise static key.
+    /// The peer holds the private key of this Noise static key.
     case publicKey([UInt8], curve: Curve)
-    /// Holds the private key of a certificate with this DER SubjectPublicKeyInfo; `uri` is the
-    /// certificate's one URI name, when an authority vouches for it.
+    /// The peer holds the private key of a certificate with this DER SubjectPublicKeyInfo; `uri` is
+    /// the only URI in the certificate, if an authority vouches for it.
     case certificate(subjectPublicKeyInfo: [UInt8], uri: String?)
-    /// Knows a pre-shared key, which is one member of a group and not a particular one.
+    /// The peer knows a pre-shared key: it is a member of a group, but which one is unknown.
     case group
-    /// Has proven nothing; the pattern authenticates nobody on that side.
+    /// The peer has proven nothing: the pattern does not authenticate that side.
     case anonymous
 
     /// The fingerprint of the proven key, or `nil` for `group` and `anonymous`.
@@ -21,7 +21,7 @@ public enum PeerIdentity: Sendable, Hashable {
         }
     }
 
-    /// The one URI of the certificate, where an authority vouches for it.
+    /// The only URI in the certificate, if an authority vouches for it.
     public var uri: String? {
         switch self {
         case .certificate(_, let uri): uri
@@ -31,7 +31,7 @@ public enum PeerIdentity: Sendable, Hashable {
 }
 
 extension PeerIdentity: CustomStringConvertible {
-    /// The fingerprint, or a word where there is none.
+    /// The fingerprint, or a word if there is none.
     public var description: String {
         switch self {
         case .group: "group"
@@ -41,20 +41,20 @@ extension PeerIdentity: CustomStringConvertible {
     }
 }
 
-/// A key that someone is expected to have: the key itself, or only its fingerprint.
+/// An expected key: the key itself, or only its fingerprint.
 public struct PeerKey: Sendable, Hashable {
-    /// What a proven identity is compared with.
+    /// The fingerprint that a proven identity is compared with.
     public let fingerprint: Fingerprint
-    /// The raw public key, when it is known: patterns such as IK need it in advance.
+    /// The raw public key, if it is known: patterns such as IK need it in advance.
     public let publicKey: [UInt8]?
 
-    /// A peer of which only the fingerprint is known.
+    /// Makes a key of which only the fingerprint is known.
     public init(fingerprint: Fingerprint) {
         self.fingerprint = fingerprint
         publicKey = nil
     }
 
-    /// A peer whose raw public key is known; throws `badKey` when its length is not the curve's, or
+    /// Makes a key from its raw public key; throws `badKey` when the length is not the curve's, or
     /// when it is not the canonical encoding of a point.
     public init(publicKey: [UInt8], curve: Curve = .x25519) throws(ChannelError) {
         guard publicKey.count == curve.keyLength, curve.isCanonical(publicKey.span) else {
@@ -90,8 +90,8 @@ public struct PeerKey: Sendable, Hashable {
 }
 
 extension PeerKey: LosslessStringConvertible {
-    /// The form that ``init(parsing:)`` reads: the public key in base64 where it is known, and the
-    /// fingerprint otherwise.
+    /// The form that ``init(parsing:)`` reads: the public key in base64 if it is known, else the
+    /// fingerprint.
     public var description: String {
         publicKey.map { Base64.encode($0, padded: true) } ?? fingerprint.description
     }

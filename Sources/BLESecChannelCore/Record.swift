@@ -3,14 +3,14 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     /// The byte.
     package let rawValue: UInt8
 
-    /// Any byte; see ``isIgnorable`` for those without a name.
+    /// Makes a type of any byte; see ``isIgnorable`` for bytes without a name.
     package init(rawValue: UInt8) { self.rawValue = rawValue }
 
-    /// The last bytes of a message.
+    /// The last part of a message.
     package static let data = Self(rawValue: 0x00)
-    /// Bytes of a message of which more come; never empty.
+    /// A part of a message that is not its last; never empty.
     package static let dataMore = Self(rawValue: 0x01)
-    /// Its sender sends no more messages; one byte of ``EndReason``.
+    /// The sender sends no more messages; the payload is one byte of ``EndReason``.
     package static let end = Self(rawValue: 0x02)
     /// Asks for a pong with the same payload.
     package static let ping = Self(rawValue: 0x03)
@@ -18,27 +18,27 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     package static let pong = Self(rawValue: 0x04)
     /// The sender's next record is sealed with a new key; empty.
     package static let rekey = Self(rawValue: 0x05)
-    /// The sender has judged its peer; 32 bytes over the negotiation.
+    /// The sender trusts its peer; the payload is 32 bytes that confirm the negotiation.
     package static let ready = Self(rawValue: 0x06)
-    /// The sender refuses its peer; 32 bytes, the first a ``RejectCode``.
+    /// The sender refuses its peer; the payload is 32 bytes, the first a ``RejectCode``.
     package static let reject = Self(rawValue: 0x07)
-    /// How many messages the sender acknowledges so far, as a u64.
+    /// The number of messages that the sender has acknowledged so far, as a u64.
     package static let ack = Self(rawValue: 0x08)
-    /// Nothing, of any length.
+    /// Padding of any length, without a meaning.
     package static let padding = Self(rawValue: 0x80)
 
-    /// Whether a receiver that does not know the type passes over it.
+    /// Whether a receiver that does not know the type ignores the record.
     package var isIgnorable: Bool { rawValue >= 0x80 }
 }
 
 /// Sizes of blesec/1's records.
 package enum Record {
-    /// The most payload one Noise record carries: 65,535 less the tag's 16 bytes and the type.
+    /// The largest payload of one Noise record: 65,535 less the 16 bytes of the tag and the type.
     package static let maximumPayload = 65_518
-    /// The payload of a bulk record: long enough that its 19 bytes of overhead do not show, short
-    /// enough that an acknowledgement does not wait long behind it.
+    /// The payload of a bulk record: so long that 19 bytes of overhead hardly matter, and so short
+    /// that an acknowledgement does not wait long behind it.
     package static let bulkPayload = 16_384
-    /// The least payload to which a bulk record is cut for a link with a tiny MTU.
+    /// The smallest payload of a bulk record, for a link with a tiny MTU.
     package static let leastBulkPayload = 512
     /// The payload of `ready` and `reject`.
     package static let readyLength = 32
@@ -46,34 +46,34 @@ package enum Record {
     package static let ackLength = 8
     /// The longest payload of a ping.
     package static let maximumPing = 8
-    /// Messages after which an acknowledgement is sent at the latest.
+    /// The number of messages after which an acknowledgement is sent at the latest.
     package static let messagesPerAck: UInt64 = 32
-    /// How long an acknowledgement may wait for company.
+    /// How long an acknowledgement may wait, so that it covers several messages.
     package static let ackDelay: Duration = .milliseconds(50)
-    /// Records that lie between two rekeys of one direction at the least.
+    /// The least number of records between two rekeys of one direction.
     package static let leastRekeyInterval: UInt64 = 1_024
 }
 
-/// Why a side sends no more.
+/// The reason why a side sends no more messages.
 public struct EndReason: RawRepresentable, Hashable, Sendable {
     /// The byte.
     public let rawValue: UInt8
-    /// Any byte; unknown ones mean ``done``.
+    /// Makes a reason of any byte; unknown ones mean ``done``.
     public init(rawValue: UInt8) { self.rawValue = rawValue }
 
     /// Everything has been sent.
     public static let done = Self(rawValue: 0)
-    /// Another link to the same identity was kept.
+    /// The sender kept another link to the same identity.
     public static let duplicate = Self(rawValue: 1)
     /// The session is too old.
     public static let expired = Self(rawValue: 2)
     /// The identity is not trusted any more.
     public static let untrusted = Self(rawValue: 3)
-    /// Its sender was stopped, or failed, before it had sent everything.
+    /// The sender was stopped, or failed, before it had sent everything.
     public static let interrupted = Self(rawValue: 4)
 
-    /// What an end for this reason is for who still expected something: nothing where everything has
-    /// been sent, and `truncated` otherwise.
+    /// The error for a receiver that still expected messages: `truncated`, or nil if everything was
+    /// sent.
     public var error: ChannelError? {
         let reason =
             switch self {
@@ -87,12 +87,12 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
     }
 }
 
-/// What a side tells a peer that it refuses; the reason stays local.
+/// What a side sends to a peer that it refuses; the detailed reason is not sent.
 package enum RejectCode: UInt8, Sendable, Hashable {
-    /// Refused, whatever the reason.
+    /// Refused, for any reason.
     case refused = 1
     /// Too many channels.
     case busy = 2
-    /// Something failed inside.
+    /// An internal failure.
     case `internal` = 3
 }

@@ -1,5 +1,5 @@
 extension Decoder {
-    /// Reads a value that is written as text.
+    /// Decodes a value from its text form.
     package func readText<Value>(
         _ parse: (String) throws(ChannelError) -> Value
     ) throws -> Value {
@@ -16,7 +16,7 @@ extension Decoder {
 }
 
 extension Encoder {
-    /// Writes a value as text.
+    /// Encodes a value in its text form.
     package func writeText(_ value: some CustomStringConvertible) throws {
         var container = singleValueContainer()
         try container.encode(value.description)

@@ -1,14 +1,14 @@
 extension TrustPolicy {
-    /// What can be said at once, without suspending.
+    /// A decision, or the way to one, available without suspending.
     package enum Decision: Sendable {
         case admit
         case refuse(String)
         case ask(Evaluation)
-        /// What a store says, which may block: to be called where nobody else has to wait.
+        /// A question to a store, which may block: call it on a thread where no other work waits.
         case lookUp(@Sendable () -> Verdict)
     }
 
-    /// Judges an identity that the peer claims. Nothing is written here; see ``remember(_:)``.
+    /// Decides about an identity that the peer claims. Writes nothing; see ``remember(_:)``.
     package func decide(_ identity: ClaimedIdentity) -> Decision {
         if let key = identity.fingerprint, denied?.contains(key) == true {
             return .refuse("\(key) is on the deny list")
@@ -44,7 +44,7 @@ extension TrustPolicy {
         }
     }
 
-    /// A question to a store; one that it cannot answer is a refusal.
+    /// Wraps a question to a store; if the store fails, the peer is refused.
     private static func lookUp(
         _ question: @escaping @Sendable () throws(ChannelError) -> Verdict
     ) -> Decision {
@@ -57,7 +57,7 @@ extension TrustPolicy {
         }
     }
 
-    /// Whether ``remember(_:)`` has something to write.
+    /// Whether ``remember(_:)`` writes anything.
     package var remembers: Bool {
         switch rule {
         case .firstUse, .enrolled: true
@@ -65,7 +65,8 @@ extension TrustPolicy {
         }
     }
 
-    /// Writes what the policy learns from a peer that is proven and ready on both sides. It may block.
+    /// Stores what the policy remembers about a peer that is proven and ready on both sides. May
+    /// block.
     package func remember(_ identity: PeerIdentity) throws(ChannelError) {
         guard let key = identity.fingerprint else { return }
         switch rule {

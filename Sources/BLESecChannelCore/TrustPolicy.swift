@@ -1,18 +1,19 @@
-/// Who may be at the other end of a channel.
+/// Decides which peers may be at the other end of a channel.
 ///
-/// A policy is asked once a handshake, when the peer's key is known and before one's own key is
-/// sent where the pattern allows that; what it remembers is written only after the peer's `ready`.
+/// A policy is asked once per handshake, when the peer's key is known and, where the pattern allows
+/// it, before this side's key is sent. The policy stores what it remembers only after the peer's
+/// `ready`.
 public struct TrustPolicy: Sendable {
-    /// A policy's word on one peer.
+    /// A policy's decision about one peer.
     public enum Verdict: Sendable {
-        /// The peer is who it should be.
+        /// The peer is accepted.
         case admit
-        /// The peer is not; the text stays on this side.
+        /// The peer is refused; the text is not sent to the peer.
         case refuse(String)
     }
 
-    /// Decides about an identity that the peer claims and need not have proven yet; a throw counts as
-    /// a refusal.
+    /// Decides about an identity that the peer claims and may not have proven yet; an error refuses
+    /// the peer.
     public typealias Evaluation = @Sendable (ClaimedIdentity) async throws -> Verdict
 
     package enum Rule: Sendable {
@@ -25,55 +26,57 @@ public struct TrustPolicy: Sendable {
     }
 
     package let rule: Rule
-    /// Keys that are refused whatever the rule says.
+    /// Keys that are refused whatever the rule decides.
     public var denied: DenyList?
 
-    /// Only holders of one of `keys`. A configuration with an empty list is refused.
+    /// Accepts only holders of one of `keys`. A configuration with an empty list is refused.
     public static func pinned(_ keys: [PeerKey]) -> TrustPolicy { TrustPolicy(rule: .pinned(keys)) }
 
-    /// Only holders of a key with one of these fingerprints.
+    /// Accepts only holders of a key with one of these fingerprints.
     public static func pinned(_ first: Fingerprint, _ others: Fingerprint...) -> TrustPolicy {
         .pinned(([first] + others).map { PeerKey(fingerprint: $0) })
     }
 
-    /// Only holders of one of these keys.
+    /// Accepts only holders of one of these keys.
     public static func pinned(_ first: PeerKey, _ others: PeerKey...) -> TrustPolicy {
         .pinned([first] + others)
     }
 
-    /// For a dialer: the key first seen under `name` is the only one accepted under it afterwards.
+    /// For a dialer: remembers the first key seen under `name`, and accepts only this key for
+    /// `name` afterwards.
     ///
-    /// `name` is what the application calls the peer, never something the peer says of itself.
+    /// `name` must be the application's own name for the peer, never a name that the peer sends.
     public static func firstUse(_ store: any TrustStore, name: String) -> TrustPolicy {
         TrustPolicy(rule: .firstUse(store, name: name))
     }
 
-    /// For a listener: keys in the store, and new ones only while `window` is open.
+    /// For a listener: accepts keys in the store, and new keys only while `window` is open.
     public static func enrolled(
         _ store: any TrustStore, window: PairingWindow? = nil
     ) -> TrustPolicy {
         TrustPolicy(rule: .enrolled(store, window: window))
     }
 
-    /// Only holders of a certificate that an authority vouches for, one of those that TLS is given;
-    /// with `uris`, only those whose one name is among them, byte by byte; an empty set is refused. Noise
-    /// cannot answer it.
+    /// Accepts only holders of a certificate that one of the authorities in the TLS configuration
+    /// vouches for. With `uris`, accepts only certificates whose single URI is in the set, compared
+    /// byte by byte; an empty set is refused. Does not work with Noise.
     public static func authority(uris: Set<String>? = nil) -> TrustPolicy {
         TrustPolicy(rule: .authority(uris: uris))
     }
 
-    /// Whoever comes. The channel is encrypted, and the other end may be an attacker.
+    /// Accepts every peer. The channel is encrypted, but the peer may be an attacker.
     public static let anyone = TrustPolicy(rule: .anyone)
 
-    /// Whatever `evaluate` says, which may take its time: a person may have to look at a fingerprint.
+    /// Accepts the peers that `evaluate` admits. It may take its time: a person may have to compare
+    /// a fingerprint.
     ///
-    /// That somebody claims an identity is no proof that they are there, even where `evaluate` admits it:
-    /// the channel exists only when they have proven it.
+    /// A claimed identity is not proven, even if `evaluate` admits it: the channel opens only after
+    /// the peer has proven the identity.
     public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {
         TrustPolicy(rule: .asking(evaluate))
     }
 
-    /// The same policy with a deny list, which beats it.
+    /// The same policy with a deny list, which takes precedence.
     public func denying(_ list: DenyList) -> TrustPolicy {
         var policy = self
         policy.denied = list
@@ -82,8 +85,8 @@ public struct TrustPolicy: Sendable {
 
     private init(rule: Rule) { self.rule = rule }
 
-    /// Why the policy can never admit anybody, if so. That is a mistake of the application, and would look
-    /// like a fault of the peers.
+    /// The reason why the policy can never admit a peer, if there is one. Such a policy is an error
+    /// of the application; without this check it would look like a fault of the peers.
     package var contradiction: String? {
         switch rule {
         case .pinned(let keys) where keys.isEmpty:
@@ -96,7 +99,8 @@ public struct TrustPolicy: Sendable {
         }
     }
 
-    /// Whether the policy is about keys, so that only patterns that prove the peer's key will do.
+    /// Whether the policy compares keys, so that only patterns that prove the peer's key are
+    /// usable.
     package var requiresPeerKey: Bool {
         switch rule {
         case .pinned, .firstUse, .enrolled, .authority: true
@@ -104,12 +108,12 @@ public struct TrustPolicy: Sendable {
         }
     }
 
-    /// Whether the policy is about names that an authority vouches for.
+    /// Whether the policy requires names that an authority vouches for.
     package var requiresAuthority: Bool {
         if case .authority = rule { true } else { false }
     }
 
-    /// Raw keys that are known before the handshake, for patterns such as IK.
+    /// The raw keys that are known before the handshake, for patterns such as IK.
     package var knownKeys: [[UInt8]] {
         switch rule {
         case .pinned(let keys): keys.compactMap(\.publicKey)

@@ -1,16 +1,16 @@
-/// Where names that the application gives are bound to keys. `BLESecCredentials` keeps one in a file.
+/// Binds the application's names for peers to keys. `BLESecCredentials` has a store in a file.
 ///
-/// All methods may be called from any thread, at the same time as others; what they promise holds when
-/// they return. A channel calls them on threads of their own, so they may block. A peer is refused when one
-/// throws, or has not returned within the deadline for judging.
+/// All methods may be called from any thread, also concurrently; their effect is complete when they
+/// return. A channel calls them on separate threads, so they may block. A peer is refused when a
+/// method throws, or does not return within ``ChannelTimeouts/trustDecision``.
 public protocol TrustStore: Sendable {
     /// The key bound to `name`, or `nil` when the name is free.
     func key(named name: String) throws(ChannelError) -> Fingerprint?
 
-    /// Binds `name` to `key`; binding it again to the same key does nothing, and another key throws
-    /// `untrusted`: a binding is changed by removing it first, which only a person does.
+    /// Binds `name` to `key`. Binding the same key again does nothing; another key throws
+    /// `untrusted`. To change a binding, a person has to remove it first.
     func bind(_ name: String, to key: Fingerprint) throws(ChannelError)
 
-    /// Whether some name is bound to `key`.
+    /// Whether any name is bound to `key`.
     func contains(_ key: Fingerprint) throws(ChannelError) -> Bool
 }
