@@ -66,7 +66,7 @@ package protocol SecureEngine: ~Copyable {
     /// Continues a handshake that is `awaitingTrustDecision`.
     mutating func admit() throws(ChannelError)
 
-    /// Ends a handshake that is `awaitingTrustDecision`, and returns how the peer can be told.
+    /// Refuses the peer of a handshake that is `awaitingTrustDecision`; returns how it can be told.
     mutating func refuse() -> Refusal
 
     /// Whether the engine itself announces a change of key to the peer, so that no `rekey` record

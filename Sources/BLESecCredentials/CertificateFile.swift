@@ -4,20 +4,21 @@ public import BLESecTLSEngine
 internal import CBLESecOpenSSL
 internal import Glibc
 
-/// Certificates for TLS as PEM files that `openssl x509` reads.
+/// Reads certificates for TLS from PEM files in the format of `openssl x509`.
 public enum CertificateFile {
     /// The longest file that is read, in bytes.
     public static let maximumLength = 256 << 10
 
-    /// Reads an identity: the leaf first in `certificate`, intermediates behind it or in a file of
-    /// their own, the PKCS#8 private key in `key`.
+    /// Reads an identity. `certificate` contains the leaf first; the intermediates follow it, or
+    /// are in a file of their own. `key` contains the PKCS#8 private key.
     ///
-    /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since 1970
+    /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since
+    /// 1970 at which the leaf has to be valid.
     /// at which the leaf has to be valid.
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, others may have
-    ///   written one or can open the key file, the key does not match, the leaf has expired or is not
-    ///   valid yet, its key usage forbids TLS, a key is in an unusual encoding, or the certificates
-    ///   are longer than peers accept. The reason names the file.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, other users may
+    ///   have written a file or can open the key file, the key does not match, the leaf has expired
+    ///   or is not valid yet, its key usage forbids TLS, a key is in an unusual encoding, or the
+    ///   certificates are longer than peers accept. The reason names the file.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64
@@ -36,8 +37,8 @@ public enum CertificateFile {
 
     /// Reads the certificates of authorities.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when others may have written the file, or one of
-    ///   them may not issue certificates.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when other users may have written the file,
+    ///   or one of the certificates may not issue others.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
         do throws(ChannelError) {
@@ -102,7 +103,7 @@ public enum CertificateFile {
                 unsafe CRYPTO_free(header, #file, #line)
                 unsafe CRYPTO_free(data, #file, #line)
             }
-            // To OpenSSL the end of the text is an error, too.
+            // OpenSSL reports the end of the text as an error, too.
             let isEnd = blesec_error_is_end_of_pem(ERR_peek_last_error()) != 0
             OpenSSLError.clear()
             return isEnd ? blocks : nil
@@ -111,7 +112,7 @@ public enum CertificateFile {
 }
 
 extension ChannelError {
-    /// The same error, whose reason begins with the file's path.
+    /// The same error, with the file's path before the reason.
     func naming(_ path: String) -> ChannelError {
         var error = self
         error.reason = "\(path) \(reason)"

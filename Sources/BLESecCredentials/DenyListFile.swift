@@ -1,19 +1,19 @@
 public import BLESecChannelCore
 internal import BLESecLocking
 
-/// A deny list as a text file: a fingerprint a line, and behind it whatever explains it. A line that
+/// A deny list as a text file: each line has a fingerprint and an optional explanation. A line that
 /// begins with `#` is a comment.
 public final class DenyListFile: Sendable {
-    /// Where the file is.
+    /// The path of the file.
     public let path: String
-    /// What a policy is given; ``refresh()`` changes its content.
+    /// The list for a trust policy; ``refresh()`` changes its content.
     public let list: DenyList
     private let signature: Locked<KeyListing.Signature?>
 
     /// Reads the file.
     ///
-    /// - Throws: `noSuchFile`, since a deny list that is missing denies nobody; `permission`;
-    ///   `badKey` with the file and line, or when others may write the file.
+    /// - Throws: `noSuchFile`, since a missing deny list would deny nobody; `permission`; `badKey`
+    ///   with the file and line, or when other users may write the file.
     public init(_ path: String) throws(ChannelError) {
         let (signature, keys) = try Self.read(path)
         self.path = path
@@ -21,8 +21,8 @@ public final class DenyListFile: Sendable {
         list = DenyList(keys)
     }
 
-    /// Reads the file again if it has changed, which ends live channels of whoever is on it now;
-    /// says whether it had. What cannot be read changes nothing.
+    /// Reads the file again if it has changed, and returns whether it had. Ends live channels with
+    /// peers whose keys are listed now. If the file cannot be read, nothing changes.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
         let known = signature.withLock { $0 }

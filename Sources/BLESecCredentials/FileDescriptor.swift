@@ -6,7 +6,7 @@ internal import Glibc
 struct FileDescriptor: ~Copyable {
     let number: Int32
 
-    /// Opens `path`, close-on-exec; or returns nil, with the system's error in `errno`.
+    /// Opens `path`, close-on-exec; or returns nil, with the error in `errno`.
     init?(_ path: String, _ flags: Int32, mode: mode_t = 0) {
         var number: Int32
         repeat {
@@ -16,20 +16,20 @@ struct FileDescriptor: ~Copyable {
         self.init(owning: number)
     }
 
-    /// Takes over an open descriptor.
+    /// Takes ownership of an open descriptor.
     init(owning number: Int32) { self.number = number }
 
     deinit { close(number) }
 
-    /// What the system knows about the open file.
+    /// The `stat` of the open file.
     var status: stat {
         var status = stat()
         unsafe fstat(number, &status)
         return status
     }
 
-    /// Reads until `bytes` is full or the file ends, and says how many bytes that were; nil with
-    /// the system's error in `errno`.
+    /// Reads until `bytes` is full or the file ends, and returns the number of bytes read; nil with
+    /// the error in `errno`.
     func read(into bytes: inout SecretBytes) -> Int? {
         unsafe bytes.withUnsafeMutableBytes { buffer in
             var count = 0
@@ -44,7 +44,7 @@ struct FileDescriptor: ~Copyable {
         }
     }
 
-    /// Writes all of `bytes`; false with the system's error in `errno`.
+    /// Writes all of `bytes`; false with the error in `errno`.
     func write(_ bytes: Span<UInt8>) -> Bool {
         unsafe bytes.withUnsafeBufferPointer { buffer in
             var count = 0
@@ -62,12 +62,12 @@ struct FileDescriptor: ~Copyable {
 extension stat {
     var isRegularFile: Bool { st_mode & S_IFMT == S_IFREG }
     var isDirectory: Bool { st_mode & S_IFMT == S_IFDIR }
-    /// The permission bits, as `chmod` writes them.
+    /// The permission bits in octal, as for `chmod`.
     var permissions: String { String(st_mode & 0o7777, radix: 8) }
 }
 
 extension FileDescriptor {
-    /// Reads at most `limit` bytes; nil with the system's error in `errno`.
+    /// Reads at most `limit` bytes; nil with the error in `errno`.
     func readAll(atMost limit: Int) -> [UInt8]? {
         var failed = false
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: limit) { buffer, count in

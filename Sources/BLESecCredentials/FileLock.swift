@@ -1,21 +1,21 @@
 internal import BLESecChannelCore
 internal import Glibc
 
-/// The exclusive right to replace a file, between threads as between processes.
+/// The exclusive right to replace a file, among threads and processes.
 struct FileLock: ~Copyable {
-    /// How often, and how long in between, a lock that someone else has is tried: two seconds. It is
-    /// held for the time that a small file takes to be written.
+    /// The number of attempts, and the delay between them, for a lock that is held elsewhere: two
+    /// seconds in all. A lock is held only while a small file is written.
     private static let attempts = 200
     private static let pause: UInt32 = 10_000
 
-    /// The file itself, where `path` was a symbolic link to it.
+    /// The path of the file itself, if `path` was a symbolic link to it.
     var path: String { file.path }
     private let file: TrustedFile
 
-    /// Waits for the lock; makes an empty file, mode 0600, where there is none.
+    /// Waits for the lock; makes an empty file, mode 0600, if there is none.
     ///
-    /// - Throws: `timedOut`; `cannotCreate`; `badKey` when others may change the file or what is above
-    ///   it.
+    /// - Throws: `timedOut`; `cannotCreate`; `badKey` when other users may change the file or a
+    ///   directory above it.
     init(_ path: String) throws(ChannelError) {
         for _ in 0..<Self.attempts {
             let file: TrustedFile
@@ -29,7 +29,7 @@ struct FileLock: ~Copyable {
                 usleep(Self.pause)
                 continue
             }
-            // Who had the lock before may have put another file in this one's place.
+            // The previous holder of the lock may have replaced the file.
             if KeyListing.signature(of: file.path)?.isFile(of: file.status) == true {
                 self.file = file
                 return
@@ -39,7 +39,8 @@ struct FileLock: ~Copyable {
             .timedOut, "\(path) is locked by another process, which does not let go of it")
     }
 
-    /// Lets go of the lock, as the value's end does. Called where it has to be kept until then.
+    /// Releases the lock, as the end of the value does. Called where the lock has to be held until
+    /// then.
     consuming func release() {}
 }
 

@@ -1,10 +1,10 @@
 public import BLESecChannelCore
 internal import BLESecPrimitives
 
-/// A Noise identity as a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
+/// A Noise identity in a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
 ///
-/// The hash that the key belongs to (Noise §14) stands in a comment before the block, as in
-/// `# noise-hash: SHA256`, which is also what its absence means.
+/// A comment before the block names the key's hash function (Noise §14), as in
+/// `# noise-hash: SHA256`. Without the comment it is SHA256.
 public enum IdentityFile {
     /// The longest file that is read, in bytes.
     public static let maximumLength = 64 << 10
@@ -14,9 +14,9 @@ public enum IdentityFile {
 
     /// Reads an identity; `passphrase` is asked only when the key is encrypted.
     ///
-    /// - Throws: `noSuchFile`; `permission` when the system denies it; `badKey` when others may open
-    ///   the file, or it is not one private key of X25519 or X448, or the passphrase is missing or
-    ///   wrong. The reason names the file and the remedy.
+    /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when other
+    ///   users may open the file, or it is not a single X25519 or X448 private key, or the
+    ///   passphrase is missing or wrong. The reason names the file and the remedy.
     public static func load(
         _ path: String, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) -> IdentityKey {
@@ -27,7 +27,7 @@ public enum IdentityFile {
         } catch {
             throw ChannelError(.badKey, "\(path) \(reason(error))")
         }
-        // What is wrong with the passphrase's own file is not put behind the name of this one.
+        // An error of the passphrase's own file is not prefixed with the name of this file.
         var secret: SecretBytes?
         if pem.label == encryptedLabel, let passphrase {
             secret = try passphrase.passphrase(for: path, .opening)
@@ -41,9 +41,9 @@ public enum IdentityFile {
         }
     }
 
-    /// Reads the identity in a file, or makes one for X25519 and writes it where there is no file yet.
+    /// Reads the identity in a file; if there is no file, makes an X25519 identity and writes it.
     ///
-    /// Of two programs that do so at once, one writes, and both have its identity.
+    /// If two programs do this at the same time, one writes the file, and both get its identity.
     ///
     /// - Throws: what ``load(_:passphrase:)`` and ``create(_:holding:passphrase:)`` throw.
     public static func loadOrCreate(
@@ -69,11 +69,11 @@ public enum IdentityFile {
     /// Writes an identity to a new file; `passphrase` encrypts it (PBES2, scrypt, AES-256).
     ///
     /// The file appears when it is complete and on the disk, or not at all.
-    /// - Throws: `cannotCreate`, above all when the file exists; what `passphrase` throws.
+    /// - Throws: `cannotCreate`, mainly when the file exists; what `passphrase` throws.
     public static func create(
         _ path: String, holding identity: IdentityKey, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) {
-        // Asked early as well, so that nobody types a passphrase for nothing.
+        // Checked here as well, so that nobody types a passphrase in vain.
         try NewFile.refuseIfPresent(path)
         let curve = identity.keyPair.curve
         let plain = identity.keyPair.withPrivateKey { PrivateKeyInfo.encode($0, curve: curve) }
@@ -82,7 +82,7 @@ public enum IdentityFile {
         try NewFile.create(path, text.span)
     }
 
-    /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted where there is a passphrase.
+    /// The PEM form of a PrivateKeyInfo for the file at `path`, encrypted if there is a passphrase.
     static func text(
         _ info: borrowing SecretBytes, for path: String, passphrase: PassphraseSource?,
         preamble: String = ""
@@ -95,7 +95,7 @@ public enum IdentityFile {
         return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
-    /// The PKCS#8 form of the one private key in a PEM file, of whatever algorithm.
+    /// The PKCS#8 form of the only private key in a PEM file, of any algorithm.
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?
     ) throws(ChannelError) -> SecretBytes {
@@ -204,7 +204,7 @@ public enum IdentityFile {
 }
 
 extension Substring {
-    /// Without the blanks at both ends.
+    /// The text without blanks at both ends.
     fileprivate var trimmed: String {
         var text = self
         while let first = text.first, first.isWhitespace { text.removeFirst() }

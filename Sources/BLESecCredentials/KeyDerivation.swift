@@ -2,15 +2,17 @@ internal import BLESecChannelCore
 internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 
-/// What it takes to make a key of a passphrase (RFC 8018, RFC 7914), as an encrypted file asks for it.
+/// The cost of deriving a key from a passphrase (RFC 8018, RFC 7914), as an encrypted file
+/// specifies it.
 ///
-/// Whoever wrote the file says how much that is, up to days; so it is looked at before it is done.
+/// The author of the file chooses the cost, which may amount to days; so it is checked first.
 enum KeyDerivation {
-    /// The most rounds of hashing, and the most blocks that scrypt mixes (N · r · p): a few seconds.
+    /// The most rounds of hashing, and the most blocks that scrypt mixes (N · r · p); they take a
+    /// few seconds.
     static let maximumRounds: UInt64 = 1 << 22
     static let maximumBlocks: UInt64 = 1 << 23
 
-    /// Throws when opening `encrypted`, an `X509_SIG`, would take more than that.
+    /// Throws when opening `encrypted`, an `X509_SIG`, would cost more than ``maximumRounds``.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
@@ -29,10 +31,10 @@ enum KeyDerivation {
         }
     }
 
-    /// Whether a way of encrypting stays within the bounds, or nil for one that cannot be read.
+    /// Whether an encryption scheme stays within the limit; nil if it cannot be read.
     private static func isModest(_ part: Part) -> Bool? {
         guard part.name == NID_pbes2 else {
-            // All older ones have a salt and a number of rounds.
+            // All older schemes have a salt and a number of rounds.
             return unsafe part.decode(d2i_PBEPARAM, PBEPARAM_free) { parameters in
                 unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
             }
@@ -70,7 +72,7 @@ enum KeyDerivation {
         return number
     }
 
-    /// An algorithm's name and the DER form of its parameters, for as long as its owner lives.
+    /// An algorithm's name and the DER form of its parameters, valid as long as their owner.
     @safe private struct Part {
         let name: Int32
         private let parameters: UnsafeBufferPointer<UInt8>
@@ -88,7 +90,7 @@ enum KeyDerivation {
                 start: ASN1_STRING_get0_data(string), count: Int(ASN1_STRING_length(string)))
         }
 
-        /// What `body` makes of the decoded parameters, or nil when they are none.
+        /// The result of `body` for the decoded parameters; nil if they cannot be decoded.
         func decode<Value>(
             _ read: (
                 UnsafeMutablePointer<UnsafeMutablePointer<Value>?>?,

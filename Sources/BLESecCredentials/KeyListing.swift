@@ -2,12 +2,12 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// A small text file of keys, a line each, as it is on the disk.
+/// The content of a small text file with one key per line.
 struct KeyListing: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
 
-    /// What tells one state of a file from another.
+    /// Identifies one state of a file.
     struct Signature: Sendable, Hashable {
         var device: UInt
         var file: UInt
@@ -30,8 +30,8 @@ struct KeyListing: Sendable {
 
     /// Reads the file; nil when there is none.
     ///
-    /// - Throws: `permission`; `badKey` when others may have written the file (``TrustedFile``), or it is
-    ///   no regular file; `limitExceeded` when it is too long.
+    /// - Throws: `permission`; `badKey` when other users may have written the file
+    ///   (``TrustedFile``), or when it is not a regular file; `limitExceeded` when it is too long.
     init?(_ path: String) throws(ChannelError) {
         let file: TrustedFile
         do throws(TrustedFile.Failure) {
@@ -51,13 +51,13 @@ struct KeyListing: Sendable {
         signature = Signature(file.status)
     }
 
-    /// What the file at `path` is now; nil when there is none.
+    /// The present state of the file at `path`; nil when there is none.
     static func signature(of path: String) -> Signature? {
         var status = stat()
         return unsafe stat(path, &status) == 0 ? Signature(status) : nil
     }
 
-    /// The lines that say something: not blank, and no `#` at the beginning; counted from 1.
+    /// The lines that are neither blank nor comments, which begin with `#`; numbered from 1.
     static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
         var found: [(number: Int, words: [Substring])] = []
         let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
@@ -71,7 +71,7 @@ struct KeyListing: Sendable {
         return found
     }
 
-    /// The error of a line that says nothing understandable.
+    /// The error for a line that cannot be parsed.
     static func malformed(_ path: String, _ line: Int, _ what: String) -> ChannelError {
         ChannelError(.badKey, "\(path), line \(line): \(what)")
     }

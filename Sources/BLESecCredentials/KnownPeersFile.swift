@@ -2,19 +2,19 @@ public import BLESecChannelCore
 internal import BLESecLocking
 internal import Glibc
 
-/// A trust store as a text file, in the manner of `known_hosts`.
+/// A trust store in a text file similar to `known_hosts`.
 ///
-/// One line a peer: its name, its fingerprint, and what else someone has to say about it. Blanks,
-/// control characters, `%`, `#` and everything beyond ASCII stand in a name as `%` and two
+/// Each line has a peer's name, its fingerprint, and an optional comment. In a name, blanks,
+/// control characters, `%`, `#` and all characters beyond ASCII are written as `%` and two
 /// hexadecimal digits. A line that begins with `#` is a comment; comments are kept.
 ///
-/// The file has mode 0600, is replaced in one step and under a lock, so that several processes can
-/// share it, and is read again when it has changed. A file that others can write or replace is refused. A
-/// lock that another process holds is waited for, for two seconds at most.
+/// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
+/// can share it, and is read again when it has changed. A file that other users can write or
+/// replace is refused. If another process holds the lock, this one waits for at most two seconds.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {
-        /// What the application calls the peer.
+        /// The application's name for the peer.
         public let name: String
         /// The key bound to the name.
         public let key: Fingerprint
@@ -34,25 +34,25 @@ public final class KnownPeersFile: TrustStore {
         var known: Set<Fingerprint> = []
     }
 
-    /// Where the file is. It need not exist before the first name is bound.
+    /// The path of the file. The file need not exist before the first name is bound.
     public let path: String
     private let cache = Locked(Cache())
 
-    /// A store in the file at `path`, which is read when it is first asked.
+    /// Makes a store for the file at `path`, which is read when first needed.
     public init(_ path: String) { self.path = path }
 
-    /// Everyone in the file, in its order.
+    /// All peers in the file, in its order.
     public func peers() throws(ChannelError) -> [Peer] { try current().peers }
 
-    /// The key on the name's line.
+    /// The key bound to the name.
     ///
-    /// - Throws: `badKey` with the file and line that cannot be understood, or when others may
+    /// - Throws: `badKey` with the file and the line that cannot be parsed, or when other users may
     ///   change the file; `permission`; `limitExceeded`.
     public func key(named name: String) throws(ChannelError) -> Fingerprint? {
         try current().keys[name]
     }
 
-    /// Whether the key is on any line; throws as ``key(named:)`` does.
+    /// Whether any line has the key; throws as ``key(named:)`` does.
     public func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
         try current().known.contains(key)
     }
@@ -61,7 +61,7 @@ public final class KnownPeersFile: TrustStore {
     ///
     /// - Throws: `configuration` for a name that is empty or longer than ``maximumNameLength``;
     ///   `limitExceeded` when the file would grow beyond 1 MiB; `cannotCreate`; `timedOut` when
-    ///   another process keeps the file locked; what reading it throws.
+    ///   another process keeps the file locked; the errors of reading it.
     public func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
         guard (1...Self.maximumNameLength).contains(name.utf8.count) else {
             throw ChannelError(
@@ -82,7 +82,7 @@ public final class KnownPeersFile: TrustStore {
         }
     }
 
-    /// Takes a name out of the file, with its whole line; false when it is not there.
+    /// Removes a name's line from the file; false when there is none.
     public func remove(_ name: String) throws(ChannelError) -> Bool {
         try change { text, now throws(ChannelError) in
             guard now.keys[name] != nil else { return false }
@@ -97,7 +97,7 @@ public final class KnownPeersFile: TrustStore {
         }
     }
 
-    /// The file's content, read again when the file is another than last time.
+    /// The file's content, read again when the file has changed.
     private func current() throws(ChannelError) -> Cache {
         let signature = KeyListing.signature(of: path)
         let cached = cache.withLock { $0 }
@@ -135,7 +135,7 @@ public final class KnownPeersFile: TrustStore {
         return fresh
     }
 
-    /// Changes the file under its lock. `edit` says whether it has changed anything.
+    /// Changes the file under its lock. `edit` returns whether it has changed anything.
     private func change(
         _ edit: (inout [UInt8], Cache) throws(ChannelError) -> Bool
     ) throws(ChannelError) -> Bool {

@@ -1,41 +1,42 @@
 package import BLESecChannelCore
 internal import Glibc
 
-/// Where peers were reached last, as a text file: a line each, with the fingerprint and the address in
-/// the written form of names (``KnownPeersFile``). An address proves nothing; the file saves a search.
+/// A text file with the address at which each peer was last reached. Each line has the fingerprint
+/// and the address, escaped like a name in ``KnownPeersFile``. An address proves nothing; it only
+/// saves a search.
 ///
-/// The file has mode 0600 and is replaced in one step and under a lock. Files that others can write
-/// are refused. Beyond ``maximumPeers`` the peers whose addresses were noted longest ago are forgotten.
+/// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
+/// write is refused. Beyond ``maximumPeers`` the addresses that were recorded first are removed.
 package final class LastAddressesFile: Sendable {
-    /// How many peers are kept.
+    /// The most peers in the file.
     package static let maximumPeers = 1_000
     /// The longest address in bytes of UTF-8.
     package static let maximumAddressLength = PeerName.maximumLength
 
-    /// Where the file is. It need not exist before something is noted.
+    /// The path of the file. The file need not exist before the first address is recorded.
     package let path: String
 
-    /// The file at `path`, which is read whenever it is asked.
+    /// Makes an object for the file at `path`, which is read for each question.
     package init(_ path: String) { self.path = path }
 
-    /// Where the peer was reached last; nil when that is not known.
+    /// The address at which the peer was last reached; nil when it is unknown.
     ///
-    /// - Throws: `badKey` with the file and line that cannot be understood, or when others may change
-    ///   the file; `permission`; `limitExceeded`.
+    /// - Throws: `badKey` with the file and the line that cannot be parsed, or when other users may
+    ///   change the file; `permission`; `limitExceeded`.
     package func address(of key: Fingerprint) throws(ChannelError) -> String? {
         guard let listing = try KeyListing(path) else { return nil }
         return try parse(listing).last { $0.key == key }?.address
     }
 
-    /// Reads the file; throws what ``address(of:)`` would.
+    /// Reads the file; throws the errors of ``address(of:)``.
     func check() throws(ChannelError) {
         if let listing = try KeyListing(path) { _ = try parse(listing) }
     }
 
-    /// Notes where the peer was reached, instead of what was noted before.
+    /// Records the address at which the peer was reached, and replaces an earlier one.
     ///
-    /// - Throws: `configuration` for an address that is empty or too long; `cannotCreate`; `timedOut`
-    ///   when another process keeps the file locked; what reading it throws.
+    /// - Throws: `configuration` for an address that is empty or too long; `cannotCreate`;
+    ///   `timedOut` when another process keeps the file locked; the errors of reading it.
     package func note(_ address: String, of key: Fingerprint) throws(ChannelError) {
         guard (1...Self.maximumAddressLength).contains(address.utf8.count) else {
             throw ChannelError(

@@ -2,14 +2,14 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// Files that appear under their name only when they are complete and on the disk.
+/// Writes files that appear under their name only when they are complete and on the disk.
 enum NewFile {
     /// Who may read a new file; its owner alone may write it.
     enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
 
-    /// Makes `path` with these bytes, and never touches a file that is there already.
+    /// Creates `path` with these bytes; never replaces an existing file.
     ///
-    /// - Throws: `cannotCreate` with the remedy.
+    /// - Throws: `cannotCreate`, whose reason contains the remedy.
     static func create(
         _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
     ) throws(ChannelError) {
@@ -20,7 +20,7 @@ enum NewFile {
         if unsafe link(temporary, path) != 0 {
             let number = errno
             guard number != EEXIST else { throw exists(path) }
-            // A file system without hard links: FAT.
+            // The file system has no hard links, as FAT.
             guard [EPERM, EOPNOTSUPP, ENOSYS].contains(number) else {
                 throw cannotCreate(path, number)
             }
@@ -29,7 +29,7 @@ enum NewFile {
         synchronizeDirectory(of: path)
     }
 
-    /// Puts these bytes in the place of what `path` holds, in one step.
+    /// Replaces the content of `path` with these bytes, in one step.
     static func replace(
         _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
     ) throws(ChannelError) {
@@ -42,7 +42,7 @@ enum NewFile {
         synchronizeDirectory(of: path)
     }
 
-    /// Throws when something has the name already.
+    /// Throws when a file of that name exists.
     static func refuseIfPresent(_ path: String) throws(ChannelError) {
         var status = stat()
         if unsafe lstat(path, &status) == 0 { throw exists(path) }
@@ -70,7 +70,7 @@ enum NewFile {
         guard let file = FileDescriptor(path, flags, mode: readers.rawValue) else {
             throw errno == EEXIST ? exists(path) : cannotCreate(path, errno)
         }
-        // The mode again, because a umask may have taken from it.
+        // Set the mode again, because the umask may have removed bits.
         guard fchmod(file.number, readers.rawValue) == 0, file.write(bytes), fsync(file.number) == 0
         else {
             let number = errno
@@ -94,8 +94,8 @@ enum NewFile {
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// A name is on the disk when its directory is; a directory that cannot be opened for that (no
-    /// permission to list it) keeps the file no worse than any other.
+    /// Makes the file's name durable by synchronizing its directory. A directory that cannot be
+    /// opened for that (no permission to list it) is ignored.
     static func synchronizeDirectory(of path: String) {
         guard let directory = FileDescriptor(directory(of: path), O_RDONLY | O_DIRECTORY) else {
             return

@@ -1,6 +1,6 @@
 internal import BLESecPrimitives
 
-/// The names that Noise gives its hash functions (Noise §12.5 to §12.8).
+/// The Noise names of the hash functions (Noise §12.5 to §12.8).
 extension HashAlgorithm {
     /// The name in a protocol name and in a key file.
     package var noiseName: String {
@@ -12,7 +12,7 @@ extension HashAlgorithm {
         }
     }
 
-    /// The function of that exact name.
+    /// The function with exactly that name.
     package init?(noiseName: String) {
         guard let found = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
             return nil
@@ -20,6 +20,6 @@ extension HashAlgorithm {
         self = found
     }
 
-    /// The names as a person reads them: `SHA256, SHA512, BLAKE2s or BLAKE2b`.
+    /// The names in a list for people: `SHA256, SHA512, BLAKE2s or BLAKE2b`.
     package static let noiseNames = "SHA256, SHA512, BLAKE2s or BLAKE2b"
 }

@@ -1,23 +1,23 @@
 internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
-/// The one block of a PEM file (RFC 7468), and the lines before it.
+/// The only block of a PEM file (RFC 7468), and the lines before it.
 struct PEM: ~Copyable {
-    /// Why a file is not one PEM block.
+    /// Why a text is not a single PEM block.
     enum Fault: Error { case noBlock, severalBlocks, noEnd, headers, notBase64 }
 
-    /// What stands between `BEGIN` and the dashes.
+    /// The label between `BEGIN` and the dashes.
     let label: String
     /// The lines before the block, without their ends.
     let preamble: [String]
-    /// What the block's base64 stands for.
+    /// The decoded content of the block.
     let content: SecretBytes
 
     fileprivate static let begin = "-----BEGIN "
     fileprivate static let end = "-----END "
     fileprivate static let dashes = "-----"
 
-    /// Finds and decodes the block. Nothing of its content is left outside `content`.
+    /// Finds and decodes the block. The decoded content is stored nowhere but in `content`.
     init(_ text: Span<UInt8>) throws(Fault) {
         let block = try Block(text)
         let content = try Self.decode(text.extracting(block.body))
@@ -56,7 +56,8 @@ struct PEM: ~Copyable {
         return text
     }
 
-    // Not OpenSSL's PEM reader: it decodes by way of a context on the heap that it does not wipe.
+    // OpenSSL's PEM reader is not used: it decodes through a context on the heap that it does not
+    // wipe.
     private static func decode(_ text: Span<UInt8>) throws(Fault) -> SecretBytes {
         var digits = SecretBytes(count: text.count)
         var count = 0
@@ -84,7 +85,7 @@ struct PEM: ~Copyable {
         return SecretBytes(copying: content.span.extracting(..<(Int(decoded) - padding)))
     }
 
-    /// `Name: value` lines in the block (RFC 1421), of which base64 has no colon.
+    /// Whether the block has `Name: value` headers (RFC 1421); base64 has no colon.
     private static func hasHeaders(_ text: Span<UInt8>) -> Bool {
         text.indices.contains { text[$0] == UInt8(ascii: ":") }
     }
@@ -104,7 +105,7 @@ struct PEM: ~Copyable {
     }
 }
 
-/// Where the block of a PEM file lies.
+/// The position of the block in a PEM file.
 private struct Block {
     var label = ""
     var preamble: [String] = []
@@ -158,7 +159,7 @@ private struct Block {
         return true
     }
 
-    /// Only for lines outside a block: they hold no secret.
+    /// The text of a line outside a block, which contains no secret.
     private static func string(_ text: Span<UInt8>, _ line: Range<Int>) -> String {
         var bytes: [UInt8] = []
         for index in line { bytes.append(text[index]) }

@@ -1,35 +1,35 @@
 public import BLESecChannelCore
 public import BLESecPrimitives
 
-/// Where the passphrase of a key file comes from; asked only when the file needs one.
+/// Supplies the passphrase of a key file; asked only when the file needs one.
 public struct PassphraseSource: Sendable {
     /// What the passphrase is for.
     public enum Purpose: Sendable, Hashable {
-        /// To read a key that is there: whoever asks a person asks once.
+        /// To read an existing key: a prompt should ask once.
         case opening
-        /// To write a new one: whoever asks a person should ask twice.
+        /// To write a new key: a prompt should ask twice.
         case protecting
     }
 
     /// The longest passphrase in bytes: OpenSSL's own limit (`PEM_BUFSIZE`).
     public static let maximumLength = 1_024
 
-    /// Gives the passphrase for the key file with this path.
+    /// Returns the passphrase for the key file with this path.
     public typealias Ask = @Sendable (_ path: String, Purpose) throws(ChannelError) -> SecretBytes
 
     let ask: Ask
 
-    /// Asks `ask`, which may take its time.
+    /// Makes a source that calls `ask`, which may take its time.
     public init(_ ask: @escaping Ask) { self.ask = ask }
 
-    /// The first line of a file, which nobody but its owner may open, or of a FIFO.
+    /// The first line of a FIFO, or of a file that only its owner may open.
     public static func file(_ path: String) -> PassphraseSource {
         PassphraseSource { _, _ throws(ChannelError) in
             try SecretFile.readLine(path, limit: maximumLength)
         }
     }
 
-    /// The passphrase, checked for its length.
+    /// The passphrase, with its length checked.
     func passphrase(for path: String, _ purpose: Purpose) throws(ChannelError) -> SecretBytes {
         let passphrase = try ask(path, purpose)
         guard (1...Self.maximumLength).contains(passphrase.count) else {

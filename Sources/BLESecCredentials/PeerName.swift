@@ -1,10 +1,10 @@
-/// How names stand in a file of known peers: as they are where they are harmless, and with `%` and
-/// two hexadecimal digits a byte where they are not.
+/// The escaping of names in a file of known peers: harmless characters are kept, and every other
+/// byte becomes `%` and two hexadecimal digits.
 enum PeerName {
     /// The longest name in bytes of UTF-8.
     static let maximumLength = 255
 
-    /// The written form: one word, without anything a terminal would act on.
+    /// The escaped form: one word, without control characters for a terminal.
     static func escape(_ name: String) -> String {
         var text = ""
         for byte in name.utf8 {
@@ -22,8 +22,8 @@ enum PeerName {
         return text
     }
 
-    /// The name of a written form, or nil when that is none. What ``escape(_:)`` would have escaped
-    /// may stand there by itself, for those who write such a file by hand.
+    /// The name for an escaped form; nil if the form is invalid. Characters that ``escape(_:)``
+    /// would escape may also be unescaped, for files that are written by hand.
     static func unescape(_ text: Substring) -> String? {
         var bytes: [UInt8] = []
         var rest = text.utf8[...]

@@ -11,8 +11,8 @@ enum PrivateKeyInfo {
         let bytes: SecretBytes
     }
 
-    /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the most that OpenSSL
-    /// reads with its default bound on memory, and p makes up for it.
+    /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the largest value that
+    /// OpenSSL accepts with its default memory limit; p compensates for it.
     static let scrypt: (n: UInt64, r: UInt64, p: UInt64) = (1 << 14, 8, 5)
 
     /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7).
@@ -41,14 +41,14 @@ enum PrivateKeyInfo {
         return encoded
     }
 
-    /// Reads the DER form; the reason of an error begins with what the file holds instead.
+    /// Reads the DER form; the reason of an error begins with what the file contains instead.
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
         OpenSSLError.clear()
         let info = unsafe encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in
             var position = buffer.baseAddress
             let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
             guard let info = unsafe info else { return nil }
-            // Bytes behind the key are nobody's: neither read nor accepted.
+            // Bytes after the key are not accepted.
             guard let start = buffer.baseAddress, let end = unsafe position,
                 unsafe end - start == buffer.count
             else {
@@ -61,7 +61,7 @@ enum PrivateKeyInfo {
             throw ChannelError(
                 .badKey, "is not a PKCS#8 private key", underlying: OpenSSLError.take()?.underlying)
         }
-        // OpenSSL wipes the key in it when it is freed.
+        // OpenSSL wipes the key in `info` when it is freed.
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
         return try unsafe key(of: info)
     }
@@ -82,7 +82,7 @@ enum PrivateKeyInfo {
         return encrypted
     }
 
-    /// Decrypts an EncryptedPrivateKeyInfo and reads what is in it.
+    /// Decrypts an EncryptedPrivateKeyInfo and reads the key in it.
     static func decrypt(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> Key {
@@ -91,7 +91,7 @@ enum PrivateKeyInfo {
         return try unsafe key(of: info)
     }
 
-    /// Decrypts an EncryptedPrivateKeyInfo to the DER form that is in it, of whatever algorithm.
+    /// Decrypts an EncryptedPrivateKeyInfo to the DER form of its content, of any algorithm.
     static func decryptedInfo(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> SecretBytes {
@@ -183,7 +183,7 @@ enum PrivateKeyInfo {
         case NID_X448: curve = .x448
         case let other: throw wrongAlgorithm(unsafe name(of: object, other))
         }
-        // CurvePrivateKey: an OCTET STRING in the OCTET STRING.
+        // CurvePrivateKey: an OCTET STRING inside the OCTET STRING.
         let octets = unsafe UnsafeBufferPointer(start: start, count: Int(count))
         guard octets.count == curve.keyLength + 2, unsafe octets[0] == 0x04,
             unsafe octets[1] == UInt8(curve.keyLength)

@@ -2,12 +2,12 @@ public import BLESecChannelCore
 internal import BLESecLocking
 public import BLESecTLSEngine
 
-/// What an authority has revoked, as a file that is read again when it changes.
+/// The revocations of an authority in a file that is read again when it changes.
 ///
-/// The file holds revocation lists (RFC 5280 §5), one in DER form or any number as PEM blocks
-/// `X509 CRL`, such as `blesec ca` and `openssl ca -gencrl` write them. Outside the blocks a line is
-/// a key that counts no longer, by its fingerprint and whatever explains it, or a comment that begins
-/// with `#`.
+/// The file contains revocation lists (RFC 5280 §5): one in DER form, or any number as PEM blocks
+/// `X509 CRL`, as `blesec ca` and `openssl ca -gencrl` write them. Each line outside the blocks is
+/// a comment that begins with `#`, or the fingerprint of a revoked key with an optional
+/// explanation.
 public final class RevocationFile: RevocationSource {
     /// The longest file that is read, in bytes: about 28,000 certificates.
     public static let maximumLength = KeyListing.maximumLength
@@ -17,26 +17,26 @@ public final class RevocationFile: RevocationSource {
         var list: RevocationList
     }
 
-    /// Where the file is.
+    /// The path of the file.
     public let path: String
     private let authorities: CertificateAuthorities
     private let cache: Locked<Cache>
 
-    /// Reads the file, whose lists `authorities` have to have signed.
+    /// Reads the file; its lists must be signed by `authorities`.
     ///
-    /// - Throws: `noSuchFile`, since a list that is missing revokes nothing; `permission`;
-    ///   `limitExceeded`; `badKey` when others may write the file, or something in it is not what it
-    ///   should be. The reason names the file.
+    /// - Throws: `noSuchFile`, since a missing list would revoke nothing; `permission`;
+    ///   `limitExceeded`; `badKey` when other users may write the file, or part of it is invalid.
+    ///   The reason names the file.
     public init(_ path: String, authorities: CertificateAuthorities) throws(ChannelError) {
         self.path = path
         self.authorities = authorities
         cache = Locked(try Self.read(path, authorities))
     }
 
-    /// What is revoked, as the file says now; `now` is in seconds since 1970.
+    /// The present revocations in the file; `now` is in seconds since 1970.
     ///
-    /// - Throws: what ``init(_:authorities:)`` throws, and `badKey` when a list speaks for the time
-    ///   until now no longer. Whoever asks accepts nobody then.
+    /// - Throws: the errors of ``init(_:authorities:)``, and `badKey` when a list is out of date.
+    ///   The caller must then accept nobody.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
         let signature = KeyListing.signature(of: path)
         var known = cache.withLock { $0 }
@@ -58,13 +58,13 @@ public final class RevocationFile: RevocationSource {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
         var parts = Parts()
-        // A SEQUENCE, which no line of text begins with.
+        // A SEQUENCE, the start of the DER form; no text line begins with this byte.
         if listing.text.first == 0x30 {
             parts.lists = [listing.text]
         } else {
             parts = try Parts(listing.text, path)
         }
-        // Nothing at all is what is left of a file that was cut off.
+        // An empty file may be one that was truncated.
         guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
             throw ChannelError(
                 .badKey,
@@ -81,7 +81,7 @@ public final class RevocationFile: RevocationSource {
     }
 }
 
-/// What stands in a revocation file that is a text.
+/// The parts of a revocation file in text form.
 private struct Parts {
     static let begin = "-----BEGIN X509 CRL-----"
     private static let end = "-----END X509 CRL-----"
@@ -91,7 +91,7 @@ private struct Parts {
 
     init() {}
 
-    /// Reads every line: one that says nothing understandable may be a damaged one that revoked.
+    /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
         var first: Int?

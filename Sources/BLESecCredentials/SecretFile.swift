@@ -2,12 +2,12 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// A small file with a secret in it, read into memory that is wiped.
+/// Reads a small file that contains a secret into memory that is wiped afterwards.
 enum SecretFile {
-    /// Reads a regular file of at most `limit` bytes that nobody but its owner can read, unless it
-    /// may turn out to hold no secret; nobody else can have written it (``TrustedFile``).
+    /// Reads a regular file of at most `limit` bytes. Only its owner may be able to read it, unless
+    /// it may turn out to contain no secret; nobody else may have written it (``TrustedFile``).
     ///
-    /// - Throws: `noSuchFile`, `permission`, or `badKey` with the remedy.
+    /// - Throws: `noSuchFile`, `permission`, or `badKey`, whose reason contains the remedy.
     static func read(
         _ path: String, limit: Int, mayBeShared: Bool = false
     ) throws(ChannelError) -> SecretBytes {
@@ -22,14 +22,14 @@ enum SecretFile {
             throw ChannelError(
                 .badKey, "\(path) is too large for a key: \(size) bytes, at most \(limit)")
         }
-        // A byte more than there should be, so that a file that grows is noticed.
+        // One byte more than the size, to detect a file that grows.
         return try contents(of: file.descriptor, path, atMost: size + 1)
     }
 
     /// Reads the first line of a file, FIFO or terminal: a passphrase of 1 to `limit` bytes.
     ///
-    /// Only a regular file's owner and permissions are looked at, since a FIFO may have any path. Waits
-    /// for a FIFO's writer.
+    /// The owner and permissions are checked only for a regular file, since a FIFO may have any
+    /// path. Waits for a FIFO's writer.
     static func readLine(_ path: String, limit: Int) throws(ChannelError) -> SecretBytes {
         guard let file = FileDescriptor(path, O_RDONLY | O_NOCTTY) else {
             throw .cannotOpen(path, errno)
@@ -39,7 +39,7 @@ enum SecretFile {
             let fault = TrustedFile.Protection.secret.fault(path, status, user: geteuid())
             if let fault { throw fault }
         }
-        // Two bytes more than the limit, for the line's end.
+        // Two bytes more than the limit, for the line end.
         let bytes = try contents(of: file, path, atMost: limit + 2)
         guard let line = firstLine(of: bytes.span, limit: limit) else {
             throw ChannelError(
@@ -49,7 +49,7 @@ enum SecretFile {
         return line
     }
 
-    /// The first line of `bytes` without its end, or nil when it is empty or longer than `limit`.
+    /// The first line of `bytes` without its line end; nil when it is empty or longer than `limit`.
     static func firstLine(of bytes: Span<UInt8>, limit: Int) -> SecretBytes? {
         var end = 0
         while end < bytes.count, bytes[end] != UInt8(ascii: "\n") { end += 1 }

@@ -1,29 +1,30 @@
 package import BLESecChannelCore
 internal import Glibc
 
-/// What a program remembers of its peers between two runs: a directory that only its owner may enter.
+/// The directory in which a program keeps its knowledge of peers between two runs; only its owner
+/// may enter it.
 ///
-/// It holds `known_peers`, the names that were given to keys, and `last_addresses`, where each of them
-/// was reached last. Both are text, mode 0600, replaced in one step, and refused when others could have
-/// written them or when a line makes no sense.
+/// It contains `known_peers`, the names of keys, and `last_addresses`, the address at which each
+/// key was last reached. Both are text files with mode 0600 and are replaced in one step. A file
+/// that other users could have written, or that has an invalid line, is refused.
 package struct StateFolder: Sendable {
-    /// Where it is.
+    /// The path of the directory.
     package let path: String
-    /// Names, and the keys that they stand for.
+    /// The names and their keys.
     package let knownPeers: KnownPeersFile
-    /// Where keys were reached last.
+    /// The address at which each key was last reached.
     package let lastAddresses: LastAddressesFile
 
-    /// `blesec` in `$XDG_STATE_HOME`, or in `~/.local/state`; nil where there is neither.
+    /// `blesec` in `$XDG_STATE_HOME`, or in `~/.local/state`; nil if neither is known.
     package static var standardPath: String? {
         if let state = variable("XDG_STATE_HOME") { return state + "/blesec" }
         return variable("HOME").map { $0 + "/.local/state/blesec" }
     }
 
-    /// Opens the folder at `path`, which has to be there.
+    /// Opens the folder at `path`, which has to exist.
     ///
-    /// - Throws: `noSuchFile`; `permission`; `badKey` when it is someone else's, or open to others, or
-    ///   others may change what is above it.
+    /// - Throws: `noSuchFile`; `permission`; `badKey` when it belongs to another user, is open to
+    ///   others, or other users may change a directory above it.
     package init(_ path: String) throws(ChannelError) {
         var trimmed = path[...]
         while trimmed.count > 1, trimmed.last == "/" { trimmed.removeLast() }
@@ -33,16 +34,17 @@ package struct StateFolder: Sendable {
         try requireClosed()
     }
 
-    /// Opens the folder at `path`, and makes it first where it is missing, with those above it.
+    /// Opens the folder at `path`, and makes it first if it is missing, with the directories above
+    /// it.
     ///
-    /// - Throws: `cannotCreate`, and what ``init(_:)`` throws.
+    /// - Throws: `cannotCreate`, and the errors of ``init(_:)``.
     package static func make(_ path: String) throws(ChannelError) -> StateFolder {
         try makeDirectory(path[...])
         return try StateFolder(path)
     }
 
-    /// Reads both files, and throws what is wrong with either: before a peer is dialed is the time to
-    /// say so.
+    /// Reads both files, and throws the error of either, so that it is reported before a peer is
+    /// dialed.
     package func check() throws(ChannelError) {
         _ = try knownPeers.peers()
         try lastAddresses.check()
@@ -70,7 +72,7 @@ package struct StateFolder: Sendable {
         }
     }
 
-    /// An absolute path in the environment; relative ones count as unset (XDG Base Directory).
+    /// An absolute path in the environment; a relative one counts as unset (XDG Base Directory).
     private static func variable(_ name: String) -> String? {
         guard let value = unsafe getenv(name) else { return nil }
         let text = unsafe String(cString: value)

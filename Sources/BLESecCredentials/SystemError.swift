@@ -2,12 +2,12 @@ internal import BLESecChannelCore
 internal import Glibc
 
 extension ChannelError {
-    /// An error from the operating system, with its number in words behind `what`.
+    /// An error from the operating system: `what`, followed by the text of the error number.
     static func system(_ code: Code, _ what: String, _ number: Int32) -> ChannelError {
         ChannelError(code, "\(what): \(systemText(number))", underlying: .errno(number))
     }
 
-    /// The error of a file that cannot be opened, by the number of the system's error.
+    /// The error for a file that cannot be opened, from the system's error number.
     static func cannotOpen(_ path: String, _ number: Int32) -> ChannelError {
         switch number {
         case ENOENT, ENOTDIR:
@@ -20,7 +20,7 @@ extension ChannelError {
     }
 }
 
-/// The system's words for one of its error numbers.
+/// The system's text for an error number.
 func systemText(_ number: Int32) -> String {
     guard let text = unsafe strerror(number) else { return "error \(number)" }
     return unsafe String(cString: text)

@@ -1,47 +1,49 @@
 internal import BLESecChannelCore
 internal import Glibc
 
-/// A file or directory that decides about trust, or holds a secret, opened safely.
+/// A file or directory that affects trust decisions, or contains a secret, opened safely.
 ///
-/// As with OpenSSH's `StrictModes`, the file, every directory on the way to it and every symbolic link have to
-/// belong to the effective user or to root, and nobody else may have write access to the file and the
-/// directories. A directory that others can write to is accepted if it is sticky, as `/tmp` is: others cannot
-/// rename or remove our files there.
+/// As with OpenSSH's `StrictModes`, the file, every directory on its path and every symbolic link
+/// have to belong to the effective user or to root, and nobody else may have write access to the
+/// file and the directories. A directory that other users can write to is accepted if it is sticky,
+/// like `/tmp`: they cannot rename or remove this user's files there.
 ///
-/// Each step is opened from the step before, and what was opened is checked, so nothing can be exchanged in
-/// between. OpenSSH's check stops at the home directory. This one goes on to the root, because anyone who can
-/// rename a directory above could bring back an old list.
+/// Each step opens a name relative to the directory of the previous step and checks what it opened,
+/// so nothing can be exchanged in between. OpenSSH's check stops at the home directory. This check
+/// continues up to the root, because a user who can rename a directory above could bring back an
+/// old list.
 struct TrustedFile: ~Copyable {
-    /// Why there is none.
+    /// Why a file is not accepted.
     enum Failure: Error {
-        /// The system's error number.
+        /// The system reported this error number.
         case system(Int32)
-        /// It is there, and not to be trusted; the reason says what to do.
+        /// The file exists but is not trusted; the reason contains the remedy.
         case refused(ChannelError)
     }
 
-    /// What nobody else may do with it.
+    /// What other users must not be able to do with the file.
     enum Protection {
-        /// Write to it.
+        /// They must not be able to write to it.
         case unchanged
-        /// Open it at all.
+        /// They must not be able to open it.
         case secret
     }
 
     let descriptor: FileDescriptor
     let status: stat
-    /// Where it is, without symbolic links.
+    /// The path without symbolic links.
     let path: String
 
-    /// How many symbolic links are followed, as the kernel has it.
+    /// The most symbolic links that are followed, as in the kernel.
     private static let mostLinks = 40
 
-    /// Opens the regular file at `path` with the flags of `open`; `user` is who may have written it.
+    /// Opens the regular file at `path` with the flags of `open`; only `user` and root may have
+    /// written it.
     init(
         _ path: String, _ protection: Protection = .unchanged, flags: Int32 = O_RDONLY,
         mode: mode_t = 0, user: uid_t = geteuid()
     ) throws(Failure) {
-        // O_NONBLOCK: opening a FIFO would wait for its other end.
+        // O_NONBLOCK, since opening a FIFO would otherwise wait for its other end.
         let end = try Walk(path, user).open(flags | O_NONBLOCK | O_NOCTTY, mode)
         let status = end.descriptor.status
         guard status.isRegularFile else {
@@ -54,7 +56,7 @@ struct TrustedFile: ~Copyable {
         descriptor = end.takeDescriptor()
     }
 
-    /// Opens the directory at `path`, which nobody else may enter.
+    /// Opens the directory at `path`, which nobody else may be able to enter.
     init(closedDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status
@@ -71,7 +73,7 @@ struct TrustedFile: ~Copyable {
         descriptor = end.takeDescriptor()
     }
 
-    /// Throws unless the directory at `path` can be on the way to a trusted file.
+    /// Throws unless the directory at `path` may be part of the path to a trusted file.
     static func requireDirectory(
         _ path: String, user: uid_t = geteuid()
     ) throws(Failure) {
@@ -79,7 +81,7 @@ struct TrustedFile: ~Copyable {
         try Walk.evaluateTrust(end.descriptor.status, at: end.path, for: path, user)
     }
 
-    /// Where a walk has ended.
+    /// The result of a walk.
     private struct End: ~Copyable {
         let descriptor: FileDescriptor
         let path: String
@@ -87,18 +89,18 @@ struct TrustedFile: ~Copyable {
         consuming func takeDescriptor() -> FileDescriptor { descriptor }
     }
 
-    /// The way to a file, a step at a time.
+    /// Follows the path to a file, one step at a time.
     private struct Walk: ~Copyable {
-        /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks: opens a place, whether or not
-        /// it can be read, and a link itself.
+        /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a path even
+        /// if it cannot be read, and a symbolic link itself.
         private static let openPath: Int32 = 0o1000_0000
 
         private let named: String
         private let user: uid_t
         private var directory: FileDescriptor
-        /// The directory's path.
+        /// The path of the current directory.
         private var path = ""
-        /// The names that are still to come, the next one last.
+        /// The remaining names, the next one last.
         private var names: [String]
         private var links = 0
 
@@ -120,13 +122,13 @@ struct TrustedFile: ~Copyable {
             names = Self.names(in: whole)
         }
 
-        /// Opens what the last name stands for.
+        /// Opens the file of the last name.
         consuming func open(_ flags: Int32, _ mode: mode_t) throws(Failure) -> End {
             while let name = names.popLast() {
                 let isLast = names.isEmpty
                 let step = FileDescriptor(name, Self.openPath | O_NOFOLLOW, in: directory)
                 guard let step else {
-                    // What is to be made is not there yet.
+                    // A file that is to be created does not exist yet.
                     guard isLast, errno == ENOENT, flags & O_CREAT != 0 else {
                         throw .system(errno)
                     }
@@ -144,11 +146,11 @@ struct TrustedFile: ~Copyable {
                     try Self.evaluateTrust(status, at: path, for: named, user)
                 }
             }
-            // `/` has no name, and a link to the directory that it is in has none left.
+            // No name is left for `/`, or for a link to the directory that contains it.
             return End(descriptor: directory, path: path.isEmpty ? "/" : path)
         }
 
-        /// The path of the directory above this one.
+        /// The path of the parent directory.
         private var above: String {
             path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
         }
@@ -162,7 +164,7 @@ struct TrustedFile: ~Copyable {
             return End(descriptor: opened, path: path + "/" + name)
         }
 
-        /// Puts a link's target in the place of its name.
+        /// Replaces a link's name with its target.
         private mutating func follow(
             _ link: borrowing FileDescriptor, _ name: String
         ) throws(Failure) {
@@ -184,7 +186,7 @@ struct TrustedFile: ~Copyable {
             names += Self.names(in: target)
         }
 
-        /// Throws when others may exchange what is in a directory on the way to `named`.
+        /// Throws when other users may exchange the contents of a directory on the path to `named`.
         static func evaluateTrust(
             _ status: stat, at path: String, for named: String, _ user: uid_t
         ) throws(Failure) {
@@ -208,7 +210,7 @@ struct TrustedFile: ~Copyable {
 }
 
 extension TrustedFile.Protection {
-    /// What is wrong with a file at `path`, for a `user`.
+    /// Why a file at `path` is not acceptable for a `user`; nil if it is acceptable.
     func fault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
         if let fault = FileOwner.fault(path, status, user: user) { return fault }
         let mode = status.st_mode
@@ -220,8 +222,8 @@ extension TrustedFile.Protection {
                 "\(path) can be changed by others (mode \(status.permissions)): run "
                     + "`chmod go-w \(path)`")
         case .secret:
-            // Root may give a secret to a service by its group. systemd shows credentials with these modes:
-            // there the group's bits are the mask of an access control list.
+            // Root may give a service access to a secret through its group. systemd gives
+            // credentials these modes: there the group bits are the mask of an access control list.
             if status.st_uid == 0, user != 0, mode & 0o037 == 0 { return nil }
             guard mode & 0o077 != 0 else { return nil }
             return ChannelError(
@@ -232,9 +234,9 @@ extension TrustedFile.Protection {
     }
 }
 
-/// Whose a file has to be.
+/// Checks the owner of a file.
 enum FileOwner {
-    /// What is wrong with the owner of a file at `path`: it has to be the user or root.
+    /// Why the owner of a file at `path` is not acceptable; it has to be the user or root.
     static func fault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
         guard status.st_uid != user, status.st_uid != 0 else { return nil }
         return ChannelError(
@@ -245,7 +247,7 @@ enum FileOwner {
 }
 
 extension TrustedFile.Failure {
-    /// The error of a file that has to be there.
+    /// The error for a file that has to exist.
     func error(_ path: String) -> ChannelError {
         switch self {
         case .system(let number): .cannotOpen(path, number)
@@ -255,14 +257,14 @@ extension TrustedFile.Failure {
 }
 
 extension ChannelError {
-    /// The same error, behind the path that was asked for.
+    /// The same error, with the requested path before the reason.
     fileprivate func about(_ path: String) -> ChannelError {
         ChannelError(code, "\(path) cannot be trusted: \(reason)")
     }
 }
 
 extension FileDescriptor {
-    /// Opens `name` in a directory, close-on-exec; or returns nil, with the system's error in `errno`.
+    /// Opens `name` in a directory, close-on-exec; or returns nil, with the error in `errno`.
     init?(_ name: String, _ flags: Int32, mode: mode_t = 0, in directory: borrowing FileDescriptor)
     {
         var number: Int32
@@ -273,7 +275,7 @@ extension FileDescriptor {
         self.init(owning: number)
     }
 
-    /// Where a symbolic link leads that was opened itself.
+    /// The target of a symbolic link that was opened itself.
     fileprivate var target: String? {
         var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = unsafe readlinkat(number, "", &bytes, bytes.count)

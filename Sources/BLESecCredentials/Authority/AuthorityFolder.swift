@@ -3,19 +3,19 @@ internal import BLESecPrimitives
 internal import BLESecTLSEngine
 internal import Glibc
 
-/// Where the files of an authority are: a directory that nobody but its owner may enter.
+/// The directory with the files of an authority; only its owner may enter it.
 struct AuthorityFolder: Sendable {
     let path: String
 
-    /// The authority's certificate, for everyone who is to accept its devices.
+    /// The authority's certificate, for all peers that accept its devices.
     var certificate: String { path + "/ca.pem" }
     /// The private key.
     var key: String { path + "/ca.key" }
-    /// The revocation list, for the same people.
+    /// The revocation list, for the same peers.
     var revoked: String { path + "/ca.crl" }
-    /// Locked by whoever replaces the list.
+    /// The lock file for replacing the list.
     var lock: String { path + "/lock" }
-    /// A copy of every certificate that was issued, by its serial number.
+    /// Copies of all issued certificates, named by serial number.
     var issued: String { path + "/issued" }
 
     func record(of serial: SerialNumber) -> String { "\(issued)/\(serial).pem" }
@@ -26,7 +26,7 @@ struct AuthorityFolder: Sendable {
         self.path = String(path)
     }
 
-    /// Throws unless the directory is there, closed to others, and this user's or root's.
+    /// Throws unless the directory exists, is closed to others, and belongs to this user or root.
     func requireClosed() throws(ChannelError) {
         do throws(TrustedFile.Failure) {
             _ = try TrustedFile(closedDirectory: path)
@@ -40,14 +40,14 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Throws when the path holds anything but an empty directory.
+    /// Throws unless the path is free or an empty directory.
     func requireFree() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return }
         guard status.isDirectory, try Self.names(in: path).isEmpty else { throw taken }
     }
 
-    /// Puts the directory in its place, in one step.
+    /// Moves the directory to `place`, in one step.
     func move(to place: AuthorityFolder) throws(ChannelError) {
         guard unsafe rename(path, place.path) == 0 else {
             let number = errno
@@ -57,23 +57,23 @@ struct AuthorityFolder: Sendable {
         NewFile.synchronizeDirectory(of: place.path)
     }
 
-    /// Makes the directories; `place` is what they are for.
+    /// Makes the directories; errors name `place`, their final path.
     func make(for place: AuthorityFolder) throws(ChannelError) {
         for directory in [path, issued] {
-            // chmod, because a umask may have taken from it.
+            // chmod, because the umask may have removed permissions.
             guard unsafe mkdir(directory, 0o700) == 0, unsafe chmod(directory, 0o700) == 0 else {
                 throw .system(.cannotCreate, "\(place.path) cannot be created", errno)
             }
         }
     }
 
-    /// Takes away what ``make(for:)`` and whoever came after it made.
+    /// Removes what ``make(for:)`` and later steps have made.
     func remove() {
         for file in [certificate, key, revoked] { unsafe unlink(file) }
         for directory in [issued, path] { unsafe rmdir(directory) }
     }
 
-    /// The serial numbers on record.
+    /// The serial numbers of the recorded certificates.
     func serials() throws(ChannelError) -> [SerialNumber] {
         try Self.names(in: issued).compactMap { name in
             guard name.hasSuffix(".pem") else { return nil }

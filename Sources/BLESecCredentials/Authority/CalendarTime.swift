@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// A second since 1970 on the calendar, in universal time.
+/// Converts seconds since 1970 to a calendar date and time (UTC).
 struct CalendarTime {
     let year: Int
     private let date: [String]

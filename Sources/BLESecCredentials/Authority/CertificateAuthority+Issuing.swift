@@ -4,13 +4,13 @@ internal import BLESecTLSEngine
 internal import Glibc
 
 extension CertificateAuthority {
-    /// Issues a certificate for a device, valid for so many days from `now` on, in seconds since 1970.
+    /// Issues a certificate for a device, valid for `days` days from `now`, in seconds since 1970.
     ///
-    /// It goes to `PREFIX.pem`. `keyPath` names a file with the device's key; where it is nil a key is
-    /// made and goes to `PREFIX.key`. The authority keeps a copy of the certificate, and has it
-    /// before anyone else. `passphrase` opens the authority's key.
-    /// - Throws: `cannotCreate`, above all when a file exists; `configuration` for a number of days
-    ///   that is none, or that goes beyond the authority's own end; `badKey`.
+    /// The certificate is written to `PREFIX.pem`. `keyPath` names a file with the device's key; if
+    /// it is nil, a new key is written to `PREFIX.key`. The authority records a copy of the
+    /// certificate first. `passphrase` opens the authority's key.
+    /// - Throws: `cannotCreate`, mainly when a file exists; `configuration` for an invalid number
+    ///   of days, or one that exceeds the authority's own validity; `badKey`.
     package func issue(
         _ uri: SubjectURI, days: Int, key keyPath: String?, to prefix: String,
         passphrase: PassphraseSource?, now: Int64
@@ -30,7 +30,7 @@ extension CertificateAuthority {
             do throws(ChannelError) {
                 try Self.write(der, "CERTIFICATE", to: certificatePath)
             } catch {
-                // A key without its certificate is of no use, and nobody else has it.
+                // A key without its certificate is useless, and no copy of the key exists.
                 unsafe unlink(newKeyPath)
                 throw error
             }
@@ -42,8 +42,8 @@ extension CertificateAuthority {
         return issued
     }
 
-    /// Signs a certificate and puts it on record, without a lock: its number is random, and a file
-    /// that is there is never replaced.
+    /// Signs a certificate and records it. No lock is needed: the serial number is random, and an
+    /// existing file is never replaced.
     private func record(
         _ uri: SubjectURI, _ validity: ClosedRange<Int64>, _ info: [UInt8],
         _ authority: borrowing SigningKey

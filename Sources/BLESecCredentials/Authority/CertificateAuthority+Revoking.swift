@@ -5,26 +5,26 @@ package import BLESecTLSEngine
 extension CertificateAuthority {
     /// Which certificate is to be revoked.
     package enum Revoked: Sendable {
-        /// The one on record under this number.
+        /// The recorded certificate with this serial number.
         case serial(SerialNumber)
-        /// The one in this file.
+        /// The certificate in this file.
         case file(String)
 
-        /// A word of hexadecimal digits alone is a number, and anything else a file.
+        /// Reads hexadecimal digits as a serial number, and any other word as a file's path.
         package init(_ word: String) {
             self = SerialNumber(word).map { .serial($0) } ?? .file(word)
         }
     }
 
-    /// Revokes a certificate at `now`, in seconds since 1970, and returns it; one that is revoked
-    /// already stays so from the first time on.
+    /// Revokes a certificate at `now`, in seconds since 1970, and returns it; a certificate that is
+    /// already revoked keeps its first date.
     ///
     /// - Throws: `noSuchFile` for a number that was never issued; `badKey` for another authority's
     ///   certificate; `timedOut` when another process keeps the list locked.
     package func revoke(
         _ which: Revoked, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
-        // Before anything is locked, since a person may have to type a passphrase.
+        // Before the lock is taken, since a person may have to type a passphrase.
         let key = try self.key(passphrase)
         let lock = try FileLock(folder.lock)
         let old = try revocations()
@@ -52,7 +52,7 @@ extension CertificateAuthority {
         return found
     }
 
-    /// The list as it is.
+    /// The present revocation list.
     func revocations() throws(ChannelError) -> RevokedSerials {
         let path = folder.revoked
         guard let listing = try KeyListing(path) else {

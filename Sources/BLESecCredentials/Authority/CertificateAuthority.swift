@@ -3,35 +3,35 @@ internal import BLESecPrimitives
 internal import BLESecTLSEngine
 internal import Glibc
 
-/// A small authority for devices' certificates, kept in a directory of its own.
+/// A small authority for device certificates, kept in a directory of its own.
 ///
-/// Every file appears complete or not at all, nothing is overwritten but the revocation list, and that
-/// under a lock: several processes can use the directory, and each may be killed at any time.
+/// Every file appears complete or not at all. Only the revocation list is ever replaced, under a
+/// lock. So several processes can use the directory, and each may be killed at any time.
 package struct CertificateAuthority: Sendable {
     /// The longest common name of an authority in bytes (RFC 5280, `ub-common-name`).
     package static let maximumNameLength = 64
-    /// The most days for which a certificate is issued: a century.
+    /// The longest validity of a certificate in days: a century.
     package static let maximumDays = 36_525
 
     let folder: AuthorityFolder
     let certificate: Certificate
     let validity: ClosedRange<Int64>
 
-    /// Where the authority's own certificate is.
+    /// The path of the authority's own certificate.
     package var certificatePath: String { folder.certificate }
-    /// Where its revocation list is.
+    /// The path of its revocation list.
     package var revokedPath: String { folder.revoked }
     /// The fingerprint of its key.
     package var fingerprint: Fingerprint {
         Fingerprint(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo)
     }
-    /// The last second in which its certificate is valid, since 1970.
+    /// The last second of its certificate's validity, since 1970.
     package var expiry: Int64 { validity.upperBound }
 
     /// Opens the authority in a directory.
     ///
-    /// - Throws: `noSuchFile` where there is none; `permission`; `badKey` when others may enter the
-    ///   directory, or the certificate in it is not an authority's.
+    /// - Throws: `noSuchFile` when there is none; `permission`; `badKey` when other users may enter
+    ///   the directory, or its certificate is not an authority's.
     package init(_ directory: String) throws(ChannelError) {
         folder = AuthorityFolder(directory)
         try folder.requireClosed()
@@ -48,14 +48,15 @@ package struct CertificateAuthority: Sendable {
         self.validity = validity
     }
 
-    /// Makes an authority in a directory that is new or empty; nothing is left of one that fails.
+    /// Makes an authority in a directory that is new or empty; if this fails, nothing is left
+    /// behind.
     ///
-    /// `name` is its common name: 1 to 64 printable ASCII characters, or one of its own where it is
-    /// nil, since devices find their authority by its name. `days` is how long it is valid from `now`
-    /// on, in seconds since 1970. `passphrase` encrypts its key.
-    /// - Throws: `cannotCreate`, above all when there is something already; `configuration` for a
-    ///   name or a number of days that is none; `badKey` in a directory that others can write to; what
-    ///   `passphrase` throws.
+    /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, a unique name
+    /// is made, since devices find their authority by its name. `days` is the validity from `now`,
+    /// in seconds since 1970. `passphrase` encrypts its key.
+    /// - Throws: `cannotCreate`, mainly when the directory is not empty; `configuration` for an
+    ///   invalid name or number of days; `badKey` in a directory that other users can write to;
+    ///   what `passphrase` throws.
     package static func create(
         _ directory: String, name: String?, days: Int, passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> CertificateAuthority {
@@ -97,9 +98,9 @@ package struct CertificateAuthority: Sendable {
         return try CertificateAuthority(folder.path)
     }
 
-    /// Every certificate that was issued, the oldest first.
+    /// All issued certificates, the oldest first.
     ///
-    /// - Throws: what opening throws; `badKey` when a file on record is not what was written.
+    /// - Throws: the errors of opening; `badKey` when a recorded file was altered.
     package func certificates() throws(ChannelError) -> [IssuedCertificate] {
         let revocations = try self.revocations().dates
         var found: [IssuedCertificate] = []
@@ -112,14 +113,14 @@ package struct CertificateAuthority: Sendable {
         }
     }
 
-    /// A certificate on record.
+    /// A recorded certificate.
     func issued(
         _ serial: SerialNumber, _ revocations: [SerialNumber: Int64] = [:]
     ) throws(ChannelError) -> IssuedCertificate {
         try issued(at: folder.record(of: serial), revocations)
     }
 
-    /// A certificate of this authority's in a file, the first in it.
+    /// The first certificate in a file, which this authority must have issued.
     func issued(
         at path: String, _ revocations: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
@@ -135,7 +136,7 @@ package struct CertificateAuthority: Sendable {
         }
     }
 
-    /// The private key, which has to be the certificate's.
+    /// The private key, which must match the certificate.
     func key(_ passphrase: PassphraseSource?) throws(ChannelError) -> SigningKey {
         let path = folder.key
         let info = try IdentityFile.privateKeyInfo(path, passphrase: passphrase)
@@ -151,7 +152,7 @@ package struct CertificateAuthority: Sendable {
         return key
     }
 
-    /// From an hour ago for so many days.
+    /// The validity from an hour before `now` for `days` days.
     static func validity(days: Int, from now: Int64) throws(ChannelError) -> ClosedRange<Int64> {
         guard (1...maximumDays).contains(days) else {
             throw ChannelError(
@@ -161,7 +162,7 @@ package struct CertificateAuthority: Sendable {
     }
 
     /// Eight random bytes, of which two bits are set so that every number has the same length: 62
-    /// bits that nobody can foresee.
+    /// unpredictable bits.
     static func newSerial() -> SerialNumber {
         var bytes = randomBytes(count: 8)
         bytes[0] = bytes[0] & 0x3F | 0x40
@@ -196,7 +197,7 @@ package struct CertificateAuthority: Sendable {
 }
 
 extension SigningKey {
-    /// What a certificate or a list says, with this key's signature.
+    /// A certificate or list with this content and this key's signature.
     func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
         CertificateProfile.signed(content, try sign(content))
     }

@@ -1,16 +1,19 @@
 internal import BLESecPrimitives
 
-/// What an authority's certificates and lists say (RFC 5280), and nothing more than that.
+/// The contents of an authority's certificates and lists (RFC 5280), reduced to the necessary
+/// fields.
 ///
-/// Both ends of a handshake send their certificate over a slow radio, so a device's has no field that
-/// nobody needs: an empty subject, since the URI is the name; no basic constraints and no key usage,
-/// whose absence means the same; the authority's key identifier, without which strict verifiers refuse
-/// it, and in eight bytes. The authority's certificate is never sent.
+/// Both ends of a handshake send their certificate over a slow radio, so a device certificate has
+/// only fields that are needed. Its subject is empty, since the URI is the name. It has neither
+/// basic constraints nor key usage, whose absence means the same. It has the authority's key
+/// identifier, shortened to eight bytes, because strict verifiers refuse a certificate without one.
+/// The authority's certificate is never sent.
 enum CertificateProfile {
-    /// The clock of a device may be behind the authority's by so many seconds: an hour.
+    /// How many seconds a device's clock may be behind the authority's: an hour.
     static let backdating: Int64 = 3_600
 
-    /// The certificate of an authority, which may issue devices' certificates but no authorities'.
+    /// The certificate of an authority, which may issue certificates for devices, but not for other
+    /// authorities.
     static func authority(
         name: [UInt8], serial: [UInt8], validity: ClosedRange<Int64>, key: [UInt8]
     ) -> [UInt8] {
@@ -25,7 +28,7 @@ enum CertificateProfile {
             ])
     }
 
-    /// The certificate of a device that is called `uri`, for both roles.
+    /// The certificate of a device named `uri`, for both roles.
     static func device(
         uri: SubjectURI, serial: [UInt8], issuer: [UInt8], authorityKey: [UInt8],
         validity: ClosedRange<Int64>, key: [UInt8]
@@ -35,13 +38,13 @@ enum CertificateProfile {
             extensions: [
                 // subjectAltName, critical because the subject is empty (§4.2.1.6).
                 critical(0x11, DER.sequence(DER.element(0x86, Array(uri.text.utf8)))),
-                // extKeyUsage: a device dials and listens.
+                // extKeyUsage: a device both dials and listens.
                 optional(0x25, DER.sequence(serverAuth, clientAuth)),
                 authorityKeyIdentifier(authorityKey),
             ])
     }
 
-    /// A list of what is revoked.
+    /// A revocation list.
     static func revocations(
         _ dates: [(serial: [UInt8], date: Int64)], number: UInt64, issuer: [UInt8],
         validity: ClosedRange<Int64>, key: [UInt8]
@@ -59,12 +62,12 @@ enum CertificateProfile {
             DER.tagged(0, DER.sequence(Array(extensions.joined()))))
     }
 
-    /// Puts a signature behind what it is over.
+    /// Appends a signature to the signed content.
     static func signed(_ content: [UInt8], _ signature: [UInt8]) -> [UInt8] {
         DER.sequence(content, SigningKey.algorithm, DER.bitString(signature))
     }
 
-    /// A Name with a common name alone.
+    /// A Name that consists of a common name.
     static func name(_ text: String) -> [UInt8] {
         let attribute = DER.sequence(
             DER.identifier(0x55, 0x04, 0x03), DER.element(DER.utf8String, Array(text.utf8)))
@@ -84,7 +87,7 @@ enum CertificateProfile {
             key, DER.tagged(3, DER.sequence(Array(extensions.joined()))))
     }
 
-    /// An extension under the arc 2.5.29.
+    /// An extension with an identifier under the arc 2.5.29.
     private static func optional(_ arc: UInt8, _ value: [UInt8]) -> [UInt8] {
         DER.sequence(DER.identifier(0x55, 0x1D, arc), DER.element(DER.octetString, value))
     }
@@ -99,7 +102,7 @@ enum CertificateProfile {
         optional(0x23, DER.sequence(DER.element(0x80, keyIdentifier(key))))
     }
 
-    /// Eight bytes of a hash over the key, as many as the shorter of RFC 5280's own methods
-    /// (§4.2.1.2) has; anything that tells keys apart will do.
+    /// Eight bytes of a hash over the key, as long as the shorter method of RFC 5280 (§4.2.1.2);
+    /// any value that distinguishes keys is allowed.
     private static func keyIdentifier(_ key: [UInt8]) -> [UInt8] { Array(sha256(key).prefix(8)) }
 }

@@ -1,4 +1,4 @@
-/// Writing DER (X.690), as much of it as a certificate needs.
+/// Writes the parts of DER (X.690) that certificates need.
 enum DER {
     static let integer: UInt8 = 0x02
     static let octetString: UInt8 = 0x04
@@ -6,7 +6,7 @@ enum DER {
     static let sequence: UInt8 = 0x30
     static let set: UInt8 = 0x31
 
-    /// A tag, the length, and the content in its parts.
+    /// An element of a tag, the length, and the concatenated parts.
     static func element(_ tag: UInt8, _ parts: [UInt8]...) -> [UInt8] {
         let content = Array(parts.joined())
         guard content.count > 0x7F else { return [tag, UInt8(content.count)] + content }
@@ -40,13 +40,13 @@ enum DER {
     /// An OBJECT IDENTIFIER from its encoded arcs.
     static func identifier(_ arcs: UInt8...) -> [UInt8] { element(0x06, arcs) }
 
-    /// A context-specific element with others in it, `[number]` in ASN.1.
+    /// A constructed context-specific element, `[number]` in ASN.1.
     static func tagged(_ number: UInt8, _ content: [UInt8]) -> [UInt8] {
         element(0xA0 | number, content)
     }
 
-    /// A point in time, in seconds since 1970, as RFC 5280 §4.1.2.5 wants it: two digits of the year
-    /// until 2049, four from then on.
+    /// A time in seconds since 1970, in the form of RFC 5280 §4.1.2.5: a two-digit year until 2049,
+    /// a four-digit year from then on.
     static func time(_ seconds: Int64) -> [UInt8] {
         let time = CalendarTime(seconds)
         let digits = time.digits

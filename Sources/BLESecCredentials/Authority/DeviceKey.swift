@@ -4,12 +4,12 @@ internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 internal import Glibc
 
-/// The public key of a device that made its own: from its file, or from the private key's.
+/// Reads the public key of a device that has its own key, from the public or the private key file.
 enum DeviceKey {
     /// The DER SubjectPublicKeyInfo of the key in a PEM file.
     ///
     /// - Throws: `noSuchFile`; `permission`; `badKey`, with the file and the remedy, also for a key
-    ///   that TLS 1.3 cannot sign with.
+    ///   that cannot sign in TLS 1.3.
     static func subjectPublicKeyInfo(_ path: String) throws(ChannelError) -> [UInt8] {
         do throws(ChannelError) {
             return try read(path)
@@ -72,7 +72,8 @@ enum DeviceKey {
         }
     }
 
-    /// Throws unless TLS 1.3 has a signature scheme for the key, of 112 bits or more.
+    /// Throws unless TLS 1.3 has a signature scheme for the key, with a security of at least 112
+    /// bits.
     private static func requireSigning(_ key: OpaquePointer) throws(ChannelError) {
         let isKnown =
             switch unsafe EVP_PKEY_get_id(key) {

@@ -3,20 +3,20 @@ package import BLESecTLSEngine
 
 /// A certificate that an authority issued.
 package struct IssuedCertificate: Sendable {
-    /// What has become of it.
+    /// The present state of the certificate.
     package enum State: String, Sendable { case valid, expired, revoked }
 
     package let serial: SerialNumber
-    /// The device's name.
+    /// The device's URI.
     package let uri: String
-    /// The fingerprint of the device's key, by which it can be pinned as well.
+    /// The fingerprint of the device's key, which can also be pinned.
     package let fingerprint: Fingerprint
-    /// The first and the last second in which it is valid, since 1970.
+    /// The first and the last second of its validity, since 1970.
     package let validity: ClosedRange<Int64>
-    /// When it was revoked.
+    /// When it was revoked, in seconds since 1970; nil if it was not.
     package internal(set) var revocation: Int64?
 
-    /// Reads a certificate of this authority's; `revocations` is what it has revoked.
+    /// Reads a certificate of this authority; `revocations` are the authority's revocations.
     init(
         _ certificate: Certificate, revocations: [SerialNumber: Int64] = [:]
     ) throws(ChannelError) {
@@ -35,6 +35,6 @@ package struct IssuedCertificate: Sendable {
         return validity.upperBound < now ? .expired : .valid
     }
 
-    /// A time of the validity or the revocation as people read one, such as 2026-11-21T19:13:37Z.
+    /// A time of the validity or the revocation as text, such as 2026-11-21T19:13:37Z.
     package static func text(_ time: Int64) -> String { CalendarTime(time).text }
 }

@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 internal import BLESecTLSEngine
 internal import CBLESecOpenSSL
 
-/// An Ed25519 key (RFC 8032, RFC 8410), for an authority to sign with or for a device to have.
+/// An Ed25519 key (RFC 8032, RFC 8410) of an authority or a device.
 struct SigningKey: ~Copyable {
     /// The AlgorithmIdentifier of keys and signatures.
     static let algorithm: [UInt8] = DER.sequence(DER.identifier(0x2B, 0x65, 0x70))
@@ -29,7 +29,7 @@ struct SigningKey: ~Copyable {
         return try SigningKey(info)
     }
 
-    /// Reads a PrivateKeyInfo, which is the same for all who write it.
+    /// Reads a PrivateKeyInfo, which must be in the canonical encoding.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb.
     init(_ info: consuming SecretBytes) throws(ChannelError) {

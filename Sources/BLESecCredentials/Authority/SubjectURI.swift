@@ -1,16 +1,16 @@
 package import BLESecChannelCore
 
-/// The one name that a device's certificate carries: a URI (RFC 3986), compared byte by byte.
+/// The only name in a device certificate: a URI (RFC 3986), compared byte by byte.
 package struct SubjectURI: Sendable, Hashable {
-    /// The longest name in bytes; both certificates of a handshake carry theirs.
+    /// The longest name in bytes; both certificates of a handshake contain one.
     package static let maximumLength = 255
 
     package let text: String
 
-    /// Checks a name: a scheme, a colon, something behind it, and no character that has to be
-    /// escaped.
+    /// Checks a name: it needs a scheme, a colon, and at least one character after it, and must not
+    /// contain characters that require escaping.
     ///
-    /// - Throws: `configuration`, with what is wrong.
+    /// - Throws: `configuration`, whose reason explains the mistake.
     package init(_ text: String) throws(ChannelError) {
         let bytes = Array(text.utf8)
         func refuse(_ what: String) -> ChannelError {
@@ -40,7 +40,7 @@ package struct SubjectURI: Sendable, Hashable {
         self.text = text
     }
 
-    /// What RFC 3986 §2 allows beside letters and digits.
+    /// The characters that RFC 3986 §2 allows besides letters and digits.
     private static let marks = "-._~:/?#[]@!$&'()*+,;=%"
 
     private static func isLetter(_ byte: UInt8) -> Bool {
