@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecNoise
 
 extension ChannelError {
-    /// A Noise error in the channel's terms.
+    /// Translates a Noise error into a channel error.
     init(noise error: NoiseError) {
         switch error {
         case .authenticationFailed, .invalidPublicKey:
@@ -22,7 +22,7 @@ extension ChannelError {
         }
     }
 
-    /// An engine that was called in a phase that has no such call.
+    /// The engine was called in a phase that does not allow the call.
     static var outOfPlace: ChannelError {
         ChannelError(.internal, "the engine was called in the wrong phase")
     }

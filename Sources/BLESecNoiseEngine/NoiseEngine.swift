@@ -2,12 +2,12 @@ package import BLESecChannelCore
 internal import BLESecNoise
 package import BLESecPrimitives
 
-/// Noise as a channel's engine: any interactive protocol, framed by u16 lengths.
+/// A channel engine for Noise: any interactive protocol, with a u16 length before each message.
 ///
-/// Handshake payloads are sent empty, and what a peer puts into its own is passed over: nothing that
-/// is said before both sides are proven counts.
+/// This side sends empty handshake payloads and ignores the peer's: nothing that is sent before
+/// both sides are proven counts.
 package struct NoiseEngine: ~Copyable, SecureEngine {
-    /// Bytes that a sealed record is longer than its plaintext: the length and the tag.
+    /// The overhead of a sealed record in bytes: the length and the tag.
     package static let overhead = lengthSize + 16
 
     private static let lengthSize = 2
@@ -15,7 +15,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     private var handshake: HandshakeState?
     private var transport: TransportState?
     private let plan: NoisePlan
-    /// The identity that the policy is, or was, asked about.
+    /// The claimed identity that the policy decides about.
     private var identity: PeerIdentity?
     private var isAdmitted = false
     /// See ``SecureEngine``.
@@ -32,8 +32,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         }
     }
 
-    /// Answers as an acceptor with a fallback, on the ephemeral of a first message that could not be
-    /// read.
+    /// Answers as an acceptor with a fallback, using the ephemeral key of a first message that
+    /// could not be read.
     package init(
         fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
     ) throws(ChannelError) {
@@ -50,7 +50,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         transport = nil
     }
 
-    /// Goes on as a dialer with a fallback, on the ephemeral that this attempt has sent.
+    /// Continues as a dialer with a fallback, using the ephemeral key that this attempt has sent.
     package mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
         guard let sent = handshake.take() else { throw .outOfPlace }
         do throws(NoiseError) {
@@ -126,7 +126,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         case nil:
             return .byRecord
         case .some(let handshake):
-            // A dialer stops before its last message, and nobody shows a refused peer its key.
+            // A dialer does not send its last message to a refused peer, and neither side sends its
+            // static key to one.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
             return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
         }
@@ -156,7 +157,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
-        // Without keys nothing may be written: it would be the plaintext.
+        // Without keys, nothing may be written, since it would be plaintext.
         guard transport != nil else { throw .outOfPlace }
         let count = payload.count + (type == nil ? 0 : 1)
         let sealed = count + Self.overhead - Self.lengthSize
@@ -177,7 +178,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         owesProof = false
     }
 
-    /// The whole length of the record that begins with `bytes`, or `nil` while that cannot be told.
+    /// The whole length of the record that begins with `bytes`, or `nil` while it is unknown.
     private func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])

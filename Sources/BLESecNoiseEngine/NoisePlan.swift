@@ -2,27 +2,27 @@ package import BLESecChannelCore
 package import BLESecNoise
 package import BLESecPrimitives
 
-/// One offer that has been checked against an identity and a trust policy, for one role.
+/// An offer that was checked against an identity and a trust policy, for one role.
 ///
-/// An offer that proves less than the policy asks for, or uses a key outside its hash, never becomes
-/// a plan, and so is never sent.
+/// An offer that proves less than the policy requires, or that uses a key with another hash than
+/// its own, does not become a plan and is never sent.
 package struct NoisePlan: Sendable {
     /// The protocol.
     package private(set) var name: ProtocolName
-    /// This side's role, which is the link's.
+    /// This side's role on the link.
     package let role: ChannelRole
     /// The static key pair that the pattern uses, if any.
     package let identity: IdentityKey?
-    /// The peer's static key, where the pattern needs it in advance.
+    /// The peer's static key, if the pattern needs it in advance.
     package let remoteStatic: [UInt8]?
-    /// The pre-shared keys in the order of the pattern's `psk` tokens.
+    /// The pre-shared keys, in the order of the pattern's `psk` tokens.
     package let presharedKeys: [PreSharedKey]
-    /// An ephemeral in place of a fresh one: for the worked examples of the wire format alone.
+    /// A fixed ephemeral key, only for the worked examples of the wire format.
     package var fixedEphemeral: DHKeyPair?
 
     /// Checks an offer.
     ///
-    /// - Throws: `configuration`, saying which rule the offer breaks.
+    /// - Throws: `configuration`, whose reason names the rule that the offer breaks.
     package init(
         _ offer: String, role: ChannelRole, identity: IdentityKey?, trust: TrustPolicy,
         presharedKeys: [PreSharedKey], allowsExposedIdentity: Bool
@@ -63,9 +63,10 @@ package struct NoisePlan: Sendable {
         return handshake
     }
 
-    /// This offer as the fallback from a first message of `attempt`, on the ephemeral of that message
-    /// (Noise §10.4); `nil` unless it is XX over the same curve, and `attempt` a pattern that needs
-    /// the acceptor's key in advance, since no other can turn out to be unreadable.
+    /// This offer as a fallback after the first message of `attempt`, with its ephemeral key (Noise
+    /// §10.4). It is `nil` unless this offer is XX over the same curve and `attempt` is a pattern
+    /// that needs the acceptor's key in advance, since only such a pattern's first message can be
+    /// unreadable.
     package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,
             attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,
@@ -77,7 +78,7 @@ package struct NoisePlan: Sendable {
         return plan
     }
 
-    /// A dialer's fallback, on the ephemeral that `attempt` has sent.
+    /// A dialer's fallback, with the ephemeral key that `attempt` has sent.
     func begin(
         after attempt: consuming HandshakeState, prologue: [UInt8]
     ) throws(NoiseError) -> HandshakeState {
@@ -86,7 +87,7 @@ package struct NoisePlan: Sendable {
             localStatic: identity?.keyPair)
     }
 
-    /// An acceptor's fallback, on the ephemeral at the beginning of `early`.
+    /// An acceptor's fallback, with the ephemeral key at the beginning of `early`.
     func begin(answering early: [UInt8], prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
         var handshake = try HandshakeState(
             fallback: name, answering: early.span, prologue: prologue.span,
@@ -138,6 +139,6 @@ package struct NoisePlan: Sendable {
 }
 
 extension ChannelRole {
-    /// The same role in Noise's words.
+    /// The corresponding Noise role.
     var noise: Role { self == .dialer ? .initiator : .responder }
 }

@@ -1,13 +1,13 @@
 internal import CBLESecOpenSSL
 
-/// Checks that a public key is in the one encoding that is accepted.
+/// Checks that a public key is in the only accepted encoding.
 ///
-/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 has several of them for one key: points can
-/// be compressed, curve parameters explicit, other parameters absent. In another encoding a denied or revoked
-/// key would have another fingerprint, which is on no list.
+/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 has several of them for one key:
+/// points can be compressed, curve parameters can be explicit, other parameters can be absent. In
+/// another encoding a denied or revoked key would have a fingerprint that is on no list.
 package enum CanonicalKey {
-    /// For keys of a fixed length, what stands before the key's bytes, and their number: a named curve and
-    /// an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
+    /// For keys of a fixed length: the bytes before the key, and the key's length. The form is a
+    /// named curve with an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
     private static let forms: [(head: [UInt8], count: Int)] = [
         ([0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00], 32),  // Ed25519
         ([0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x71, 0x03, 0x3A, 0x00], 57),  // Ed448
@@ -30,18 +30,20 @@ package enum CanonicalKey {
     private static let ecPublicKey: [UInt8] =
         [0x06, 0x07, 0x2A, 0x86, 0x48, 0xCE, 0x3D, 0x02, 0x01]
 
-    /// The end of a sentence about a key in another encoding.
+    /// The end of a sentence about a key in another encoding, with the remedy.
     package static let remedy =
         "in an unusual encoding: use Ed25519, Ed448, RSA, or P-256, P-384 or P-521 as a named "
         + "curve with an uncompressed point (`openssl ec -conv_form uncompressed "
         + "-param_enc named_curve`)"
 
-    /// Whether a DER SubjectPublicKeyInfo has that encoding, and an algorithm that is accepted for TLS.
+    /// Whether a DER SubjectPublicKeyInfo has the accepted encoding, and an algorithm accepted for
+    /// TLS.
     package static func matches(_ subjectPublicKeyInfo: [UInt8]) -> Bool {
         for form in forms where subjectPublicKeyInfo.starts(with: form.head) {
             return subjectPublicKeyInfo.count == form.head.count + form.count
         }
-        // RSA keys have no fixed length. OpenSSL encodes a key that it has read in one way only.
+        // RSA keys have no fixed length, so encode the key again: OpenSSL always uses the same
+        // encoding.
         return rsaForm(of: subjectPublicKeyInfo) == subjectPublicKeyInfo
     }
 
@@ -65,6 +67,6 @@ package enum CanonicalKey {
 }
 
 extension Certificate {
-    /// Whether the certificate's key is in the one encoding that is accepted.
+    /// Whether the certificate's key has the accepted encoding.
     var hasCanonicalKey: Bool { CanonicalKey.matches(subjectPublicKeyInfo) }
 }

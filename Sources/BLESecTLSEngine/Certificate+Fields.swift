@@ -1,15 +1,15 @@
 internal import CBLESecOpenSSL
 internal import Glibc
 
-/// What an authority has to know about certificates that it issued.
+/// The fields that an authority reads in certificates that it issued.
 extension Certificate {
-    /// The number under which the certificate was issued.
+    /// The certificate's serial number.
     package var serial: SerialNumber? { unsafe SerialNumber(X509_get0_serialNumber(pointer)) }
 
     /// The DER Name of the subject.
     package var subjectName: [UInt8] { unsafe Self.bytes(of: X509_get_subject_name(pointer)) }
 
-    /// The first and the last second of the validity, since 1970; `nil` when it is malformed.
+    /// The first and the last second of the validity, since 1970; `nil` if it is malformed.
     package var validity: ClosedRange<Int64>? {
         guard let from = unsafe X509Time.seconds(X509_get0_notBefore(pointer)),
             let to = unsafe X509Time.seconds(X509_get0_notAfter(pointer)), from <= to
@@ -17,7 +17,7 @@ extension Certificate {
         return from...to
     }
 
-    /// Whether `issuer` has signed the certificate, by its key and its name.
+    /// Whether `issuer` has signed the certificate; checks both its key and its name.
     package func isIssued(by issuer: Certificate) -> Bool {
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -37,9 +37,9 @@ extension Certificate {
     }
 }
 
-/// Times as certificates have them.
+/// Reads the times in certificates and revocation lists.
 enum X509Time {
-    /// Seconds since 1970, or `nil` for what is no time.
+    /// The time in seconds since 1970; `nil` if it is invalid.
     static func seconds(_ time: UnsafePointer<ASN1_TIME>?) -> Int64? {
         var parts = unsafe tm()
         guard let time = unsafe time, unsafe ASN1_TIME_to_tm(time, &parts) == 1 else { return nil }

@@ -1,17 +1,17 @@
 package import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// One X.509 certificate (RFC 5280), read from its DER form.
+/// An X.509 certificate (RFC 5280), read from its DER form.
 @safe package final class Certificate: @unchecked Sendable {
     // Unchecked: OpenSSL counts references atomically, and nothing changes the certificate.
     let pointer: OpaquePointer
 
-    /// Takes over a reference of the caller's.
+    /// Takes ownership of a reference.
     private init(owning pointer: OpaquePointer) { unsafe self.pointer = pointer }
 
     deinit { unsafe X509_free(pointer) }
 
-    /// Reads the DER form, all of it.
+    /// Reads the DER form, which must fill `der`.
     ///
     /// - Throws: `badKey`.
     package convenience init(der: [UInt8]) throws(ChannelError) {
@@ -34,13 +34,13 @@ internal import CBLESecOpenSSL
         unsafe self.init(owning: pointer)
     }
 
-    /// A certificate that OpenSSL has, and keeps.
+    /// Adds a reference to a certificate that OpenSSL also keeps.
     convenience init(sharing pointer: OpaquePointer) {
         unsafe X509_up_ref(pointer)
         unsafe self.init(owning: pointer)
     }
 
-    /// The bytes of the DER form.
+    /// The length of the DER form in bytes.
     var length: Int { Int(max(0, unsafe i2d_X509(pointer, nil))) }
 
     /// The DER SubjectPublicKeyInfo.
@@ -54,8 +54,8 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// The URIs among the subject's alternative names (RFC 5280 §4.2.1.6), or `nil` where the
-    /// extension is malformed or there twice.
+    /// The URIs among the subject's alternative names (RFC 5280 §4.2.1.6); `nil` if the extension
+    /// is malformed or repeated.
     package var uris: [String]? {
         var state: Int32 = 0
         guard let names = unsafe X509_get_ext_d2i(pointer, NID_subject_alt_name, &state, nil) else {
@@ -68,7 +68,7 @@ internal import CBLESecOpenSSL
             guard let uri = unsafe blesec_general_name_uri(list, index) else { continue }
             let bytes = unsafe UnsafeBufferPointer(
                 start: ASN1_STRING_get0_data(uri), count: Int(ASN1_STRING_length(uri)))
-            // Printable ASCII alone: a zero byte or a control character is nobody's name.
+            // Only printable ASCII: no valid name contains a zero byte or a control character.
             guard unsafe bytes.allSatisfy({ (0x21...0x7E).contains($0) }) else { return nil }
             unsafe uris.append(String(decoding: bytes, as: UTF8.self))
         }
@@ -78,10 +78,10 @@ internal import CBLESecOpenSSL
     /// Whether the certificate may issue others.
     package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
 
-    /// Whether the key may sign, which is what TLS 1.3 uses it for.
+    /// Whether the key may sign, which TLS 1.3 requires.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }
 
-    /// Whether the extended key usage names a role; `nil` where there is no such extension.
+    /// Whether the extended key usage includes a role; `nil` if there is no such extension.
     func extendedUsage(allows role: ChannelRole) -> Bool? {
         guard unsafe X509_get_extension_flags(pointer) & UInt32(EXFLAG_XKUSAGE) != 0 else {
             return nil
@@ -90,7 +90,7 @@ internal import CBLESecOpenSSL
         return unsafe X509_get_extended_key_usage(pointer) & UInt32(wanted) != 0
     }
 
-    /// What is wrong with the validity at a time in seconds since 1970, or `nil`.
+    /// Why the certificate is not valid at a time in seconds since 1970; `nil` if it is valid.
     package func invalidity(at time: Int64) -> String? {
         var time = Int(time)
         let begin = unsafe X509_cmp_time(X509_get0_notBefore(pointer), &time)

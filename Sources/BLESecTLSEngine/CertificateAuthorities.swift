@@ -1,13 +1,13 @@
 public import BLESecChannelCore
 
-/// The authorities whose certificates are accepted: these alone, never the system's.
+/// The authorities whose certificates are accepted. The system's authorities are never used.
 public final class CertificateAuthorities: Sendable {
     let certificates: [Certificate]
 
-    /// Keeps certificates in their DER form.
+    /// Reads certificates in their DER form.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb, when there is none, one cannot be
-    ///   read, or one may not issue certificates.
+    /// - Throws: `badKey`, with a reason that begins with a verb, when there is no certificate, one
+    ///   cannot be read, or one may not issue certificates.
     public init(_ certificates: [[UInt8]]) throws(ChannelError) {
         guard !certificates.isEmpty else {
             throw ChannelError(.badKey, "holds no certificate of an authority")

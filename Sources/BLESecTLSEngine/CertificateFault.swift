@@ -1,7 +1,7 @@
 internal import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// Why a peer's certificate is not accepted. It stays on this side.
+/// Why a peer's certificate is not accepted. The peer is not told.
 enum CertificateFault: Error, Equatable {
     case none
     case expired, notYetValid, malformedValidity
@@ -20,7 +20,7 @@ enum CertificateFault: Error, Equatable {
     case noURI, severalURIs, malformedURI
     case other(Int32, String)
 
-    /// What `X509_verify_cert` has found.
+    /// Translates the result of `X509_verify_cert`.
     init(verification code: Int32) {
         switch code {
         case X509_V_ERR_CERT_HAS_EXPIRED: self = .expired
@@ -45,7 +45,7 @@ enum CertificateFault: Error, Equatable {
         }
     }
 
-    /// What is wrong, as the rest of a sentence that begins with the peer's certificate.
+    /// The fault, as the end of a sentence that begins with "the peer's certificate".
     private var text: String {
         switch self {
         case .none: "is missing"
@@ -76,13 +76,13 @@ enum CertificateFault: Error, Equatable {
 }
 
 extension ChannelError {
-    /// The local error of a refusal; the peer sees the same thing whatever it is.
+    /// The local error of a refusal; the peer always gets the same alert.
     init(_ fault: CertificateFault) {
         self.init(.untrusted, fault.sentence)
     }
 }
 
 extension CertificateFault {
-    /// The whole sentence.
+    /// The fault as a whole sentence.
     var sentence: String { "the peer's certificate \(text)" }
 }

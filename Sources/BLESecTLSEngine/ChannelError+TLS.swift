@@ -2,9 +2,9 @@ internal import BLESecChannelCore
 internal import CBLESecOpenSSL
 
 extension ChannelError {
-    /// What OpenSSL has to say about a call that failed, in the channel's terms.
+    /// Translates OpenSSL's error after a failed call.
     ///
-    /// `hasData` tells an alert that ends a session from one that refuses this side.
+    /// `hasData` distinguishes an alert that ends a session from an alert that refuses this side.
     init(
         tls error: (code: UInt, underlying: Underlying)?, _ role: ChannelRole, hasData: Bool = false
     ) {
@@ -53,13 +53,13 @@ extension ChannelError {
         }
     }
 
-    /// The peer speaks TLS and something else in it.
+    /// The peer speaks TLS, but another application protocol in it.
     static var otherApplication: ChannelError {
         ChannelError(
             .noCommonProtocol, "the peer's TLS is not for blesec/1: it may be in another mode")
     }
 
-    /// The policy has refused a peer whose certificate is in order.
+    /// The policy has refused a peer whose certificate is valid.
     static var untrustedPeer: ChannelError {
         ChannelError(.untrusted, "the trust policy refuses the peer")
     }
@@ -68,7 +68,7 @@ extension ChannelError {
         ChannelError(.protocolViolation, "the peer's bytes are not a TLS record")
     }
 
-    /// An engine that was called in a phase that has no such call.
+    /// The engine was called in a phase that does not allow the call.
     static var outOfPlace: ChannelError {
         ChannelError(.internal, "the engine was called in the wrong phase")
     }

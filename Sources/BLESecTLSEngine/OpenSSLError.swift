@@ -1,20 +1,21 @@
 package import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// OpenSSL's error queue of this thread.
+/// OpenSSL's error queue of the current thread.
 package enum OpenSSLError {
-    /// Empties the queue, which is empty as a rule: to look is much cheaper than to clear.
+    /// Empties the queue. It is usually empty already, and checking costs much less than clearing.
     package static func clear() {
         if ERR_peek_error() != 0 { ERR_clear_error() }
     }
 
-    /// The first error since the queue was cleared, the one nearest to the cause; empties the queue.
+    /// The first error since the queue was cleared, which is nearest to the cause; empties the
+    /// queue.
     package static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
         take(ERR_peek_error())
     }
 
-    /// The last error, which is a call's own even where nobody cleared the queue before it; empties the
-    /// queue.
+    /// The last error, which belongs to the last call even if nobody cleared the queue before it;
+    /// empties the queue.
     package static func takeLast() -> (code: UInt, underlying: ChannelError.Underlying)? {
         take(ERR_peek_last_error())
     }

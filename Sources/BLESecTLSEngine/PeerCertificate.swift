@@ -1,13 +1,14 @@
 internal import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// Judges what a peer has shown: its certificate, and the path from there to one of our authorities.
+/// Evaluates trust in a peer's certificate, and in the path from it to an accepted authority.
 struct PeerCertificate {
     let context: TLSContext
     /// The peer's role.
     let role: ChannelRole
 
-    /// Judges the certificate that OpenSSL has put into a store's context, and returns whom it names.
+    /// Evaluates trust in the certificate of an OpenSSL store context, and returns the peer's
+    /// identity.
     func evaluateTrust(_ store: OpaquePointer) throws(ChannelError) -> PeerIdentity {
         guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
             throw ChannelError(CertificateFault.none)
@@ -21,7 +22,8 @@ struct PeerCertificate {
             if context.authorities != nil {
                 path = unsafe try findPath(store, now: now)
             }
-            // Lists hold the fingerprints of this encoding, so another one is refused before they are asked.
+            // Lists contain fingerprints of the canonical encoding only, so other encodings are
+            // refused first.
             guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
             if context.authorities != nil {
                 uri = try certificate.onlyURI()
@@ -34,12 +36,12 @@ struct PeerCertificate {
             subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
     }
 
-    /// What has to be right about a leaf, whoever issued it.
+    /// Checks the leaf certificate, whoever issued it.
     private func judgeLeaf(_ leaf: Certificate, now: Int64) throws(CertificateFault) {
         guard let validity = leaf.validity else { throw .malformedValidity }
         guard now >= validity.lowerBound else { throw .notYetValid }
         guard now <= validity.upperBound else { throw .expired }
-        // An authority says in which role it vouches for someone; a pinned key needs no such word.
+        // An authority vouches for a peer in certain roles; a pinned key needs no role.
         let isVouchedFor = context.authorities != nil
         guard !isVouchedFor || !leaf.isAuthority else { throw .authorityAsLeaf }
         guard leaf.maySign else { throw .wrongKeyUsage }
@@ -48,14 +50,14 @@ struct PeerCertificate {
         }
     }
 
-    /// Builds the path to one of our authorities and verifies it (RFC 5280 §6): signatures, validity,
-    /// basic constraints, path length, key usages.
+    /// Builds the path to an accepted authority and verifies it (RFC 5280 §6): signatures,
+    /// validity, basic constraints, path length, key usages.
     private func findPath(
         _ store: OpaquePointer, now: Int64
     ) throws(CertificateFault) -> [Certificate] {
         let parameters = unsafe X509_STORE_CTX_get0_param(store)
         unsafe X509_VERIFY_PARAM_set_time(parameters, Int(now))
-        // An authority that is given counts, whether or not it has signed itself.
+        // A configured authority is accepted even if its certificate is not self-signed.
         unsafe X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -68,8 +70,8 @@ struct PeerCertificate {
         }
     }
 
-    /// Looks for each certificate of a path, whose issuer stands behind it, and the last of which has
-    /// issued itself as far as is known.
+    /// Checks whether a certificate of the path is revoked. The issuer of each certificate follows
+    /// it in the path; the last certificate counts as its own issuer.
     private func lookForRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
         guard let list = try context.revoked?.current(at: now) else { return }
         let keys = path.map { Fingerprint(subjectPublicKeyInfo: $0.subjectPublicKeyInfo) }

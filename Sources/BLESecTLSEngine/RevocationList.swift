@@ -1,23 +1,23 @@
 public import BLESecChannelCore
 
-/// Certificates that no longer count, by their issuer and number or by their key.
+/// The revoked certificates, by issuer and serial number or by key.
 public struct RevocationList: Sendable {
     private struct Entry: Sendable, Hashable {
-        /// The issuer's key rather than its name, which can be encoded in more than one way.
+        /// The issuer's key instead of its name, which can be encoded in several ways.
         let issuer: Fingerprint
         let serial: SerialNumber
     }
 
     private let certificates: Set<Entry>
     private let keys: Set<Fingerprint>
-    /// The last second, since 1970, for which every list in it speaks; `nil` for no end.
+    /// The last second, since 1970, in which all lists are up to date; `nil` if there is no limit.
     public let expiry: Int64?
 
     /// Reads lists in their DER form (RFC 5280 §5), each signed by one of `authorities`, and adds
-    /// keys that count no longer in whatever certificate they stand.
+    /// keys that are revoked in every certificate.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb: a list is damaged, is signed by
-    ///   nobody of them, or is no whole list.
+    /// - Throws: `badKey`, with a reason that begins with a verb: a list is damaged, is not signed
+    ///   by any of `authorities`, or is not a complete list.
     public init(
         lists: [[UInt8]], keys: some Sequence<Fingerprint> = [], authorities: CertificateAuthorities
     ) throws(ChannelError) {
@@ -35,8 +35,8 @@ public struct RevocationList: Sendable {
         self.expiry = expiry
     }
 
-    /// Whether a certificate is on it: by the number that the holder of the key `issuer` gave it, or
-    /// by its own key.
+    /// Whether a certificate is revoked: by the serial number that the holder of the key `issuer`
+    /// gave it, or by its own key.
     public func contains(serial: SerialNumber, issuer: Fingerprint, key: Fingerprint) -> Bool {
         keys.contains(key) || certificates.contains(Entry(issuer: issuer, serial: serial))
     }

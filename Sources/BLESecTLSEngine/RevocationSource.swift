@@ -1,9 +1,9 @@
 public import BLESecChannelCore
 
-/// Where the list of revoked certificates comes from, each time that a peer is judged.
+/// Supplies the revocation list each time that a peer's certificate is checked.
 public protocol RevocationSource: Sendable {
-    /// What is revoked at a time in seconds since 1970; a throw refuses the peer. Called on the
-    /// thread that drives the channel.
+    /// The list at a time in seconds since 1970; an error refuses the peer. Called on the thread
+    /// that runs the channel.
     func current(at now: Int64) throws(ChannelError) -> RevocationList
 }
 

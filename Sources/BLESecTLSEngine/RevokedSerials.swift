@@ -1,21 +1,21 @@
 package import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// One certificate revocation list (RFC 5280 §5), read from its DER form and checked.
+/// A certificate revocation list (RFC 5280 §5), read from its DER form and checked.
 package struct RevokedSerials: Sendable {
-    /// When the authority revoked each, in seconds since 1970.
+    /// The date on which the authority revoked each certificate, in seconds since 1970.
     package let dates: [SerialNumber: Int64]
-    /// How many lists there were before this one, where it says so and means it.
+    /// The list's CRL number, which counts the authority's lists; 0 if it has no usable number.
     package let number: UInt64
-    /// When the authority wrote the list, and the last second for which it speaks.
+    /// When the authority wrote the list, and the last second in which the list is up to date.
     package let validity: ClosedRange<Int64>
     /// The key that signed it.
     package let issuer: Fingerprint
 
     /// Reads a list that one of `issuers` has signed.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb: it is damaged, nobody of `issuers`
-    ///   signed it, or it has a critical extension, so that it means something else.
+    /// - Throws: `badKey`, with a reason that begins with a verb: the list is damaged, is not
+    ///   signed by any of `issuers`, or has a critical extension, which changes its meaning.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -37,8 +37,8 @@ package struct RevokedSerials: Sendable {
         }
         defer { unsafe X509_CRL_free(list) }
         issuer = unsafe try Self.signer(of: list, among: issuers)
-        // A list of changes alone, or of one part of the certificates, is marked by an extension
-        // that is critical (§5.2.4, §5.2.5).
+        // A critical extension marks a list that contains only changes, or only a part of the
+        // certificates (§5.2.4, §5.2.5).
         guard unsafe !Self.hasCriticalExtension(list) else {
             throw ChannelError(
                 .badKey,
@@ -61,7 +61,7 @@ package struct RevokedSerials: Sendable {
     ) throws(ChannelError) -> Fingerprint {
         for issuer in issuers {
             guard let key = unsafe X509_get0_pubkey(issuer.pointer) else { continue }
-            // An authority whose key usage leaves lists out signs none.
+            // An authority whose key usage excludes revocation lists cannot sign one.
             guard unsafe X509_get_key_usage(issuer.pointer) & UInt32(KU_CRL_SIGN) != 0 else {
                 continue
             }

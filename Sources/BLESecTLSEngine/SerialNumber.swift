@@ -1,18 +1,18 @@
 internal import CBLESecOpenSSL
 
-/// The number that an authority gave a certificate (RFC 5280 §4.1.2.2), unique with that authority.
+/// The serial number of a certificate (RFC 5280 §4.1.2.2), unique for each authority.
 public struct SerialNumber: Sendable, Hashable {
-    /// The DER INTEGER, header included: one form for one number.
+    /// The DER INTEGER, header included; every number has exactly one form.
     package let der: [UInt8]
 
-    /// Keeps a number in its minimal big-endian two's complement, 1 to 20 bytes.
+    /// Makes a number from its minimal big-endian two's complement, 1 to 20 bytes.
     package init?(bytes: [UInt8]) {
         guard (1...Self.maximumLength).contains(bytes.count) else { return nil }
         der = [0x02, UInt8(bytes.count)] + bytes
     }
 
-    /// Reads hexadecimal digits of a positive number, as `openssl x509 -serial` prints it or with
-    /// colons between the bytes.
+    /// Reads the hexadecimal digits of a positive number, in the form of `openssl x509 -serial` or
+    /// with colons between the bytes.
     public init?(_ text: String) {
         var digits = Array(text.utf8.filter { $0 != UInt8(ascii: ":") })
         guard (1...2 * Self.maximumLength).contains(digits.count) else { return nil }
@@ -27,11 +27,11 @@ public struct SerialNumber: Sendable, Hashable {
         }
         bytes = Array(bytes.drop { $0 == 0 })
         guard let first = bytes.first else { return nil }
-        // A leading one would make the number negative.
+        // A leading 1 bit would make the number negative.
         self.init(bytes: first & 0x80 == 0 ? bytes : [0] + bytes)
     }
 
-    /// The number in an INTEGER of OpenSSL's.
+    /// Reads an INTEGER of OpenSSL.
     init?(_ integer: UnsafePointer<ASN1_INTEGER>?) {
         let count = unsafe i2d_ASN1_INTEGER(integer, nil)
         guard count > 2 else { return nil }
@@ -41,7 +41,7 @@ public struct SerialNumber: Sendable, Hashable {
         }
     }
 
-    /// The longest that RFC 5280 allows, in bytes.
+    /// The greatest length that RFC 5280 allows, in bytes.
     private static let maximumLength = 20
 
     private static func isDigit(_ byte: UInt8) -> Bool {
@@ -51,9 +51,9 @@ public struct SerialNumber: Sendable, Hashable {
 }
 
 extension SerialNumber: CustomStringConvertible {
-    /// Upper-case hexadecimal digits, two a byte.
+    /// Upper-case hexadecimal digits, two for each byte.
     public var description: String {
-        // What is longer than 127 bytes, which only a forger writes, shows its length as well.
+        // For more than 127 bytes, which only a forger writes, the length field is shown as well.
         let bytes = der.dropFirst(2)
         let magnitude = bytes.count > 1 && bytes.first == 0 ? bytes.dropFirst() : bytes
         return magnitude.map { byte in

@@ -1,37 +1,37 @@
 public import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// What all TLS channels of one configuration share: who one is, which authorities vouch for others,
-/// and what is revoked. Making one costs more than a handshake, so it is made once.
+/// The common settings of all TLS channels of one configuration: the identity, the authorities, and
+/// the revocations. Making a context costs more than a handshake, so share it.
 @safe public final class TLSContext: @unchecked Sendable {
     // Unchecked: OpenSSL's context counts references atomically and is not changed once it is made.
     let pointer: OpaquePointer
 
-    /// The name by which TLS is offered.
+    /// The protocol name in offers of TLS.
     public static let protocolName = "TLS1.3"
-    /// The name that both sides of negotiated mode agree on in the handshake (RFC 7301).
+    /// The application protocol that both sides agree on in negotiated mode (RFC 7301).
     static let applicationProtocol = Array("blesec/1".utf8)
-    /// The longest list of certificates that a side may send, in bytes of the Certificate message.
+    /// The longest certificate list that a side may send, in bytes of the Certificate message.
     static let longestChain = 16 << 10
 
-    /// How long the Certificate message is with these certificates (RFC 8446 §4.4.2): an empty context,
-    /// the list's length, and around each certificate its length and no extensions.
+    /// The length of a Certificate message with these certificates (RFC 8446 §4.4.2): an empty
+    /// context, the list's length, and for each certificate its length and no extensions.
     static func chainLength(of certificates: [Certificate]) -> Int {
         certificates.reduce(1 + 3) { $0 + 3 + $1.length + 2 }
     }
 
-    /// Suites, the faster first: which one that is depends on AES instructions alone.
+    /// The cipher suites, the faster one first, assuming that the processor has AES instructions.
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-    /// Ed25519 and P-256 first, then others of OpenSSL's security level 2. Each costs four bytes in a
-    /// handshake.
+    /// Ed25519 and P-256 first, then others of OpenSSL's security level 2. Each one adds four bytes
+    /// to a handshake.
     private static let signatures =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
         + "rsa_pss_rsae_sha256"
 
-    /// Who this side is.
+    /// The identity of this side.
     public let identity: TLSIdentity
-    /// Who has to vouch for a peer, whatever a policy says; `nil` where nobody has to, and a policy
-    /// about keys decides alone.
+    /// The authorities that must vouch for a peer, whatever the policy is; `nil` if none is
+    /// required, so that a policy about keys decides alone.
     public let authorities: CertificateAuthorities?
     let revoked: (any RevocationSource)?
     let clock: @Sendable () -> Int64
@@ -45,8 +45,8 @@ internal import CBLESecOpenSSL
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws(ChannelError) {
-        // A list names certificates by their issuer. Without authorities no path leads to an issuer, so
-        // nobody would ever be found on a list.
+        // A list identifies certificates by their issuer. Without authorities no path leads to an
+        // issuer, so no certificate would ever be found on a list.
         guard revoked == nil || authorities != nil else {
             throw ChannelError(
                 .configuration,
@@ -73,7 +73,7 @@ internal import CBLESecOpenSSL
 
     /// Whether the linked OpenSSL has a key exchange group of this name.
     public static func supports(group: String) -> Bool {
-        // A list's separators and marks are no part of a name.
+        // Names with a list's separators or marks are not valid.
         guard !group.isEmpty,
             group.utf8.allSatisfy({ (0x2D...0x7A).contains($0) && $0 != 0x2F && $0 != 0x3A })
         else { return false }
@@ -132,7 +132,7 @@ internal import CBLESecOpenSSL
 }
 
 extension ChannelError {
-    /// OpenSSL cannot do what every context needs.
+    /// OpenSSL lacks something that every context needs.
     static func tlsContext() -> ChannelError {
         ChannelError(
             .internal, "OpenSSL makes no TLS context of this configuration",

@@ -2,27 +2,27 @@ package import BLESecChannelCore
 package import BLESecPrimitives
 internal import CBLESecOpenSSL
 
-/// TLS 1.3 (RFC 8446) as a channel's engine: certificates from both sides, on OpenSSL.
+/// A channel engine for TLS 1.3 (RFC 8446) on OpenSSL, with certificates from both sides.
 package struct TLSEngine: ~Copyable, SecureEngine {
-    /// Bytes that a TLS record is longer than what it carries: header, content type and tag.
+    /// The overhead of a TLS record in bytes: header, content type and tag.
     package static let overhead = TLSRecords.headerLength + 1 + 16
 
-    /// The most that one TLS record carries.
+    /// The largest plaintext of one TLS record.
     private static let longestPlaintext = 16 << 10
-    /// A record that changes a key, and one that says the end.
+    /// The lengths of a record that changes a key, and of one that ends the stream.
     private static let keyUpdateLength = overhead + 5
     private static let endLength = overhead + 2
 
     private var session: TLSSession?
     private var failure: ChannelError?
-    /// What a handshake that has failed still says.
+    /// The last bytes that a failed handshake sends, such as an alert.
     private var lastWords: [UInt8] = []
-    /// Whether an acceptor has not read anything yet.
+    /// Whether this is an acceptor that has not read anything yet.
     private var isAwaitingHello: Bool
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
-    /// Whether the handshake goes on only so that a record can refuse the peer.
+    /// Whether the handshake continues only so that a record can refuse the peer.
     private var isRefused = false
     private var records = TLSRecords()
     private let isNegotiated: Bool
@@ -36,7 +36,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     ) throws(ChannelError) {
         try context.check(role)
         let session = try TLSSession(context, role: role, isNegotiated: isNegotiated)
-        // A dialer's first flight waits to be sent; nothing has come that could fail.
+        // Makes a dialer's first flight, which waits to be sent; nothing was received that could
+        // fail.
         if role == .dialer { _ = try session.advance() }
         self.session = session
         isAwaitingHello = role == .acceptor
@@ -45,11 +46,11 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     /// See ``SecureEngine``.
     package var framesHandshake: Bool { false }
-    /// See ``SecureEngine``: `KeyUpdate` does.
+    /// See ``SecureEngine``: announced by `KeyUpdate`.
     package var announcesRekey: Bool { true }
-    /// See ``SecureEngine``: `close_notify` does.
+    /// See ``SecureEngine``: proven by `close_notify`.
     package var provesEnd: Bool { true }
-    /// See ``SecureEngine``: what fills one TLS record.
+    /// See ``SecureEngine``: the payload that fills one TLS record.
     package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
 
     /// See ``SecureEngine``.
@@ -135,7 +136,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return .byHandshake
     }
 
-    /// Takes one step. A failure that leaves an alert for the peer is the phase `failing`, not a throw.
+    /// Continues the handshake by one step. A failure that leaves an alert for the peer becomes the
+    /// phase `failing` and is not thrown.
     private mutating func advance(
         _ record: UnsafePointer<UInt8>?, count: Int
     ) throws(ChannelError) {
@@ -175,7 +177,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return pendingLength + records * Self.overhead + count
     }
 
-    /// The bytes of a change of key that goes before the next record.
+    /// The bytes of a pending change of key, which is sent before the next record.
     private var pendingLength: Int {
         session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0
     }
@@ -184,7 +186,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
-        // Without keys nothing may be written: it would be the plaintext.
+        // Without keys, nothing may be written, since it would be plaintext.
         guard let session = established else { throw .outOfPlace }
         let count = payload.count + (type == nil ? 0 : 1)
         guard count <= TLSRecords.longestRecord else { throw .outOfPlace }
@@ -200,7 +202,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
                 used += try unsafe session.sayEnd(to: start, room: room)
                 return
             }
-            // What is to be sealed lies behind what it becomes: OpenSSL has always read a piece
+            // The plaintext lies behind the place of its ciphertext: OpenSSL always reads a piece
             // before it writes there.
             var next = unsafe start + room - plaintext
             if isNegotiated {
@@ -230,13 +232,13 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             : try records.nextPiece(in: &buffer, session)
     }
 
-    /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) goes before the next record.
+    /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) is sent before the next record.
     package mutating func rekeySending() throws(ChannelError) {
         guard let session = established else { throw .outOfPlace }
         session.changesKey = true
     }
 
-    /// See ``SecureEngine``. The peer's `KeyUpdate` does it, and nobody else may.
+    /// See ``SecureEngine``. Always throws: only the peer's `KeyUpdate` changes this key.
     package mutating func rekeyReceiving() throws(ChannelError) { throw .outOfPlace }
 
     /// See ``SecureEngine``: the exporter of RFC 8446 §7.5.
@@ -261,7 +263,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 }
 
 extension TLSContext {
-    /// Refuses a role for which this side's own certificate was not issued.
+    /// Throws for a role in which this side's certificate may not be used.
     package func check(_ role: ChannelRole) throws(ChannelError) {
         guard identity.allows(role) else {
             throw ChannelError(

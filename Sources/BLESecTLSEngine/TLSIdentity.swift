@@ -2,7 +2,7 @@ public import BLESecChannelCore
 public import BLESecPrimitives
 internal import CBLESecOpenSSL
 
-/// A certificate, the private key behind it, and the intermediates that are sent along.
+/// A certificate, its private key, and the intermediates that are sent with it.
 @safe public final class TLSIdentity: @unchecked Sendable {
     // Unchecked: OpenSSL counts references atomically, and nothing changes the key.
     let key: OpaquePointer
@@ -11,18 +11,18 @@ internal import CBLESecOpenSSL
 
     /// The DER SubjectPublicKeyInfo of the certificate.
     public let subjectPublicKeyInfo: [UInt8]
-    /// The certificate's one URI name, if it has exactly one.
+    /// The only URI in the certificate, if it has exactly one.
     public let uri: String?
 
     /// The fingerprint by which others pin this identity.
     public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }
 
-    /// Checks and keeps an identity: all certificates and the PKCS#8 private key in their DER forms.
+    /// Checks an identity: all certificates and the PKCS#8 private key in their DER forms.
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
     /// - Throws: `badKey`, with a reason that begins with a verb: the key does not match, the leaf
     ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
-    ///   encoding, the certificates are longer than peers accept.
+    ///   encoding, or the certificates are longer than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -70,8 +70,8 @@ internal import CBLESecOpenSSL
 
     deinit { unsafe EVP_PKEY_free(key) }
 
-    /// Whether the certificate may be shown in a role: an extended key usage, where there is one, has
-    /// to name it.
+    /// Whether the certificate may be used in a role: an extended key usage, if there is one, must
+    /// include it.
     public func allows(_ role: ChannelRole) -> Bool {
         certificate.extendedUsage(allows: role) ?? true
     }

@@ -1,20 +1,21 @@
 internal import Glibc
 
-/// How TLS is spoken, where that may be chosen.
+/// The options of TLS.
 public struct TLSOptions: Sendable {
-    /// Key exchange groups by OpenSSL's names, best first; the first is the one that a dialer sends a
-    /// share for. X25519 and P-256 by default; whether the linked OpenSSL has others, such as
-    /// `X25519MLKEM768`, ``TLSContext/supports(group:)`` says.
+    /// Key exchange groups by OpenSSL's names, best first; a dialer sends a key share for the
+    /// first. X25519 and P-256 by default. ``TLSContext/supports(group:)`` returns whether the
+    /// linked OpenSSL has another group, such as `X25519MLKEM768`.
     public var groups = ["X25519", "P-256"]
     /// The time in seconds since 1970 at which certificates have to be valid; the system's clock by
     /// default.
     public var clock: @Sendable () -> Int64 = { Int64(time(nil)) }
 
-    /// Whether a session may be resumed, which saves signatures and certificates; no by default.
+    /// Whether a session may be resumed, which saves signatures and certificates; false by default.
     ///
-    /// An acceptor then remembers up to 256 sessions for two hours, and a dialer the one that it had
-    /// last, for the next dial with the same context: so it has a context for each peer that it dials.
-    /// A session is resumed once at most. Who the peer is, is judged again each time, and a certificate
+    /// An acceptor then keeps up to 256 sessions for two hours. A dialer keeps its last session for
+    /// the next dial with the same context, so it needs a separate context for each peer. A session
+    /// is resumed at most once. Trust in the peer is evaluated again each time: a certificate that
+    /// is no longer accepted leads to a full handshake, which refuses the peer.
     /// that would not be accepted any more leads to a full handshake, and to its refusal there.
     public var resumes = false
 

@@ -1,11 +1,11 @@
 internal import CBLESecOpenSSL
 
-/// What OpenSSL reads from and writes to: its caller's own buffers, for as long as one call lasts.
+/// Connects OpenSSL's input and output to its caller's buffers for the duration of one call.
 ///
-/// Without a buffer to write to, what is written is a flight of the handshake, and kept.
+/// Output without a buffer is a flight of the handshake, and is kept.
 @safe final class TLSPipe {
-    /// Where OpenSSL's calls, several for each record, find it without counting references or checking
-    /// for exclusive access.
+    /// The state, which OpenSSL's callbacks (several for each record) access without reference
+    /// counting or exclusivity checks.
     private let state: UnsafeMutablePointer<State>
 
     @safe fileprivate struct State {
@@ -32,13 +32,13 @@ internal import CBLESecOpenSSL
         unsafe state.deallocate()
     }
 
-    /// How many bytes OpenSSL has not read yet.
+    /// The number of input bytes that OpenSSL has not read yet.
     var inputCount: Int { unsafe state.pointee.inputCount }
 
     /// Whether handshake bytes wait to be sent.
     var hasFlight: Bool { unsafe !state.pointee.flight.isEmpty }
 
-    /// A BIO (an OpenSSL source and sink) on this pipe, which has to outlive it.
+    /// Makes a BIO (an OpenSSL source and sink) on this pipe, which must outlive it.
     func makeBIO() -> OpaquePointer? {
         guard let bio = unsafe BIO_new(Self.method.pointer) else { return nil }
         unsafe BIO_set_data(bio, state)
@@ -46,7 +46,7 @@ internal import CBLESecOpenSSL
         return unsafe bio
     }
 
-    /// Lets OpenSSL read `count` bytes from `start`, while `body` runs.
+    /// Lets OpenSSL read `count` bytes from `start` while `body` runs.
     func reading<Result, Failure: Error>(
         _ start: UnsafePointer<UInt8>?, count: Int, _ body: () throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -59,8 +59,8 @@ internal import CBLESecOpenSSL
         return try body()
     }
 
-    /// Lets OpenSSL write up to `room` bytes to `start`, while `body` runs, and returns how many it
-    /// has written.
+    /// Lets OpenSSL write up to `room` bytes to `start` while `body` runs, and returns the number
+    /// of bytes written.
     func writing<Failure: Error>(
         to start: UnsafeMutablePointer<UInt8>, room: Int, _ body: () throws(Failure) -> Void
     ) throws(Failure) -> Int {
@@ -72,13 +72,13 @@ internal import CBLESecOpenSSL
         return unsafe state.pointee.written
     }
 
-    /// Takes the handshake bytes that wait.
+    /// Removes and returns the handshake bytes that wait to be sent.
     func takeFlight() -> [UInt8] {
         defer { unsafe state.pointee.flight = [] }
         return unsafe state.pointee.flight
     }
 
-    // MARK: - OpenSSL's side
+    // MARK: - OpenSSL's callbacks
 
     @safe private struct Method: @unchecked Sendable {
         // Unchecked: nothing changes the method once it is made.
@@ -104,7 +104,8 @@ internal import CBLESecOpenSSL
             let bytes = unsafe UnsafeRawBufferPointer(start: bytes, count: Int(count))
             return unsafe state.pointee.write(bytes) ? count : -1
         }
-        // Whatever is written is on its way; nothing else is known here.
+        // A flush always succeeds, since written bytes need no flush; other commands are not
+        // supported.
         unsafe BIO_meth_set_ctrl(method) { _, command, _, _ in command == BIO_CTRL_FLUSH ? 1 : 0 }
         return unsafe Method(pointer: method)
     }()

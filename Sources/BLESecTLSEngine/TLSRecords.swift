@@ -1,32 +1,34 @@
 internal import BLESecChannelCore
 
-/// What has been opened at the start of a receive buffer, and waits there for the rest of its record.
+/// Opened plaintext at the start of a receive buffer that waits for the rest of its record.
 ///
-/// The application data of TLS is a stream: a record of blesec/1 may lie in several TLS records, or
-/// several in one. So the start of the buffer becomes plaintext in place, a TLS record at a time, and
-/// nothing is copied elsewhere.
+/// TLS application data is a stream: one record of blesec/1 may be spread over several TLS records,
+/// or several may be in one. So the TLS records at the start of the buffer are decrypted in place,
+/// one at a time, and nothing is copied elsewhere.
 struct TLSRecords {
-    /// The header of a TLS record, and the longest that may stand behind one (RFC 8446 §5.2).
+    /// The length of a TLS record's header, and the greatest length that it may announce (RFC 8446
+    /// §5.2).
     static let headerLength = 5
     static let longestCiphertext = (16 << 10) + 256
-    /// The length before a record of blesec/1.
+    /// The size of the length field before a record of blesec/1.
     static let lengthSize = 2
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
-    /// How much is used up before plaintext that waits is moved, so that the buffer stays small.
+    /// How many bytes are consumed before waiting plaintext is moved, so that the buffer stays
+    /// small.
     private static let slack = 16 << 10
 
-    /// How many bytes of the buffer OpenSSL has read.
+    /// The number of bytes of the buffer that OpenSSL has read.
     private var taken = 0
-    /// Where the plaintext lies that nobody has got yet; it ends before `taken`.
+    /// The range of plaintext that was not returned yet; it ends before `taken`.
     private var plaintext = 0..<0
 
-    /// The whole length of the TLS record that begins with `bytes`, or `nil` while that is unknown.
+    /// The whole length of the TLS record that begins with `bytes`, or `nil` while it is unknown.
     ///
-    /// Only a dialer's first record may carry an older version than 1.2, which all others carry
-    /// (RFC 8446 §5.1).
+    /// All records have version 1.2, except that a dialer's first record may have an older one (RFC
+    /// 8446 §5.1).
     static func length(_ bytes: Span<UInt8>, isFirst: Bool = false) throws(ChannelError) -> Int? {
-        // What does not begin like TLS 1.3 is refused at once.
+        // Bytes that cannot begin a TLS 1.3 record are refused at once.
         guard bytes.isEmpty || (20...23).contains(bytes[0]) else { throw .malformedRecord }
         guard bytes.count >= headerLength else { return nil }
         guard bytes[1] == 3, isFirst || bytes[2] == 3 else { throw .malformedRecord }
@@ -45,18 +47,18 @@ struct TLSRecords {
         }
     }
 
-    /// What the next TLS record at the start of `buffer` holds, in direct mode.
+    /// The content of the next TLS record at the start of `buffer`, in direct mode.
     mutating func nextPiece(
         in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> OpenedRecord? {
         guard try readMore(&buffer, session) else { return nil }
         defer { self = TLSRecords() }
-        // A TLS record without any bytes means nothing, and the end of what the peer says a lot.
+        // A TLS record without content has no meaning, except for the end of the stream.
         return OpenedRecord(
             consumed: taken, plaintext: plaintext.isEmpty && !session.isPeerDone ? nil : plaintext)
     }
 
-    /// Opens the TLS record behind what has been taken, and says whether there is one.
+    /// Opens the next TLS record, and returns whether there is one.
     private mutating func readMore(
         _ buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> Bool {
@@ -75,7 +77,7 @@ struct TLSRecords {
         return true
     }
 
-    /// The record of blesec/1 at the start of the plaintext, if all of it is there.
+    /// The record of blesec/1 at the start of the plaintext, if it is complete.
     private mutating func whole(_ buffer: Span<UInt8>) throws(ChannelError) -> OpenedRecord? {
         guard plaintext.count >= Self.lengthSize else { return nil }
         let start = plaintext.lowerBound + Self.lengthSize
@@ -94,7 +96,7 @@ struct TLSRecords {
         return OpenedRecord(consumed: end, plaintext: start..<end)
     }
 
-    /// Gives back what nobody needs any more, where that is worth it.
+    /// Releases consumed bytes when there are enough of them.
     private mutating func rest(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = taken - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.slack else { return nil }

@@ -1,9 +1,9 @@
 internal import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// One TLS connection of OpenSSL's, and what its callbacks need to know.
+/// An OpenSSL connection, and the state that its callbacks need.
 @safe final class TLSSession {
-    /// How far a step of the handshake has come.
+    /// The result of a handshake step.
     enum Step {
         case wantsMore, suspended, done
     }
@@ -13,28 +13,28 @@ internal import CBLESecOpenSSL
     let context: TLSContext
     /// This side's role.
     let role: ChannelRole
-    /// Whether both sides have to agree on blesec/1 in the handshake.
+    /// Whether both sides must agree on blesec/1 in the handshake.
     let isNegotiated: Bool
 
-    /// Whom the peer's certificate names, once it has been judged.
+    /// The identity in the peer's certificate, once trust in it was evaluated.
     private(set) var identity: PeerIdentity?
-    /// Whom a session stands for that is offered or wanted to be resumed.
+    /// The peer's identity in the session that is being resumed.
     private var resumable: PeerIdentity?
     private var wanted: ResumableSession?
-    /// Why this side has refused, if it has: a better reason than OpenSSL's.
+    /// Why this side has refused the peer, if it has: more precise than OpenSSL's error.
     private(set) var refusal: ChannelError?
-    /// What the policy has said about a peer that a dialer's handshake is suspended for.
+    /// The policy's decision about the peer; a dialer's handshake is suspended until it is set.
     var isAdmitted: Bool?
-    /// Whether the next record is to have a new key. OpenSSL would write of its own accord, even while
-    /// it reads, if it knew of that earlier.
+    /// Whether the next record must use a new key. OpenSSL is told only then: it could otherwise
+    /// write by itself at any time, even during a read.
     var changesKey = false
-    /// Whether the peer has said that it sends no more.
+    /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
-    /// Records since the last one with data in it.
+    /// The number of records since the last one with data.
     private var silentRecords = 0
     private var hasData = false
 
-    /// How many records without data may come in a row: a key update needs one.
+    /// The most consecutive records without data; a key update needs one.
     private static let mostSilentRecords = 32
 
     init(
@@ -69,21 +69,21 @@ internal import CBLESecOpenSSL
     }
 
     deinit {
-        // Otherwise OpenSSL takes it that the session was cut short, and never resumes it. In
-        // negotiated mode records say whether it was.
+        // Otherwise OpenSSL assumes that the session was truncated, and never resumes it. In
+        // negotiated mode, blesec/1 records detect truncation.
         unsafe SSL_set_shutdown(ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)
         unsafe SSL_free(ssl)
     }
 
     // MARK: - Handshake
 
-    /// Goes on with the handshake as far as it goes.
+    /// Continues the handshake as far as possible.
     func advance() throws(ChannelError) -> Step {
         OpenSSLError.clear()
         let result = unsafe SSL_do_handshake(ssl)
         guard result != 1 else {
             guard !isNegotiated || hasAgreed else { throw .otherApplication }
-            // OpenSSL asks nothing about a peer whose session it resumes.
+            // OpenSSL does not verify the peer's certificate when it resumes a session.
             if unsafe SSL_session_reused(ssl) == 1 { identity = resumable }
             return .done
         }
@@ -94,7 +94,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Offers to resume the session of the last dial, if its peer would still be accepted.
+    /// Offers to resume the session of the last dial, if its peer is still accepted.
     private func resumeLast() throws(ChannelError) {
         guard let session = context.sessions?.takeDialed(),
             let peer = session.evaluateTrust(context, peer: .acceptor)
@@ -103,7 +103,7 @@ internal import CBLESecOpenSSL
         resumable = peer
     }
 
-    /// Lets a dialer that has been admitted resume the session later.
+    /// Sends a session ticket to an admitted dialer, which can resume the session later.
     func giveTicket() throws(ChannelError) {
         guard role == .acceptor, context.sessions != nil else { return }
         OpenSSLError.clear()
@@ -112,7 +112,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Reads one record of the handshake and goes on.
+    /// Reads one record of the handshake and continues.
     func advance(
         with record: UnsafePointer<UInt8>, count: Int
     ) throws(ChannelError) -> Step {
@@ -123,7 +123,8 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Whether both sides want blesec/1 (RFC 7301). OpenSSL does not ask where the peer is silent.
+    /// Whether both sides have agreed on blesec/1 (RFC 7301). OpenSSL does not check that if the
+    /// peer sends no application protocol.
     private var hasAgreed: Bool {
         var name: UnsafePointer<UInt8>?
         var count: UInt32 = 0
@@ -134,8 +135,8 @@ internal import CBLESecOpenSSL
 
     // MARK: - Records
 
-    /// Opens the record in `record` of the bytes at `base` and puts what it holds at `target`, which
-    /// is not behind it. Returns how much that is.
+    /// Opens the record in `record` of the bytes at `base` and writes its content to `target`,
+    /// which must not lie behind the record. Returns the content's length.
     func read(
         _ base: UnsafeMutablePointer<UInt8>, record: Range<Int>, to target: Int
     ) throws(ChannelError) -> Int {
@@ -144,7 +145,7 @@ internal import CBLESecOpenSSL
             var total = 0
             reading: repeat {
                 var count = 0
-                // Without this, SSL_get_error would take what others have left there for an answer.
+                // Otherwise SSL_get_error would report an older error of other code.
                 OpenSSLError.clear()
                 let result = unsafe SSL_read_ex(
                     ssl, base + target + total, record.upperBound - target - total, &count)
@@ -172,16 +173,16 @@ internal import CBLESecOpenSSL
         return total
     }
 
-    /// Whether a change of key goes before the next record: this side's or one that the peer wants.
+    /// Whether a change of key must precede the next record, on this side's or the peer's request.
     var owesKeyUpdate: Bool {
         unsafe changesKey || SSL_get_key_update_type(ssl) != SSL_KEY_UPDATE_NONE
     }
 
-    /// Seals `count` bytes, all of which lie at the end of the room from `start` on, as records at
-    /// its beginning. Returns how many bytes these are.
+    /// Seals `count` bytes, which lie at the end of the room that begins at `start`, as records at
+    /// its beginning. Returns the number of bytes written.
     ///
-    /// A write has failed or not, whatever others have left in the queue of errors; to look there
-    /// before each takes as long as all else around a short record.
+    /// A write's result does not depend on older errors in the queue, so the queue is not cleared:
+    /// that would take as long as all other work for a short record.
     func write(
         count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
@@ -199,7 +200,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Says that this side sends no more (RFC 8446 §6.1).
+    /// Announces that this side sends no more (RFC 8446 §6.1).
     func sayEnd(to start: UnsafeMutablePointer<UInt8>, room: Int) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
             guard unsafe SSL_shutdown(ssl) >= 0 else {
@@ -208,7 +209,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    // MARK: - OpenSSL's questions
+    // MARK: - OpenSSL's callbacks
 
     private static let exDataIndex: Int32 = 0
 
@@ -219,7 +220,7 @@ internal import CBLESecOpenSSL
         return unsafe Unmanaged<TLSSession>.fromOpaque(data).takeUnretainedValue()
     }
 
-    /// Lets a context's connections ask their sessions.
+    /// Makes a context's connections call their sessions.
     static func installCallbacks(on context: TLSContext) {
         let pointer = unsafe context.pointer
         unsafe SSL_CTX_set_verify(
@@ -233,7 +234,7 @@ internal import CBLESecOpenSSL
                     let session = unsafe TLSSession.behind(ssl.map { OpaquePointer($0) })
                 else { return 0 }
                 let isAccepted = unsafe session.evaluateTrust(store)
-                // One alert for whatever is wrong.
+                // Every fault gives the same alert.
                 unsafe X509_STORE_CTX_set_error(
                     store, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
                 return isAccepted ? 1 : 0
@@ -259,8 +260,8 @@ internal import CBLESecOpenSSL
             }, nil)
     }
 
-    /// Judges the peer's certificate; a dialer is suspended until its policy has spoken, before its
-    /// own certificate leaves.
+    /// Evaluates trust in the peer's certificate. A dialer's handshake is suspended until its
+    /// policy has decided, before its own certificate is sent.
     private func evaluateTrust(_ store: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted != true { refusal = .untrustedPeer }
@@ -278,7 +279,7 @@ internal import CBLESecOpenSSL
         return true
     }
 
-    /// Whether a dialer's first message names an application protocol where it has to.
+    /// Whether a dialer's first message names an application protocol if it has to.
     private func mayBegin() -> Bool {
         guard isNegotiated else { return true }
         var list: UnsafePointer<UInt8>?
@@ -289,8 +290,8 @@ internal import CBLESecOpenSSL
         return found == 1
     }
 
-    /// Chooses among the application protocols that a dialer names: blesec/1 in negotiated mode, and
-    /// none in direct mode, where a dialer that names it is in the wrong place.
+    /// Chooses among a dialer's application protocols: blesec/1 in negotiated mode. In direct mode
+    /// none is chosen, and a dialer that names blesec/1 is refused.
     private func choose(
         from offered: UnsafeBufferPointer<UInt8>, _ chosen: inout UnsafePointer<UInt8>?,
         _ length: inout UInt8
@@ -311,7 +312,7 @@ internal import CBLESecOpenSSL
         return SSL_TLSEXT_ERR_ALERT_FATAL
     }
 
-    /// Lets a context's connections keep sessions and find them again.
+    /// Makes a context's connections store sessions and find them again.
     static func installResumption(on context: TLSContext) {
         let pointer = unsafe context.pointer
         unsafe blesec_ssl_context_resume(pointer)
@@ -324,7 +325,7 @@ internal import CBLESecOpenSSL
             return 1
         }
         unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, sharesReference in
-            // The caller gets a reference of its own.
+            // The caller gets its own reference.
             unsafe sharesReference?.pointee = 1
             guard let session = unsafe TLSSession.behind(ssl) else { return nil }
             return unsafe session.find(
@@ -332,7 +333,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// The session that a dialer wants to resume, if it would still be accepted.
+    /// The session that a dialer wants to resume, if its peer is still accepted.
     private func find(_ id: [UInt8]) -> OpaquePointer? {
         guard let session = context.sessions?.takeAccepted(id),
             let peer = session.evaluateTrust(context, peer: .dialer)

@@ -2,12 +2,12 @@ internal import BLESecChannelCore
 internal import BLESecLocking
 internal import CBLESecOpenSSL
 
-/// Sessions of one context that may be resumed, each once.
+/// The resumable sessions of one context; each is resumed at most once.
 ///
-/// What is kept of a peer is what it proved in a full handshake; whether that is still accepted is
-/// judged anew before it is used.
+/// A session contains what the peer proved in a full handshake. Before it is used, trust in the
+/// peer is evaluated again.
 final class TLSSessionStore: Sendable {
-    /// How many sessions an acceptor keeps; the oldest goes first.
+    /// The most sessions that an acceptor keeps; the oldest is dropped first.
     static let capacity = 256
 
     private struct Content: Sendable {
@@ -17,8 +17,7 @@ final class TLSSessionStore: Sendable {
 
     private let content = Locked(Content())
 
-    /// Keeps a session: an acceptor's by the number that the dialer will come with, a dialer's until
-    /// its next dial.
+    /// Stores a session: an acceptor's under its identifier, a dialer's until its next dial.
     func keep(_ session: ResumableSession, role: ChannelRole) {
         content.withLock { content in
             switch role {
@@ -31,10 +30,10 @@ final class TLSSessionStore: Sendable {
         }
     }
 
-    /// Takes out the session of the last dial.
+    /// Removes and returns the session of the last dial.
     func takeDialed() -> ResumableSession? { content.withLock { $0.dialed.take() } }
 
-    /// Takes out the session that a dialer wants to resume.
+    /// Removes and returns the session that a dialer wants to resume.
     func takeAccepted(_ id: [UInt8]) -> ResumableSession? {
         content.withLock { content in
             guard let index = content.accepted.firstIndex(where: { $0.id == id }) else {
@@ -45,13 +44,13 @@ final class TLSSessionStore: Sendable {
     }
 }
 
-/// A session of OpenSSL's, and the certificates that the peer has shown in it.
+/// An OpenSSL session, and the certificates that the peer has sent in it.
 @safe final class ResumableSession: @unchecked Sendable {
     // Unchecked: OpenSSL counts references atomically, and nothing changes what is kept.
     let pointer: OpaquePointer
     private let chain: OpaquePointer?
 
-    /// Takes over a reference to a session that `ssl` has just made.
+    /// Takes ownership of a reference to a session that `ssl` has just made.
     init(owning pointer: OpaquePointer, of ssl: OpaquePointer?) {
         unsafe self.pointer = pointer
         let shown = unsafe SSL_get_peer_cert_chain(ssl)
@@ -63,15 +62,15 @@ final class TLSSessionStore: Sendable {
         unsafe blesec_certificates_free(chain)
     }
 
-    /// The number by which an acceptor finds it.
+    /// The identifier under which an acceptor finds it.
     var id: [UInt8] {
         var count: UInt32 = 0
         let bytes = unsafe SSL_SESSION_get_id(pointer, &count)
         return unsafe Array(UnsafeBufferPointer(start: bytes, count: Int(count)))
     }
 
-    /// Judges the peer as in a full handshake, as of now; `nil` where it is not accepted any more, so
-    /// that a full handshake finds out why.
+    /// Evaluates trust in the peer as in a full handshake, at the present time; `nil` if the peer
+    /// is no longer accepted. A full handshake then finds the reason.
     func evaluateTrust(_ context: TLSContext, peer: ChannelRole) -> PeerIdentity? {
         guard let leaf = unsafe SSL_SESSION_get0_peer(pointer),
             let store = unsafe X509_STORE_CTX_new()
