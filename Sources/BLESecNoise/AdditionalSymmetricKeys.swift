@@ -2,8 +2,10 @@ public import BLESecPrimitives
 
 /// Keys for other layers, bound to the handshake: Noise's extension "additional symmetric keys".
 ///
-/// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is taken at the end of
-/// the handshake; each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. Whoever has one
+/// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is derived at the end
+/// of the handshake. Each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. One label's
+/// key reveals neither another label's key nor the transport keys, and `rekey` changes none of
+/// them.
 /// key can compute neither another label's nor the transport's, and `rekey` changes none of them.
 public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
     private let master: SecretBytes
@@ -21,10 +23,10 @@ public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
         self.master = master
     }
 
-    /// The key of `label`: the same on both sides, and each time it is asked for.
+    /// The key of `label`: the same on both sides and for each call.
     ///
     /// - Parameters:
-    ///   - label: what the key is for.
+    ///   - label: the purpose of the key.
     ///   - count: the key's length in bytes, at most 255 digests.
     public borrowing func key(label: Span<UInt8>, count: Int = 32) -> SecretBytes {
         var context = HashContext(algorithm)

@@ -1,6 +1,6 @@
 internal import BLESecPrimitives
 
-// How Noise §12 spells the algorithms.
+// The names of the algorithms in Noise §12.
 
 extension Curve {
     var noiseName: String {

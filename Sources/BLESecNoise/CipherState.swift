@@ -2,8 +2,8 @@ public import BLESecPrimitives
 
 /// A key and its nonce; Noise §5.1.
 ///
-/// Messages are encrypted and decrypted in place. Once an error is thrown the key is gone, and
-/// every later call throws `NoiseError.failed`.
+/// Messages are encrypted and decrypted in place. After an error the key is wiped, and every later
+/// call throws `NoiseError.failed`.
 public struct CipherState: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -14,21 +14,21 @@ public struct CipherState: ~Copyable, Sendable {
     private var key: AEAD?
     private var hasFailed = false
 
-    /// The last nonce that a message may have: 2^64 − 1 is for `rekey()` alone.
+    /// The last nonce for a message: 2^64 − 1 is reserved for `rekey()`.
     public static let lastNonce = UInt64.max - 1
 
-    /// A state without a key, in which messages pass as they are.
+    /// Makes a state without a key, in which messages pass unchanged.
     init(_ algorithm: AEADAlgorithm) {
         self.algorithm = algorithm
     }
 
-    /// A state with a key of its own: for vectors.
+    /// Makes a state with a given key, for test vectors.
     package init(_ algorithm: AEADAlgorithm, key: borrowing SecretBytes) {
         self.init(algorithm)
         initializeKey(key, at: 0)
     }
 
-    /// InitializeKey(key): takes the 32 bytes at `offset` in `keys`, and sets n to zero.
+    /// InitializeKey(key): copies the 32 bytes at `offset` in `keys`, and sets n to zero.
     mutating func initializeKey(_ keys: borrowing SecretBytes, at offset: Int) {
         nonce = 0
         if key == nil {
@@ -41,7 +41,7 @@ public struct CipherState: ~Copyable, Sendable {
     /// HasKey().
     var hasKey: Bool { key != nil }
 
-    /// SetNonce(nonce), for messages that may come out of order, and for tests of the limit.
+    /// SetNonce(nonce), for messages that may arrive out of order, and for tests of the limit.
     package mutating func setNonce(_ nonce: UInt64) {
         self.nonce = nonce
     }
@@ -49,8 +49,8 @@ public struct CipherState: ~Copyable, Sendable {
     /// Whether an error has ended this state.
     public var isFailed: Bool { hasFailed }
 
-    /// EncryptWithAd(ad, plaintext), over `count` bytes of `buffer` from `offset` on; the tag of
-    /// 16 bytes follows them. Without a key nothing changes.
+    /// EncryptWithAd(ad, plaintext), over `count` bytes of `buffer` from `offset` on; the 16-byte
+    /// tag follows them. Without a key nothing changes.
     ///
     /// - Throws: `NoiseError.nonceExhausted`.
     package mutating func encryptWithAd(
@@ -67,10 +67,10 @@ public struct CipherState: ~Copyable, Sendable {
         nonce += 1
     }
 
-    /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, the last 16
-    /// of which are the tag. Without a key nothing changes.
+    /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, of which the
+    /// last 16 are the tag. Without a key nothing changes.
     ///
-    /// - Parameter keepingKeyOnFailure: whether a wrong tag leaves this state as it was, for
+    /// - Parameter keepingKeyOnFailure: whether this state stays unchanged after a wrong tag, for
     ///   datagrams; otherwise the key is wiped.
     /// - Throws: `NoiseError.authenticationFailed`, `NoiseError.nonceExhausted`.
     mutating func decryptWithAd(
@@ -89,8 +89,8 @@ public struct CipherState: ~Copyable, Sendable {
         nonce += 1
     }
 
-    /// Rekey(): k becomes the first 32 bytes of ENCRYPT(k, 2^64 − 1, no ad, 32 zeros); n stays
-    /// (Noise §4.2, §11.3).
+    /// Rekey(): k becomes the first 32 bytes of ENCRYPT(k, 2^64 − 1, no ad, 32 zeros); n is
+    /// unchanged (Noise §4.2, §11.3).
     package mutating func rekey() throws(NoiseError) {
         guard !hasFailed else { throw .failed }
         var block = SecretBytes(count: AEADAlgorithm.keyLength + AEADAlgorithm.tagLength)

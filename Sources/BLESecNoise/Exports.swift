@@ -1,4 +1,4 @@
-// What appears in this module's interface and belongs to the primitives comes along.
+// Types of the primitives module that appear in this module's interface are exported again.
 @_exported public import enum BLESecPrimitives.AEADAlgorithm
 @_exported public import enum BLESecPrimitives.CryptoError
 @_exported public import enum BLESecPrimitives.Curve

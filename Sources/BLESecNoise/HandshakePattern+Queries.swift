@@ -1,36 +1,36 @@
 internal import BLESecPrimitives
 
-/// What a pattern asks of its parties, and what it gives them.
+/// The requirements and the security properties of a pattern.
 extension HandshakePattern {
-    /// How a party's static public key reaches the other one; Noise §7.8, by who can read it.
+    /// How the other party gets a party's static public key, and who else can read it; Noise §7.8.
     public enum StaticKeyExposure: Sendable, Hashable {
         /// The party has no static key in this pattern.
         case unused
-        /// The other party has it beforehand, and no message carries it.
+        /// The other party knows it before the handshake, and no message carries it.
         case known
-        /// Message `index` carries it in clear: whoever listens has it.
+        /// Message `index` carries it in clear: every listener can read it.
         case clear(message: Int)
-        /// Message `index` carries it encrypted, to a party that has proven nothing yet: whoever
-        /// runs the protocol with its sender has it.
+        /// Message `index` carries it encrypted, to a party that has proven nothing yet: anyone who
+        /// runs the protocol with the sender can read it.
         case anyPeer(message: Int)
-        /// Message `index` carries it encrypted under a product with the reader's static key, or
-        /// under a pre-shared key.
+        /// Message `index` carries it encrypted under a Diffie-Hellman product with the reader's
+        /// static key, or under a pre-shared key.
         case protected(message: Int)
     }
 
-    /// Whether only the initiator ever sends; Noise §7.4.
+    /// Whether only the initiator sends messages; Noise §7.4.
     public var isOneWay: Bool { messages.allSatisfy { $0.sender == .initiator } }
 
-    /// Whether the first message is the responder's, answering a message of another handshake.
+    /// Whether the responder sends the first message, in answer to a message of another handshake.
     public var isFallback: Bool { modifiers.contains(.fallback) }
 
-    /// How many pre-shared keys the pattern takes.
+    /// The number of pre-shared keys in the pattern.
     public var pskCount: Int {
         messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } }
     }
 
-    /// The numbers of the `psk` modifiers: 0 is before the first message's other tokens, n is
-    /// behind those of message n − 1.
+    /// The numbers of the `psk` modifiers: 0 stands before the first message's other tokens, n
+    /// after those of message n − 1.
     public var pskPositions: [Int] {
         modifiers.compactMap { modifier in
             switch modifier {
@@ -45,7 +45,7 @@ extension HandshakePattern {
         preMessage(of: role).contains(.s) || messageCarryingStatic(of: role) != nil
     }
 
-    /// Whether `role` has to know the other party's static key beforehand.
+    /// Whether `role` has to know the other party's static key before the handshake.
     public func requiresRemoteStatic(_ role: Role) -> Bool {
         preMessage(of: role.peer).contains(.s)
     }
@@ -53,9 +53,9 @@ extension HandshakePattern {
     /// Whether a finished handshake proves to the other party that `role` has its static private
     /// key.
     ///
-    /// True when a product of that key with an ephemeral of the other party is part of the
-    /// handshake, or, where the other party has none (one-way patterns), with its static key.
-    /// Only what the other party sends or reads *afterwards* rests on it: Noise §7.7.
+    /// True if the handshake includes a Diffie-Hellman product of that key with an ephemeral key of
+    /// the other party or, where the other party has none (one-way patterns), with its static key.
+    /// The proof covers only what the other party sends or reads *afterwards*: Noise §7.7.
     public func authenticates(_ role: Role) -> Bool {
         let tokens = messages.flatMap(\.tokens)
         switch role {
@@ -64,15 +64,15 @@ extension HandshakePattern {
         }
     }
 
-    /// Whether the other party has proof of `role` once the first `count` messages are done: of its
-    /// static private key, where it has one in this pattern, and of every pre-shared key.
+    /// Whether `role` is proven to the other party after the first `count` messages: its static
+    /// private key, if it has one in this pattern, and every pre-shared key.
     ///
-    /// A key is proven by a message that `role` sends and that authenticates under it *and* under an
-    /// ephemeral of the other party: so nobody can have recorded it, and nobody can forge it with a
-    /// key stolen from the other party, as is possible with `ss` alone. Those are the payloads with
-    /// source property 2 in Noise §7.7. Where this is false for all messages of the handshake, the
-    /// first transport message of `role` is the proof, except in one-way patterns. True from the
-    /// beginning for a party with nothing to prove.
+    /// A key is proven by a message from `role` that authenticates under the key *and* under an
+    /// ephemeral key of the other party. Such a message cannot be a replay, nor can it be forged
+    /// with a key stolen from the other party, which is possible with `ss` alone. These are the
+    /// payloads with source property 2 in Noise §7.7. If the result is false for all messages of
+    /// the handshake, the first transport message of `role` is the proof, except in one-way
+    /// patterns. For a party with nothing to prove, the result is always true.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         var isKeyMixed = !requiresLocalStatic(role)
@@ -93,12 +93,12 @@ extension HandshakePattern {
         return false
     }
 
-    /// The message that carries the static public key of `role`, or nil.
+    /// The index of the message that carries the static public key of `role`; nil if there is none.
     public func messageCarryingStatic(of role: Role) -> Int? {
         messages.firstIndex { $0.sender == role && $0.tokens.contains(.s) }
     }
 
-    /// How the static public key of `role` reaches the other party.
+    /// How the other party gets the static public key of `role`.
     public func staticKeyExposure(of role: Role) -> StaticKeyExposure {
         guard let index = messageCarryingStatic(of: role) else {
             return preMessage(of: role).contains(.s) ? .known : .unused
@@ -112,13 +112,13 @@ extension HandshakePattern {
         return isProtected ? .protected(message: index) : .anyPeer(message: index)
     }
 
-    /// How many bytes message `index` has beyond its payload.
+    /// The length of message `index` without its payload, in bytes.
     ///
     /// - Parameters:
-    ///   - index: the message's place, 0 for the first.
+    ///   - index: the message's index, from 0.
     ///   - keyLength: DHLEN in bytes.
     public func overhead(ofMessage index: Int, keyLength: Int) -> Int {
-        // In a psk handshake an ephemeral is mixed into the key as well (Noise §9.2).
+        // In a psk handshake, ephemeral keys are mixed into the key as well (Noise §9.2).
         let hasPSK = pskCount > 0
         func setsKey(_ token: Token) -> Bool { token.setsKey || (hasPSK && token == .e) }
         let earlier =
@@ -135,7 +135,7 @@ extension HandshakePattern {
 }
 
 extension Token {
-    /// Whether the token gives the handshake a key that only its parties can have.
+    /// Whether the token gives the handshake a key that only its parties know.
     var setsKey: Bool {
         switch self {
         case .ee, .es, .se, .ss, .psk: true

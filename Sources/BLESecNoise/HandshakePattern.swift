@@ -1,44 +1,44 @@
 /// A handshake pattern as data; Noise §7.
 ///
 /// The fundamental patterns are in `PatternTable.swift`; modifiers transform the data
-/// (`PatternModifier`), and nothing else in the module knows a pattern's name.
+/// (`PatternModifier`). No other code in the module depends on a pattern's name.
 public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
-    /// One message: who sends it, and what it does; Noise §7.1.
+    /// One message: its sender and its tokens; Noise §7.1.
     public struct Message: Sendable, Hashable {
         /// Who sends the message.
         public let sender: Role
-        /// The tokens in their order; a payload follows them.
+        /// The tokens in order; a payload follows them.
         public internal(set) var tokens: [Token]
     }
 
-    /// The name without modifiers, for example `XX`.
+    /// The name without modifiers, such as `XX`.
     public let baseName: String
 
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
 
-    /// The pattern before its first modifier, where there is one.
+    /// The pattern before its first modifier; empty if there is none.
     var unmodified: [HandshakePattern] = []
 
-    /// What the responder knows of the initiator beforehand.
+    /// The initiator's keys that the responder knows before the handshake.
     public internal(set) var initiatorPreMessage: [Token]
 
-    /// What the initiator knows of the responder beforehand.
+    /// The responder's keys that the initiator knows before the handshake.
     public internal(set) var responderPreMessage: [Token]
 
-    /// The messages in their order.
+    /// The messages in order.
     public internal(set) var messages: [Message]
 
-    /// Makes a pattern of one's own; the parties take turns, the initiator begins.
+    /// Makes a custom pattern; the parties take turns, and the initiator begins.
     ///
     /// - Parameters:
     ///   - name: uppercase letters and digits, beginning with a letter.
-    ///   - initiatorPreMessage: what the responder knows of the initiator beforehand.
-    ///   - responderPreMessage: what the initiator knows of the responder beforehand.
+    ///   - initiatorPreMessage: the initiator's keys that the responder knows before the handshake.
+    ///   - responderPreMessage: the responder's keys that the initiator knows before the handshake.
     ///   - messages: the tokens of each message.
-    /// - Throws: `PatternError`, naming the rule of Noise §7.3 or §9.3 that the pattern breaks; also
-    ///   for the name of a pattern of the specification that is not this one, since the name is all
-    ///   that the parties' hashes have of a pattern.
+    /// - Throws: `PatternError`, which names the broken rule of Noise §7.3 or §9.3. Also throws if
+    ///   the name belongs to a different pattern of the specification, since only the name of a
+    ///   pattern is hashed into the handshake.
     public init(
         name: String, initiatorPreMessage: [Token] = [], responderPreMessage: [Token] = [],
         messages: [[Token]]
@@ -68,7 +68,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The longest name with modifiers, in bytes: what the other parts of a protocol name leave.
+    /// The longest name with modifiers, in bytes, that fits into a protocol name.
     static let maximumNameLength =
         ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 
@@ -78,7 +78,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// The same as `name`.
     public var description: String { name }
 
-    /// What the other party knows of `role` beforehand.
+    /// The keys of `role` that the other party knows before the handshake.
     public func preMessage(of role: Role) -> [Token] {
         switch role {
         case .initiator: initiatorPreMessage

@@ -2,20 +2,21 @@ public import BLESecPrimitives
 
 /// Compound protocols; Noise §10.
 ///
-/// The initiator, Alice, sends the first message of one handshake; the responder, Bob, cannot or
-/// does not want to read it and answers with the first message of a fallback pattern, in which
-/// Alice's ephemeral counts as known. Alice stays the initiator, although Bob writes first.
+/// The initiator, Alice, sends the first message of one handshake. The responder, Bob, cannot or
+/// does not want to read it, and answers with the first message of a fallback pattern, in which
+/// Alice's ephemeral key counts as known. Alice stays the initiator, although Bob writes first.
 extension HandshakeState {
-    /// Alice's side: goes on with the ephemeral that `attempt` has sent.
+    /// Alice's side: continues with the ephemeral key that `attempt` has sent.
     ///
     /// - Throws: `NoiseError.missingKey` unless `attempt` is an initiator's, has sent its first
-    ///   message and has read nothing; and as the other initializer does.
+    ///   message and has read nothing; and the errors of the other initializer.
     public init(
         fallback name: ProtocolName, after attempt: consuming HandshakeState,
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        // In a fallback the first message is the other party's: its one message done was read.
+        // In a fallback the other party sends the first message, so its one finished message was
+        // read.
         guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }
@@ -24,12 +25,12 @@ extension HandshakeState {
             remoteStatic: remoteStatic, psks: psks, carried: .local(ephemeral))
     }
 
-    /// Bob's side: goes on with the ephemeral at the beginning of Alice's first message.
+    /// Bob's side: continues with the ephemeral key at the beginning of Alice's first message.
     ///
-    /// A pattern whose first message is `e, s` in clear carries her static key as well: hand that
-    /// in as `remoteStatic`.
-    /// - Throws: `NoiseError.messageTooShort` if `firstMessage` has no ephemeral; and as the other
-    ///   initializer does.
+    /// If the first message of the attempted pattern is `e, s` in clear, it carries Alice's static
+    /// key as well: pass that key as `remoteStatic`.
+    /// - Throws: `NoiseError.messageTooShort` if `firstMessage` has no ephemeral key; and the
+    ///   errors of the other initializer.
     public init(
         fallback name: ProtocolName, answering firstMessage: Span<UInt8>,
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,

@@ -1,12 +1,12 @@
 internal import BLESecPrimitives
 
 extension HandshakeState {
-    /// The longest message in bytes, of a handshake and of transport (Noise §3).
+    /// The longest message in bytes, in the handshake and in transport (Noise §3).
     public static var maximumMessageLength: Int { 65_535 }
 
     /// WriteMessage(payload): appends the next message to `output`.
     ///
-    /// - Throws: `NoiseError`; the handshake has failed then, and `output` is as it was.
+    /// - Throws: `NoiseError`. The handshake has then failed, and `output` is unchanged.
     public mutating func writeMessage(
         payload: Span<UInt8> = Span(), into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
@@ -31,7 +31,7 @@ extension HandshakeState {
     /// ReadMessage(message): reads the peer's next message and appends its payload to `payload`.
     ///
     /// `payload` needs room for the payload and its tag: `message.count` bytes are always enough.
-    /// - Throws: `NoiseError`; the handshake has failed then, and `payload` is as it was.
+    /// - Throws: `NoiseError`. The handshake has then failed, and `payload` is unchanged.
     public mutating func readMessage(
         _ message: Span<UInt8>, payload: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
@@ -120,7 +120,8 @@ extension HandshakeState {
         }
     }
 
-    /// MixKey() of a product, or MixKeyAndHash() of the next psk: the same for writer and reader.
+    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk: the same for
+    /// writer and reader.
     private mutating func mix(_ token: Token) throws(NoiseError) {
         guard let keys = token.product else {
             guard let psk = psks.popLast() else {

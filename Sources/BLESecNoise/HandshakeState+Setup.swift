@@ -1,15 +1,15 @@
 package import BLESecPrimitives
 
-/// An ephemeral of an earlier handshake that a fallback pattern goes on with; Noise §10.
+/// An ephemeral key of an earlier handshake that a fallback pattern continues with; Noise §10.
 package enum CarriedEphemeral: Sendable {
-    /// Ours: we were the initiator.
+    /// The key pair of this party, which was the initiator.
     case local(DHKeyPair)
-    /// The peer's public key, out of the first message that we could not read.
+    /// The peer's public key, from the first message, which this party could not read.
     case remote([UInt8])
 }
 
 extension HandshakeState {
-    /// Whether the keys are those that the pattern asks for.
+    /// Throws unless the keys are exactly those that the pattern needs.
     static func check(
         _ name: ProtocolName, role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?,
         psks: [PreSharedKey], carried: CarriedEphemeral?
@@ -23,7 +23,8 @@ extension HandshakeState {
             guard let remoteStatic else { throw .missingKey(.remoteStatic) }
             guard name.curve.isCanonical(remoteStatic.span) else { throw .wrongKey(.remoteStatic) }
         } else if remoteStatic != nil {
-            // Whoever hands one in expects it to be checked, and this pattern would not.
+            // A caller who passes a key expects it to be checked, and this pattern would not check
+            // it.
             throw .unexpectedKey(.remoteStatic)
         }
         guard psks.count == pattern.pskCount else {
@@ -46,8 +47,8 @@ extension HandshakeState {
         }
     }
 
-    /// MixHash() of every public key that a pre-message names, the initiator's first; `check` has
-    /// seen to it that they are all there.
+    /// MixHash() of every public key in the pre-messages, the initiator's first; `check` ensures
+    /// that all keys are present.
     mutating func mixPreMessages() {
         for owner in Role.allCases {
             for token in pattern.preMessage(of: owner) {

@@ -2,25 +2,25 @@ public import BLESecPrimitives
 
 /// A handshake in progress; Noise §5.3.
 ///
-/// The parties take turns with `writeMessage` and `readMessage`; when `isFinished`, `split()` turns
-/// the state into transport. Any error ends it: its keys are wiped, and every later call throws
-/// `NoiseError.failed`.
+/// The parties take turns with `writeMessage` and `readMessage`; when `isFinished`, `split()`
+/// returns the transport state. Any error ends the handshake: its keys are wiped, and every later
+/// call throws `NoiseError.failed`.
 public struct HandshakeState: ~Copyable, Sendable {
     /// The protocol.
     public let protocolName: ProtocolName
 
-    /// Our role, which is the same in a fallback as in the handshake before it.
+    /// This party's role, which is the same in a fallback as in the handshake before it.
     public let role: Role
 
-    /// The peer's static public key, from the beginning or as soon as a message has brought it.
+    /// The peer's static public key, if it is known in advance or once a message has carried it.
     ///
     /// It proves nothing until the handshake is finished.
     public internal(set) var remoteStatic: [UInt8]?
 
-    /// The peer's ephemeral public key, as soon as a message has brought it.
+    /// The peer's ephemeral public key, once a message has carried it.
     public internal(set) var remoteEphemeral: [UInt8]?
 
-    /// How many messages are done.
+    /// The number of messages that were written or read.
     public internal(set) var messagesDone = 0
 
     /// Whether an error has ended the handshake.
@@ -30,18 +30,19 @@ public struct HandshakeState: ~Copyable, Sendable {
     var localStatic: DHKeyPair?
     var localEphemeral: DHKeyPair?
     var psks: [PreSharedKey]
-    /// An ephemeral for the next `e` that we write, in place of a fresh one: for vectors.
+    /// The key pair for the next `e` that this party writes, instead of a fresh one; for test
+    /// vectors.
     var fixedEphemeral: DHKeyPair?
 
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
     ///
     /// - Parameters:
-    ///   - protocolName: what is spoken; a fallback has initializers of its own.
-    ///   - role: our side of it.
-    ///   - prologue: what both parties should agree on already.
-    ///   - localStatic: our static key pair; one that the pattern does not use is ignored.
+    ///   - protocolName: the protocol; a fallback has initializers of its own.
+    ///   - role: this party's role.
+    ///   - prologue: data that both parties must agree on.
+    ///   - localStatic: this party's static key pair; ignored if the pattern does not use it.
     ///   - remoteStatic: the peer's static public key, for patterns in which it is known.
-    ///   - psks: the pre-shared keys in the order in which the messages use them.
+    ///   - psks: the pre-shared keys, in the order in which the messages use them.
     /// - Throws: `NoiseError` for a key that is missing, unexpected or of another curve.
     public init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
@@ -52,10 +53,10 @@ public struct HandshakeState: ~Copyable, Sendable {
             remoteStatic: remoteStatic, psks: psks, carried: nil)
     }
 
-    /// The same, with the ephemeral that a fallback pattern goes on with.
+    /// The same, with the ephemeral key that a fallback pattern continues with.
     ///
-    /// Not for everybody: an ephemeral that is used twice gives the session's keys away, and the
-    /// initializers for a fallback see to it that the attempt before is gone.
+    /// Not public: an ephemeral key that is used twice reveals the session's keys. The public
+    /// initializers for a fallback ensure that the earlier attempt has ended.
     package init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
         localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [],
@@ -83,15 +84,15 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// The pattern.
     public var pattern: HandshakePattern { protocolName.pattern }
 
-    /// Our ephemeral public key, as soon as a message has carried it.
+    /// This party's ephemeral public key, once a message has carried it.
     public var localEphemeralPublicKey: [UInt8]? { localEphemeral?.publicKey }
 
-    /// Whether the next step is our `writeMessage`.
+    /// Whether the next step is this party's `writeMessage`.
     public var isMyTurn: Bool {
         !isFailed && !isFinished && pattern.messages[messagesDone].sender == role
     }
 
-    /// Whether every message is done and `split()` is what is left.
+    /// Whether every message is done, so that only `split()` remains.
     public var isFinished: Bool { !isFailed && messagesDone == pattern.messages.count }
 
     /// `h`: after the last message it identifies the session, and other protocols can be bound to
@@ -108,7 +109,7 @@ public struct HandshakeState: ~Copyable, Sendable {
             + pattern.overhead(ofMessage: messagesDone, keyLength: protocolName.curve.keyLength)
     }
 
-    /// Split(): the transport state, once every message is done.
+    /// Split(): returns the transport state, once every message is done.
     public consuming func split() throws(NoiseError) -> TransportState {
         guard !isFailed else { throw .failed }
         guard isFinished else { throw .handshakeUnfinished }
@@ -123,7 +124,7 @@ public struct HandshakeState: ~Copyable, Sendable {
             handshakeHash: handshakeHash, remoteStatic: remoteStatic)
     }
 
-    /// Wipes what is secret; only public values stay.
+    /// Wipes all secrets; only public values remain.
     mutating func fail() {
         isFailed = true
         symmetricState.wipe()
@@ -133,8 +134,8 @@ public struct HandshakeState: ~Copyable, Sendable {
         psks = []
     }
 
-    /// Uses `ephemeral` for our next `e` token: for test vectors alone, since an ephemeral that is
-    /// used twice gives the session's keys away.
+    /// Uses `ephemeral` for this party's next `e` token. Only for test vectors, since an ephemeral
+    /// key that is used twice reveals the session's keys.
     package mutating func useFixedEphemeral(_ ephemeral: DHKeyPair) {
         fixedEphemeral = ephemeral
     }

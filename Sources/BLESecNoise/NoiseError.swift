@@ -1,51 +1,51 @@
 public import BLESecPrimitives
 
-/// What can go wrong in a handshake or in transport: where Noise §5 signals an error, and before.
+/// An error of a handshake or of transport, as in Noise §5, or of their setup.
 ///
-/// The detail is for the local side alone: a peer should see no difference between them.
+/// The details are only for the local side: a peer should not be able to distinguish the errors.
 public enum NoiseError: Error, Sendable, Hashable {
-    /// An earlier error ended this state; its keys are wiped.
+    /// An earlier error ended the state; its keys are wiped.
     case failed
     /// It is the other party's turn to write.
     case outOfTurn
-    /// The handshake's messages are all done: what is left is `split()`.
+    /// All messages of the handshake are done; only `split()` remains.
     case handshakeFinished
-    /// `split()` before the last message.
+    /// `split()` was called before the last message.
     case handshakeUnfinished
-    /// More than 65,535 bytes (Noise §3).
+    /// The message has more than 65,535 bytes (Noise §3).
     case messageTooLong(Int)
-    /// Fewer bytes than the message's keys and tags take.
+    /// The message is shorter than its keys and tags.
     case messageTooShort(Int)
-    /// The output has room for fewer bytes than that.
+    /// The output has room for fewer bytes than needed.
     case outputTooSmall(needed: Int)
-    /// A tag is wrong: another key, psk, prologue or history, or a changed message.
+    /// A tag is wrong: another key, psk, prologue or handshake history, or a modified message.
     case authenticationFailed
-    /// A public key of low order, or a static one that is not canonical.
+    /// A public key of low order, or a static public key that is not canonical.
     case invalidPublicKey
-    /// A key that the pattern needs and nobody gave.
+    /// A key that the pattern needs was not given.
     case missingKey(Key)
-    /// A key that the pattern has no use for.
+    /// A key was given that the pattern does not use.
     case unexpectedKey(Key)
-    /// A key of another curve or length than the protocol's.
+    /// A key's curve or length is not that of the protocol.
     case wrongKey(Key)
-    /// As many pre-shared keys as the pattern takes, and how many were given.
+    /// The number of pre-shared keys is wrong.
     case wrongPSKCount(expected: Int, given: Int)
-    /// All nonces up to 2^64 − 2 are used (Noise §5.1).
+    /// All nonces up to 2^64 − 2 were used (Noise §5.1).
     case nonceExhausted
-    /// A nonce that this key has been used with before.
+    /// The nonce was used before with this key.
     case nonceUsed
     /// In a one-way pattern the responder sends nothing, and the initiator receives nothing.
     case oneWay
     /// A cryptographic library failed.
     case crypto(CryptoError)
 
-    /// The keys that a handshake can be given: Noise §5.3's `s`, `rs`, `e` and `re`.
+    /// The keys that a handshake can be given: `s`, `rs`, `e` and `re` of Noise §5.3.
     public enum Key: Sendable, Hashable {
-        /// Our static key pair.
+        /// This party's static key pair.
         case localStatic
         /// The peer's static public key.
         case remoteStatic
-        /// Our ephemeral key pair.
+        /// This party's ephemeral key pair.
         case localEphemeral
         /// The peer's ephemeral public key.
         case remoteEphemeral
@@ -53,7 +53,7 @@ public enum NoiseError: Error, Sendable, Hashable {
 }
 
 extension NoiseError {
-    /// The handshake's view of a primitive's error.
+    /// Translates a primitive's error.
     init(_ error: CryptoError) {
         switch error {
         case .lowOrderPoint: self = .invalidPublicKey
@@ -64,7 +64,7 @@ extension NoiseError {
 }
 
 extension NoiseError: CustomStringConvertible {
-    /// The error in words.
+    /// The error as text.
     public var description: String {
         switch self {
         case .failed: "an earlier error ended this session"

@@ -1,40 +1,40 @@
-/// A pattern or modifier that the framework does not allow; Noise §7.3, §8.1, §9.3 and §10.2.
+/// An error in a pattern or modifier; Noise §7.3, §8.1, §9.3 and §10.2.
 public enum PatternError: Error, Sendable, Hashable {
-    /// A name that is not uppercase letters and digits.
+    /// The name does not consist of uppercase letters and digits.
     case badName(String)
-    /// A pattern of one's own under the name of another one.
+    /// A custom pattern has the name of another pattern.
     case nameTaken(String)
-    /// A name that no protocol name has room for, with its length in bytes (Noise §8).
+    /// The name, with this length in bytes, does not fit into a protocol name (Noise §8).
     case nameTooLong(Int)
-    /// No message at all.
+    /// The pattern has no messages.
     case noMessages
-    /// Neither a product nor a psk: what comes out of the handshake is known to everybody.
+    /// The pattern has neither a Diffie-Hellman product nor a psk, so its keys are no secret.
     case noSecret
-    /// A pre-message that is not `e`, `s` or `e, s` (Noise §7.1).
+    /// A pre-message is not `e`, `s` or `e, s` (Noise §7.1).
     case badPreMessage(Role)
-    /// A modifier twice.
+    /// A modifier is repeated.
     case repeatedModifier(String)
-    /// Two modifiers that may stand in either order and are not in alphabetical order (Noise §8.1).
+    /// Two modifiers whose order does not matter are not in alphabetical order (Noise §8.1).
     case modifiersNotSorted(String, String)
-    /// A `pskN` whose N is above the number of messages (Noise §9.4).
+    /// The N of a `pskN` is greater than the number of messages (Noise §9.4).
     case noSuchMessage(modifier: String, messages: Int)
-    /// A fallback whose first message is not `e`, `s` or `e, s` (Noise §10.2).
+    /// The first message of a fallback is not `e`, `s` or `e, s` (Noise §10.2).
     case noFallback(pattern: String)
-    /// A key that is sent twice (Noise §7.3, rule 2).
+    /// A key is sent twice (Noise §7.3, rule 2).
     case keySentTwice(Token, Role)
-    /// A product of a key that is not there yet (Noise §7.3, rule 1).
+    /// A product needs a key that the parties do not have yet (Noise §7.3, rule 1).
     case keyMissing(for: Token)
-    /// A product that is computed twice (Noise §7.3, rule 3).
+    /// A product is computed twice (Noise §7.3, rule 3).
     case repeatedProduct(Token)
-    /// Something encrypted after a product with one's static key, and without the same product
-    /// with one's ephemeral (Noise §7.3, rule 4).
+    /// A party encrypts after a product with its static key, but without the same product with its
+    /// ephemeral key (Noise §7.3, rule 4).
     case encryptsWithoutEphemeral(Role, after: Token, needs: Token)
-    /// Something encrypted after a psk by a party that has sent no ephemeral (Noise §9.3).
+    /// A party that has sent no ephemeral key encrypts after a psk (Noise §9.3).
     case pskWithoutEphemeral(Role)
 }
 
 extension PatternError: CustomStringConvertible {
-    /// The broken rule in words.
+    /// The broken rule as text.
     public var description: String {
         switch self {
         case .badName(let name): "'\(name)' is not a pattern's name"

@@ -1,13 +1,13 @@
 /// A change to a pattern's data; Noise §8.1.
 public enum PatternModifier: Sendable, Hashable {
-    /// `pskN`: a pre-shared key before the first message's tokens (0), or behind those of message
-    /// N − 1; Noise §9.4.
+    /// `pskN`: a pre-shared key before the first message's tokens (N = 0), or after those of
+    /// message N − 1; Noise §9.4.
     case psk(Int)
-    /// `fallback`: the initiator's first message becomes something the responder already has;
-    /// Noise §10.2.
+    /// `fallback`: the initiator's first message becomes a pre-message, which the responder already
+    /// has; Noise §10.2.
     case fallback
 
-    /// The modifier as it stands in a name.
+    /// The modifier's form in a name.
     public var name: String {
         switch self {
         case .psk(let position): "psk\(position)"
@@ -15,7 +15,7 @@ public enum PatternModifier: Sendable, Hashable {
         }
     }
 
-    /// Reads a modifier; a leading zero as in `psk01` is none.
+    /// Reads a modifier; nil also for a leading zero, as in `psk01`.
     public init?(_ name: some StringProtocol) {
         if name == "fallback" {
             self = .fallback
@@ -30,9 +30,9 @@ public enum PatternModifier: Sendable, Hashable {
 }
 
 extension HandshakePattern {
-    /// The pattern with `modifier` applied after those it already has.
+    /// The pattern with `modifier` applied after its other modifiers.
     ///
-    /// - Throws: `PatternError`, naming the rule that the outcome breaks.
+    /// - Throws: `PatternError`, which names the rule that the result breaks.
     public func applying(_ modifier: PatternModifier) throws(PatternError) -> HandshakePattern {
         var pattern = try transformed(by: modifier)
         if let last = modifiers.last, modifier.name < last.name,
@@ -63,7 +63,7 @@ extension HandshakePattern {
             guard first.sender == .initiator, messages.count > 1,
                 [[.e], [.s], [.e, .s]].contains(first.tokens)
             else { throw .noFallback(pattern: name) }
-            // The one order that §7.1 allows, also where `s` was known before.
+            // The only order that §7.1 allows, even if `s` was known before.
             pattern.initiatorPreMessage = [.e, .s].filter {
                 first.tokens.contains($0) || initiatorPreMessage.contains($0)
             }
@@ -72,8 +72,8 @@ extension HandshakePattern {
         return pattern
     }
 
-    /// Whether the last modifier and `next` give the same pattern in either order: then a name has
-    /// them in alphabetical order (Noise §8.1).
+    /// Whether the last modifier and `next` give the same pattern in either order. If so, a name
+    /// has them in alphabetical order (Noise §8.1).
     private func commutes(
         _ last: PatternModifier, with next: PatternModifier
     ) throws(PatternError) -> Bool {

@@ -1,6 +1,6 @@
 /// The validity rules of Noise §7.3 and §9.3.
 extension HandshakePattern {
-    /// Walks through the pattern once and names the first rule that it breaks.
+    /// Checks each step of the pattern, and throws the first broken rule.
     func checkRules() throws(PatternError) {
         guard !messages.isEmpty else { throw .noMessages }
         let length = name.utf8.count
@@ -21,12 +21,12 @@ extension HandshakePattern {
     }
 }
 
-/// What has happened so far in a walk through a pattern; Noise §7.3.
+/// The state of the rule check after some steps of a pattern; Noise §7.3.
 private struct RuleWalk {
     private var sent: [Role: Set<Token>] = [.initiator: [], .responder: []]
     private var mixed: Set<Token> = []
 
-    /// Whether anything was mixed into the key that only the parties have.
+    /// Whether a secret that only the parties know was mixed into the key.
     var hasSecret: Bool { !mixed.isEmpty }
 
     mutating func sends(_ token: Token, _ role: Role) throws(PatternError) {
@@ -53,7 +53,7 @@ private struct RuleWalk {
         }
     }
 
-    /// `role` encrypts something, if there is a key by now.
+    /// Records that `role` encrypts data, if there is a key by now.
     func encrypts(_ role: Role) throws(PatternError) {
         if mixed.contains(.psk), !sent[role, default: []].contains(.e) {
             throw .pskWithoutEphemeral(role)

@@ -1,5 +1,5 @@
-/// The patterns of Noise §7.4 (one-way), §7.5 (interactive) and §18.1 (deferred), written as
-/// there: what each party knows of the other, then the messages, the initiator's first.
+/// The patterns of Noise §7.4 (one-way), §7.5 (interactive) and §18.1 (deferred), in the order of
+/// the specification: the two pre-messages, then the messages, the initiator's first.
 extension HandshakePattern {
     /// Every fundamental and deferred pattern, in the specification's order.
     public static let all: [HandshakePattern] = [
@@ -48,7 +48,7 @@ extension HandshakePattern {
 
     private static let byName = Dictionary(uniqueKeysWithValues: all.map { ($0.baseName, $0) })
 
-    /// The fundamental or deferred pattern of that name, or nil.
+    /// The fundamental or deferred pattern of that name; nil if there is none.
     public static func named(_ name: String) -> HandshakePattern? { byName[name] }
 
     private static func row(

@@ -2,15 +2,15 @@ public import BLESecPrimitives
 
 /// A pre-shared symmetric key of 32 bytes; Noise §9.
 ///
-/// It has to be random: a passphrase in its place can be guessed by whoever records a handshake.
-/// One psk belongs to one hash function (Noise §14).
+/// The key must be random: anyone who records a handshake could guess a passphrase. One psk belongs
+/// to one hash function (Noise §14).
 public final class PreSharedKey: Sendable {
     /// The length of a psk in bytes.
     public static let length = 32
 
     let key: SecretBytes
 
-    /// Takes the key.
+    /// Takes ownership of the key.
     ///
     /// - Throws: `CryptoError.wrongLength` unless it has 32 bytes.
     public init(_ key: consuming SecretBytes) throws(CryptoError) {
@@ -25,6 +25,6 @@ extension PreSharedKey: CustomStringConvertible, CustomReflectable {
     /// `<redacted>`, always.
     public var description: String { "<redacted>" }
 
-    /// Nothing to look into.
+    /// Empty, so that the key does not appear in dumps.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }

@@ -1,6 +1,6 @@
 public import BLESecPrimitives
 
-/// The name of a Noise protocol, for example `Noise_XX_25519_ChaChaPoly_SHA256`; Noise §8.
+/// The name of a Noise protocol, such as `Noise_XX_25519_ChaChaPoly_SHA256`; Noise §8.
 public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     /// The handshake pattern with its modifiers.
     public let pattern: HandshakePattern
@@ -14,7 +14,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     /// The longest name that the framework allows, in bytes (Noise §8).
     public static let maximumLength = 255
 
-    /// Puts a name together.
+    /// Makes a name of its parts.
     public init(
         pattern: HandshakePattern, curve: Curve = .x25519, aead: AEADAlgorithm = .chaChaPoly,
         hash: HashAlgorithm = .sha256
@@ -31,7 +31,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public init(_ name: String) throws(ProtocolNameError) {
         guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
         let parts = name.split(separator: "_", omittingEmptySubsequences: false)
-        // Equal strings may differ in bytes outside ASCII, and it is the bytes that are hashed.
+        // Equal strings may differ in bytes outside ASCII, and the bytes are hashed.
         guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
             throw .notAProtocolName
         }
@@ -52,17 +52,17 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// Why a text is not the name of a protocol that this module can run; Noise §8.
+/// Why a text is not the name of a protocol that this module implements; Noise §8.
 public enum ProtocolNameError: Error, Sendable, Hashable {
-    /// Longer than 255 bytes.
+    /// The name is longer than 255 bytes.
     case tooLong(Int)
-    /// Not `Noise` and four parts, with `_` between them.
+    /// The name is not `Noise` and four parts, separated by `_`.
     case notAProtocolName
-    /// No pattern of that name.
+    /// There is no pattern of that name.
     case unknownPattern(String)
-    /// No modifier of that name.
+    /// There is no modifier of that name.
     case unknownModifier(String)
-    /// A pattern or modifier that breaks a rule.
+    /// The pattern or a modifier breaks a rule.
     case invalidPattern(PatternError)
     /// Neither `25519` nor `448`.
     case unknownDH(String)
@@ -73,7 +73,7 @@ public enum ProtocolNameError: Error, Sendable, Hashable {
 }
 
 extension ProtocolNameError: CustomStringConvertible {
-    /// The error in words.
+    /// The error as text.
     public var description: String {
         switch self {
         case .tooLong(let count):
@@ -92,7 +92,7 @@ extension ProtocolNameError: CustomStringConvertible {
 }
 
 extension HandshakePattern {
-    /// Reads the pattern's part of a protocol name: a base name, then modifiers with `+` between.
+    /// Reads the pattern part of a protocol name: a base name, then modifiers separated by `+`.
     init(parsing part: Substring) throws(ProtocolNameError) {
         // Base names are uppercase letters and digits, modifiers begin with a lowercase letter.
         let base = part.prefix { $0.isUppercase || $0.isNumber }

@@ -1,24 +1,24 @@
-/// Which nonces of a receiving direction have been there, in the manner of RFC 6479.
+/// Records which nonces were received, similar to RFC 6479.
 ///
-/// A ring of bitmap words slides with the highest nonce; whole words are cleared at a time, so an
-/// update costs no shifting. The window covers the last 1,984 nonces at least.
+/// A ring of bitmap words moves with the highest nonce. Whole words are cleared at a time, so an
+/// update needs no shifts. The window covers at least the last 1,984 nonces.
 public struct ReplayWindow: Sendable {
     private static let wordBits: UInt64 = 64
     private static let wordCount: UInt64 = 32
 
-    /// How far behind the highest nonce a message may come, in nonces.
+    /// How far a nonce may be behind the highest one.
     public static let size: UInt64 = (wordCount - 1) * wordBits
 
-    /// One above the highest nonce seen; 0 when none was.
+    /// The highest nonce plus one; 0 if none was received.
     private var next: UInt64 = 0
     private var words = [UInt64](repeating: 0, count: Int(wordCount))
 
-    /// A window that has seen nothing.
+    /// Makes a window that has no nonces yet.
     public init() {}
 
-    /// Whether `nonce` is new: neither seen before nor too far behind to tell.
+    /// Whether `nonce` is new: not received before, and not too far behind the highest nonce.
     ///
-    /// Cheap, and of use before decrypting; only `accept` after it counts.
+    /// A cheap check before decryption; it does not replace `accept` after decryption.
     public func isNew(_ nonce: UInt64) -> Bool {
         guard nonce < UInt64.max else { return false }
         if nonce >= next { return true }
@@ -26,13 +26,14 @@ public struct ReplayWindow: Sendable {
         return words[Self.word(of: nonce)] & Self.bit(of: nonce) == 0
     }
 
-    /// Takes note of the nonce of a message that has been decrypted.
+    /// Records the nonce of a message that was decrypted.
     ///
-    /// - Returns: false for one that is not new; the message has to be dropped then.
+    /// - Returns: false if the nonce is not new; the caller must then drop the message.
     public mutating func accept(_ nonce: UInt64) -> Bool {
         guard isNew(nonce) else { return false }
         if nonce >= next {
-            // The words between the old highest nonce and this one hold nonces of a round ago.
+            // The words between the old and the new highest nonce contain nonces of the previous
+            // round.
             let current = next == 0 ? 0 : (next - 1) / Self.wordBits
             let ahead = min(nonce / Self.wordBits - current, Self.wordCount)
             for step in 0..<ahead {

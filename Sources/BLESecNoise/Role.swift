@@ -1,6 +1,6 @@
-/// Who a party is in a handshake; Noise §5.3's `initiator`.
+/// The role of a party in a handshake; `initiator` in Noise §5.3.
 public enum Role: Sendable, Hashable, CaseIterable {
-    /// The left side of a pattern, who sends the first message unless the pattern is a fallback.
+    /// The left side of a pattern, which sends the first message unless the pattern is a fallback.
     case initiator
     /// The right side of a pattern.
     case responder

@@ -1,13 +1,13 @@
 internal import BLESecPrimitives
 
-/// Transport in which each message names its nonce, for datagrams that are lost or come out of
-/// order; Noise §11.4.
+/// Transport with an explicit nonce for each message, for datagrams that may be lost or reordered;
+/// Noise §11.4.
 ///
-/// The caller sends the nonce along and never uses one twice for sending. A message that cannot be
-/// decrypted changes nothing: anybody can send one. Whether a nonce was there before is for a
-/// `ReplayWindow` to say, *after* the message has been decrypted.
+/// The caller sends the nonce with the message, and must never send two messages with the same
+/// nonce. A message that cannot be decrypted changes nothing, since anyone can send one. Use a
+/// `ReplayWindow` to check whether a nonce was received before, *after* the message was decrypted.
 public struct StatelessTransport: ~Copyable, Sendable {
-    /// Our role in the handshake.
+    /// This party's role in the handshake.
     public let role: Role
 
     /// Whether only the initiator sends (Noise §7.4).
@@ -22,14 +22,14 @@ public struct StatelessTransport: ~Copyable, Sendable {
     /// Keys for other layers.
     public let additionalKeys: AdditionalSymmetricKeys
 
-    /// The first nonce that we may send with: those below it were used before.
+    /// The first nonce for sending: lower ones were used before.
     public let firstNonce: UInt64
 
     private var sending: CipherState
     private var receiving: CipherState
 
-    /// Takes the keys of `transport`. The nonces of messages that it has sent already are not
-    /// taken for others.
+    /// Takes the keys of `transport`. The nonces of messages that it has already sent cannot be
+    /// used again.
     public init(_ transport: consuming TransportState) {
         role = transport.role
         isOneWay = transport.isOneWay
@@ -83,12 +83,12 @@ public struct StatelessTransport: ~Copyable, Sendable {
         return count - TransportState.overhead
     }
 
-    /// Changes the key of what we send (Noise §11.3).
+    /// Changes the sending key (Noise §11.3).
     public mutating func rekeySend() throws(NoiseError) {
         try sending.rekey()
     }
 
-    /// Changes the key of what we receive (Noise §11.3).
+    /// Changes the receiving key (Noise §11.3).
     public mutating func rekeyReceive() throws(NoiseError) {
         try receiving.rekey()
     }

@@ -1,13 +1,13 @@
 internal import BLESecPrimitives
 
-/// The handshake's symmetric side: chaining key `ck`, hash `h` and a cipher state; Noise §5.2.
+/// The symmetric state of a handshake: chaining key `ck`, hash `h` and a cipher state; Noise §5.2.
 struct SymmetricState: ~Copyable {
-    /// `h`: the hash of everything sent and received so far. It is no secret.
+    /// `h`: the hash of all data sent and received so far. It is not a secret.
     private(set) var handshakeHash: [UInt8]
 
     private var cipherState: CipherState
     private var chainingKey: SecretBytes
-    /// The outputs of HKDF before they become keys: up to three digests.
+    /// The outputs of HKDF, from which keys are made: up to three digests.
     private var derived: SecretBytes
     private var hash: HashContext
     /// HASHLEN.
@@ -76,8 +76,8 @@ struct SymmetricState: ~Copyable {
         mixHash(output.span.extracting(droppingFirst: start))
     }
 
-    /// DecryptAndHash(ciphertext), appended to `output`, which has room for the whole of
-    /// `ciphertext`.
+    /// DecryptAndHash(ciphertext), appended to `output`, which has room for `ciphertext.count`
+    /// bytes.
     mutating func decryptAndHash(
         _ ciphertext: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
@@ -95,8 +95,8 @@ struct SymmetricState: ~Copyable {
         mixHash(ciphertext)
     }
 
-    /// Split(): the keys of the two directions, the pattern's first writer's first, and the
-    /// additional symmetric keys' master.
+    /// Split(): the keys of the two directions, beginning with the first writer's, and the master
+    /// of the additional symmetric keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
         var first = CipherState(cipherState.algorithm)
@@ -126,18 +126,18 @@ struct SymmetricState: ~Copyable {
         chainingKey.copy(from: derived, at: 0, count: length)
     }
 
-    /// A digest of 64 bytes gives a key of its first 32.
+    /// A key consists of the first 32 bytes of a digest, also if the digest has 64.
     private mutating func initializeKey(fromOutput index: Int) {
         cipherState.initializeKey(derived, at: index * length)
     }
 }
 
-/// What Split() gives; Noise §5.2.
+/// The result of Split(); Noise §5.2.
 struct SplitKeys: ~Copyable {
-    /// For what the pattern's first writer sends.
+    /// For messages of the party that writes first in the pattern.
     let first: CipherState
-    /// For what the other party sends.
+    /// For messages of the other party.
     let second: CipherState
-    /// For other layers.
+    /// The keys for other layers.
     let additional: AdditionalSymmetricKeys
 }

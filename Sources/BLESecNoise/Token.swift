@@ -1,16 +1,16 @@
 /// A step in a message of a handshake pattern; Noise §7.1.
 public enum Token: String, Sendable, Hashable, CaseIterable {
-    /// The sender's ephemeral public key, fresh and in clear.
+    /// The sender's ephemeral public key, newly generated and in clear.
     case e
     /// The sender's static public key, encrypted once there is a key.
     case s
-    /// A product of both ephemeral keys.
+    /// The Diffie-Hellman product of both ephemeral keys.
     case ee
-    /// A product of the initiator's ephemeral and the responder's static key.
+    /// The product of the initiator's ephemeral and the responder's static key.
     case es
-    /// A product of the initiator's static and the responder's ephemeral key.
+    /// The product of the initiator's static and the responder's ephemeral key.
     case se
-    /// A product of both static keys.
+    /// The product of both static keys.
     case ss
     /// The next pre-shared key; Noise §9.
     case psk

@@ -1,11 +1,11 @@
 internal import BLESecPrimitives
 
-/// A finished handshake's two directions; Noise §5.3's pair of cipher states.
+/// The two directions of a finished handshake; Noise §5.3's pair of cipher states.
 ///
-/// Messages come in order and none is lost: a message that cannot be decrypted ends the receiving
-/// direction. For datagrams see `StatelessTransport`.
+/// Messages must arrive in order and complete: a message that cannot be decrypted ends the
+/// receiving direction. For datagrams see `StatelessTransport`.
 public struct TransportState: ~Copyable, Sendable {
-    /// The tag's length: what a message has beyond its plaintext, in bytes.
+    /// The length of the tag, by which a message is longer than its plaintext, in bytes.
     public static var overhead: Int { AEADAlgorithm.tagLength }
 
     /// The longest plaintext in bytes.
@@ -13,7 +13,7 @@ public struct TransportState: ~Copyable, Sendable {
         HandshakeState.maximumMessageLength - overhead
     }
 
-    /// Our role in the handshake.
+    /// This party's role in the handshake.
     public let role: Role
 
     /// Whether only the initiator sends (Noise §7.4).
@@ -25,7 +25,7 @@ public struct TransportState: ~Copyable, Sendable {
     /// The peer's static public key, if the pattern has one.
     public let remoteStatic: [UInt8]?
 
-    /// Keys for other layers, which stay the same through every rekey.
+    /// Keys for other layers, unchanged by a rekey.
     public let additionalKeys: AdditionalSymmetricKeys
 
     var sending: CipherState
@@ -49,21 +49,21 @@ public struct TransportState: ~Copyable, Sendable {
         self.remoteStatic = remoteStatic
     }
 
-    /// The nonce of the next message that we send.
+    /// The nonce of the next message to send.
     public var sendingNonce: UInt64 { sending.nonce }
 
-    /// The nonce of the next message that we receive.
+    /// The nonce of the next message to receive.
     public var receivingNonce: UInt64 { receiving.nonce }
 
     /// Whether an error has ended either direction.
     public var isFailed: Bool { sending.isFailed || receiving.isFailed }
 
-    /// Encrypts the first `count` bytes of `buffer` in place; the message is those and the 16
-    /// bytes behind them.
+    /// Encrypts the first `count` bytes of `buffer` in place; the message is these bytes and the 16
+    /// bytes after them.
     ///
     /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes and `NoiseError.outputTooSmall`
-    ///   without room for the tag, after both of which nothing has changed;
-    ///   `NoiseError.nonceExhausted`, `NoiseError.oneWay`, `NoiseError.failed`.
+    ///   without room for the tag, both without a change of the state; `NoiseError.nonceExhausted`,
+    ///   `NoiseError.oneWay`, `NoiseError.failed`.
     public mutating func encrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
     ) throws(NoiseError) {
@@ -77,7 +77,7 @@ public struct TransportState: ~Copyable, Sendable {
         try sending.encryptWithAd([], &buffer, at: offset, count: count)
     }
 
-    /// Decrypts the message that `buffer` is, in place; the plaintext is its first bytes.
+    /// Decrypts the message that fills `buffer`, in place; the plaintext is its first bytes.
     ///
     /// - Returns: the plaintext's length.
     /// - Throws: `NoiseError.authenticationFailed` and others; every error ends the receiving
@@ -113,7 +113,7 @@ public struct TransportState: ~Copyable, Sendable {
         return count - Self.overhead
     }
 
-    /// Appends the message of `plaintext` to `output`.
+    /// Encrypts `plaintext` and appends the message to `output`.
     ///
     /// - Throws: as `encrypt(inPlace:at:count:)`.
     public mutating func encrypt(
@@ -133,10 +133,11 @@ public struct TransportState: ~Copyable, Sendable {
         }
     }
 
-    /// Appends the plaintext of `message` to `output`, which needs room for `message.count` bytes.
+    /// Decrypts `message` and appends the plaintext to `output`, which needs room for
+    /// `message.count` bytes.
     ///
-    /// - Throws: as `decrypt(inPlace:)`; `NoiseError.outputTooSmall`, after which nothing has
-    ///   changed.
+    /// - Throws: as `decrypt(inPlace:)`; `NoiseError.outputTooSmall`, without a change of the
+    ///   state.
     public mutating func decrypt(
         _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
@@ -155,12 +156,12 @@ public struct TransportState: ~Copyable, Sendable {
         output.removeLast(Self.overhead)
     }
 
-    /// Changes the key of what we send; the nonce goes on (Noise §11.3).
+    /// Changes the sending key; the nonce continues (Noise §11.3).
     public mutating func rekeySend() throws(NoiseError) {
         try sending.rekey()
     }
 
-    /// Changes the key of what we receive; the nonce goes on (Noise §11.3).
+    /// Changes the receiving key; the nonce continues (Noise §11.3).
     public mutating func rekeyReceive() throws(NoiseError) {
         try receiving.rekey()
     }
@@ -171,9 +172,9 @@ public struct TransportState: ~Copyable, Sendable {
         receiving.wipe()
     }
 
-    /// Sets the nonce of the next message that we send: for tests of the limit.
+    /// Sets the nonce of the next message to send, for tests of the limit.
     package mutating func setSendingNonce(_ nonce: UInt64) { sending.setNonce(nonce) }
 
-    /// Sets the nonce of the next message that we receive: for tests of the limit.
+    /// Sets the nonce of the next message to receive, for tests of the limit.
     package mutating func setReceivingNonce(_ nonce: UInt64) { receiving.setNonce(nonce) }
 }
