@@ -1,23 +1,23 @@
-/// Reads a JSON text (RFC 8259), strictly: nothing that the grammar does not have is taken.
+/// A strict parser for a JSON text (RFC 8259): only what the grammar allows is accepted.
 ///
-/// A member that stands twice is refused as well, since readers differ in which one they take, and
-/// so is what nests deeper than any file here.
+/// A repeated member is refused, since parsers differ in which value they use. Nesting deeper than
+/// in any file of this project is refused as well.
 package struct JSONReader {
-    /// The text, and where reading has come to in it.
+    /// The text, and the current position in it.
     private let bytes: [UInt8]
     private var position = 0
     private var depth = 0
 
     private static let maximumDepth = 32
 
-    /// Where a text stops being JSON.
+    /// A parse error.
     package struct Failure: Error {
-        /// The offset of the first byte that cannot be there; the text's length at its end.
+        /// The offset of the first invalid byte; the text's length if the text ends too early.
         package let position: Int
         package let reason: String
     }
 
-    /// The value that the whole of `bytes` is.
+    /// Parses all of `bytes` as one value.
     package static func read(_ bytes: [UInt8]) throws(Failure) -> JSONValue {
         var reader = JSONReader(bytes: bytes)
         let value = try reader.value()
@@ -30,7 +30,7 @@ package struct JSONReader {
 
     // MARK: Bytes
 
-    /// The byte at hand; nil at the end.
+    /// The current byte; nil at the end.
     private var next: UInt8? { position < bytes.count ? bytes[position] : nil }
 
     private func failure(_ reason: String = "not valid JSON") -> Failure {
@@ -45,7 +45,7 @@ package struct JSONReader {
         }
     }
 
-    /// Skips space and then `byte`; false if another one stands there.
+    /// Skips white space and then `byte`; false if another byte follows.
     private mutating func skip(_ byte: Unicode.Scalar) -> Bool {
         skipSpace()
         guard next == UInt8(ascii: byte) else { return false }
@@ -106,7 +106,7 @@ package struct JSONReader {
         return .array(items)
     }
 
-    // MARK: Texts
+    // MARK: Strings
 
     private mutating func string() throws(Failure) -> String {
         let start = position
@@ -128,7 +128,7 @@ package struct JSONReader {
         throw failure()
     }
 
-    /// What stands behind a backslash.
+    /// Reads the part of an escape after the backslash.
     private mutating func escape() throws(Failure) -> Unicode.Scalar {
         switch next {
         case UInt8(ascii: "u"):
@@ -148,7 +148,7 @@ package struct JSONReader {
         UInt8(ascii: "r"): "\r", UInt8(ascii: "t"): "\t",
     ]
 
-    /// Four hexadecimal digits, or two such escapes for a character above U+FFFF.
+    /// Reads four hexadecimal digits, or two such escapes for a character above U+FFFF.
     private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
         let start = position
         let first = try fourDigits()
@@ -197,7 +197,7 @@ package struct JSONReader {
         }
     }
 
-    /// `Double` takes more than the grammar has: hexadecimal digits, a plus sign, leading zeros.
+    /// `Double` accepts more than the grammar: hexadecimal digits, a plus sign, leading zeros.
     private static func isNumber(_ word: String) -> Bool {
         var rest = Substring(word)
         func skipDigits() -> Int {

@@ -1,43 +1,44 @@
-/// A value out of a JSON text.
+/// A value from a JSON text.
 package enum JSONValue {
     case object([String: JSONValue])
     case array([JSONValue])
     case string(String)
     case bool(Bool)
-    /// The nearest that there is; infinite when the text's number is beyond all of them.
+    /// The nearest `Double`; infinite if the number in the text is too large for any.
     case number(Double)
     case null
 }
 
-/// A value that is not what should stand in its place.
+/// The error for a value that does not have the expected type or content.
 package struct JSONMisfit: Error {
-    /// Where it stands: `vectors[12].messages[1].ciphertext`; empty for the whole text.
+    /// The value's path: `vectors[12].messages[1].ciphertext`; empty for the whole text.
     package private(set) var place = ""
-    /// What is wrong there.
+    /// What is wrong with the value.
     package let reason: String
 
     package init(_ reason: String) { self.reason = reason }
 
-    /// The same as seen from around the object that has it as member `name`.
+    /// The same error, with the path extended by the enclosing object's member `name`.
     package func within(member name: String) -> JSONMisfit {
         var outer = self
         outer.place = name + rest
         return outer
     }
 
-    /// The same as seen from around the array that has it at `index`.
+    /// The same error, with the path extended by the enclosing array's `index`.
     package func within(item index: Int) -> JSONMisfit {
         var outer = self
         outer.place = "[\(index)]" + rest
         return outer
     }
 
-    /// The place as it goes on behind a name or an index.
+    /// The path as it continues after a name or an index.
     private var rest: String { place.isEmpty || place.hasPrefix("[") ? place : "." + place }
 }
 
 extension JSONValue {
-    /// What `read` makes of the object's member `name`; nil where there is none, or `null`.
+    /// The result of `read` for the object's member `name`; nil if there is none, or if it is
+    /// `null`.
     package func optional<Result>(
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result? {
@@ -51,7 +52,7 @@ extension JSONValue {
         }
     }
 
-    /// What `read` makes of the object's member `name`.
+    /// The result of `read` for the object's member `name`.
     package func required<Result>(
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result {
@@ -62,7 +63,7 @@ extension JSONValue {
         throw JSONMisfit("null").within(member: name)
     }
 
-    /// What `read` makes of each of the array's items.
+    /// The results of `read` for the array's items.
     package func items<Result>(
         _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> [Result] {
@@ -79,19 +80,19 @@ extension JSONValue {
         return results
     }
 
-    /// The text.
+    /// The value as a string.
     package func text() throws(JSONMisfit) -> String {
         guard case .string(let text) = self else { throw JSONMisfit("not a text") }
         return text
     }
 
-    /// The truth value.
+    /// The value as a Boolean.
     package func truth() throws(JSONMisfit) -> Bool {
         guard case .bool(let truth) = self else { throw JSONMisfit("not true or false") }
         return truth
     }
 
-    /// The number, if it is a finite one.
+    /// The value as a finite number.
     package func real() throws(JSONMisfit) -> Double {
         guard case .number(let number) = self, number.isFinite else {
             throw JSONMisfit("not a number")

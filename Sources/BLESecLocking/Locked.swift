@@ -1,10 +1,10 @@
 import Glibc
 
-/// State that several threads share, behind a `pthread_mutex_t`.
+/// State that several threads share, protected by a `pthread_mutex_t`.
 ///
-/// Not `Synchronization.Mutex`, whose futex the thread sanitizer does not see.
+/// `Synchronization.Mutex` is not used, since the thread sanitizer does not detect its futex.
 @safe package final class Locked<State>: @unchecked Sendable {
-    // Sendable because the state is touched by nobody who does not hold the mutex.
+    // Sendable because the state is used only while the mutex is held.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private var state: State
 
@@ -20,7 +20,7 @@ import Glibc
         unsafe mutex.deallocate()
     }
 
-    /// Runs `body` with the state, alone. `body` must not come back here.
+    /// Runs `body` with exclusive access to the state. `body` must not call this method again.
     package func withLock<Result, Failure: Error>(
         _ body: (inout State) throws(Failure) -> Result
     ) throws(Failure) -> Result {

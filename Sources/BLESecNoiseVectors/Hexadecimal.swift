@@ -1,5 +1,5 @@
 extension [UInt8] {
-    /// The bytes of a text of hexadecimal digits, an even number of them; nil if it is none.
+    /// The bytes of an even number of hexadecimal digits; nil for other text.
     package init?(hex text: String) {
         self = []
         reserveCapacity(text.utf8.count / 2)

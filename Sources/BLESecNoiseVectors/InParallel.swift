@@ -1,16 +1,16 @@
-/// Calls `body` with 0 up to `count` on all cores; the results in that order.
+/// Calls `body` with 0 up to `count` (exclusive) on all cores; returns the results in that order.
 ///
 /// - Parameters:
-///   - count: how often.
-///   - body: what is done; it should take about a millisecond.
-///   - progress: hears now and then how many are done.
+///   - count: the number of calls.
+///   - body: the work; each call should take about a millisecond.
+///   - progress: called from time to time with the number of finished calls.
 package func inParallel<Value: Sendable>(
     _ count: Int, _ body: @escaping @Sendable (Int) -> Value, progress: (Int) -> Void = { _ in }
 ) async -> [Value] {
     let piece = 32
     return await withTaskGroup(of: (start: Int, values: [Value]).self) { group in
         for start in stride(from: 0, to: count, by: piece) {
-            // Not on the executor of whoever calls, which may be one thread.
+            // Not on the caller's executor, which may have only one thread.
             group.addTask(executorPreference: globalConcurrentExecutor) {
                 (start, (start..<min(start + piece, count)).map(body))
             }

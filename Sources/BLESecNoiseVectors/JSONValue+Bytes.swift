@@ -1,7 +1,7 @@
 internal import BLESecJSON
 
 extension JSONValue {
-    /// The bytes of a text of hexadecimal digits.
+    /// The bytes of a string of hexadecimal digits.
     func bytes() throws(JSONMisfit) -> [UInt8] {
         let text = try text()
         guard text.utf8.count.isMultiple(of: 2) else {

@@ -1,17 +1,17 @@
 package import BLESecNoise
 internal import BLESecPrimitives
 
-/// How a vector's keys become the two sides of a handshake.
+/// Makes the two sides of a handshake from a vector's keys.
 extension NoiseVector {
-    /// What one side brings to one protocol.
+    /// The keys of one side for one protocol.
     private struct Keys {
         var localStatic: DHKeyPair?
         var ephemeral: DHKeyPair?
     }
 
-    /// Both sides before the first message of `name`.
+    /// Both sides of `name` before the first message.
     ///
-    /// - Throws: `VectorFailure` for a key that is missing or of a wrong length.
+    /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
     package func handshake(_ name: ProtocolName) throws(VectorFailure) -> VectorHandshake {
         let initiatorKeys = try keys(of: .initiator, for: name)
         let responderKeys = try keys(of: .responder, for: name)
@@ -20,8 +20,8 @@ extension NoiseVector {
             responder: try state(of: .responder, name, responderKeys, initiatorKeys))
     }
 
-    /// Both sides of the fallback `name`, once the responder could not read the first message of
-    /// `attempt`, which has been written.
+    /// Both sides of the fallback `name`, after `attempt` has written its first message and the
+    /// responder could not read it.
     func handshake(
         _ name: ProtocolName, after attempt: consuming VectorHandshake, _ firstMessage: [UInt8]
     ) throws(VectorFailure) -> VectorHandshake {
@@ -59,7 +59,7 @@ extension NoiseVector {
             carried = .remote(ephemeral.publicKey)
         }
         var remoteStatic: [UInt8]?
-        // Some vectors name keys that the pattern has no use for.
+        // Some vectors contain keys that the pattern does not use.
         if pattern.requiresRemoteStatic(role) {
             remoteStatic = party.remoteStatic
             try check(remoteStatic, role, "remote_static", name)
@@ -132,14 +132,14 @@ extension NoiseVector {
 
     private func party(_ role: Role) -> Party { role == .initiator ? initiator : responder }
 
-    /// What a member of `role` is called in the file.
+    /// The name of a member of `role` in the file.
     private func member(_ role: Role, _ kind: String) -> String {
         (role == .initiator ? "init_" : "resp_") + kind
     }
 }
 
 extension HandshakePattern {
-    /// Whether `role` has an ephemeral key, fresh or from before.
+    /// Whether `role` has an ephemeral key, newly generated or from an earlier attempt.
     func usesEphemeral(of role: Role) -> Bool {
         preMessage(of: role).contains(.e)
             || messages.contains { $0.sender == role && $0.tokens.contains(.e) }

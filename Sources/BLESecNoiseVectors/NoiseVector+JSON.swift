@@ -1,11 +1,11 @@
 internal import BLESecJSON
 
-/// The JSON shape that Noise implementations share, with what some of them write differently.
+/// The JSON format that Noise implementations share, including variants that some of them write.
 ///
-/// `name` stands for `protocol_name`, and `init_psk` for an only `init_psks`. Members without a
-/// meaning here are passed over, and `null` is like a member that is not there.
+/// `name` is read as `protocol_name`, and `init_psk` as the only element of `init_psks`. Unknown
+/// members are ignored, and `null` counts as a missing member.
 extension NoiseVector {
-    /// Reads a vector.
+    /// Reads a vector from JSON.
     init(_ json: JSONValue) throws(JSONMisfit) {
         func text(_ value: JSONValue) throws(JSONMisfit) -> String { try value.text() }
         if let name = try json.optional("protocol_name", text) {
@@ -13,7 +13,7 @@ extension NoiseVector {
         } else if let name = try json.optional("name", text) {
             protocolName = name
         } else {
-            // Neither is there, and it is the first that should be.
+            // If both are missing, the error names `protocol_name`.
             protocolName = try json.required("protocol_name", text)
         }
         let isCompound = try json.optional("fallback") { value throws(JSONMisfit) in
@@ -30,7 +30,7 @@ extension NoiseVector {
 }
 
 extension NoiseVector.Party {
-    /// Reads the members of one side, whose names begin with `prefix`.
+    /// Reads the members of one side; their names begin with `prefix`.
     fileprivate init(_ json: JSONValue, _ prefix: String) throws(JSONMisfit) {
         prologue = try json.optionalBytes(prefix + "prologue") ?? []
         let several = try json.optional(prefix + "psks") { value throws(JSONMisfit) in
@@ -48,7 +48,7 @@ extension NoiseVector.Party {
 }
 
 extension NoiseVector.Message {
-    /// Reads a message.
+    /// Reads a message from JSON.
     fileprivate init(_ json: JSONValue) throws(JSONMisfit) {
         func bytes(_ value: JSONValue) throws(JSONMisfit) -> [UInt8] { try value.bytes() }
         payload = try json.required("payload", bytes)
@@ -57,7 +57,7 @@ extension NoiseVector.Message {
 }
 
 extension JSONValue {
-    /// The bytes of a member whose text is hexadecimal digits; nil where there is none, or `null`.
+    /// The bytes of a member with hexadecimal digits; nil if there is none, or if it is `null`.
     fileprivate func optionalBytes(_ name: String) throws(JSONMisfit) -> [UInt8]? {
         try optional(name) { value throws(JSONMisfit) in try value.bytes() }
     }

@@ -1,7 +1,7 @@
 internal import BLESecNoise
 
 extension NoiseVector {
-    /// What a run has made.
+    /// One result of a run.
     enum Step {
         /// Message `index`.
         case message(Int, [UInt8])
@@ -37,8 +37,8 @@ extension NoiseVector {
         }
     }
 
-    /// Makes every message from the vector's keys and payloads: the sender writes it, `visit` sees
-    /// it, the other side reads it, and has to come to the same payload.
+    /// Makes every message from the vector's keys and payloads. The sender writes a message,
+    /// `visit` receives it, and the other side reads it and must get the same payload.
     func walk(
         _ name: ProtocolName, visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) {
@@ -77,7 +77,7 @@ extension NoiseVector {
         }
     }
 
-    /// Both sides of `name`, with an attempt before it where the vector has one.
+    /// Both sides of `name`, after a failed attempt if the vector has one.
     private func begin(
         _ name: ProtocolName, _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {

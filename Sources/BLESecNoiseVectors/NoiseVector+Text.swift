@@ -1,15 +1,15 @@
-/// How vectors are written: compact, a vector a line, the members always in the same order.
+/// The text form of vectors: compact, one vector per line, the members always in the same order.
 extension NoiseVector {
-    /// What stands before a file's first vector.
+    /// The text before a file's first vector.
     package static let opening = Array("{\"vectors\":[\n".utf8)
-    /// What stands between two vectors.
+    /// The text between two vectors.
     package static let separator = Array(",\n".utf8)
-    /// What stands behind a file's last vector.
+    /// The text after a file's last vector.
     package static let closing = Array("\n]}\n".utf8)
 
     /// The vector as JSON, in ASCII, without a line feed.
     ///
-    /// The name has to be a protocol's (Noise §8): nothing in it is escaped.
+    /// The name must be a valid protocol name (Noise §8), since no characters in it are escaped.
     package var text: [UInt8] {
         precondition(
             protocolName.utf8.allSatisfy { (0x21...0x7E).contains($0) && $0 != 0x22 && $0 != 0x5C },
@@ -31,7 +31,7 @@ extension NoiseVector {
 }
 
 extension NoiseVector.Party {
-    /// Appends what the side has, behind the members before it.
+    /// Appends the side's members to `text`.
     fileprivate func write(_ side: String, to text: inout [UInt8]) {
         text.append(",\"\(side)_prologue\":", prologue)
         if !psks.isEmpty {
@@ -47,7 +47,7 @@ extension NoiseVector.Party {
 }
 
 extension [UInt8] {
-    /// Appends `start` and behind it the digits of `bytes` in quotes.
+    /// Appends `start`, then the hexadecimal digits of `bytes` in quotes.
     fileprivate mutating func append(_ start: String, _ bytes: [UInt8]) {
         self += start.utf8
         append(UInt8(ascii: "\""))

@@ -1,8 +1,8 @@
 /// A test vector: one run of a protocol with the keys of both sides and every message.
 ///
-/// Its keys are known to everyone, so they are plain bytes.
+/// The keys are public, so they are not stored as secrets.
 package struct NoiseVector: Sendable, Hashable {
-    /// What one side brings, `init_…` or `resp_…`.
+    /// The keys and the prologue of one side, `init_…` or `resp_…`.
     package struct Party: Sendable, Hashable {
         /// `prologue`.
         package var prologue: [UInt8] = []
@@ -12,22 +12,22 @@ package struct NoiseVector: Sendable, Hashable {
         package var staticKey: [UInt8]?
         /// `ephemeral`: the private key.
         package var ephemeral: [UInt8]?
-        /// `remote_static`: the public key of the other side, where it is known beforehand.
+        /// `remote_static`: the public key of the other side, if it is known before the handshake.
         package var remoteStatic: [UInt8]?
     }
 
-    /// One message, of the handshake or behind it.
+    /// One message, of the handshake or of transport.
     package struct Message: Sendable, Hashable {
-        /// What its sender hands in.
+        /// The payload that its sender encrypts.
         package var payload: [UInt8]
-        /// What travels.
+        /// The bytes that are sent.
         package var ciphertext: [UInt8]
     }
 
-    /// `protocol_name`, whether this module knows it or not.
+    /// `protocol_name`, even if this module does not implement it.
     package var protocolName: String
-    /// The pattern of an attempt before a fallback, whose first message is `messages[0]`; some
-    /// write such a vector with `fallback` and `pattern`.
+    /// The pattern of the attempt before a fallback, whose first message is `messages[0]`. Some
+    /// implementations write such a vector with `fallback` and `pattern`.
     package var attemptedPattern: String?
     /// `init_…`
     package var initiator = Party()
@@ -35,6 +35,6 @@ package struct NoiseVector: Sendable, Hashable {
     package var responder = Party()
     /// `handshake_hash`
     package var handshakeHash: [UInt8]?
-    /// The handshake's messages, then transport messages from both sides in turn.
+    /// The handshake's messages, then transport messages from the two sides in turn.
     package var messages: [Message] = []
 }

@@ -1,26 +1,27 @@
 internal import BLESecJSON
 internal import Glibc
 
-/// A file of vectors, in the JSON shape that Noise implementations share.
+/// A file of vectors, in the JSON format that Noise implementations share.
 package struct VectorFile: Sendable {
-    /// The largest file that is read, in bytes: about nine times all of this project's vectors.
+    /// The largest file that is read, in bytes: about nine times the size of this project's
+    /// vectors.
     package static let maximumSize = 64 << 20
 
-    /// Where it was read from.
+    /// The path from which the file was read.
     package let path: String
-    /// Its vectors in their order.
+    /// The vectors in the order of the file.
     package let vectors: [NoiseVector]
 
-    /// Reads and checks all of the file at `path`.
+    /// Reads and checks the whole file at `path`.
     ///
-    /// - Throws: `VectorFileError`, which names the file and the place in it.
+    /// - Throws: `VectorFileError`, which names the file and the position in it.
     package init(path: String) throws(VectorFileError) {
         try self.init(path: path, bytes: Self.read(path))
     }
 
-    /// Checks what was read from `path`.
+    /// Checks `bytes`, which were read from `path`.
     ///
-    /// - Throws: `VectorFileError`, which names the file and the place in it.
+    /// - Throws: `VectorFileError`, which names the file and the position in it.
     package init(path: String, bytes: [UInt8]) throws(VectorFileError) {
         self.path = path
         let json: JSONValue
@@ -38,8 +39,8 @@ package struct VectorFile: Sendable {
         }
     }
 
-    /// The files of vectors that `path` stands for: itself, or of a folder what ends in `.json` or
-    /// `.txt`, sorted by name, without what is in folders inside.
+    /// The vector files at `path`: the file itself, or the files in a folder whose names end in
+    /// `.json` or `.txt`, sorted by name. Subfolders are not searched.
     ///
     /// - Throws: `VectorFileError` for a folder that cannot be read or has no such file.
     package static func paths(at path: String) throws(VectorFileError) -> [String] {
@@ -59,7 +60,7 @@ package struct VectorFile: Sendable {
         return unsafe stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
     }
 
-    /// Where a folder's entry has its name.
+    /// The offset of the name in a directory entry.
     private static let nameOffset = MemoryLayout<dirent>.offset(of: \.d_name) ?? 0
 
     private static func names(in folder: String) throws(VectorFileError) -> [String] {

@@ -2,25 +2,26 @@ internal import BLESecJSON
 
 /// Why a file's vectors cannot be read.
 package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertible {
-    /// What kind of trouble it is.
+    /// The kind of error.
     package enum Kind: Sendable, Hashable {
-        /// There is no such file.
+        /// The file does not exist.
         case missing
-        /// The system refuses to open it.
+        /// The system denies access to the file.
         case denied
-        /// The system fails to read it.
+        /// The file cannot be read.
         case unreadable
-        /// It is not of the shape, or too large.
+        /// The file does not have the vector format, or is too large.
         case malformed
     }
 
-    /// What kind of trouble it is.
+    /// The kind of error.
     package let kind: Kind
-    /// The file.
+    /// The path of the file.
     package let path: String
-    /// Where in the file: `vectors[12].messages[1].ciphertext`; empty for the file as a whole.
+    /// The position in the file: `vectors[12].messages[1].ciphertext`; empty for the file as a
+    /// whole.
     package let place: String
-    /// What is wrong there.
+    /// What is wrong at this position.
     package let reason: String
 
     init(_ kind: Kind, _ path: String, at place: String = "", _ reason: String) {
@@ -30,14 +31,14 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
         self.reason = reason
     }
 
-    /// File, place and reason on one line.
+    /// File, position and reason on one line.
     package var description: String {
         place.isEmpty ? "\(path): \(reason)" : "\(path): \(place): \(reason)"
     }
 }
 
 extension VectorFileError {
-    /// Where `bytes`, the file's, stop being JSON, as line and column from 1 on.
+    /// The error for a file, `bytes`, that is not JSON; gives line and column, each from 1.
     init(_ path: String, _ failure: JSONReader.Failure, in bytes: [UInt8]) {
         let before = bytes[..<failure.position]
         let line = before.count { $0 == UInt8(ascii: "\n") } + 1
@@ -47,7 +48,7 @@ extension VectorFileError {
             failure.reason)
     }
 
-    /// What does not fit the shape of vectors.
+    /// The error for JSON that does not have the vector format.
     init(_ path: String, _ misfit: JSONMisfit) {
         self.init(.malformed, path, at: misfit.place, misfit.reason)
     }

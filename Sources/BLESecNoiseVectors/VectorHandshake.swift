@@ -2,15 +2,15 @@ package import BLESecNoise
 
 /// Both sides of a vector's handshake.
 package struct VectorHandshake: ~Copyable {
-    /// The side of `init_…`.
+    /// The initiator's side, with the keys `init_…`.
     package var initiator: HandshakeState
-    /// The side of `resp_…`.
+    /// The responder's side, with the keys `resp_…`.
     package var responder: HandshakeState
 
     /// Whether every message is done.
     package var isFinished: Bool { initiator.isFinished }
 
-    /// Writes the next message, with `payload`.
+    /// Writes the next message with `payload`.
     package mutating func write(_ payload: [UInt8]) throws(NoiseError) -> [UInt8] {
         let length = try initiator.messageLength(forPayload: payload.count)
         let isInitiators = initiator.isMyTurn
@@ -23,9 +23,9 @@ package struct VectorHandshake: ~Copyable {
         }
     }
 
-    /// Has the other side read the message that was written last; the payload.
+    /// Lets the other side read the last written message; returns its payload.
     package mutating func read(_ message: [UInt8]) throws(NoiseError) -> [UInt8] {
-        // Whoever wrote has its turn behind it.
+        // The side that has written is one message ahead.
         let isInitiators = initiator.messagesDone > responder.messagesDone
         return try [UInt8](capacity: message.count) { output throws(NoiseError) in
             if isInitiators {
@@ -36,7 +36,7 @@ package struct VectorHandshake: ~Copyable {
         }
     }
 
-    /// What follows the last message.
+    /// Returns the transport states after the last message.
     package consuming func split() throws(NoiseError) -> VectorTransport {
         let responder = try responder.split()
         let initiator = try initiator.split()
@@ -44,14 +44,14 @@ package struct VectorHandshake: ~Copyable {
     }
 }
 
-/// Both sides behind a vector's handshake.
+/// Both sides of a vector's transport.
 package struct VectorTransport: ~Copyable {
-    /// The side of `init_…`.
+    /// The initiator's side, with the keys `init_…`.
     package var initiator: TransportState
-    /// The side of `resp_…`.
+    /// The responder's side, with the keys `resp_…`.
     package var responder: TransportState
 
-    /// The transport message of `sender` with `payload`.
+    /// Encrypts `payload` as a transport message of `sender`.
     mutating func encrypt(
         _ payload: [UInt8], from sender: Role
     ) throws(NoiseError) -> [UInt8] {
@@ -64,7 +64,7 @@ package struct VectorTransport: ~Copyable {
         }
     }
 
-    /// What the other side than `sender` makes of its message.
+    /// Decrypts a transport message of `sender` on the other side.
     mutating func decrypt(
         _ message: [UInt8], from sender: Role
     ) throws(NoiseError) -> [UInt8] {

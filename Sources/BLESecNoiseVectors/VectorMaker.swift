@@ -1,20 +1,20 @@
 package import BLESecNoise
 internal import BLESecPrimitives
 
-/// Makes vectors with this implementation, for others to check.
+/// Makes vectors with this implementation, so that others can check them.
 ///
-/// The same seed and names give the same vectors, and a vector depends on its index but not on
-/// those before it, so several can be made at once.
+/// The same seed and names give the same vectors. A vector depends on its index but not on earlier
+/// vectors, so several can be made at once.
 package struct VectorMaker: Sendable {
     private let seed: UInt64
     private let names: [ProtocolName]
 
-    /// Prepares vectors that depend on `seed`.
+    /// Makes a generator for vectors from `seed`.
     ///
     /// - Parameters:
-    ///   - seed: what every key and payload comes from.
-    ///   - names: the protocols in turn; without any, all patterns and suites in turn, each with
-    ///     modifiers that come from the seed as well.
+    ///   - seed: the source of every key and payload.
+    ///   - names: the protocols, used in turn. If empty, all patterns and suites are used in turn,
+    ///     with modifiers that also depend on the seed.
     package init(seed: UInt64, names: [ProtocolName] = []) {
         self.seed = seed
         self.names = names
@@ -22,7 +22,7 @@ package struct VectorMaker: Sendable {
 
     /// The vector at `index`, which is 0 or more.
     ///
-    /// - Throws: `VectorFailure` if this implementation cannot run what it has made.
+    /// - Throws: `VectorFailure` if this implementation cannot run the vector.
     package func vector(at index: Int) throws(VectorFailure) -> NoiseVector {
         var seeds = SeededGenerator(seed: seed)
         var generator = SeededGenerator(seed: seeds.next() ^ UInt64(index))
@@ -45,7 +45,7 @@ package struct VectorMaker: Sendable {
         return vector
     }
 
-    /// The keys and payloads of a vector of `name`.
+    /// The keys and payloads of a vector for `name`.
     private static func inputs(
         _ name: ProtocolName, _ generator: inout SeededGenerator
     ) throws(VectorFailure) -> NoiseVector {
@@ -70,7 +70,7 @@ package struct VectorMaker: Sendable {
         }
         vector.initiator = parties[.initiator] ?? vector.initiator
         vector.responder = parties[.responder] ?? vector.responder
-        // Two transport messages from each side, or four from the only one.
+        // Two transport messages from each side, or four from the only sender.
         vector.messages = (0..<pattern.messages.count + 4).map { _ in
             let payload = generator.bytes(Int.random(in: 0...24, using: &generator))
             return NoiseVector.Message(payload: payload, ciphertext: [])
@@ -90,7 +90,7 @@ package struct VectorMaker: Sendable {
         }
     }
 
-    /// All patterns in turn, after each round of them the next suite, and modifiers by chance.
+    /// All patterns in turn, the next suite after each round of patterns, and random modifiers.
     private static func anyName(
         at index: Int, _ generator: inout SeededGenerator
     ) -> ProtocolName {
@@ -102,7 +102,7 @@ package struct VectorMaker: Sendable {
         where Int.random(in: 0..<4, using: &generator) == 0 {
             modifiers.append(.psk(position))
         }
-        // Not every pattern has a fallback, and one that has has a message less.
+        // Not every pattern has a fallback form; a fallback form has one message less.
         for modifier in modifiers { pattern = (try? pattern.applying(modifier)) ?? pattern }
         var suite = index / patterns.count
         func next<Part>(of parts: [Part]) -> Part {

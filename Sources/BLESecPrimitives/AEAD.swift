@@ -1,20 +1,20 @@
 internal import CBLESecSodium
 
-/// A key of an AEAD with kept contexts: seals and opens in place.
+/// An AEAD key whose contexts are kept: encrypts and decrypts in place.
 ///
-/// Short messages go to libsodium and long ones to OpenSSL, by size, since each is faster there;
-/// the bytes are the same. OpenSSL's context is made by the first long message, so that a
-/// handshake does not pay for it. Once it is there, no call allocates.
+/// Short messages are processed by libsodium and long ones by OpenSSL, since each is faster there;
+/// the results are the same. OpenSSL's context is made for the first long message, so that a
+/// handshake does not need one. Once the context exists, no call allocates.
 public struct AEAD: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
 
-    /// The key, then the nonce of the message at hand.
+    /// The key, then the nonce of the current message.
     private var key: SecretBytes
     /// libsodium's expanded AES key.
     private var expandedKey: SecretBytes?
     private var bulk: BulkCipher?
-    /// From which length on messages go to OpenSSL, in bytes.
+    /// The message length in bytes from which on OpenSSL is used.
     private let crossover: Int
 
     /// Copies the 32 bytes at `offset` in `keys`.
@@ -23,30 +23,29 @@ public struct AEAD: ~Copyable, Sendable {
             algorithm, key: keys, at: offset, crossover: Self.measuredCrossover(algorithm))
     }
 
-    /// The same with a border of one's own between the libraries: for tests of each.
+    /// The same with another crossover between the libraries, for tests of each.
     package init(
         _ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0,
         crossover: Int
     ) {
         self.algorithm = algorithm
-        // Without the processor's instructions libsodium has no AES-GCM at all.
+        // libsodium has AES-GCM only on processors with the required instructions.
         self.crossover = algorithm == .aesGCM && !Sodium.hasAESGCM ? 0 : crossover
         key = SecretBytes(count: AEADAlgorithm.keyLength + Self.nonceLength)
         key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
     }
 
-    /// Replaces the key by the 32 bytes at `offset` in `keys`; contexts of the old one are wiped.
+    /// Replaces the key with the 32 bytes at `offset` in `keys`; contexts of the old key are wiped.
     public mutating func replaceKey(_ keys: borrowing SecretBytes, at offset: Int = 0) {
         expandedKey = nil
         bulk = nil
         key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
     }
 
-    /// Seals `count` bytes of `buffer` from `offset` on, in place; the tag of 16 bytes follows
-    /// them.
+    /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the 16-byte tag follows them.
     ///
-    /// One nonce must never be used for two messages under one key.
-    /// - Throws: `CryptoError.libraryFailure`; the buffer is wiped then.
+    /// A nonce must never be used for two messages under one key.
+    /// - Throws: `CryptoError.libraryFailure`; the buffer is then wiped.
     public mutating func seal(
         _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64,
         additionalData: Span<UInt8> = Span()
@@ -69,11 +68,11 @@ public struct AEAD: ~Copyable, Sendable {
         guard done else { throw .libraryFailure(function: .init("EVP_EncryptFinal_ex")) }
     }
 
-    /// Opens `count` bytes of `buffer` from `offset` on, in place, the last 16 of which are the
-    /// tag; the plaintext is the first `count` − 16 of them.
+    /// Decrypts `count` bytes of `buffer` from `offset` on, in place. The last 16 of them are the
+    /// tag; the plaintext is the first `count` − 16 bytes.
     ///
-    /// - Throws: `CryptoError.authenticationFailed`, also for fewer than 16 bytes; the bytes are
-    ///   wiped then, so that nobody reads what was never authentic.
+    /// - Throws: `CryptoError.authenticationFailed`, also for fewer than 16 bytes. The bytes are
+    ///   then wiped, so that nobody can use unauthenticated data.
     public mutating func open(
         _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64,
         additionalData: Span<UInt8> = Span()
@@ -97,14 +96,14 @@ public struct AEAD: ~Copyable, Sendable {
         guard done else { throw .authenticationFailed }
     }
 
-    // MARK: Which library
+    // MARK: Choice of the library
 
     private enum Route { case sodiumChaChaPoly, sodiumAESGCM, openSSL }
 
-    /// From which length on OpenSSL is the faster one, in bytes, per cipher.
+    /// The message length in bytes from which on OpenSSL is faster, for each cipher.
     ///
-    /// Measured on two x86-64 machines: ChaCha20-Poly1305 crosses between 250 and 500, AES-GCM
-    /// between 200 and 450.
+    /// Measured on two x86-64 machines: the crossover of ChaCha20-Poly1305 lies between 250 and
+    /// 500, that of AES-GCM between 200 and 450.
     private static func measuredCrossover(_ algorithm: AEADAlgorithm) -> Int {
         switch algorithm {
         case .chaChaPoly: 384
@@ -126,7 +125,7 @@ public struct AEAD: ~Copyable, Sendable {
         return .sodiumAESGCM
     }
 
-    /// Seals over raw memory, with the nonce where `writeNonce` has put it.
+    /// Encrypts raw memory, with the nonce that `writeNonce` has written.
     private func sealed(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int,
         _ data: UnsafeBufferPointer<UInt8>, _ route: Route
@@ -146,7 +145,7 @@ public struct AEAD: ~Copyable, Sendable {
         }
     }
 
-    /// Opens over raw memory; `count` is the plaintext's length.
+    /// Decrypts raw memory; `count` is the plaintext's length.
     private func opened(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int,
         _ data: UnsafeBufferPointer<UInt8>, _ route: Route
@@ -174,7 +173,8 @@ public struct AEAD: ~Copyable, Sendable {
         }
     }
 
-    /// The slot as libsodium's state; slots of this size are aligned to more than its 16 bytes.
+    /// The slot as libsodium's state; slots of this size have more than the required 16-byte
+    /// alignment.
     private static func state(
         _ slot: UnsafeMutablePointer<UInt8>
     ) -> UnsafeMutablePointer<crypto_aead_aes256gcm_state> {
@@ -186,7 +186,7 @@ public struct AEAD: ~Copyable, Sendable {
 
     private static let nonceLength = 12
 
-    /// The nonce stands behind the key, where it has an address for the functions in C.
+    /// The nonce follows the key in memory, where C functions can read it.
     private var nonceStart: UnsafeMutablePointer<UInt8> {
         unsafe key.start + AEADAlgorithm.keyLength
     }

@@ -1,10 +1,10 @@
 internal import CBLESecOpenSSL
 
-/// A key in an OpenSSL context; each message resets the nonce alone.
+/// A key in an OpenSSL context; each message resets only the nonce.
 ///
 /// The context is on the ordinary heap; OpenSSL wipes it when it is freed.
 @safe final class BulkCipher: @unchecked Sendable {
-    // Unchecked: its one owner, an AEAD, cannot be copied.
+    // Unchecked: its only owner, an AEAD, cannot be copied.
     private let context: OpaquePointer
 
     init(_ algorithm: AEADAlgorithm, key: Span<UInt8>) throws(CryptoError) {
@@ -26,7 +26,7 @@ internal import CBLESecOpenSSL
         unsafe EVP_CIPHER_CTX_free(context)
     }
 
-    /// Seals in place and writes the tag behind the message.
+    /// Encrypts in place and writes the tag after the message.
     func seal(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
         _ data: UnsafeBufferPointer<UInt8>
@@ -42,7 +42,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Opens in place, taking the tag from behind the message.
+    /// Decrypts in place, with the tag after the message.
     func open(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
         _ data: UnsafeBufferPointer<UInt8>
@@ -54,7 +54,8 @@ internal import CBLESecOpenSSL
             && addData(data)
             && EVP_CipherUpdate(context, message, &length, message, Int32(count)) == 1
             && EVP_CipherFinal_ex(context, message + Int(length), &length) == 1
-        // Whoever calls OpenSSL next on this thread shall not find our error in its queue.
+        // Remove the error from OpenSSL's queue, where the thread's next user of OpenSSL would find
+        // it.
         if !isAuthentic { ERR_clear_error() }
         return isAuthentic
     }
@@ -66,7 +67,7 @@ internal import CBLESecOpenSSL
             context, nil, &length, data.baseAddress, Int32(data.count)) == 1
     }
 
-    /// The tag as OpenSSL's parameter, which is quicker than its control call.
+    /// The tag as an OpenSSL parameter, which is faster than the control call.
     private func withTag(
         _ tag: UnsafeMutablePointer<UInt8>, _ body: (UnsafeMutablePointer<OSSL_PARAM>) -> Bool
     ) -> Bool {

@@ -1,25 +1,25 @@
-/// What can go wrong in a primitive.
+/// An error of a cryptographic primitive.
 public enum CryptoError: Error, Sendable, Hashable {
-    /// A key, digest or buffer has a length that the algorithm does not have, both in bytes.
+    /// The length of a key, digest or buffer does not fit the algorithm; both values are in bytes.
     case wrongLength(expected: Int, actual: Int)
     /// A Diffie-Hellman product is all zeros: the peer's public key is a point of low order.
     case lowOrderPoint
-    /// The tag does not belong to the ciphertext, key, nonce and additional data.
+    /// The tag does not match the ciphertext, key, nonce and additional data.
     case authenticationFailed
-    /// A library's function failed although its arguments were right: no memory, or a
-    /// configuration of OpenSSL that forbids the algorithm.
+    /// A library function failed although its arguments were valid: no memory, or a configuration
+    /// of OpenSSL that forbids the algorithm.
     case libraryFailure(function: StaticName)
 
     /// The name of a C function.
     public struct StaticName: Sendable, Hashable, CustomStringConvertible {
-        /// The name itself.
+        /// The name as text.
         public let description: String
         init(_ name: String) { description = name }
     }
 }
 
 extension CryptoError: CustomStringConvertible {
-    /// The error in words.
+    /// The error as text.
     public var description: String {
         switch self {
         case .wrongLength(let expected, let actual):

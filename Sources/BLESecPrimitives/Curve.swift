@@ -13,14 +13,15 @@ public enum Curve: Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// Whether `publicKey` is the one encoding of its coordinate: below the field's prime.
+    /// Whether `publicKey` is the canonical encoding of its coordinate, below the field's prime.
     ///
-    /// RFC 7748 accepts other encodings and reduces them, so that one key can be written in more
-    /// than one way. Where a key stands for an identity only this encoding may be accepted. False
-    /// for a wrong length as well. Public keys are no secret, so this takes a varying time.
+    /// RFC 7748 also accepts other encodings and reduces them, so that one key has several
+    /// encodings. If a key stands for an identity, only the canonical encoding may be accepted.
+    /// False also for a wrong length. Public keys are not secret, so the time of this check may
+    /// vary.
     public func isCanonical(_ publicKey: Span<UInt8>) -> Bool {
         guard publicKey.count == keyLength else { return false }
-        // Little-endian: the highest byte in which key and prime differ decides.
+        // Little-endian: the highest byte in which key and prime differ decides the comparison.
         for index in (0..<keyLength).reversed() {
             let limit = primeByte(index)
             if publicKey[index] != limit { return publicKey[index] < limit }

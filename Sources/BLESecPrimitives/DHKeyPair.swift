@@ -2,9 +2,9 @@ internal import CBLESecSodium
 
 /// A private key of X25519 or X448 with its public key; Noise §4.1.
 ///
-/// One key pair may serve many sessions, on many threads, at once.
+/// A key pair may be used in many sessions and on many threads at once.
 public final class DHKeyPair: Sendable {
-    /// The function that the key is for.
+    /// The function of the key.
     public let curve: Curve
 
     /// The public key, `curve.keyLength` bytes.
@@ -15,8 +15,8 @@ public final class DHKeyPair: Sendable {
 
     /// Makes a key pair from a private key.
     ///
-    /// Any `curve.keyLength` bytes will do: both functions set and clear the bits that RFC 7748 §5
-    /// names when they use the key.
+    /// Any `curve.keyLength` bytes are valid: both functions set and clear the bits of RFC 7748 §5
+    /// when they use the key.
     /// - Throws: `CryptoError.wrongLength`.
     public init(curve: Curve, privateKey: consuming SecretBytes) throws(CryptoError) {
         guard privateKey.count == curve.keyLength else {
@@ -27,7 +27,7 @@ public final class DHKeyPair: Sendable {
         case .x25519:
             Sodium.start()
             var publicKey = [UInt8](repeating: 0, count: curve.keyLength)
-            // It cannot fail: the base point is not of low order.
+            // This cannot fail, since the base point is not of low order.
             _ = unsafe crypto_scalarmult_base(&publicKey, privateKey.start)
             self.publicKey = publicKey
             x448 = nil
@@ -39,12 +39,12 @@ public final class DHKeyPair: Sendable {
         self.privateKey = privateKey
     }
 
-    /// Makes a new key pair from the system's randomness; Noise's GENERATE_KEYPAIR().
+    /// Makes a new random key pair; Noise's GENERATE_KEYPAIR().
     public static func generate(_ curve: Curve) throws(CryptoError) -> DHKeyPair {
         try DHKeyPair(curve: curve, privateKey: SecretBytes(randomCount: curve.keyLength))
     }
 
-    /// The product of this private key and `peer`'s public key; Noise's DH().
+    /// The Diffie-Hellman product of this private key and `peer`'s public key; Noise's DH().
     ///
     /// - Throws: `CryptoError.wrongLength`; `CryptoError.lowOrderPoint` if the product is all
     ///   zeros, as Noise §12.1 allows and RFC 7748 §6 recommends.
@@ -67,21 +67,23 @@ public final class DHKeyPair: Sendable {
         try sharedSecret(with: peer.span)
     }
 
-    /// Runs `body` with the private key's bytes, for whoever stores it; they end with it.
+    /// Runs `body` with the private key's bytes, to store them; they are valid only during the
+    /// call.
     public func withPrivateKey<R: ~Copyable, E: Error>(
         _ body: (Span<UInt8>) throws(E) -> R
     ) throws(E) -> R {
         try unsafe privateKey.withUnsafeBytes { bytes throws(E) in
-            // Through the pointer: the compiler takes the generic result for a part of the span.
+            // Through the pointer, since the compiler assumes that the generic result depends on
+            // the span.
             try body(unsafe Span(_unsafeElements: bytes))
         }
     }
 }
 
 extension DHKeyPair: CustomStringConvertible, CustomReflectable {
-    /// The curve alone: a log has no use for either key.
+    /// Only the curve: neither key belongs in a log.
     public var description: String { "<\(curve) key pair>" }
 
-    /// Nothing to look into.
+    /// Empty, so that the keys do not appear in dumps.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }

@@ -4,9 +4,9 @@ public enum HashAlgorithm: Sendable, Hashable, CaseIterable {
     case sha256
     /// SHA-512, FIPS 180-4.
     case sha512
-    /// BLAKE2s with 32 bytes of digest, RFC 7693.
+    /// BLAKE2s with a digest of 32 bytes, RFC 7693.
     case blake2s
-    /// BLAKE2b with 64 bytes of digest, RFC 7693.
+    /// BLAKE2b with a digest of 64 bytes, RFC 7693.
     case blake2b
 
     /// The length of a digest in bytes; Noise's HASHLEN.
@@ -17,7 +17,7 @@ public enum HashAlgorithm: Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// The length of the blocks that the function works on, in bytes; Noise's BLOCKLEN.
+    /// The block length of the function in bytes; Noise's BLOCKLEN.
     public var blockLength: Int {
         switch self {
         case .sha256, .blake2s: 64

@@ -1,4 +1,4 @@
-/// A hash function with its kept context: digests, HMAC and HKDF; Noise §4.3.
+/// A hash function with a reusable context: digests, HMAC and HKDF; Noise §4.3.
 ///
 /// Keys and intermediate values stay in guarded memory and are overwritten by the next use.
 public struct HashContext: ~Copyable, Sendable {
@@ -6,10 +6,10 @@ public struct HashContext: ~Copyable, Sendable {
     public let algorithm: HashAlgorithm
 
     private let digest: Digest
-    /// Where HMAC and HKDF work: a block, then the extracted key, then the latest output.
+    /// Working memory of HMAC and HKDF: a block, then the extracted key, then the latest output.
     private var scratch: SecretBytes?
 
-    /// Makes a context that is ready for the first byte.
+    /// Makes a context for a new digest.
     public init(_ algorithm: HashAlgorithm) {
         self.algorithm = algorithm
         digest = Digest(algorithm)
@@ -32,7 +32,7 @@ public struct HashContext: ~Copyable, Sendable {
         update(secret.span.extracting(offset..<offset + count))
     }
 
-    /// Writes the digest over the first `digestLength` bytes of `output` and begins a new one.
+    /// Writes the digest to the first `digestLength` bytes of `output` and begins a new one.
     public mutating func finish(into output: inout MutableSpan<UInt8>) {
         precondition(output.count >= algorithm.digestLength, "no room for a digest")
         unsafe output.withUnsafeMutableBufferPointer { buffer in
@@ -41,14 +41,13 @@ public struct HashContext: ~Copyable, Sendable {
         }
     }
 
-    /// Writes the digest over the first `digestLength` bytes of `output` and begins a new one.
+    /// Writes the digest to the first `digestLength` bytes of `output` and begins a new one.
     public mutating func finish(into output: inout [UInt8]) {
         var span = output.mutableSpan
         finish(into: &span)
     }
 
-    /// Writes HMAC(key, first ‖ second), RFC 2104, over the first `digestLength` bytes of
-    /// `output`.
+    /// Writes HMAC(key, first ‖ second), RFC 2104, to the first `digestLength` bytes of `output`.
     public mutating func hmac(
         key: Span<UInt8>, _ first: Span<UInt8>, _ second: Span<UInt8> = Span(),
         into output: inout MutableSpan<UInt8>
@@ -66,11 +65,11 @@ public struct HashContext: ~Copyable, Sendable {
         }
     }
 
-    /// Writes HKDF(salt, input key material, info), RFC 5869, over the first `outputCount` bytes
-    /// of `output`, or over all of it.
+    /// Writes HKDF(salt, input key material, info), RFC 5869, to the first `outputCount` bytes of
+    /// `output`, or to all of it.
     ///
-    /// With no `info`, and two or three digests as output, it is the HKDF of Noise §4.3, whose
-    /// chaining key is the salt.
+    /// With an empty `info`, and an output of two or three digests, it is the HKDF of Noise §4.3,
+    /// whose chaining key is the salt.
     public mutating func hkdf(
         salt: Span<UInt8>, inputKeyMaterial: Span<UInt8>, info: Span<UInt8> = Span(),
         outputCount: Int? = nil, into output: inout MutableSpan<UInt8>
@@ -105,7 +104,7 @@ public struct HashContext: ~Copyable, Sendable {
         }
     }
 
-    /// The same over secrets.
+    /// The same with a secret as the input.
     public mutating func hkdf(
         salt: borrowing SecretBytes, inputKeyMaterial: borrowing SecretBytes, outputCount: Int,
         into output: inout SecretBytes
@@ -115,7 +114,7 @@ public struct HashContext: ~Copyable, Sendable {
             into: &output)
     }
 
-    /// The same with secrets at both ends.
+    /// The same with secrets as input and output.
     public mutating func hkdf(
         salt: borrowing SecretBytes, inputKeyMaterial: Span<UInt8>, info: Span<UInt8> = Span(),
         outputCount: Int, into output: inout SecretBytes
@@ -156,7 +155,7 @@ public struct HashContext: ~Copyable, Sendable {
     ) {
         let blockLength = algorithm.blockLength
         unsafe digest.finish(into: output)
-        // From the inner pad to the outer one in one step.
+        // Change the inner pad to the outer one in one step.
         for index in 0..<blockLength { unsafe block[index] ^= 0x36 ^ 0x5C }
         unsafe digest.update(block, count: blockLength)
         unsafe digest.update(output, count: algorithm.digestLength)

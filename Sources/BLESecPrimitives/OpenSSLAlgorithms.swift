@@ -1,10 +1,10 @@
 internal import CBLESecOpenSSL
 
-/// OpenSSL's algorithms, each looked up once for the whole process.
+/// OpenSSL's algorithms, each fetched once for the whole process.
 ///
-/// A look-up by name costs more than the hash of a short message.
+/// Fetching an algorithm by name costs more than hashing a short message.
 enum OpenSSLAlgorithms {
-    // Unsafe only in name: an algorithm that has been fetched never changes.
+    // Marked unsafe, but safe: a fetched algorithm never changes.
     private nonisolated(unsafe) static let sha256 = unsafe fetchDigest("SHA256")
     private nonisolated(unsafe) static let sha512 = unsafe fetchDigest("SHA512")
     private nonisolated(unsafe) static let blake2s = unsafe fetchDigest("BLAKE2S-256")

@@ -1,5 +1,5 @@
 extension OutputSpan<UInt8> {
-    /// Copies `bytes` behind what is there; there must be room.
+    /// Appends a copy of `bytes`, for which there must be room.
     package mutating func append(copying bytes: Span<UInt8>) {
         precondition(bytes.count <= freeCapacity, "no room in the output")
         unsafe bytes.withUnsafeBufferPointer { source in

@@ -1,6 +1,6 @@
 internal import CBLESecSodium
 
-/// Fills `bytes` with randomness from the system's generator.
+/// Fills `bytes` with random bytes from the system's generator.
 public func randomBytes(into bytes: inout MutableSpan<UInt8>) {
     Sodium.start()
     unsafe bytes.withUnsafeMutableBufferPointer { buffer in
@@ -9,7 +9,7 @@ public func randomBytes(into bytes: inout MutableSpan<UInt8>) {
     }
 }
 
-/// `count` random bytes that need not be secret: a tag, a nonce, a session's number.
+/// Returns `count` random bytes that need not be secret, for a tag, a nonce, or a session number.
 public func randomBytes(count: Int) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: count)
     var span = bytes.mutableSpan

@@ -1,4 +1,4 @@
-/// SHA-256 of `pieces`, one after the other: 32 bytes.
+/// SHA-256 of the concatenated `pieces`: 32 bytes.
 public func sha256(_ pieces: [UInt8]...) -> [UInt8] {
     var context = HashContext(.sha256)
     for piece in pieces { context.update(piece.span) }
@@ -13,7 +13,7 @@ public func sha256(_ bytes: Span<UInt8>) -> [UInt8] {
 }
 
 extension HashContext {
-    /// The digest as an array; a new one begins.
+    /// Returns the digest as an array and begins a new one.
     public mutating func finished() -> [UInt8] {
         var digest = [UInt8](repeating: 0, count: algorithm.digestLength)
         var span = digest.mutableSpan

@@ -1,13 +1,14 @@
 internal import BLESecLocking
 internal import CBLESecSodium
 
-/// The process's guarded memory: slots for secrets, cut out of slabs of `sodium_malloc`.
+/// The process's guarded memory: slots for secrets in slabs of `sodium_malloc`.
 ///
-/// A guarded allocation of its own costs 15 µs, four memory maps and at least 8 KiB of locked
-/// memory. A slab pays that once for many slots: it stands between inaccessible pages, is locked
-/// into memory as far as the process's limit allows, and stays out of core dumps.
+/// A separate guarded allocation costs 15 µs, four memory maps and at least 8 KiB of locked memory.
+/// A slab costs that once for many slots. It lies between inaccessible pages, is locked into memory
+/// as far as the process's limit allows, and is excluded from core dumps.
 package enum SecretArena {
-    /// Slot sizes in bytes; a request gets the smallest that holds it, more gets its own slab.
+    /// Slot sizes in bytes. A request gets the smallest slot that fits; a larger request gets its
+    /// own slab.
     static let slotSizes = [32, 64, 128, 256, 512, 1024, 2048, 4096]
 
     /// The size of a slab: 2,048 slots of 32 bytes, or 16 of 4 KiB.
@@ -15,7 +16,7 @@ package enum SecretArena {
 
     private static let pools: [SlotPool] = slotSizes.map { SlotPool(slotSize: $0) }
 
-    /// How many slabs the slots for `count` bytes stand in; 0 above the largest slot.
+    /// The number of slabs with slots for `count` bytes; 0 above the largest slot size.
     package static func slabCount(forSecretsOf count: Int) -> Int {
         pools.first { count <= $0.slotSize }?.slabCount ?? 0
     }
@@ -29,9 +30,9 @@ package enum SecretArena {
     }
 }
 
-/// One slot of guarded memory, given back by `release()`.
+/// A slot of guarded memory, freed by `release()`.
 @safe struct SecretSlot {
-    /// The first byte, aligned to the slot's size, or to a page where that is smaller.
+    /// The first byte, aligned to the slot's size, or to the page size if that is smaller.
     let start: UnsafeMutablePointer<UInt8>
     private let slab: Slab
 
@@ -40,7 +41,7 @@ package enum SecretArena {
         self.slab = slab
     }
 
-    /// Wipes the slot and gives it back; nothing may touch it afterwards.
+    /// Wipes and frees the slot, which must not be used afterwards.
     func release() {
         unsafe sodium_memzero(start, slab.slotSize)
         if let pool = slab.pool {
@@ -54,7 +55,7 @@ private final class SlotPool: Sendable {
     let slotSize: Int
     private let slabs = Locked(Slabs())
 
-    /// The slabs that have a free slot; a full slab is known by its slots alone.
+    /// The slabs that have a free slot; only its slots refer to a full slab.
     private struct Slabs {
         var available: [Slab] = []
         var unusedCount = 0
@@ -88,7 +89,7 @@ private final class SlotPool: Sendable {
             if slab.isFull { slabs.available.append(slab) }
             slab.put(slot)
             guard slab.isUnused else { return }
-            // One unused slab stays, so that a session after another does not map and unmap.
+            // Keep one unused slab, so that successive sessions do not map and unmap memory.
             if slabs.unusedCount == 0 {
                 slabs.unusedCount = 1
             } else {
@@ -99,9 +100,9 @@ private final class SlotPool: Sendable {
     }
 }
 
-/// One guarded allocation and the list of its free slots.
+/// A guarded allocation and the list of its free slots.
 ///
-/// It lives as long as its pool lists it or a slot of it is out.
+/// It lives as long as its pool lists it or one of its slots is in use.
 @safe private final class Slab {
     let slotSize: Int
     let pool: SlotPool?
@@ -115,7 +116,7 @@ private final class SlotPool: Sendable {
         self.slotCount = slotCount
         self.pool = pool
         let size = slotSize * slotCount
-        // As with every allocation in Swift, no memory is the end of the process.
+        // As for every allocation in Swift, the process ends if there is no memory.
         guard let memory = unsafe sodium_malloc(size) else {
             preconditionFailure("no memory for \(size) bytes of secrets")
         }

@@ -1,11 +1,11 @@
 internal import CBLESecSodium
 
-/// Bytes that nobody else may see: a key, a shared secret, a passphrase.
+/// Secret bytes, such as a key, a shared secret, or a passphrase.
 ///
-/// They stand in guarded memory (see `SecretArena`), are never copied by the language, print as
-/// `<redacted>`, compare in constant time, and are wiped when the value ends.
+/// They are stored in guarded memory (see `SecretArena`) and cannot be copied implicitly. They
+/// print as `<redacted>`, compare in constant time, and are wiped when the value ends.
 @safe public struct SecretBytes: ~Copyable, @unchecked Sendable {
-    // Unchecked: the pointer is owned by this one value, which cannot be copied.
+    // Unchecked: only this value owns the pointer, and the value cannot be copied.
     private let slot: SecretSlot
 
     /// The number of bytes.
@@ -24,7 +24,7 @@ internal import CBLESecSodium
         unsafe randombytes_buf(start, count)
     }
 
-    /// Copies `bytes`; wiping the original is its owner's matter.
+    /// Copies `bytes`; the caller has to wipe the original.
     public init(copying bytes: Span<UInt8>) {
         self.init(count: bytes.count)
         unsafe bytes.withUnsafeBufferPointer { source in
@@ -37,10 +37,10 @@ internal import CBLESecSodium
         slot.release()
     }
 
-    /// The first byte, for the functions in C.
+    /// A pointer to the first byte, for C functions.
     var start: UnsafeMutablePointer<UInt8> { unsafe slot.start }
 
-    /// The bytes, to be read in place.
+    /// The bytes, for reading in place.
     public var span: Span<UInt8> {
         @_lifetime(borrow self) borrowing get {
             let span = unsafe Span(_unsafeStart: UnsafePointer(start), count: count)
@@ -48,7 +48,7 @@ internal import CBLESecSodium
         }
     }
 
-    /// The bytes, to be written in place.
+    /// The bytes, for writing in place.
     public var mutableSpan: MutableSpan<UInt8> {
         @_lifetime(&self) mutating get {
             let span = unsafe MutableSpan(_unsafeStart: start, count: count)
@@ -56,14 +56,15 @@ internal import CBLESecSodium
         }
     }
 
-    /// Runs `body` with the bytes, for a function in C; the pointer ends with it.
+    /// Runs `body` with the bytes, for a C function; the pointer is valid only during the call.
     public borrowing func withUnsafeBytes<R: ~Copyable, E: Error>(
         _ body: (UnsafeBufferPointer<UInt8>) throws(E) -> R
     ) throws(E) -> R {
         unsafe try body(UnsafeBufferPointer(start: start, count: count))
     }
 
-    /// Runs `body` with the bytes to be written, for a function in C; the pointer ends with it.
+    /// Runs `body` with writable bytes, for a C function; the pointer is valid only during the
+    /// call.
     public mutating func withUnsafeMutableBytes<R: ~Copyable, E: Error>(
         _ body: (UnsafeMutableBufferPointer<UInt8>) throws(E) -> R
     ) throws(E) -> R {
@@ -78,12 +79,12 @@ internal import CBLESecSodium
         unsafe start.update(from: other.start + offset, count: count)
     }
 
-    /// Sets every byte to zero, in a way that the optimizer keeps.
+    /// Sets every byte to zero; the optimizer cannot remove this.
     public mutating func wipe() {
         unsafe sodium_memzero(start, count)
     }
 
-    /// Whether both have the same bytes, in a time that depends on their lengths alone.
+    /// Whether both contain the same bytes. The time depends only on their lengths.
     public borrowing func isEqual(to other: borrowing SecretBytes) -> Bool {
         guard count == other.count else { return false }
         return unsafe sodium_memcmp(start, other.start, count) == 0
@@ -93,7 +94,7 @@ internal import CBLESecSodium
     public var description: String { "<redacted>" }
 }
 
-/// Whether `a` and `b` are the same bytes, in a time that depends on their lengths alone.
+/// Whether `a` and `b` contain the same bytes. The time depends only on their lengths.
 public func constantTimeEqual(_ a: Span<UInt8>, _ b: Span<UInt8>) -> Bool {
     guard a.count == b.count else { return false }
     guard !a.isEmpty else { return true }

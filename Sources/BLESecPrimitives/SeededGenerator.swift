@@ -1,10 +1,11 @@
-/// Numbers that look random and are the same for the same seed, on every machine: SplitMix64.
+/// A deterministic pseudorandom generator (SplitMix64): the same seed gives the same numbers on
+/// every machine.
 ///
-/// For tests and test vectors. Whoever knows the seed, or one number, knows all that follow.
+/// Only for tests and test vectors: the seed, or any one number, reveals all that follow.
 public struct SeededGenerator: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
-    /// Begins the sequence that belongs to `seed`.
+    /// Begins the sequence of `seed`.
     public init(seed: UInt64) { state = seed }
 
     /// The next 64 bits.
@@ -16,7 +17,7 @@ public struct SeededGenerator: RandomNumberGenerator, Sendable {
         return mixed ^ (mixed >> 31)
     }
 
-    /// So many bytes of the sequence.
+    /// The next `count` bytes of the sequence.
     public mutating func bytes(_ count: Int) -> [UInt8] {
         [UInt8](capacity: count) { output in
             while output.count < count {

@@ -1,10 +1,10 @@
 internal import CBLESecSodium
 
-/// libsodium's one-time start.
+/// The initialization of libsodium.
 enum Sodium {
-    /// True once libsodium is ready; `sodium_init` runs on the first use, on one thread.
+    /// True once libsodium is initialized; `sodium_init` runs on the first use, on one thread.
     ///
-    /// It fails only where the system has no source of randomness, and then nothing here may run.
+    /// It fails only if the system has no source of randomness; this package cannot be used then.
     static let isReady: Bool = sodium_init() >= 0
 
     /// Whether this processor has the instructions that libsodium's AES-256-GCM needs.
@@ -13,7 +13,7 @@ enum Sodium {
         return crypto_aead_aes256gcm_is_available() == 1
     }()
 
-    /// Makes sure that libsodium has been started.
+    /// Ensures that libsodium is initialized.
     static func start() {
         precondition(isReady, "libsodium could not be started: no source of randomness")
     }

@@ -1,10 +1,10 @@
 internal import CBLESecOpenSSL
 
-/// X448 in OpenSSL, which libsodium lacks.
+/// An X448 private key in OpenSSL, since libsodium lacks X448.
 ///
 /// OpenSSL keeps a second copy of the private key on the ordinary heap and wipes it when freed.
 @safe final class X448PrivateKey: @unchecked Sendable {
-    // Unchecked: OpenSSL's keys are reference-counted and not changed by being used.
+    // Unchecked: OpenSSL's keys are reference-counted, and using one does not change it.
     private let key: OpaquePointer
 
     init(_ privateKey: Span<UInt8>) throws(CryptoError) {
@@ -46,7 +46,7 @@ internal import CBLESecOpenSSL
         }
         let product = SecretBytes(count: Curve.x448.keyLength)
         var count = product.count
-        // With the rest in order this fails for one reason alone: the product is all zeros.
+        // All arguments are valid, so this fails only if the product is all zeros.
         guard unsafe EVP_PKEY_derive(context, product.start, &count) == 1 else {
             ERR_clear_error()
             throw .lowOrderPoint
