@@ -20,6 +20,6 @@ public struct ClaimedIdentity: Sendable, Hashable {
 }
 
 extension ClaimedIdentity: CustomStringConvertible {
-    /// `claimed` and the fingerprint, or a word if there is no fingerprint.
+    /// `claimed`, then the fingerprint, or the kind of identity if there is no fingerprint.
     public var description: String { "claimed \(identity)" }
 }

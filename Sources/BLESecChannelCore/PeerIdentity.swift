@@ -31,7 +31,7 @@ public enum PeerIdentity: Sendable, Hashable {
 }
 
 extension PeerIdentity: CustomStringConvertible {
-    /// The fingerprint, or a word if there is none.
+    /// The fingerprint, or the name of the case if there is none.
     public var description: String {
         switch self {
         case .group: "group"

@@ -17,9 +17,9 @@ package struct AdvertisementPayload: Sendable, Hashable {
         package static let l2cap = Capabilities(rawValue: 8)
         /// The peer takes the byte stream over GATT.
         package static let gattStream = Capabilities(rawValue: 4)
-        /// The peer speaks Noise.
+        /// The peer supports Noise.
         package static let noise = Capabilities(rawValue: 2)
-        /// The peer speaks TLS.
+        /// The peer supports TLS.
         package static let tls = Capabilities(rawValue: 1)
     }
 

@@ -24,7 +24,7 @@ extension Bluetoothd {
                     doing, path, ObjectTree.Interface.device, "Connect",
                     timeout: max(left, .milliseconds(1)))
             } catch {
-                // bluetoothd keeps trying until it is told to stop.
+                // bluetoothd keeps trying until it is asked to stop.
                 disconnectSoon(path)
                 if error.code == .failed {
                     throw DiscoveryError(.unreachable, error.reason, busError: error.busError)

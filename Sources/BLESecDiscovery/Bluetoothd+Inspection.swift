@@ -38,7 +38,7 @@ extension Bluetoothd {
     /// Whether bluetoothd runs.
     package var isRunning: Bool { owner != nil }
 
-    /// The process number of bluetoothd; nil when it does not run, or the bus does not tell.
+    /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
     package var processNumber: Int? {
         get async {
             guard let owner else { return nil }

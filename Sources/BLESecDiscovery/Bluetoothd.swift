@@ -114,8 +114,8 @@ package actor Bluetoothd {
                 case .success(let values): bluetoothd.tookOwner(values.first?.text)
                 case .failure(let error):
                     bluetoothd.tookOwner(nil)
-                    // If bluetoothd does not run, the bus signals when it starts; any other error
-                    // says nothing.
+                    // If bluetoothd does not run, the bus signals its start; after any other
+                    // error, ask again.
                     if !error.name.hasSuffix(".NameHasNoOwner") { bluetoothd.retrySoon() }
                 }
             }

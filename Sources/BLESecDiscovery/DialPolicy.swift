@@ -25,7 +25,7 @@ package struct DialPolicy: Sendable {
         /// The period for ``timesHeard``; 30 s. The kernel scans for 10 s of every 15 s, and an
         /// adapter may report an advertiser once in that time, so two reports take 15 s.
         package var within = Duration.seconds(30)
-        /// The weakest signal, in dBm, that is dialed; -90. A link with less is likely to break.
+        /// The weakest signal, in dBm, that is dialed; -90. A weaker link is likely to break.
         package var weakestSignal = -90
         /// The most links at once, including dials under way; 8. Adapters support few.
         package var links = 8

@@ -12,7 +12,7 @@ internal import Synchronization
 /// of jobs the loop checks its descriptors, so that neither starves the other. A job that blocks
 /// blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
-    // Sendable because what is not behind `shared` is touched on the loop's thread only.
+    // Sendable because mutable state outside `inbox` is used on the loop's thread only.
 
     /// The default loop for links. It is never shut down.
     public static let shared = EventLoop(name: "blesec")

@@ -6,7 +6,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
     /// Nanoseconds since the clock's origin.
     public let nanoseconds: UInt64
 
-    /// Makes the point in time that lies so many nanoseconds after the clock's origin.
+    /// Makes the point in time `nanoseconds` after the clock's origin.
     public init(nanoseconds: UInt64) {
         self.nanoseconds = nanoseconds
     }

@@ -5,7 +5,7 @@
 public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// One message: its sender and its tokens; Noise §7.1.
     public struct Message: Sendable, Hashable {
-        /// Who sends the message.
+        /// The sender of the message.
         public let sender: Role
         /// The tokens in order; a payload follows them.
         public internal(set) var tokens: [Token]

@@ -5,7 +5,7 @@ internal import BLESecPrimitives
 /// Messages must arrive in order and complete: a message that cannot be decrypted ends the
 /// receiving direction. For datagrams see `StatelessTransport`.
 public struct TransportState: ~Copyable, Sendable {
-    /// The length of the tag, by which a message is longer than its plaintext, in bytes.
+    /// The difference between the lengths of a message and its plaintext: the tag, in bytes.
     public static var overhead: Int { AEADAlgorithm.tagLength }
 
     /// The longest plaintext in bytes.

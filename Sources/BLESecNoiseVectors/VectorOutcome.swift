@@ -22,7 +22,7 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
 
     /// The part that differs.
     package let part: Part
-    /// The index of the first byte that differs; nil if there are no bytes to compare.
+    /// The index, from 0, of the first byte that differs; nil if there are no bytes to compare.
     package let byte: Int?
     /// What differs.
     package let reason: String

@@ -1,7 +1,7 @@
 internal import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// Why a peer's certificate is not accepted. The peer is not told.
+/// Why a peer's certificate is not accepted. The reason is not sent to the peer.
 enum CertificateFault: Error, Equatable {
     case none
     case expired, notYetValid, malformedValidity

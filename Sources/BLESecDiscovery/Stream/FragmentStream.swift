@@ -25,7 +25,7 @@ struct FragmentStream: Sendable {
 
     // Sending
 
-    /// The largest value that may be sent; nil until the peer has told what it accepts.
+    /// The largest value that may be sent; nil until the peer has sent the size that it accepts.
     private(set) var size: Int?
     private var next: UInt16 = 0
     private var limit: UInt16 = 0

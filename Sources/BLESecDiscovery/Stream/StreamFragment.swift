@@ -15,7 +15,7 @@ struct StreamFragment: Sendable, Hashable {
         case end = 4
     }
 
-    /// The version of the stream that this code speaks.
+    /// The stream version that this code supports.
     static let version: UInt8 = 1
     /// The number of bytes in front of the payload.
     static let headerSize = 7
