@@ -195,7 +195,7 @@ extension SecureChannel {
         if let trustDecisions {
             trustDecisionPlace = trustDecisions.take()
             guard trustDecisionPlace != nil else {
-                return machine.didDecide(.refuse("too many peers wait to be judged"), now: now)
+                return machine.didDecide(.refuse("too many trust decisions are pending"), now: now)
             }
         }
         trustEvaluationTask = Task { [weak self] in

@@ -67,7 +67,7 @@ package enum StandardOutput {
         let text = unsafe strerror(number).map { unsafe String(cString: $0) }
         let reason =
             number == EPIPE
-            ? "standard output was closed by who read it; what came since is lost"
+            ? "standard output was closed by its reader; what came since is lost"
             : "standard output cannot be written: \(text ?? "error \(number)")"
         return ChannelError(.inputOutput, reason, underlying: .errno(number))
     }

@@ -33,13 +33,13 @@ enum ChatCommand {
                 + "escapes them.",
             "The chat ends with standard input or with Ctrl-C, once what was sent is delivered; it "
                 + "does not end when the peer leaves. Whom to accept is said by --peer, or by "
-                + "--remember with a name that is known; with --anyone the first one who comes is "
+                + "--remember with a name that is known; with --anyone the first one that comes is "
                 + "the peer until the chat ends.",
         ],
         examples: [
             (
                 "blesec chat --service UUID --identity key --peer SHA256:...",
-                "Talk to who has that key, whenever it is nearby."
+                "Talk to the holder of that key, whenever it is nearby."
             ),
             (
                 "blesec chat --identity key --anyone --remember anna",

@@ -24,8 +24,8 @@ enum ConnectCommand {
                 + "l2cap:AA:BB:CC:DD:EE:FF/0x80, unix:PATH or unix-seqpacket:PATH, as `blesec "
                 + "listen` prints it.",
             "ENDPOINT may also be service:UUID, for whoever advertises that service nearby and is "
-                + "accepted, or peer:NAME or peer:KEY, for who was remembered by that name or has "
-                + "that key, whatever the address. A peer with a name is dialed where it was last. "
+                + "accepted, or peer:NAME or peer:KEY, for a peer that was remembered by that name or "
+                + "has that key, whatever the address. A peer with a name is dialed where it was last. "
                 + "If it is not there, or has none, bluetoothd scans, candidates are dialed one "
                 + "after another, and the first one that proves itself is taken.",
             "Once the channel is ready a line on standard error says so, with the protocol, the "
@@ -50,7 +50,7 @@ enum ConnectCommand {
             ),
             (
                 "blesec connect peer:SHA256:... --identity key --remember lamp",
-                "Find who has that key, wherever it is nearby, and remember it."
+                "Find the holder of that key, wherever it is nearby, and remember it."
             ),
             (
                 "blesec connect peer:lamp --identity key --persist",

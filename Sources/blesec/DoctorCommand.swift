@@ -98,14 +98,14 @@ enum DoctorCommand {
             findings.append(
                 Finding(
                     .note, "bluetoothd",
-                    "it runs all of its plugins, of which some ask to pair with who connects "
+                    "it runs all of its plugins, of which some ask to pair with what connects "
                         + "(`--noplugin=battery,hog,midi,input` leaves them out)"))
         }
         if let channels = SystemFacts.attChannels(of: words), channels != 1 {
             findings.append(
                 Finding(
                     .note, "bluetoothd",
-                    "it opens channels of its own to who connects, which may confuse the kernel; "
+                    "it opens channels of its own to what connects, which may confuse the kernel; "
                         + "`Channels = 1` below `[GATT]` in /etc/bluetooth/main.conf ends that"))
         }
         return findings
@@ -126,7 +126,8 @@ enum DoctorCommand {
             findings.append(
                 Finding(
                     .bad, adapter.name,
-                    "all of its \(active) advertisements are in use; end who uses them"))
+                    "all of its \(active) advertisements are in use; end the programs that use them"
+                ))
         }
         if adapter.addressType == "public" {
             findings.append(

@@ -13,7 +13,7 @@ struct NearbyArguments: Sendable {
             + "which phones can do too), as service-data, or as manufacturer-data.")
     static let hidePSM = Option(
         name: "--hide-psm",
-        help: "Leave the PSM out of the advertisement; who wants to dial has to ask over GATT.")
+        help: "Leave the PSM out of the advertisement; a dialer has to ask over GATT.")
     static let transport = Option(
         name: "--transport", value: "WAY",
         help: "What the channel runs over: l2cap, gatt (a byte stream over two GATT "
@@ -29,7 +29,9 @@ struct NearbyArguments: Sendable {
         help: "Dial nobody whose signal is weaker, in dBm; -90.")
     static let rescan = Option(
         name: "--rescan", value: "SECONDS",
-        help: "Begin to scan anew so often, for an adapter that reports who advertises only then.")
+        help:
+            "Begin to scan anew so often, for an adapter that reports advertisers only when a scan begins."
+    )
 
     /// What concerns both sides.
     private static let common = [service, transport]

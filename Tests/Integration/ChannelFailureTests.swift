@@ -269,7 +269,7 @@ extension Integration {
                 input: .held)
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes[0].status == 76)
-            #expect(outcomes[1].errors.contains("standard output was closed by who read it"))
+            #expect(outcomes[1].errors.contains("standard output was closed by its reader"))
             #expect(outcomes[1].errors.hasSuffix("exit 74\n"))
         }
 

@@ -350,7 +350,7 @@ extension EndReason {
         case .duplicate: ChannelError(.closed, "the peer kept another channel instead")
         case .interrupted: ChannelError(.truncated, "the peer was interrupted")
         case .untrusted: ChannelError(.refused, "the peer does not trust this side any more")
-        case .expired: ChannelError(.closed, "the session has come of age")
+        case .expired: ChannelError(.closed, "the session reached its maximum age")
         default: ChannelError(.closed, "the peer has left")
         }
     }
