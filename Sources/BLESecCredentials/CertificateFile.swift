@@ -14,7 +14,6 @@ public enum CertificateFile {
     ///
     /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since
     /// 1970 at which the leaf has to be valid.
-    /// at which the leaf has to be valid.
     /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, other users may
     ///   have written a file or can open the key file, the key does not match, the leaf has expired
     ///   or is not valid yet, its key usage forbids TLS, a key is in an unusual encoding, or the

@@ -6,7 +6,7 @@ internal import Glibc
 /// saves a search.
 ///
 /// The file has mode 0600 and is replaced in one step and under a lock. A file that other users can
-/// write is refused. Beyond ``maximumPeers`` the addresses that were recorded first are removed.
+/// write is refused. Beyond ``maximumPeers`` the addresses recorded longest ago are removed.
 package final class LastAddressesFile: Sendable {
     /// The most peers in the file.
     package static let maximumPeers = 1_000

@@ -4,7 +4,7 @@ internal import Glibc
 
 /// Writes files that appear under their name only when they are complete and on the disk.
 enum NewFile {
-    /// Who may read a new file; its owner alone may write it.
+    /// The users who may read a new file; only its owner may write it.
     enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
 
     /// Creates `path` with these bytes; never replaces an existing file.

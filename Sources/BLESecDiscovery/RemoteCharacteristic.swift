@@ -39,7 +39,7 @@ package struct RemoteCharacteristic: Sendable, Hashable {
 }
 
 extension ObjectTree {
-    /// The characteristics of a service of a device; nil where the device does not have the service.
+    /// The characteristics of a device's service; nil if the device does not have the service.
     func characteristics(of service: BluetoothUUID, below device: String) -> [RemoteCharacteristic]?
     {
         let services = paths(of: Interface.service, below: device)

@@ -1,7 +1,6 @@
 /// A point in time on a clock that never goes back.
 ///
 /// It counts nanoseconds from an arbitrary origin. Compare only values of the same clock.
-/// other, and only when they come from one clock.
 public struct MonotonicTime: Sendable, Comparable, Hashable {
     /// Nanoseconds since the clock's origin.
     public let nanoseconds: UInt64
@@ -11,12 +10,12 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
         self.nanoseconds = nanoseconds
     }
 
-    /// Later than every other time: the deadline of who has none.
+    /// Later than every other time; stands for "no deadline".
     public static let distantFuture = MonotonicTime(nanoseconds: .max)
 
     /// The point in time that lies `duration` later, or earlier if it is negative.
     ///
-    /// Stops at the origin and at ``distantFuture``; nothing leads back from there.
+    /// The result is limited to the origin and to ``distantFuture``, which itself never changes.
     public func advanced(by duration: Duration) -> MonotonicTime {
         if self == .distantFuture { return self }
         let offset = duration.clampedNanoseconds
@@ -42,7 +41,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
 }
 
 extension Duration {
-    /// The whole nanoseconds in it, or the nearest that 64 bits can hold (292 years).
+    /// The duration in whole nanoseconds, limited to what 64 bits can hold (292 years).
     var clampedNanoseconds: Int64 {
         let (seconds, attoseconds) = components
         let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)

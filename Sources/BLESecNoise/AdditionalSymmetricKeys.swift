@@ -6,7 +6,6 @@ public import BLESecPrimitives
 /// of the handshake. Each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. One label's
 /// key reveals neither another label's key nor the transport keys, and `rekey` changes none of
 /// them.
-/// key can compute neither another label's nor the transport's, and `rekey` changes none of them.
 public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
     private let master: SecretBytes
     private let handshakeHash: [UInt8]

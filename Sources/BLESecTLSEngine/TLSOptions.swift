@@ -16,7 +16,6 @@ public struct TLSOptions: Sendable {
     /// the next dial with the same context, so it needs a separate context for each peer. A session
     /// is resumed at most once. Trust in the peer is evaluated again each time: a certificate that
     /// is no longer accepted leads to a full handshake, which refuses the peer.
-    /// that would not be accepted any more leads to a full handshake, and to its refusal there.
     public var resumes = false
 
     /// The defaults above.

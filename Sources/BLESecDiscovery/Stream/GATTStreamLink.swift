@@ -3,8 +3,8 @@ internal import BLESecLinks
 /// A byte stream over two characteristics of a GATT service, for peers without an L2CAP channel.
 ///
 /// Nothing is authenticated here. Only the device address that bluetoothd reports keeps out other
-/// devices' fragments; a device that forges the address can end the stream, but not more, since a secure
-/// channel runs over it. Closing the link discards what bluetoothd has not sent yet.
+/// devices' fragments; a device that forges the address can end the stream, but not more, since a
+/// secure channel runs over it. Closing the link discards what bluetoothd has not sent yet.
 final class GATTStreamLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
