@@ -66,8 +66,8 @@ package protocol SecureEngine: ~Copyable {
     /// Continues a handshake that is `awaitingTrustDecision`.
     mutating func admit() throws(ChannelError)
 
-    /// Refuses the peer of a handshake that is `awaitingTrustDecision`, and returns how the peer can
-    /// be informed.
+    /// Refuses the peer of a handshake that is `awaitingTrustDecision`, and returns how the peer
+    /// can be informed.
     mutating func refuse() -> Refusal
 
     /// Whether the engine itself announces a change of key to the peer, so that no `rekey` record

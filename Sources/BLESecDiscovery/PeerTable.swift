@@ -24,7 +24,7 @@ package struct PeerTable: Sendable {
         var recent: [MonotonicTime] = []
         /// The identity that a peer proved on a link to it.
         package internal(set) var identity: String?
-        /// How dialing it went.
+        /// The results of dialing it.
         var dialing = DialRecord()
     }
 
@@ -67,7 +67,7 @@ package struct PeerTable: Sendable {
     ///
     /// An advertisement comes in two parts, of which one may be lost, and a phone's app in the
     /// background omits the name. An advertisement without a payload is therefore counted for the
-    /// candidate of its address that had a payload last.
+    /// candidate of its address that has a payload and was heard last.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator

@@ -10,7 +10,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
     public let loop: EventLoop
     /// The largest number of bytes that one send takes.
     public let maximumSDU: Int
-    /// Which of the two ends the peer is, for logs.
+    /// The name of the other end, for logs.
     public let peerDescription: String
 
     private let wire: Wire

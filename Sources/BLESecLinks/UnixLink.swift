@@ -4,8 +4,8 @@ import Glibc
 package enum UnixLink {
     /// The largest number of bytes that one send takes.
     ///
-    /// Well below what the default send buffer of 212,992 bytes holds, so that a packet of that size
-    /// is never refused.
+    /// Well below the default send buffer of 212,992 bytes, so that a packet of this size is never
+    /// refused.
     package static let maximumSDU = 65_536
 
     /// Connects to a listener.

@@ -29,7 +29,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     /// Begins a handshake.
     ///
-    /// - Throws: `configuration` when the certificate may not be shown in this role; `internal` when
+    /// - Throws: `configuration` when the certificate may not be used in this role; `internal` when
     ///   OpenSSL fails.
     package init(
         _ context: TLSContext, role: ChannelRole, isNegotiated: Bool
