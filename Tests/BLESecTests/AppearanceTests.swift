@@ -6,19 +6,19 @@ import Testing
 
 @testable import BLESec
 
-/// What a peer, and who listens, can tell of a handshake that fails: SECURITY.md, "What a failure
-/// shows".
+/// What the peer, and an eavesdropper, can learn from a failed handshake: SECURITY.md, "What a
+/// failure shows".
 @Suite("What a failure shows")
 struct AppearanceTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
     static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
 
-    /// The lengths of what a side has sent, flight by flight.
+    /// The lengths of the messages that a side has sent, flight by flight.
     static func flights(_ pair: MachinePair, _ role: ChannelRole) -> [Int] {
         pair.sent[role, default: []].map(\.count)
     }
 
-    /// Why a policy says no.
+    /// Why a policy refuses the peer.
     enum Reason: CaseIterable, Sendable {
         case unknownKey, nobody, denied, noWindow, brokenStore, person
 
@@ -38,7 +38,7 @@ struct AppearanceTests {
         }
     }
 
-    /// A pair of which the policy of one side says no, at its end.
+    /// A finished pair in which the policy of one side refuses the peer.
     static func refused(
         by role: ChannelRole, _ reason: Reason, mode: ChannelConfiguration.Mode = .negotiated
     ) throws -> MachinePair {
@@ -64,7 +64,7 @@ struct AppearanceTests {
         return pair
     }
 
-    @Test("a Noise acceptor's refusal is the same for every reason, and as long as a ready")
+    @Test("a Noise acceptor refuses every peer with the same record, which is as long as a ready")
     func acceptorRefuses() throws {
         let accepted = try PinnedPeers().pair([Self.xx])
         accepted.run()
@@ -84,7 +84,7 @@ struct AppearanceTests {
         }
     }
 
-    @Test("a dialer that refuses an acceptor, or cannot authenticate it, goes without another byte")
+    @Test("a dialer that does not accept the acceptor closes the link without another byte")
     func dialerGoes() throws {
         for reason in Reason.allCases {
             let pair = try Self.refused(by: .dialer, reason)
@@ -104,7 +104,7 @@ struct AppearanceTests {
         }
     }
 
-    @Test("a dialer of IK, whose last message has gone, refuses by the same record")
+    @Test("an IK dialer has sent its last message, and refuses with the same record")
     func dialerOfIK() throws {
         let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [Self.ik])
@@ -119,13 +119,13 @@ struct AppearanceTests {
         #expect(pair.dialer.outcome?.code == .untrusted)
     }
 
-    @Test("a dialer can tell a refusal from a handshake that fails: then the acceptor just goes")
+    @Test("a dialer can tell a refusal from a failed handshake, at which the acceptor only closes")
     func acceptorGoes() throws {
         for back in [52, 60, 80, 110] {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { [unowned pair] role, bytes in
                 var bytes = bytes
-                // The last handshake message stands before the record with `ready`.
+                // The last handshake message comes before the record with `ready`.
                 if role == .dialer, pair.sent[.dialer]?.count == 2 {
                     bytes[bytes.count - back] ^= 1
                 }
@@ -137,14 +137,14 @@ struct AppearanceTests {
         }
     }
 
-    @Test("before it answers an acceptor goes without a byte, whatever is wrong")
+    @Test("an acceptor that fails before its answer closes the link without sending a byte")
     func noAnswer() throws {
         let hello = try Hello(offers: [Self.xx]).encoded
         var changed = hello
         changed[0] ^= 1
         for bytes in [
             changed, [0xFF], hello + [0, 0], hello + [0xFF, 0xFF],
-            // A first message of XX without an ephemeral that is whole.
+            // A first message of XX whose ephemeral is incomplete.
             hello + [0, 31] + [UInt8](repeating: 9, count: 31),
         ] {
             let pair = try PinnedPeers().pair([Self.xx])
@@ -162,7 +162,7 @@ struct AppearanceTests {
         #expect(Self.flights(pair, .acceptor).isEmpty)
     }
 
-    @Test("in direct mode with Noise a refusal and a failure are the same: the link ends")
+    @Test("in direct mode with Noise a refusal and a failure look the same: the link ends")
     func direct() throws {
         for reason in Reason.allCases {
             let pair = try Self.refused(by: .acceptor, reason, mode: .direct)
@@ -176,14 +176,14 @@ struct AppearanceTests {
         pair.step(.dialer)
         pair.step(.acceptor)
         var last = pair.take(.dialer)
-        // What comes behind the last handshake message does not matter here.
+        // Bytes after the last handshake message do not matter here.
         last[2 + 47] ^= 1
         pair.deliver(last, to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
         #expect(Self.flights(pair, .acceptor).count == 1)
     }
 
-    @Test("a record that does not authenticate ends a Noise channel without a word")
+    @Test("a record that does not authenticate ends a Noise channel, and nothing is sent")
     func record() throws {
         let pair = try PinnedPeers().pair([Self.xx])
         pair.run()
@@ -199,8 +199,8 @@ struct AppearanceTests {
 
     // MARK: - TLS
 
-    /// A private key with the public key of another one: whoever has it has the certificate, and not
-    /// its key.
+    /// Writes a private key with the public key of another key pair: its holder has the
+    /// certificate, but not the certificate's key.
     static func forgeKey(_ name: String, _ scenery: Refusable.Scenery) throws {
         let folder = scenery.authority.folder
         func der(_ name: String) throws -> [UInt8] {
@@ -223,7 +223,7 @@ struct AppearanceTests {
         ])
     }
 
-    @Test("a peer with somebody's certificate and not its key is refused, by an alert of its own")
+    @Test("a peer that has a certificate but not its key is refused with a different alert")
     func stolenCertificate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -238,7 +238,7 @@ struct AppearanceTests {
             let rogue = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())
             try rogue.run()
-            // decrypt_error, and not the alert of a certificate in which something is wrong.
+            // decrypt_error, which is not the alert for a bad certificate.
             #expect(rogue.alert == 51, "\(role)")
             #expect(rogue.types.isEmpty && !rogue.isReady)
             #expect(rogue.identity == nil)
@@ -253,7 +253,7 @@ struct AppearanceTests {
     }
 
     @Test(
-        "an acceptor's alerts over a certificate are sealed and of one length, a dialer's are in clear"
+        "an acceptor's certificate alerts are sealed and of equal length; a dialer's are in clear"
     )
     func alerts() throws {
         let missing = try MaliciousTLSPeer(
@@ -281,7 +281,7 @@ struct AppearanceTests {
         }
     }
 
-    @Test("an alert that somebody puts in ends a handshake as a cut link does, and a channel too")
+    @Test("an alert that an attacker inserts ends a handshake or a channel as a cut link does")
     func forgedAlert() throws {
         let alert: [UInt8] = [21, 3, 3, 0, 2, 2, 40]
         let company = try CertificateFixture.shared()
@@ -302,7 +302,7 @@ struct AppearanceTests {
     }
 
     @Test(
-        "in direct mode with TLS a policy's refusal is the link's end, a bad certificate's an alert"
+        "in direct mode with TLS a policy's refusal ends the link; a bad certificate gets an alert"
     )
     func directTLS() throws {
         let company = try CertificateFixture.shared()

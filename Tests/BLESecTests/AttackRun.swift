@@ -5,18 +5,18 @@ import Testing
 
 @testable import BLESec
 
-/// What one side of a course has seen when it is over.
+/// What one side has observed by the end of a run.
 struct CourseSide {
-    /// Whether it has ever told its application that both sides are proven.
+    /// Whether the side has ever told its application that both sides are proven.
     var wasReady = false
-    /// How it ended; `nil` means success.
+    /// The error with which the side ended; `nil` means success.
     var failure: ChannelError.Code?
-    /// The messages that its application got.
+    /// The messages that the side's application received.
     var received: [[UInt8]] = []
 }
 
-/// A channel's whole life between two machines: the handshake, a few messages each way, both ends,
-/// and every deadline that it takes. An attacker stands between them.
+/// The whole life of a channel between two machines: the handshake, a few messages each way, both
+/// ends, and every deadline on the way. An attacker stands between the machines.
 struct AttackRun {
     static let messages: [ChannelRole: [[UInt8]]] = [
         .dialer: [Array("from the dialer".utf8), []],
@@ -25,9 +25,9 @@ struct AttackRun {
 
     var dialer = CourseSide()
     var acceptor = CourseSide()
-    /// What each side has sent, before the attacker touched it.
+    /// What each side has sent, before the attacker changed it.
     var sent: [ChannelRole: [UInt8]] = [:]
-    /// How long it took.
+    /// How long the run took.
     var elapsed: Duration = .zero
 
     subscript(role: ChannelRole) -> CourseSide { role == .dialer ? dialer : acceptor }
@@ -36,9 +36,10 @@ struct AttackRun {
 
     /// Runs a channel to its end on both sides.
     ///
-    /// `attack` gets what one side sends, with the offset of its first byte in all that this side
-    /// sends, and gives what arrives; `nil` ends the link for both, and so does `endsWhen` once what it let
-    /// through has arrived.
+    /// `attack` gets the bytes that one side sends, with the offset of the first byte in everything
+    /// that this side sends, and returns the bytes that arrive. If `attack` returns `nil`, the link
+    /// ends for both sides. If `endsWhen` returns true, the link ends once the bytes that were let
+    /// through have arrived.
     init(
         _ configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration),
         attack: @escaping (ChannelRole, _ offset: Int, [UInt8]) -> [UInt8]? = { $2 },
@@ -96,7 +97,7 @@ struct AttackRun {
         elapsed = .nanoseconds(pair.now - start)
     }
 
-    /// What an application does: it sends once it may, says `end`, and receives.
+    /// Plays the application: sends once it may, sends `end`, and receives.
     private static func serve(
         _ machine: inout ChannelMachine, _ role: ChannelRole, _ side: inout CourseSide,
         _ now: UInt64
@@ -113,7 +114,7 @@ struct AttackRun {
         while let message = machine.takeMessage(now: now) { side.received.append(message) }
     }
 
-    /// Records an issue unless nothing was believed that is not true, whatever the attacker did.
+    /// Records an issue if a side believes anything false, whatever the attacker did.
     func expectNoLie(_ comment: @autoclosure () -> Comment) {
         for role in [ChannelRole.dialer, .acceptor] {
             let side = self[role]
@@ -139,16 +140,17 @@ extension ChannelMachine.Outcome {
     }
 }
 
-/// The pieces of what one side sends: its hello or answer, then whatever stands behind a length.
+/// The pieces of what one side sends: its hello or answer, then every message that has a length
+/// header.
 struct Flight {
-    /// How the bytes behind the negotiation are cut.
+    /// How the bytes after the negotiation are divided.
     enum Framing {
         case noise, tls
 
-        /// A header whose last two bytes are the length of what follows.
+        /// A header whose last two bytes are the length of the rest.
         var header: Int { self == .noise ? 2 : 5 }
-        /// A `ready` on the wire: header, type, 32 bytes and tag, and in TLS a length and a type more.
-        /// No other piece of a handshake is that long.
+        /// The size of a `ready` on the wire: header, type, 32 bytes and tag; in TLS also two bytes
+        /// of length and one of type. No other piece of a handshake has this size.
         var readyLength: Int { header + 1 + 32 + 16 + (self == .noise ? 0 : 3) }
     }
 
@@ -156,7 +158,8 @@ struct Flight {
     let pieces: [Range<Int>]
     let framing: Framing
 
-    /// Cuts what a side has sent. A dialer's early message always stands behind two bytes.
+    /// Divides what a side has sent. A dialer's early message always has a length of two bytes
+    /// before it.
     init(of bytes: [UInt8], framing: Framing = .noise, role: ChannelRole = .acceptor) {
         var pieces: [Range<Int>] = []
         var start = 0
@@ -171,13 +174,13 @@ struct Flight {
         self.framing = framing
     }
 
-    /// How many bytes this side sends up to and with its `ready`: a peer that did not get all of
-    /// them as they were must never become ready.
+    /// How many bytes this side sends up to the end of its `ready`. A peer that did not get all of
+    /// these bytes unchanged must never become ready.
     var provingBytes: Int? { pieces.first { $0.count == framing.readyLength }?.upperBound }
 }
 
 extension PinnedPeers {
-    /// Both sides' configurations for one offer, with pre-shared keys where it wants them.
+    /// Both sides' configurations for one offer, with pre-shared keys where the offer needs them.
     func configurations(_ offer: String) throws -> (
         dialer: ChannelConfiguration, acceptor: ChannelConfiguration
     ) {

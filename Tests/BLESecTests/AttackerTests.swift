@@ -5,11 +5,11 @@ import Testing
 
 @testable import BLESec
 
-/// Every pattern against every attacker, in either role and either mode. Who may be reported is what the
-/// specification's tables say; who is reported, the machine shows.
+/// Every pattern against every attacker, in both roles and both modes. The tables of the
+/// specification say who may be reported; the machine shows who is reported.
 @Suite("Attackers")
 struct AttackerTests {
-    /// Every pattern of the tables with every psk modifier, and with two of them.
+    /// Every pattern of the tables: alone, with each psk modifier, and with two psk modifiers.
     private static var protocols: [SourceProperties] {
         SourceProperties.all.flatMap { pattern in
             let last = pattern.handshake.count
@@ -18,7 +18,7 @@ struct AttackerTests {
         }
     }
 
-    @Test("nobody is reported who has not proven it, and everybody who has")
+    @Test("a peer is reported if, and only if, it has proven its identity")
     func matrix() throws {
         let fixture = try Attackers()
         var tally = Tally()
@@ -34,12 +34,13 @@ struct AttackerTests {
                 }
             }
         }
-        // Both sides pin a key, so both have one in the first offer, and the dialer knows the acceptor's.
+        // Both sides pin a key, so both have a key in the first offer, and the dialer knows the
+        // acceptor's key.
         for attempt in SourceProperties.all
         where attempt.hasKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
             try fixture.meet(Meeting(fallingBackFrom: attempt, .dialer), &tally)
-            // An acceptor can read the first message of the others, whatever its key is; an attacker
-            // may answer it with a fallback all the same.
+            // An acceptor can read the first message of the other patterns, whatever its key is; an
+            // attacker may still answer it with a fallback.
             if Meeting.isUnreadable(attempt) {
                 try fixture.meet(Meeting(fallingBackFrom: attempt, .acceptor), &tally)
             }
@@ -59,7 +60,7 @@ struct AttackerTests {
         #expect(tally.count == 8_956, "docs/noise.md says how many")
     }
 
-    @Test("when a party is proven is what the specification's tables say")
+    @Test("a party is proven at the message that the specification's tables name")
     func queries() throws {
         for properties in Self.protocols where !properties.isOneWay {
             let pattern = try ProtocolName(properties.protocolName).pattern
@@ -74,7 +75,7 @@ struct AttackerTests {
         }
         for name in ["N", "K", "X"] {
             let pattern = try #require(HandshakePattern.named(name))
-            // `ss` is the only proof of K and X, and no responder ever says anything.
+            // `ss` is the only proof in K and X, and a responder never sends a message.
             #expect(pattern.isProven(.initiator, after: 1) == (name == "N"))
             #expect(!pattern.isProven(.responder, after: 1))
         }
@@ -89,7 +90,7 @@ struct AttackerTests {
     }
 }
 
-/// What was counted.
+/// Counts of the cases that ran.
 private struct Tally: CustomStringConvertible {
     var controls = 0
     var attacks = 0
@@ -104,13 +105,13 @@ private struct Tally: CustomStringConvertible {
     }
 }
 
-/// A protocol, the victim's role in it, and the way to it.
+/// A protocol, the victim's role, and how the handshake is reached.
 private struct Meeting: CustomStringConvertible {
     let properties: SourceProperties
     /// The victim's role.
     let role: ChannelRole
     let mode: ChannelConfiguration.Mode
-    /// The offer whose first message cannot be read, in a fallback.
+    /// In a fallback, the offer whose first message cannot be read.
     let attempt: SourceProperties?
 
     init(_ properties: SourceProperties, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode) {
@@ -132,7 +133,7 @@ private struct Meeting: CustomStringConvertible {
         attempt.handshake[0].destination == 2
     }
 
-    /// Whether honest peers come to this handshake.
+    /// Whether honest peers reach this handshake.
     var isHonest: Bool { attempt.map(Self.isUnreadable) ?? true }
 
     /// The attacker's role in the handshake.
@@ -142,7 +143,7 @@ private struct Meeting: CustomStringConvertible {
         (attempt.map { [$0.protocolName] } ?? []) + [properties.protocolName]
     }
 
-    /// What the handshake runs.
+    /// The name of the protocol that the handshake runs.
     var protocolName: ProtocolName {
         get throws {
             let name = properties.protocolName
@@ -154,11 +155,11 @@ private struct Meeting: CustomStringConvertible {
     var description: String { "\(offers.joined(separator: ", ")), \(mode), against the \(role)" }
 }
 
-/// Who comes.
+/// The kinds of attacker.
 private enum Attacker: CaseIterable {
     /// Has everything: the control.
     case honest
-    /// Knows public keys, and nothing else.
+    /// Knows public keys only.
     case stranger
     /// Knows the psks as well.
     case member
@@ -166,15 +167,16 @@ private enum Attacker: CaseIterable {
     case keyHolder
     /// Has stolen the victim's static key, and knows the psks.
     case thief
-    /// Shows the peer's public key, and computes with a key of its own; knows the psks.
+    /// Shows the peer's public key, but computes with its own key; knows the psks.
     case swapper
-    /// Shows and has a key of its own; knows the psks.
+    /// Shows its own key and computes with it; knows the psks.
     case foreigner
-    /// Sends all that the peer has sent in an earlier session.
+    /// Replays everything that the peer has sent in an earlier session.
     case recording
-    /// Sends the first that the peer has sent in an earlier session, and nothing more.
+    /// Replays the first message of the peer from an earlier session, and sends nothing more.
     case firstMessage
-    /// Sends what the victim sends; first a message of the peer's, where the victim waits for one.
+    /// Reflects the victim's messages; where the victim waits for a first message, it replays the
+    /// peer's.
     case mirror
 
     var hasKey: Bool { self == .honest || self == .keyHolder }
@@ -182,7 +184,8 @@ private enum Attacker: CaseIterable {
     var isLive: Bool { ![.recording, .firstMessage, .mirror].contains(self) }
 }
 
-/// Two friends, a key of somebody else, and whoever wants to pass for one of the friends.
+/// Two peers that know each other, the key of a third party, and the attackers that impersonate one
+/// of the two.
 private struct Attackers {
     private let friends: PinnedPeers
     private let lost: IdentityKey
@@ -208,7 +211,7 @@ private struct Attackers {
         let friend = try PeerKey(publicKey: identity(role.peer).publicKey)
         var trust = TrustPolicy.pinned([friend])
         if meeting.attempt != nil, role == .dialer {
-            // It knows an older key of the acceptor's.
+            // The dialer knows an older key of the acceptor.
             trust = .pinned([
                 try PeerKey(publicKey: lost.publicKey), PeerKey(fingerprint: friend.fingerprint),
             ])
@@ -219,12 +222,12 @@ private struct Attackers {
         configuration.mode = meeting.mode
         configuration.presharedKeys = psks
         configuration.allowsExposedIdentity = true
-        // Attackers are on other devices.
+        // Attackers run on other devices.
         configuration.pendingDials = PendingDials()
         return configuration
     }
 
-    /// Expects that a protocol cannot even be configured.
+    /// Expects that a protocol cannot be configured.
     func expectRefused(
         _ name: String, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode
     ) throws {
@@ -240,7 +243,7 @@ private struct Attackers {
         #expect(code == .configuration, "\(name) \(role) \(mode)")
     }
 
-    /// Lets everybody come.
+    /// Runs every attacker against the victim.
     func meet(_ meeting: Meeting, _ tally: inout Tally) throws {
         let truth = identityProven(by: .honest, meeting)
         let recording = meeting.isHonest ? try recording(meeting, &tally) : []
@@ -255,7 +258,7 @@ private struct Attackers {
             if attacker.isLive {
                 let early = try come(attacker, meeting, victim)
                 isExpected = victim.reported == expected
-                // Not before the table says so, and no later.
+                // The peer is reported when the table says so: not earlier, and not later.
                 let isEarly =
                     meeting.mode == .direct
                     && meeting.properties.isProven(
@@ -263,7 +266,7 @@ private struct Attackers {
                 isExpected = isExpected && early == (isEarly ? expected : nil)
             } else {
                 try repeatOthers(attacker, meeting, victim, recording)
-                // A handshake that proves nothing may be repeated to its end.
+                // A handshake that proves nothing may be replayed to its end.
                 isExpected = victim.reported == nil || victim.reported == expected
             }
             if attacker == .honest { tally.controls += 1 } else { tally.attacks += 1 }
@@ -279,7 +282,8 @@ private struct Attackers {
         }
     }
 
-    /// Who may be reported, by the tables: nobody, the peer's key, a group, or somebody anonymous.
+    /// Who may be reported according to the tables: nobody, the peer's key, a group, or an
+    /// anonymous peer.
     private func identityProven(by attacker: Attacker, _ meeting: Meeting) -> PeerIdentity? {
         let (properties, role) = (meeting.properties, meeting.attacker)
         let lacksPSKs = !properties.psks.isEmpty && !(attacker.hasPSKs && attacker.isLive)
@@ -310,8 +314,8 @@ private struct Attackers {
         return keys
     }
 
-    /// Shakes hands with the victim as far as it goes, and sends transport messages. Returns who was
-    /// reported by the end of the handshake.
+    /// Runs the handshake with the victim as far as possible, then sends transport messages.
+    /// Returns the identity that was reported by the end of the handshake.
     private func come(
         _ attacker: Attacker, _ meeting: Meeting, _ victim: Victim
     ) throws -> PeerIdentity? {
@@ -326,7 +330,7 @@ private struct Attackers {
             transcript.hello = try Hello(offers: meeting.offers).encoded
             let ephemeral = try DHKeyPair.generate(.x25519)
             if let attempt = meeting.attempt {
-                // It cannot be read: the tag is wrong.
+                // The tag is wrong, so the victim cannot read the message.
                 let length = try ProtocolName(attempt.protocolName).pattern.overhead(
                     ofMessage: 0, keyLength: 32)
                 transcript.early =
@@ -393,7 +397,8 @@ private struct Attackers {
 
     // MARK: - Attackers without keys
 
-    /// What the honest peer sends in a whole session, in pieces; expects that both sides are ready.
+    /// Returns everything that the honest peer sends in a whole session, in pieces; expects that
+    /// both sides are ready.
     private func recording(_ meeting: Meeting, _ tally: inout Tally) throws -> [[UInt8]] {
         let pair = try MachinePair(
             dialer: configuration(meeting, .dialer), acceptor: configuration(meeting, .acceptor))
@@ -446,15 +451,16 @@ private struct Attackers {
     }
 }
 
-/// A machine whose application has something to say, and notes whom it is told of.
+/// A machine whose application has a message to send, and which records the identity that is
+/// reported.
 private final class Victim {
     private var machine: ChannelMachine
     private var now: UInt64 = 1_000_000_000
-    /// What it has sent and nobody has taken.
+    /// What the machine has sent and the test has not taken.
     var said: [UInt8] = []
-    /// Whom it has ever reported.
+    /// The identity that was reported, if any.
     private(set) var reported: PeerIdentity?
-    /// Whether it has sent or received anything of an application's before it reported anybody.
+    /// Whether application data was sent or received before a peer was reported.
     private(set) var hasSpoken = false
 
     init(_ configuration: ChannelConfiguration, _ role: ChannelRole) throws {
@@ -479,7 +485,7 @@ private final class Victim {
         said += bytes
     }
 
-    /// Takes a message behind its length off what the victim has sent.
+    /// Takes one message, with a length before it, from what the victim has sent.
     func takeMessage() -> [UInt8]? {
         guard said.count >= 2 else { return nil }
         let length = Int(said[0]) << 8 | Int(said[1])
@@ -488,7 +494,8 @@ private final class Victim {
         return Array(said[2..<2 + length])
     }
 
-    /// Lets a minute pass, and says whether the victim is over by then and has reported nobody.
+    /// Lets a minute pass, and returns whether the victim is over by then without having reported a
+    /// peer.
     func waits() -> Bool {
         now += 61_000_000_000
         machine.timeout(now: now)

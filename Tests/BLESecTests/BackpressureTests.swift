@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Backpressure")
 struct BackpressureTests {
-    @Test("a reader that stops makes the sender wait, with bounded memory, and nothing is lost")
+    @Test("a reader that stops makes the sender wait; memory stays bounded and nothing is lost")
     func stops() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
@@ -24,7 +24,7 @@ struct BackpressureTests {
         #expect(queued < 120)
         #expect(await dialer.holdings.unsealed <= 12_000)
         #expect(await acceptor.holdings.unread <= 32_000)
-        // However long it takes: nobody is dead, and nothing goes on by itself.
+        // However long this takes, no side is taken for dead, and no sending continues.
         await fixture.clock.advance(by: .seconds(3_600))
         #expect(await dialer.holdings.queued == queued)
         #expect(await dialer.failure == nil)
@@ -37,7 +37,7 @@ struct BackpressureTests {
         try await sending.value
     }
 
-    @Test("a message longer than every buffer passes a reader that waits for it")
+    @Test("a message longer than every buffer reaches a reader that waits for it")
     func longMessage() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
@@ -50,7 +50,7 @@ struct BackpressureTests {
         try await sending.value
     }
 
-    @Test("both sides send at once, each more than all buffers, and both arrive")
+    @Test("both sides send more than all buffers hold at the same time, and both messages arrive")
     func bothWays() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in

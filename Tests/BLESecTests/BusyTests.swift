@@ -6,10 +6,10 @@ import Testing
 
 @testable import BLESec
 
-/// What a dialer does whose peer has no room for it.
+/// What a dialer does when its peer has no room for the dialer.
 @Suite("Dialing a busy peer")
 struct BusyTests {
-    /// A listener that answers its first links with a status, and takes the others.
+    /// A listener that answers its first links with a status, and accepts the others.
     private struct Host {
         let fixture: ChannelFixture
         let endpoint: Endpoint
@@ -63,7 +63,7 @@ struct BusyTests {
         }
     }
 
-    @Test("it dials once more, 100 to 500 ms later")
+    @Test("the dialer dials once more, 100 to 500 ms later")
     func triesAgain() async throws {
         let host = try await Host(.busy, links: 1)
         let dialing = try host.dial()
@@ -78,7 +78,7 @@ struct BusyTests {
         try await host.finish()
     }
 
-    @Test("when it is busy again, the dial has failed and nothing more is tried")
+    @Test("when the peer is busy again, the dial fails and the dialer stops")
     func givesUp() async throws {
         let host = try await Host(.busy, links: .max)
         let dialing = try host.dial()
@@ -112,7 +112,7 @@ struct BusyTests {
         try await host.finish()
     }
 
-    @Test("a connection that backs off by itself does not dial twice as often")
+    @Test("a connection, which has a backoff of its own, does not dial twice as often")
     func backsOff() async throws {
         let host = try await Host(.busy, links: .max)
         var rules = ReconnectPolicy()

@@ -5,10 +5,10 @@ import Testing
 
 @testable import BLESec
 
-/// Tasks that are cancelled and channels that are dropped, whatever they are doing.
+/// Tasks that are cancelled and channels that are dropped, at every stage.
 @Suite("Cancellation")
 struct CancellationTests {
-    /// Where a handshake stands when nothing comes any more.
+    /// The point at which a handshake stops because no more bytes arrive.
     struct Moment: Sendable, CustomTestStringConvertible {
         let role: ChannelRole
         let faults: [ChannelRole: [Fault]]
@@ -45,7 +45,7 @@ struct CancellationTests {
             #expect(await channel.phase == moment.phase)
             task.cancel()
             #expect(await failure(of: task) == .cancelled)
-            // No time has passed, and the other side has seen the link's end already; one that
+            // No time has passed, and the other side has already seen the link's end. A side that
             // believed itself ready keeps its channel, which is over.
             let code = await failure(of: other)
             #expect(code == .truncated || code == nil)
@@ -61,7 +61,7 @@ struct CancellationTests {
     ) {
         guard moment.asks, role == moment.role else { return }
         configuration.trust = .asking { _ in
-            // Nobody ever answers, except to a cancellation.
+            // Only a cancellation ends the wait for an answer.
             let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
             for await _ in stream {}
             withExtendedLifetime(continuation) {}
@@ -88,7 +88,7 @@ struct CancellationTests {
         #expect(weakly == nil)
     }
 
-    @Test("a channel that is dropped closes its link, and its peer is truncated")
+    @Test("a channel that is dropped closes its link, and its peer's channel fails as truncated")
     func dropped() async throws {
         let fixture = try ChannelFixture()
         weak var weakly: SecureChannel?
@@ -108,7 +108,7 @@ struct CancellationTests {
         await fixture.finish()
     }
 
-    @Test("a receive that is cancelled loses nothing, and the channel lives on")
+    @Test("a receive that is cancelled loses nothing, and the channel stays usable")
     func receiving() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -121,7 +121,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("a send and a deliver that are cancelled end at once, and the channel lives on")
+    @Test("a send and a deliver that are cancelled end at once, and the channel stays usable")
     func sending() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 8_192) {
@@ -180,7 +180,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("everyone who waits is told when the loop is shut down")
+    @Test("every waiting call fails when the loop is shut down")
     func shutdown() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -203,14 +203,15 @@ struct CancellationTests {
     ) async {
         let first = Task { try await dialer.close() }
         let second = Task { try await acceptor.close() }
-        // Time passes for the queues that are looked at again.
+        // Time has to pass, because the queues are polled.
         for task in [first, second] { await fixture.advance(until: task) }
         await fixture.finish()
     }
 }
 
 extension ChannelFixture {
-    /// Moves the time until a task has ended, and expects that it ends well within a minute.
+    /// Advances the clock until a task has ended, and expects that the task ends well within a
+    /// minute.
     func advance(until task: Task<Void, any Error>) async {
         let done = Flag()
         Task {

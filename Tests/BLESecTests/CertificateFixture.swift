@@ -10,7 +10,7 @@ struct CertificateFixture {
     static let tls = TLSContext.protocolName
     static let noise = ChannelConfiguration.defaultProtocol
 
-    /// Made once, since it takes several processes.
+    /// Made only once, because making it runs several processes.
     private static let first = Result { try CertificateFixture() }
 
     static func shared() throws -> CertificateFixture { try first.get() }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// Two friends, a loop that lives by a manual clock, and links on it.
+/// Two peers that know each other, a loop with a manual clock, and links on it.
 struct ChannelFixture {
     let clock: ManualClock
     let loop: EventLoop
@@ -17,7 +17,7 @@ struct ChannelFixture {
         friends = try PinnedPeers()
     }
 
-    /// A link as L2CAP is: what is queued at a close is lost.
+    /// Links that behave like L2CAP: what is queued when a link is closed is lost.
     func links(
         capacity: Int = 65_536, _ faults: [ChannelRole: [Fault]] = [:]
     ) async -> (dialer: FaultyLink, acceptor: FaultyLink) {
@@ -31,7 +31,7 @@ struct ChannelFixture {
         }
     }
 
-    /// A channel that has not begun.
+    /// A channel whose handshake has not begun.
     func channel(
         over link: any Link, _ role: ChannelRole,
         change: (inout ChannelConfiguration) -> Void = { _ in }
@@ -59,7 +59,7 @@ struct ChannelFixture {
         return (dialer, acceptor)
     }
 
-    /// Expects that nothing is left on the loop, and ends it.
+    /// Expects that nothing is left on the loop, and ends the loop.
     func finish() async {
         await clock.settle()
         let load = await loop.run { [loop] in loop.load }
@@ -69,7 +69,7 @@ struct ChannelFixture {
 }
 
 extension SecureChannel {
-    /// What ``open(over:role:configuration:)`` does with a channel that exists already.
+    /// Does what ``open(over:role:configuration:)`` does, for a channel that exists already.
     func open() async throws(ChannelError) {
         try start()
         try await becomeReady()
@@ -78,10 +78,11 @@ extension SecureChannel {
     /// The code with which the channel has failed.
     var failure: ChannelError.Code? { machine.outcome?.code }
 
-    /// What has arrived before the peer was authenticated.
+    /// How many bytes arrived before the peer was authenticated.
     var unauthenticatedBytes: Int { machine.unauthenticatedBytes }
 
-    /// What the channel holds: messages queued so far, bytes not sealed yet, bytes to be received.
+    /// What the channel holds: messages queued so far, bytes not sealed yet, and bytes not received
+    /// yet.
     var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
         (machine.queued, machine.unsealedBytes, machine.inbox.byteCount)
     }
@@ -93,7 +94,7 @@ extension SecureChannel {
     var isOver: Bool { machine.outcome != nil }
 }
 
-/// The code of what a task throws, or `nil` if it throws nothing.
+/// The code of the error that a task throws, or `nil` if it throws nothing.
 func failure<Value>(of task: Task<Value, any Error>) async -> ChannelError.Code? {
     do {
         _ = try await task.value

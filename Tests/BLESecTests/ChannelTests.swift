@@ -27,7 +27,7 @@ struct ChannelTests {
         await loop.shutdown()
     }
 
-    @Test("a program that dials its own listener is told so on both sides")
+    @Test("a program that dials its own listener gets that error on both sides")
     func dialsItself() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let configuration = try PinnedPeers().configuration(.acceptor)
@@ -63,7 +63,7 @@ struct ChannelTests {
         await listener.close()
     }
 
-    @Test("the wrong pinned key ends the dial, and the acceptor hears nothing of the reason")
+    @Test("the wrong pinned key ends the dial, and the acceptor does not learn the reason")
     func wrongPin() async throws {
         let friends = try PinnedPeers()
         let loop = EventLoop(name: "test")
@@ -97,7 +97,7 @@ struct ChannelTests {
 
 @Suite("Ways to read a channel")
 struct ReadingTests {
-    @Test("messages come as a sequence that ends with the peer's end")
+    @Test("messages arrive as a sequence that ends with the peer's end")
     func sequence() async throws {
         let loop = EventLoop(name: "test")
         let (dialer, acceptor) = try await ChannelTests.channels(loop)
@@ -134,9 +134,9 @@ struct ReadingTests {
     }
 }
 
-@Suite("A policy that asks")
+@Suite("A policy that waits for a person's answer")
 struct AskingTests {
-    @Test("a listener judges a bounded number of peers at once, and refuses the others")
+    @Test("a listener decides about a bounded number of peers at once, and refuses the others")
     func bounded() async throws {
         let friends = try PinnedPeers()
         var asking = try friends.configuration(.acceptor)
@@ -164,7 +164,7 @@ struct AskingTests {
                     }
                 }
             }
-            // The first to come back is the one that is turned away: the other waits for the answer.
+            // The first task to return is the refused peer's: the other peer waits for the answer.
             let turnedAway = await group.next()
             answer.yield(.admit)
             return [turnedAway, await group.next()]

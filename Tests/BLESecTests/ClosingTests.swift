@@ -5,33 +5,34 @@ import Testing
 
 @testable import BLESec
 
-/// Both sides talk, and end at random moments, over a link that loses its queue when it is closed.
+/// Both sides send messages, and end at random moments, over a link that loses its queue when it is
+/// closed.
 @Suite("Closing under load")
 struct ClosingTests {
     /// How a side ends.
     enum Ending: CaseIterable {
-        /// `finish`, and then it receives to the end.
+        /// `finish`, then receive to the end.
         case finish
-        /// `close` while it goes on receiving.
+        /// `close` while still receiving.
         case close
-        /// `finish`, receiving to the end, and then `close`.
+        /// `finish`, receive to the end, then `close`.
         case finishThenClose
-        /// `close` while it does not receive.
+        /// `close` without receiving.
         case deafClose
         case abort
         /// The link breaks.
         case cut
-        /// Nothing: the side is dropped with whatever is under way.
+        /// The side's channel is dropped with whatever is under way.
         case drop
     }
 
     /// What one side did and saw.
     struct Account {
-        /// Messages that the channel took, whether or not `deliver` threw afterwards.
+        /// How many messages the channel took, whether or not `deliver` threw afterwards.
         var sent = 0
         /// Numbers for which `deliver` returned.
         var delivered: [Int] = []
-        /// Numbers that `receive` gave.
+        /// Numbers that `receive` returned.
         var received: [Int] = []
         /// Whether `receive` returned `nil`: the peer's end.
         var sawEnd = false
@@ -40,7 +41,8 @@ struct ClosingTests {
         var ending = Ending.drop
     }
 
-    @Test("a thousand times: nothing delivered is lost, and no close succeeds without both ends")
+    @Test(
+        "in a thousand runs no delivered message is lost, and no close succeeds without both ends")
     func thousand() async throws {
         let fixture = try ChannelFixture()
         var endings: [String: Int] = [:]
@@ -67,7 +69,7 @@ struct ClosingTests {
                 }
             }
         }
-        // The luck of the seeds must not have spared anyone.
+        // The random endings must have included each of these.
         for ending in [Ending.close, .finishThenClose] {
             #expect(endings["\(ending) true", default: 0] > 20)
             #expect(endings["\(ending) false", default: 0] > 20)
@@ -75,12 +77,12 @@ struct ClosingTests {
         await fixture.finish()
     }
 
-    /// What must hold of a side, whatever the other one did.
+    /// Checks what must hold for a side, whatever the other side did.
     static func check(_ side: Account, _ other: Account, _ comment: Comment) {
         #expect(other.received == Array(0..<other.received.count), comment)
         #expect(other.received.count <= side.sent, comment)
         for number in side.delivered { #expect(number < other.received.count, comment) }
-        // Two sides that both end properly, and receive until they are told the other's end.
+        // Two sides that both end properly, and receive until the other side's end arrives.
         let proper: [Ending] = [.finish, .close, .finishThenClose]
         if proper.contains(side.ending), proper.contains(other.ending) {
             #expect(side.sawEnd && (side.closed || side.ending == .finish), comment)
@@ -117,7 +119,7 @@ struct ClosingTests {
         configuration.limits.sendAhead = Int.random(in: 1...20_000, using: &random)
     }
 
-    /// One side's life. What the two halves share is touched on the loop alone.
+    /// Runs one side. State that the two halves share is accessed on the loop only.
     private static func side(
         _ channel: SecureChannel, _ link: FaultyLink, _ seed: UInt64
     ) async throws -> Account {
@@ -158,7 +160,7 @@ struct ClosingTests {
         account.closed = closed
         account.sent = Int(await channel.holdings.queued)
         (account.received, account.sawEnd) = await receiving.value
-        // What has arrived can be received after the end of the channel, too.
+        // Messages that have arrived can be received after the end of the channel, too.
         let (rest, sawEnd) = await receive(channel, atMost: .max)
         account.received += rest
         account.sawEnd = account.sawEnd || sawEnd
@@ -198,7 +200,7 @@ struct ClosingTests {
             while numbers.count < limit {
                 guard let message = try await channel.receive() else { return (numbers, true) }
                 let number = Int(message[0]) << 8 | Int(message[1])
-                // A message that is not what was sent counts as lost.
+                // A message whose content differs from what was sent counts as lost.
                 let isWhole = message.dropFirst(2).allSatisfy { $0 == UInt8(number & 0xFF) }
                 numbers.append(isWhole ? number : -1)
             }
