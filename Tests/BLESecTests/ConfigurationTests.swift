@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// What a configuration refuses before anything is sent.
-@Suite("Configuration")
+/// Configurations that are refused before anything is sent.
+@Suite("Refused configurations")
 struct ConfigurationTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
 
@@ -29,10 +29,10 @@ struct ConfigurationTests {
         try PreSharedKey(SecretBytes(copying: [UInt8](repeating: 1, count: 32).span))
     }
 
-    @Test("no protocol, the same one twice, or one that does not exist")
+    @Test("a list of protocols that is empty, repeats a name or has an unknown one is refused")
     func protocols() throws {
         try Self.expectRefused { $0.protocols = [] }
-        // A listener's list is not sent, so a name that comes twice there does no harm.
+        // A listener's list is not sent, so a repeated name in it does no harm.
         var twice = try PinnedPeers().configuration(.dialer)
         twice.protocols = [Self.xx, Self.xx]
         #expect(throws: ChannelError(.configuration, "")) {
@@ -43,7 +43,7 @@ struct ConfigurationTests {
             "noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256 ",
             "Noise_XXpsk9_25519_ChaChaPoly_SHA256", "Noise_XXfallback_25519_ChaChaPoly_SHA256",
             "Noise_N_25519_ChaChaPoly_SHA256", "TLS",
-            // A Kelvin sign, which Swift takes for a K.
+            // A Kelvin sign, which Swift compares as equal to a K.
             "Noise_I\u{212A}_25519_ChaChaPoly_SHA256",
         ] {
             try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
@@ -51,7 +51,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("a pattern that does not prove the key for which the policy asks")
+    @Test("a pattern that does not prove the key that the policy requires is refused")
     func unproven() throws {
         for name in ["NN", "XN", "KN", "IN"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
             try Self.expectRefused(.dialer, "\(name)") {
@@ -68,7 +68,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("a policy that nobody could ever satisfy")
+    @Test("a policy that no peer can satisfy is refused")
     func nobody() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             try Self.expectRefused(role) { $0.trust = .pinned([]) }
@@ -81,12 +81,12 @@ struct ConfigurationTests {
         #expect(error?.reason.contains("give the peers' keys") == true)
     }
 
-    @Test("one weak offer behind a good one")
+    @Test("a weak offer after a good one is refused")
     func weakSecond() throws {
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_NN_25519_ChaChaPoly_SHA256"] }
     }
 
-    @Test("a pattern that shows the dialer's key to unauthenticated peers, unless that is allowed")
+    @Test("a pattern that shows the dialer's key to unauthenticated peers needs permission")
     func exposed() throws {
         for name in ["IX", "I1X"].map({ "Noise_\($0)_25519_ChaChaPoly_SHA256" }) {
             try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
@@ -97,7 +97,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("an identity key under another hash, of another curve, or missing")
+    @Test("an identity key for another hash or curve, or a missing one, is refused")
     func identity() throws {
         try Self.expectRefused { $0.protocols = ["Noise_XX_25519_ChaChaPoly_SHA512"] }
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_XX_25519_ChaChaPoly_BLAKE2s"] }
@@ -105,7 +105,7 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.identity = nil }
     }
 
-    @Test("a pre-shared key under two hashes, or missing")
+    @Test("a pre-shared key that two hashes would use, or a missing one, is refused")
     func presharedKeys() throws {
         let names = ["SHA256", "BLAKE2s"].map { "Noise_NNpsk0_25519_ChaChaPoly_\($0)" }
         try Self.expectRefused {
@@ -120,12 +120,12 @@ struct ConfigurationTests {
         var other = try PinnedPeers().configuration(.dialer)
         other.trust = .anyone
         other.presharedKeys = [try Self.psk()]
-        // Without a psk in it, the other hash does not touch the key.
+        // A protocol without a psk may have another hash, because it does not use the key.
         other.protocols = [names[1], "Noise_NN_25519_ChaChaPoly_SHA256"]
         try other.validate(for: .dialer)
     }
 
-    @Test("a pattern that needs the peer's key, when there is none or more than one")
+    @Test("a pattern that needs the peer's key is refused without exactly one such key")
     func remoteStatic() throws {
         let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
         try Self.expectRefused {
@@ -145,7 +145,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("what belongs to the other mode, and a direct prologue that looks like ours")
+    @Test("options of the other mode, and a direct prologue that looks like blesec's, are refused")
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }
         try Self.expectRefused { $0.context = Array(repeating: 0, count: 256) }
@@ -165,9 +165,9 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("a low-order key that is pinned fails when it is used, and no key comes of it")
+    @Test("a pinned low-order key fails when it is used, and no shared key results")
     func lowOrder() throws {
-        // The point of order 4 whose coordinate is 1, and 0.
+        // The points with the coordinates 0 and 1, of which 1 has order 4.
         for first in [UInt8(0), 1] {
             let point = [first] + [UInt8](repeating: 0, count: 31)
             var configuration = try PinnedPeers().configuration(.dialer)

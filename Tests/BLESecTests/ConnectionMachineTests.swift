@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// A machine with a clock that the test moves.
+/// A machine with a manual clock.
 private struct Watch {
     var machine: ConnectionMachine
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
@@ -16,7 +16,7 @@ private struct Watch {
     }
 
     var state: ConnectionState { machine.status.state }
-    /// How long the state lasts from now.
+    /// How much time is left until the state's deadline.
     var left: Duration? { machine.status.deadline?.duration(since: now) }
 
     mutating func wait(_ duration: Duration) -> ConnectionMachine.Step {
@@ -35,7 +35,7 @@ private struct Watch {
     }
 }
 
-@Suite("what decides about a connection")
+@Suite("The state machine of a connection")
 struct ConnectionMachineTests {
     @Test("an attempt goes through its states, each with its deadline")
     func states() {
@@ -57,7 +57,7 @@ struct ConnectionMachineTests {
         #expect(watch.machine.status.peer == .group)
     }
 
-    @Test("nobody heard is out of range, and looked for anew after a while")
+    @Test("a peer that is not found is out of range, and the search starts again after a while")
     func outOfRange() {
         var watch = Watch()
         #expect(watch.wait(.milliseconds(29_999)) == .nothing)
@@ -75,7 +75,7 @@ struct ConnectionMachineTests {
     }
 
     @Test(
-        "what takes too long is abandoned, and the next attempt waits",
+        "a step that takes too long is abandoned, and the next attempt waits",
         arguments: [ConnectionState.dialing, .opening, .handshaking])
     func tooLong(_ state: ConnectionState) throws {
         var watch = Watch()
@@ -91,7 +91,7 @@ struct ConnectionMachineTests {
         #expect(watch.state == .searching)
     }
 
-    @Test("failures wait twice as long each time, up to a minute, less a random half")
+    @Test("the wait doubles after each failure, up to a minute, less up to a random half")
     func backoff() throws {
         var watch = Watch()
         var pauses: [Duration] = []
@@ -109,7 +109,7 @@ struct ConnectionMachineTests {
         #expect(Set(parts).count > 5, "each has a random part of its own")
     }
 
-    @Test("a peer that is not reached for long is out of range, and dialed all the same")
+    @Test("a peer that is unreachable for long is out of range, and is still dialed")
     func unreached() {
         var watch = Watch()
         watch.fail()
@@ -144,7 +144,7 @@ struct ConnectionMachineTests {
         }
     }
 
-    @Test("a link that ends at once, over and over, is a failure each time")
+    @Test("a link that repeatedly ends at once counts as a further failure each time")
     func badLink() throws {
         var watch = Watch()
         for failures in 1...8 {
@@ -159,7 +159,7 @@ struct ConnectionMachineTests {
         }
     }
 
-    @Test("a link that has carried something and ends at once is the first failure each time")
+    @Test("a link that carried data and ends at once counts as a first failure each time")
     func briefLink() throws {
         var watch = Watch()
         for _ in 1...5 { watch.fail() }
@@ -176,7 +176,7 @@ struct ConnectionMachineTests {
     }
 
     @Test(
-        "what comes late changes nothing: progress once connected, anything once closed")
+        "late progress events after connecting, and any event after closing, change nothing")
     func late() {
         var watch = Watch()
         watch.connect()

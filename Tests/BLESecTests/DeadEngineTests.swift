@@ -22,7 +22,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "a record replayed, skipped, reflected or changed kills the engine for good",
+        "an engine is dead for good after a record is replayed, skipped, reflected or changed",
         arguments: offers, 0..<4)
     func order(offer: String, attack: Int) throws {
         var pair = try EnginePair.established(offer)
@@ -40,7 +40,7 @@ struct DeadEngineTests {
         if attack == 2 { Self.expectDead(&pair.dialer) } else { Self.expectDead(&pair.acceptor) }
     }
 
-    @Test("a Noise record shorter than its tag kills the engine as well", arguments: 0..<16)
+    @Test("a Noise record shorter than its tag kills the engine", arguments: 0..<16)
     func shortRecord(length: Int) throws {
         var pair = try EnginePair.established(CertificateFixture.noise)
         #expect(throws: ChannelError(.protocolViolation, "")) {
@@ -49,7 +49,7 @@ struct DeadEngineTests {
         Self.expectDead(&pair.acceptor)
     }
 
-    @Test("a TLS record above the longest kills the engine, and is not sent")
+    @Test("sealing more than the longest TLS record kills the engine, and nothing is sent")
     func longRecord() throws {
         var pair = try EnginePair.established(CertificateFixture.tls)
         #expect(throws: ChannelError(.internal, "")) {
@@ -71,7 +71,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "bytes that are no TLS record kill the engine at once, whatever would follow",
+        "bytes that are no TLS record kill the engine at once, before the rest arrives",
         arguments: [
             [0x42], [0x16, 3, 3, 0x41, 1], [0x16, 2, 1, 0, 0], [0x80, 0x2E, 1], [0x18, 3, 3, 0, 1],
         ] as [[UInt8]])
@@ -84,10 +84,10 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "a TLS handshake that fails leaves one alert for the peer, and nothing else works any more")
+        "after a failed TLS handshake the engine sends one alert and refuses every other call")
     func failing() throws {
         var pair = try EnginePair(CertificateFixture.tls)
-        // A handshake record with a message that nobody knows.
+        // A handshake record with a message of an unknown type.
         #expect(try pair.acceptor.receiveHandshake([22, 3, 3, 0, 4, 99, 0, 0, 0].span) == 9)
         guard case .failing(let error) = pair.acceptor.phase else {
             Issue.record("\(pair.acceptor.phase)")
@@ -104,14 +104,16 @@ struct DeadEngineTests {
         Self.expectDead(&pair.acceptor)
     }
 
-    @Test("admitting nobody kills the engine", arguments: offers)
+    @Test("admitting a peer when no decision is pending kills the engine", arguments: offers)
     func admittingNobody(offer: String) throws {
         var pair = try EnginePair(offer)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.admit() }
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("bytes that come while a dialer's policy thinks kill the engine", arguments: offers)
+    @Test(
+        "bytes that arrive while a dialer's trust decision is pending kill the engine",
+        arguments: offers)
     func impatientPeer(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
         #expect(throws: ChannelError(.internal, "")) {
@@ -129,14 +131,15 @@ struct DeadEngineTests {
         Self.expectDead(&pair.acceptor)
     }
 
-    @Test("changing the key for what is received is a TLS peer's matter alone")
+    @Test(
+        "a request to change the receiving key kills a TLS engine: only the peer changes that key")
     func rekeyReceiving() throws {
         var pair = try EnginePair.established(CertificateFixture.tls)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeyReceiving() }
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("TLS has no fallback, and to ask for one kills the engine")
+    @Test("TLS has no fallback, and asking for a fallback kills the engine")
     func fallback() throws {
         var pair = try EnginePair(CertificateFixture.tls)
         let configuration = try PinnedPeers().configuration(.dialer)
@@ -148,7 +151,7 @@ struct DeadEngineTests {
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("a key that is too long to be exported leaves the engine as it is", arguments: offers)
+    @Test("asking to export too long a key throws, and the engine stays usable", arguments: offers)
     func export(offer: String) throws {
         var pair = try EnginePair.established(offer)
         for count in [0, -1, 8_161] {
@@ -159,7 +162,7 @@ struct DeadEngineTests {
         #expect(try pair.acceptor.opened(pair.dialer.sealed(0, [1])) == [0, 1])
     }
 
-    @Test("no engine at all answers as a dead one does")
+    @Test("a missing engine answers as a dead engine does")
     func none() {
         var engine = Engine.none
         Self.expectDead(&engine)
@@ -183,11 +186,11 @@ struct DeadEngineTests {
     private static let dead = ChannelError(.closed, "")
 }
 
-/// Two engines of channels that shake hands with nothing between them.
+/// Two engines of channels that are connected directly.
 private struct EnginePair: ~Copyable {
     var dialer: Engine
     var acceptor: Engine
-    /// What has come for each side and is not used up.
+    /// The bytes that have arrived for each side and are not used up.
     private var dialerInbound: [UInt8] = []
     private var acceptorInbound: [UInt8] = []
 
@@ -201,7 +204,8 @@ private struct EnginePair: ~Copyable {
         self.acceptor = acceptor
     }
 
-    /// A pair whose dialer knows who the acceptor claims to be, and waits for the verdict.
+    /// A pair whose dialer has read the acceptor's claimed identity, and waits for the trust
+    /// decision.
     static func awaitingTrustDecision(_ offer: String) throws -> EnginePair {
         var pair = try EnginePair(offer)
         try pair.dialerSpeaks()
@@ -245,14 +249,14 @@ private struct EnginePair: ~Copyable {
 }
 
 extension Engine {
-    /// A sealed record of its own.
+    /// Seals a record, and returns it as an array.
     fileprivate mutating func sealed(_ type: UInt8, _ payload: [UInt8]) throws -> [UInt8] {
         try [UInt8](capacity: sealedLength(payload.count + 1)) { output throws(ChannelError) in
             try seal(type, payload.span, into: &output)
         }
     }
 
-    /// The plaintext of a record.
+    /// Opens a record, and returns its plaintext.
     fileprivate mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
         var record = record
         var span = record.mutableSpan

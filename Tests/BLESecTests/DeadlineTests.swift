@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Time and a channel's phases")
 struct DeadlineTests {
-    @Test("a session that is too old says end with that reason, and is over in the close deadline")
+    @Test("a session that is too old sends end with that reason, and ends by the close deadline")
     func sessionAge() throws {
         let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
         try forger.keepAlive(for: .seconds(89))
@@ -16,7 +16,7 @@ struct DeadlineTests {
         #expect(forger.failure == .timedOut)
     }
 
-    @Test("the limits that the pages name are the defaults")
+    @Test("the limits in the documentation are the defaults")
     func defaults() {
         let timeouts = ChannelTimeouts()
         #expect(timeouts.negotiate == .seconds(5) && timeouts.handshake == .seconds(10))
@@ -90,7 +90,7 @@ struct DeadlineTests {
 }
 
 extension MaliciousNoisePeer {
-    /// Lets time pass, with a sign of life each second.
+    /// Lets time pass, with a ping each second.
     func keepAlive(for duration: Duration) throws {
         for _ in 0..<duration.components.seconds {
             guard victim.outcome == nil else { return }

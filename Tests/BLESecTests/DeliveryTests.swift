@@ -21,7 +21,7 @@ struct DeliveryTests {
         await fixture.end(dialer, acceptor)
     }
 
-    @Test("through the byte stream a message is delivered with its last byte")
+    @Test("a message that is read through the byte stream is delivered with its last byte")
     func lastByte() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -76,7 +76,7 @@ struct DeliveryTests {
         }
     }
 
-    @Test("a peer that does not tell what its program has taken is never said to have it delivered")
+    @Test("no message is delivered to a peer that does not report what its program has taken")
     func received() async throws {
         let forger = try MaliciousNoisePeer.ready(.acceptor)
         #expect(!forger.victim.features.contains(.acknowledgesTaken))
@@ -91,7 +91,7 @@ struct DeliveryTests {
         await fixture.end(dialer, acceptor)
     }
 
-    @Test("a peer without the feature gets its acknowledgement when the message arrives")
+    @Test("a peer without delivery reports gets its acknowledgement when the message arrives")
     func oldPeer() throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.send(.data, [1])
@@ -100,7 +100,8 @@ struct DeliveryTests {
         #expect(forger.victim.inbox.byteCount > 0, "its program has not taken it")
     }
 
-    @Test("who has seen the last message need not receive once more for the peer to close")
+    @Test(
+        "a program that has received the last message need not receive again for the peer to close")
     func endIsAcknowledged() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -112,7 +113,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a close goes on while the peer's program takes something now and then")
+    @Test("a close goes on while the peer's program still takes messages from time to time")
     func slowReader() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -127,7 +128,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a close fails with unacknowledged when the peer's program has stopped taking anything")
+    @Test("a close fails with unacknowledged when the peer's program has stopped taking messages")
     func stoppedReader() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -143,7 +144,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a close without receiving does not say that all is well")
+    @Test("a close fails on a side that does not receive")
     func deafClose() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -157,7 +158,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("two programs that both deliver before they receive fail at their timeouts, and go on")
+    @Test("two programs that both deliver before they receive time out, and can go on")
     func bothDeliver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -176,7 +177,7 @@ struct DeliveryTests {
         await fixture.end(dialer, acceptor)
     }
 
-    @Test("a deliver that finds no room gives up at its deadline, and has sent nothing")
+    @Test("a deliver that finds no room fails at its deadline, and has sent nothing")
     func noRoom() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
@@ -201,13 +202,14 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a full inbox hides no acknowledgement until a second bound, beyond which deliver fails")
+    @Test("acknowledgements are read behind a full inbox up to a second bound; then deliver fails")
     func fullInbox() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
         }
-        // The peer has sent more than is read ahead, and its acknowledgement comes behind that.
+        // The peer has sent more than is read ahead, and its acknowledgement follows those
+        // messages.
         let talking = Task(executorPreference: fixture.loop) {
             for _ in 0..<100 { try await acceptor.send(Array(repeating: 1, count: 1_000)) }
         }
@@ -220,7 +222,7 @@ struct DeliveryTests {
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
         try await talking.value
-        // So much that the acknowledgement cannot come through.
+        // Enough messages to keep the acknowledgement from being read.
         let endless = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
@@ -240,7 +242,8 @@ struct DeliveryTests {
     }
 
     @Test(
-        "an end that is not done is not success, whoever looks", arguments: [1, 2, 3, 4] as [UInt8])
+        "an end with another reason than done is not success for either side",
+        arguments: [1, 2, 3, 4] as [UInt8])
     func notDone(reason: UInt8) async throws {
         let fixture = try ChannelFixture()
         for reads in 0..<3 {
@@ -269,14 +272,14 @@ struct DeliveryTests {
             }
             #expect(await acceptor.peerEndReason == EndReason(rawValue: reason))
             let other = Task(executorPreference: fixture.loop) { try await acceptor.close() }
-            // The other side has everything that it was to have.
+            // The other side has received everything that was sent to it.
             await fixture.advance(until: closing)
             #expect(await failure(of: other) == .truncated)
         }
         await fixture.finish()
     }
 
-    @Test("a connection counts its messages over all links, and confirms them on the right one")
+    @Test("a connection numbers messages over all links, and confirms each on the link it came by")
     func connection() async throws {
         let fixture = try ChannelFixture()
         let pairs = [
@@ -318,7 +321,7 @@ extension ChannelFixture {
         let closings = [dialer, acceptor].map { channel in
             Task(executorPreference: loop) { try await channel.close() }
         }
-        // Time passes for the queues that are looked at again.
+        // Time has to pass, because the queues are polled.
         for closing in closings { await advance(until: closing) }
         await finish()
     }

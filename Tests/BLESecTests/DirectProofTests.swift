@@ -8,15 +8,15 @@ import Testing
 
 @testable import BLESec
 
-/// Direct mode has no `ready`: the peer's first transport message has to do, where the handshake
-/// alone proves nothing.
+/// Direct mode has no `ready`. Where the handshake alone proves nothing, the peer's first transport
+/// message is the proof.
 @Suite("Proof of the peer in direct mode")
 struct DirectProofTests {
     private static func name(_ pattern: String) -> String {
         "Noise_\(pattern)_25519_ChaChaPoly_SHA256"
     }
 
-    /// Two friends who speak a pattern in direct mode.
+    /// The configurations of two peers that know each other and use a pattern in direct mode.
     private static func configurations(
         _ pattern: String, _ friends: PinnedPeers
     ) throws -> (dialer: ChannelConfiguration, acceptor: ChannelConfiguration) {
@@ -32,7 +32,8 @@ struct DirectProofTests {
         return try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
     }
 
-    /// Expects that a side waits for its peer's proof and says nothing meanwhile, and for how long.
+    /// Expects that a side waits for its peer's proof and sends nothing meanwhile, and that the
+    /// wait ends in time.
     private static func expectUnproven(_ pair: MachinePair, _ role: ChannelRole) {
         func outcome() -> ChannelError.Code? {
             role == .dialer ? pair.dialer.outcome?.code : pair.acceptor.outcome?.code
@@ -68,7 +69,7 @@ struct DirectProofTests {
     }
 
     @Test(
-        "random bytes, and the public key of someone else, prove nothing",
+        "random bytes, and another peer's public key, prove nothing",
         arguments: ["KN", "KX", "IN", "IX", "KK1", "IK1"])
     func randomBytes(pattern: String) throws {
         let friends = try PinnedPeers()
@@ -84,7 +85,7 @@ struct DirectProofTests {
     }
 
     @Test(
-        "an acceptor that knows its public key alone proves nothing to a dialer",
+        "an acceptor that has only its public key proves nothing to a dialer",
         arguments: ["NX1", "XX1", "KX1", "K1X1", "IX1", "I1X1"])
     func publicKeyAlone(pattern: String) throws {
         let friends = try PinnedPeers()
@@ -95,13 +96,13 @@ struct DirectProofTests {
             keys: .init(shown: friends.acceptor.publicKey, victim: friends.dialer.publicKey))
         try impostor.read(Array(pair.take(.dialer).dropFirst(2)))
         pair.deliver(MaliciousNoisePeer.framed(try impostor.write()), to: .dialer)
-        // The dialer's last handshake message, which its friend could read.
+        // The dialer's last handshake message, which the real acceptor could read.
         #expect(pair.take(.dialer).isEmpty == false)
         Self.expectUnproven(pair, .dialer)
     }
 
     @Test(
-        "who has stolen the acceptor's key can forge ss, and proves nothing",
+        "an attacker with the acceptor's stolen key can forge ss, and proves nothing",
         arguments: ["IK", "KK"])
     func stolen(pattern: String) throws {
         let friends = try PinnedPeers()
@@ -117,7 +118,7 @@ struct DirectProofTests {
         Self.expectUnproven(pair, .acceptor)
     }
 
-    @Test("a replay takes a place among the handshakes, enrols nobody, and is no channel")
+    @Test("a replay uses a handshake's place, enrols no peer, and gives no channel")
     func enrolment() async throws {
         let store = EmptyStore()
         let friends = try PinnedPeers()
@@ -129,7 +130,7 @@ struct DirectProofTests {
         }
         let stranger = await fixture.rawPeer()
         await stranger.say(recorded)
-        // It answers once the store, which is asked on another thread, has said what it knows.
+        // The listener answers once the store, which is asked on another thread, has answered.
         while await stranger.hears().isEmpty { await fixture.fixture.clock.settle() }
         var load = await fixture.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
@@ -142,7 +143,7 @@ struct DirectProofTests {
         await fixture.finish()
     }
 
-    @Test("a link that ends before the proof is no end of a channel", arguments: [true, false])
+    @Test("a link that ends before the proof is not a channel's end", arguments: [true, false])
     func cut(canSend: Bool) throws {
         let both = try Self.configurations("IK", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
@@ -154,7 +155,7 @@ struct DirectProofTests {
     // MARK: - Honest peers
 
     @Test(
-        "two machines prove themselves without a word of their applications",
+        "two machines prove themselves without messages from their applications",
         arguments: [
             "KN", "KK", "KX", "IN", "IK", "IX", "NX1", "X1N", "XX1", "KX1", "IX1", "XX", "NN",
             "NNpsk0", "NNpsk2", "XXpsk3", "IKpsk2",
@@ -163,7 +164,7 @@ struct DirectProofTests {
         let pair = try Self.pair(pattern)
         pair.run()
         #expect(pair.isReady)
-        // Whoever is ready first, the proof before it is no end.
+        // Whichever side is ready first, the peer's proof does not count as its end.
         #expect([pair.dialer.peerWentQuiet, pair.acceptor.peerWentQuiet] == [false, false])
         #expect([pair.dialer.hasPeerEnded, pair.acceptor.hasPeerEnded] == [false, false])
         let (answer, question) = (
@@ -181,7 +182,7 @@ struct DirectProofTests {
         #expect([pair.dialer.peerWentQuiet, pair.acceptor.peerWentQuiet] == [true, true])
     }
 
-    @Test("one transport message is the proof, be it empty, and none that is not whole")
+    @Test("one complete transport message is the proof, even if it is empty")
     func proof() throws {
         for length in [0, 1, 40_000, 65_519] {
             let friends = try PinnedPeers()
@@ -234,7 +235,7 @@ struct DirectProofTests {
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
     }
 
-    @Test("the wait for the proof can be set")
+    @Test("the time limit for the proof can be configured")
     func deadline() throws {
         var both = try Self.configurations("IK", PinnedPeers())
         both.acceptor.timeouts.proof = .seconds(3)
@@ -247,7 +248,7 @@ struct DirectProofTests {
     }
 }
 
-/// A store that knows nobody, and remembers whom it was told to bind.
+/// A store that knows no peers, and records the names that it was told to bind.
 private final class EmptyStore: TrustStore {
     let bound = Locked<[Fingerprint]>([])
     func key(named name: String) -> Fingerprint? { nil }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import BLESec
 
-@Suite("two channels to one peer")
+@Suite("Two channels to one peer")
 struct DuplicateRuleTests {
     static let start = MonotonicTime(nanoseconds: 1_000_000_000_000)
 
@@ -13,7 +13,7 @@ struct DuplicateRuleTests {
             ready: start.advanced(by: .milliseconds(ready)), hash: hash)
     }
 
-    @Test("of two whose handshakes overlapped the lower hash stays, whichever was ready first")
+    @Test("if two handshakes overlapped, the channel with the lower hash stays")
     func overlapping() {
         let low = Self.side(0, 500, [1, 9])
         let high = Self.side(100, 600, [2, 0])
@@ -21,9 +21,10 @@ struct DuplicateRuleTests {
         #expect(!DuplicateRule.keeps(high, insteadOf: low))
     }
 
-    @Test("both sides keep the same one, though each saw the times a little differently")
+    @Test("both sides keep the same channel, even if they saw slightly different times")
     func bothSides() {
-        // One side has seen the first ready before the second began, the other one after it.
+        // One side saw the first `ready` before the second handshake began, the other side after
+        // it.
         for shift in stride(from: -1_500, through: 1_500, by: 100) {
             let first = Self.side(0, 2_000, [7])
             let second = Self.side(2_000 + shift, 5_000, [5])
@@ -33,7 +34,7 @@ struct DuplicateRuleTests {
         }
     }
 
-    @Test("of two whose handshakes did not overlap the newer stays")
+    @Test("if two handshakes did not overlap, the newer channel stays")
     func newer() {
         let old = Self.side(0, 500, [0])
         let new = Self.side(60_000, 60_500, [255])

@@ -7,7 +7,7 @@ import Testing
 struct FallbackTests {
     static let pipes = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256"]
 
-    @Test("IK to a key that the acceptor has goes through in four flights")
+    @Test("IK to the acceptor's current key succeeds in four flights")
     func known() throws {
         let pair = try PinnedPeers().pair(Self.pipes)
         pair.run()
@@ -42,7 +42,7 @@ struct FallbackTests {
                 && pair.dialer.takeMessage(now: pair.now) == [2])
     }
 
-    @Test("an acceptor that speaks XX alone answers an IK dialer with the fallback")
+    @Test("an acceptor that supports only XX answers an IK dialer with the fallback")
     func onlyXX() throws {
         let friends = try PinnedPeers()
         let pair = try MachinePair(
@@ -84,7 +84,7 @@ struct FallbackTests {
         #expect(pair.dialer.protocolName == offers[1])
     }
 
-    @Test("a fallback to an offer that has none is a broken protocol")
+    @Test("a fallback to an offer without one breaks the protocol")
     func wrongFallback() throws {
         let friends = try PinnedPeers()
         let offers = ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]

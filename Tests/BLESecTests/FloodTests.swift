@@ -6,10 +6,10 @@ import Testing
 
 @testable import BLESec
 
-/// PinnedPeers among so many unauthenticated peers that every place is taken, on a manual clock.
+/// Known peers dial a listener on which unauthenticated peers take every place, on a manual clock.
 @Suite("A listener in a flood")
 struct FloodTests {
-    /// What became of the friends' dials.
+    /// How the known peers' dials ended.
     final class Score: Sendable {
         private let counts = Locked<(dials: Int, atOnce: Int, served: Int)>((0, 0, 0))
         var all: (dials: Int, atOnce: Int, served: Int) { counts.withLock { $0 } }
@@ -23,7 +23,8 @@ struct FloodTests {
         }
     }
 
-    /// A friend dials, and once more 100 to 500 ms later if that fails, as an application does.
+    /// A known peer dials, and if that fails dials once more 100 to 500 ms later, as an application
+    /// does.
     private static func dial(
         _ fixture: ListenerFixture, from address: String?, roundTrip: Duration,
         retryAfter: Duration,
@@ -42,15 +43,15 @@ struct FloodTests {
         }
     }
 
-    /// Takes whatever becomes ready.
+    /// Accepts every channel that becomes ready.
     private static func host(_ fixture: ListenerFixture) -> Task<Void, Never> {
         Task(executorPreference: fixture.fixture.loop) {
             while let channel = try? await fixture.listener.accept() { await channel.abort() }
         }
     }
 
-    /// Unauthenticated peers without an address, who open each link anew as soon as it is gone. On the loop's
-    /// thread.
+    /// Unauthenticated peers without an address, which reopen each link as soon as it is closed.
+    /// Used on the loop's thread.
     private final class FullSpeed: @unchecked Sendable {
         private let fixture: ListenerFixture
         private let words: [UInt8]
@@ -78,7 +79,7 @@ struct FloodTests {
         }
     }
 
-    /// Reads all there is, and says whether the other side has closed.
+    /// Reads all available bytes, and returns whether the other side has closed.
     private static func hasEnded(_ link: MemoryLink) -> Bool {
         var result: LinkReceive? = .bytes
         _ = [UInt8](capacity: 4_096) { space in
@@ -90,7 +91,7 @@ struct FloodTests {
     }
 
     @Test(
-        "who finishes within the guaranteed time is served by the first link, whatever a flood does",
+        "a peer that finishes within the guaranteed time is served at its first dial in any flood",
         arguments: [[], ListenerTests.hello, ListenerTests.firstFlight])
     func fullSpeed(words: [UInt8]) async throws {
         let fixture = try await ListenerFixture(limits: ListenerTests.limits(32))
@@ -100,7 +101,7 @@ struct FloodTests {
         let flood = await fixture.fixture.loop.run { FullSpeed(fixture, words, links: 128) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<2_000 {
-            // Two round trips have to fit, and the answer's way through the loop.
+            // Two round trips have to fit, and the time that the answer needs on the loop.
             if time % 20 == 0, time < 1_000 {
                 dials.append(
                     Self.dial(
@@ -120,12 +121,14 @@ struct FloodTests {
         await fixture.finish()
     }
 
-    /// What LE permits a flooder: an adapter holds links to so many devices, each with an address of
-    /// its own; a link holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification,
-    /// Volume 3, Part A, §2.1); 20 links a second are made anew, since each takes a connectable
-    /// advertisement of at least 20 ms and what comes before it; and the air has room for 1,000 new
-    /// channels a second, of two packets of signalling and two of hello and answer at least.
-    /// On the loop's thread.
+    /// A flooder at the rate that LE permits.
+    ///
+    /// An adapter holds links to a limited number of devices, each with its own address. A link
+    /// holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification, Volume 3,
+    /// Part A, §2.1). 20 new links are made each second, since each link needs a connectable
+    /// advertisement of at least 20 ms and the time before it. The air has room for 1,000 new
+    /// channels a second, each with at least two packets of signalling and two of hello and answer.
+    /// Used on the loop's thread.
     private final class LowEnergy: @unchecked Sendable {
         static let channelsOfLink = 64
 
@@ -145,10 +148,10 @@ struct FloodTests {
             made = count
         }
 
-        /// What happens in a millisecond.
+        /// Simulates one millisecond.
         func step(_ time: Int) {
             if time % 50 == 0 {
-                // The oldest link goes, and another device has its place.
+                // The oldest link ends, and another device takes its place.
                 for channel in devices.removeFirst().channels { channel.close() }
                 devices.append(Device(address: "flooder \(made)"))
                 made += 1
@@ -159,7 +162,8 @@ struct FloodTests {
                 channel.close()
                 return true
             }
-            // Those with a place are the oldest: another channel gets the place of what goes.
+            // The channels with a place are the oldest: a new channel gets the place of a channel
+            // that ends.
             if devices[next].channels.count == Self.channelsOfLink {
                 devices[next].channels.removeFirst().close()
             }
@@ -173,7 +177,7 @@ struct FloodTests {
     }
 
     @Test(
-        "99 of 100 friends far away are served within two tries, at the rate that LE permits a flood",
+        "99 of 100 distant known peers are served within two dials in a flood at LE's highest rate",
         arguments: [32, 64])
     func lowEnergy(devices: Int) async throws {
         let fixture = try await ListenerFixture()
@@ -183,7 +187,7 @@ struct FloodTests {
         let flood = await fixture.fixture.loop.run { LowEnergy(fixture, devices: devices) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<8_000 {
-            // Not before the flood has taken what it can get.
+            // Starts once the flood has taken every place that it can get.
             if time % 50 == 0, time >= 1_000, time < 6_000 {
                 dials.append(
                     Self.dial(

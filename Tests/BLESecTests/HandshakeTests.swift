@@ -52,7 +52,7 @@ struct HandshakeTests {
         #expect(pair.dialer.acknowledgements.acknowledged == first)
     }
 
-    @Test("both ends said and acknowledged complete the channel on both sides")
+    @Test("when both ends are sent and acknowledged, the channel completes on both sides")
     func completes() throws {
         let pair = try PinnedPeers().pair()
         pair.run()
@@ -73,7 +73,7 @@ struct HandshakeTests {
     }
 }
 
-@Suite("Bulk")
+@Suite("Long messages")
 struct BulkTests {
     @Test(
         "a long message arrives whole, however the link cuts it", arguments: [1_000, 8_192, 32_768])

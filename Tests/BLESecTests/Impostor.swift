@@ -3,23 +3,23 @@ import BLESecPrimitives
 
 @testable import BLESecNoise
 
-/// A party of a Noise handshake that keeps to the messages of its pattern and lies about its keys:
-/// where it lacks a key for a product, or a psk, it mixes random bytes and goes on.
+/// A party of a Noise handshake that sends the messages of its pattern but lies about its keys.
+/// Where it lacks the key for a DH product, or a psk, it mixes random bytes and goes on.
 ///
-/// It is written over the symmetric state alone, and knows neither channels nor engines.
+/// It uses the symmetric state alone, and neither channels nor engines.
 final class Impostor {
-    /// What it has. With nothing but public keys it is an attacker from the fixture; with everything
-    /// it is the honest peer.
+    /// The keys that the party has. With public keys only it is an attacker; with all keys it is
+    /// the honest peer.
     struct Keys {
-        /// The static public key that it says is its own.
+        /// The static public key that the party presents as its own.
         var shown: [UInt8]
-        /// With what it computes where that key's private half is wanted.
+        /// The key pair that the party computes with in place of that key's private half.
         var own: DHKeyPair?
         /// The victim's static public key, which is no secret.
         var victim: [UInt8]
-        /// The victim's static key pair, once stolen.
+        /// The victim's static key pair, if it was stolen.
         var stolen: DHKeyPair?
-        /// The pre-shared keys, in their order; `nil` for none of them.
+        /// The pre-shared keys, in their order; `nil` if the party has none.
         var psks: [PreSharedKey]?
     }
 
@@ -32,12 +32,12 @@ final class Impostor {
     private var remoteEphemeral: [UInt8]?
     private var psksUsed = 0
     private(set) var messagesDone = 0
-    /// Whether it lacked a key, so that its state is not the victim's any more.
+    /// Whether the party lacked a key, so that its state differs from the victim's.
     private(set) var isLost = false
     private var transport: TransportState?
 
-    /// Begins a handshake. In a fallback the initiator's ephemeral is known: to the initiator as its
-    /// own, to the responder as `remoteEphemeral`.
+    /// Begins a handshake. In a fallback the initiator's ephemeral is known: the initiator has it
+    /// as its own, the responder as `remoteEphemeral`.
     init(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8], keys: Keys,
         ephemeral: DHKeyPair? = nil, remoteEphemeral: [UInt8]? = nil
@@ -67,7 +67,7 @@ final class Impostor {
     var isFinished: Bool { messagesDone == pattern.messages.count }
     var isMyTurn: Bool { !isFinished && pattern.messages[messagesDone].sender == role }
 
-    /// Its next message.
+    /// Writes the party's next message.
     func write() throws -> [UInt8] {
         var message: [UInt8] = []
         for token in pattern.messages[messagesDone].tokens {
@@ -85,7 +85,7 @@ final class Impostor {
         return message
     }
 
-    /// Takes the victim's next message; what it cannot decrypt, it believes.
+    /// Reads the victim's next message; payloads and keys that cannot be decrypted are believed.
     func read(_ message: [UInt8]) throws {
         var rest = message[...]
         func take(_ count: Int) -> [UInt8] {
@@ -107,7 +107,8 @@ final class Impostor {
         try splitIfFinished()
     }
 
-    /// A transport message behind its length, under the keys that it takes for the session's.
+    /// A transport message with its length before it, under the keys that the party takes for the
+    /// session's.
     func seal(_ plaintext: [UInt8]) throws -> [UInt8] {
         var bytes = plaintext + [UInt8](repeating: 0, count: 16)
         var span = bytes.mutableSpan
@@ -139,7 +140,7 @@ final class Impostor {
                 try state?.decryptAndHash(ciphertext.span, into: &output)
             }
         } catch {
-            // It computes with another key than the victim does: from here on it can only guess.
+            // The party computes with another key than the victim: from here on it can only guess.
             isLost = true
             var guess = SymmetricState(name)
             guess.mixKey(SecretBytes(randomCount: 32).span)

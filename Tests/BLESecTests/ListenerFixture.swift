@@ -6,7 +6,8 @@ import Testing
 
 @testable import BLESec
 
-/// A listener among unauthenticated peers: links come from addresses of a test's choice, on a manual clock.
+/// A listener with unauthenticated peers: a test chooses the addresses of the links, on a manual
+/// clock.
 struct ListenerFixture {
     let fixture: ChannelFixture
     let door: InjectableListener
@@ -37,21 +38,24 @@ struct ListenerFixture {
         await listener.start()
     }
 
-    /// An unauthenticated peer's end of a link to the listener. On the loop's thread.
+    /// Opens a link to the listener, and returns the unauthenticated peer's end. Used on the loop's
+    /// thread.
     func knock(from address: String? = nil) -> MemoryLink {
         let (near, far) = MemoryLink.pair(loop: fixture.loop, dropsQueueOnClose: true)
         door.take(AddressedLink(far, address.map { LinkAddress($0) }))
         return near
     }
 
-    /// An unauthenticated peer's end of a link to the listener, which has had time to accept it.
+    /// Opens a link to the listener, lets the listener accept it, and returns the unauthenticated
+    /// peer's end.
     func rawPeer(from address: String? = nil) async -> RawPeer {
         let peer = await fixture.loop.run { RawPeer(knock(from: address)) }
         await fixture.clock.settle()
         return peer
     }
 
-    /// The friend dials, and gets in or not; all that it says arrives a round trip later.
+    /// The known peer dials, and may get a channel; everything that it sends arrives a round trip
+    /// later.
     func friend(
         from address: String? = nil, roundTrip: Duration = .zero
     ) async throws -> Task<SecureChannel, any Error> {
@@ -65,7 +69,7 @@ struct ListenerFixture {
         }
     }
 
-    /// Ends everything, and expects that nothing is left.
+    /// Ends everything, and expects that nothing is left on the loop.
     func finish() async {
         await listener.close()
         await fixture.clock.settle()
@@ -75,13 +79,13 @@ struct ListenerFixture {
     }
 }
 
-/// A peer of which a test decides every byte.
+/// A peer whose every byte a test decides.
 final class RawPeer: Sendable {
     let link: MemoryLink
 
     init(_ link: MemoryLink) { self.link = link }
 
-    /// Sends bytes, and says whether the link still takes them.
+    /// Sends bytes, and returns whether the link still takes them.
     @discardableResult
     func say(_ bytes: [UInt8]) async -> Bool {
         await link.loop.run { [link] in
@@ -95,7 +99,7 @@ final class RawPeer: Sendable {
         }
     }
 
-    /// What has come.
+    /// Returns the bytes that have arrived.
     func hears() async -> [UInt8] {
         await link.loop.run { [link] in
             [UInt8](capacity: 100_000) { space in
@@ -121,9 +125,9 @@ final class RawPeer: Sendable {
     func leave() async { await link.loop.run { [link] in link.close() } }
 }
 
-/// A listener whose links are handed in.
+/// A listener to which a test hands links.
 final class InjectableListener: LinkListener, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is accessed on the loop's thread only.
     private let loop: EventLoop
     private var waiting: [any Link] = []
     private var waiters: [CheckedContinuation<(any Link)?, Never>] = []
@@ -173,7 +177,7 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
     }
 }
 
-/// A link that says that it comes from somewhere.
+/// A link that reports a chosen address.
 final class AddressedLink: Link, Sendable {
     private let link: MemoryLink
     let peerAddress: LinkAddress?

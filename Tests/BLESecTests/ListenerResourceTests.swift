@@ -7,7 +7,7 @@ import Testing
 
 @Suite("What unauthenticated peers leave behind")
 struct ListenerResourceTests {
-    /// In a process of its own, where nobody else opens descriptors or takes memory.
+    /// Runs in its own process, where no other test opens descriptors or takes memory.
     @Test("a flood of unauthenticated peers leaves neither descriptors nor memory behind")
     func flood() async {
         await #expect(processExitsWith: .success) {
@@ -22,7 +22,8 @@ struct ListenerResourceTests {
                 try await Self.flood(listener, address, friends)
                 use.append(Use.now)
             }
-            // The first two fill pools and caches; a handshake that stayed would take 10 KiB.
+            // The first two floods fill pools and caches; a handshake that stayed would take 10
+            // KiB.
             #expect(use[3].descriptors == use[1].descriptors)
             #expect(use[3].memory <= use[1].memory + 1 << 20)
             await listener.close()
@@ -30,7 +31,7 @@ struct ListenerResourceTests {
         }
     }
 
-    /// What the process holds.
+    /// What the process uses.
     struct Use {
         let descriptors: Int
         /// Resident bytes.

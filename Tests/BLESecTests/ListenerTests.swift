@@ -10,7 +10,7 @@ import Testing
 @Suite("A listener among unauthenticated peers")
 struct ListenerTests {
     static let hello = UnauthenticatedTests.hello
-    /// A hello and a first message of XX that anyone can make up.
+    /// A hello and a first message of XX, which need no key.
     static let firstFlight = hello + [0, 32] + (1...32).map { UInt8($0) }
 
     static func limits(
@@ -25,13 +25,14 @@ struct ListenerTests {
 
     static let busy = Answer(.busy).encoded
 
-    @Test("more unauthenticated peers than there is room for do not keep a friend out")
+    @Test("more unauthenticated peers than there are places do not keep a known peer out")
     func crowd() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(8))
         var peers: [RawPeer] = []
         for index in 0..<100 { peers.append(await fixture.rawPeer(from: "peer \(index)")) }
         let friend = try await fixture.friend(from: "friend")
-        // 93 of them have to go for the others and the friend, eight at a time.
+        // 93 of the unauthenticated peers have to make room for the others and the known peer,
+        // eight at a time.
         for _ in 0..<12 {
             #expect(await fixture.listener.load.handshakes == 8)
             #expect(await fixture.listener.load.ready == 0)
@@ -49,7 +50,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("a link has its time, and then the oldest goes for a newer one, however far it has come")
+    @Test("after its guaranteed time the oldest link makes room for a newer one at any stage")
     func oldest() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(4))
         var peers: [RawPeer] = []
@@ -62,19 +63,20 @@ struct ListenerTests {
         await fixture.fixture.clock.advance(by: .milliseconds(59))
         for stranger in peers { #expect(await !stranger.isTurnedAway) }
         await fixture.fixture.clock.advance(by: .milliseconds(1))
-        // It was answered before, so that there is nothing to say.
+        // The peer was answered before, so no answer is sent now.
         #expect(await peers[0].isTurnedAway)
         #expect(await peers[1].hears().isEmpty)
         await fixture.fixture.clock.advance(by: .milliseconds(10))
         #expect(await peers[1].hears() == Self.busy)
-        // Nobody else needs a place.
+        // No other peer needs a place.
         await fixture.fixture.clock.advance(by: .seconds(1))
         for stranger in peers[2...] { #expect(await !stranger.isTurnedAway) }
         #expect(await fixture.listener.load == (4, 1, 0))
         await fixture.finish()
     }
 
-    @Test("a link that was turned away has two seconds to go, and no more than 32 have")
+    @Test(
+        "a link that was turned away has two seconds to close, and at most 32 links have that time")
     func leaving() async throws {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
@@ -82,9 +84,9 @@ struct ListenerTests {
         #expect(await fixture.listener.load == (4, 32, 0))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 68))
         for stranger in peers[72...] { #expect(await stranger.hears() == Self.busy) }
-        // What it says counts for nothing.
+        // Bytes from a link that was turned away are ignored.
         await peers[72].say(Self.firstFlight)
-        // One that goes is gone.
+        // A link that closes is gone.
         await peers[103].leave()
         await fixture.fixture.clock.settle()
         #expect(await fixture.listener.load == (4, 31, 0))
@@ -95,7 +97,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("what came in time counts, even if a process that was stopped has not read it yet")
+    @Test("bytes that arrived in time count, even if a stopped process has not read them yet")
     func stopped() async throws {
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()
@@ -108,7 +110,8 @@ struct ListenerTests {
         await fixture.loop.run { first.hold() }
         let accepting = fixture.opening(acceptor)
         await fixture.clock.settle()
-        // Its last message and its ready come now, and the listener needs the place in this moment.
+        // The peer's last message and its `ready` arrive now, and the listener needs the place at
+        // this moment.
         let isTurnedAway = await fixture.loop.run {
             first.release()
             return acceptor.assumeIsolated { $0.turnAway(ChannelError(.busy, "no room")) }
@@ -126,7 +129,7 @@ struct ListenerTests {
             configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
         }
         let fixture = try await ListenerFixture(limits: Self.limits(2), change: direct)
-        // The friend's first message, which an unauthenticated peer has recorded.
+        // The known peer's first message, which an unauthenticated peer has recorded.
         let (near, far) = await fixture.fixture.loop.run { [loop = fixture.fixture.loop] in
             MemoryLink.pair(loop: loop)
         }
@@ -152,7 +155,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("a peer that a policy thinks about keeps its place")
+    @Test("a peer whose trust decision is pending keeps its place")
     func judging() async throws {
         let person = TrustDecisionTests.Person()
         let fixture = try await ListenerFixture(limits: Self.limits(2)) { $0.trust = person.policy }
@@ -178,7 +181,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("one address has four handshakes at once, however many there is room for")
+    @Test("one address has at most four handshakes at once, however many places are free")
     func perAddress() async throws {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
@@ -187,7 +190,7 @@ struct ListenerTests {
         for (index, stranger) in peers.enumerated() {
             #expect(await stranger.hears() == (index >= 4 ? Self.busy : []))
         }
-        // Another address is not kept out, and a place that comes free can be used.
+        // Another address is still served, and a place that becomes free can be used.
         let friend = try await fixture.friend(from: "another")
         _ = try await friend.value
         await peers[0].leave()
@@ -197,7 +200,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("links without an address are not one address")
+    @Test("links without an address do not share one address's limit")
     func noAddress() async throws {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
@@ -207,7 +210,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("who says nothing, half a hello, or drips has gone after five seconds")
+    @Test("a peer that sends nothing, half a hello, or single bytes is gone after five seconds")
     func slow() async throws {
         let fixture = try await ListenerFixture()
         let silent = await fixture.rawPeer()
@@ -226,7 +229,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("who begins a handshake and stops has gone after the handshake's deadline")
+    @Test("a peer that stops during a handshake is gone after the handshake's deadline")
     func unfinished() async throws {
         let fixture = try await ListenerFixture()
         let stranger = await fixture.rawPeer()
@@ -253,7 +256,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("too much ends a handshake, and little more than the bound was ever taken in")
+    @Test("too many bytes end a handshake, and little more than the bound is ever read")
     func tooMuch() async throws {
         let fixture = try await ListenerFixture()
         let stranger = await fixture.rawPeer()
@@ -268,7 +271,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("channels that nobody accepts hold the next peers up, and none is lost")
+    @Test("channels that are not accepted delay the next peers, and none is lost")
     func backlog() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(8, backlog: 2))
         var friends: [Task<SecureChannel, any Error>] = []
@@ -286,7 +289,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("closing tells who waits, and ends what is under way and what nobody has accepted")
+    @Test("closing ends waiting accepts, handshakes under way and channels not accepted yet")
     func closes() async throws {
         let fixture = try await ListenerFixture()
         let accepting = Task(executorPreference: fixture.fixture.loop) {
@@ -304,7 +307,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("an accept that is cancelled does not take a peer away from the next")
+    @Test("an accept that is cancelled does not take a peer away from the next accept")
     func cancelled() async throws {
         let fixture = try await ListenerFixture()
         let accepting = Task(executorPreference: fixture.fixture.loop) {
@@ -321,7 +324,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("an accept hears of it when the loop is shut down", arguments: [0, 4])
+    @Test("an accept fails when the loop is shut down", arguments: [0, 4])
     func shutdown(strangers count: Int) async throws {
         let fixture = try ChannelFixture()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
@@ -332,7 +335,7 @@ struct ListenerTests {
         let accepting = Task(executorPreference: fixture.loop) { _ = try await listener.accept() }
         let outside = EventLoop(name: "strangers")
         var peers: [any Link] = []
-        // Some of whom wait for a place.
+        // Some of them wait for a place.
         for _ in 0..<count {
             peers.append(try await UnixLink.dial(address, loop: outside))
             await fixture.clock.settle()
@@ -343,7 +346,7 @@ struct ListenerTests {
         await outside.shutdown()
     }
 
-    @Test("a listener that is dropped is gone, with its unauthenticated peers")
+    @Test("a listener that is dropped ends, together with its unauthenticated peers' links")
     func dropped() async throws {
         weak var weakly: SecureListener?
         let channels: ChannelFixture
