@@ -151,7 +151,9 @@ struct DeadEngineTests {
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("asking to export too long a key throws, and the engine stays usable", arguments: offers)
+    @Test(
+        "exporting a key of an invalid length throws, and the engine stays usable",
+        arguments: offers)
     func export(offer: String) throws {
         var pair = try EnginePair.established(offer)
         for count in [0, -1, 8_161] {

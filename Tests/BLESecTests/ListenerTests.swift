@@ -289,7 +289,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("closing ends waiting accepts, handshakes under way and channels not accepted yet")
+    @Test("closing a listener ends waiting accepts and handshakes under way")
     func closes() async throws {
         let fixture = try await ListenerFixture()
         let accepting = Task(executorPreference: fixture.fixture.loop) {

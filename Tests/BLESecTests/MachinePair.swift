@@ -3,8 +3,8 @@ import BLESecPrimitives
 
 @testable import BLESec
 
-/// A dialer's and an acceptor's machine with no link between them: a test carries the bytes, may
-/// change them on the way, and moves the time.
+/// A dialer's and an acceptor's machine without a link between them: a test carries the bytes, may
+/// change the bytes on the way, and moves the time.
 final class MachinePair {
     var dialer: ChannelMachine
     var acceptor: ChannelMachine
@@ -25,7 +25,8 @@ final class MachinePair {
         try self.acceptor.begin()
     }
 
-    /// Carries bytes to and fro until neither side has any left, in pieces of at most `piece`.
+    /// Carries bytes in both directions until neither side has any left, in pieces of at most
+    /// `piece`.
     func run(piece: Int = .max) {
         for _ in 0..<100_000 {
             let moved = step(.dialer, piece: piece) || step(.acceptor, piece: piece)
@@ -40,7 +41,7 @@ final class MachinePair {
         return !dialer.outbound.isEmpty || !acceptor.outbound.isEmpty
     }
 
-    /// Carries what `role` wants to send, and says whether there was anything.
+    /// Carries what `role` wants to send, and returns whether there was anything.
     @discardableResult
     func step(_ role: ChannelRole, piece: Int = .max) -> Bool {
         let bytes = take(role)
@@ -50,7 +51,7 @@ final class MachinePair {
         return true
     }
 
-    /// Takes one SDU off what `role` wants to send.
+    /// Takes one SDU from what `role` wants to send.
     func take(_ role: ChannelRole) -> [UInt8] {
         role == .dialer ? Self.take(&dialer, now: now) : Self.take(&acceptor, now: now)
     }
@@ -69,7 +70,7 @@ final class MachinePair {
         }
     }
 
-    /// Moves the time to the next deadline of either side, at most by `limit`.
+    /// Moves the time by `duration`, and gives both sides their timeout.
     func passTime(_ duration: Duration) {
         now += duration.wholeNanoseconds
         dialer.timeout(now: now)
@@ -88,13 +89,14 @@ final class MachinePair {
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
-        // A driver asks a store on another thread, and brings its answer the same way.
+        // A driver asks a store on another thread, and returns the store's answer in the same way.
         if let lookUp = machine.takeLookUp() { machine.didDecide(lookUp(), now: now) }
     }
 }
 
 extension ChannelMachine {
-    /// Takes in what a link has brought, as a driver does. A test brings no more than there is room for.
+    /// Hands bytes from a link to the machine, as a driver does. A test brings no more bytes than
+    /// there is room for.
     mutating func arrive(_ bytes: [UInt8], now: UInt64) {
         do {
             try inbound.append(bytes)
@@ -134,7 +136,7 @@ struct PinnedPeers {
 }
 
 extension ChannelMachine {
-    /// The next message, as an application that takes it.
+    /// Takes the next message, as an application does.
     mutating func takeMessage(now: UInt64) -> [UInt8]? {
         guard let message = popMessage() else { return nil }
         didTakeMessage(now: now)

@@ -6,10 +6,10 @@ import Testing
 
 @testable import BLESec
 
-/// A peer with real keys that keeps to no rule: it drives an engine by hand, and seals whatever a
-/// test wants. At the other end is one machine, the victim.
+/// A peer with real keys that breaks the rules: a test drives an engine by hand, and seals any
+/// record that it wants. The other end is one machine, the victim.
 final class MaliciousNoisePeer {
-    /// The forger's own role.
+    /// The malicious peer's own role.
     let role: ChannelRole
     let offer: String
     var victim: ChannelMachine
@@ -18,12 +18,12 @@ final class MaliciousNoisePeer {
     var now: UInt64 = 1_000_000_000
     /// The records that the victim has sent.
     private(set) var records: [(type: RecordType, payload: [UInt8])] = []
-    /// What the victim has sent and nobody has read yet.
+    /// What the victim has sent and the test has not read yet.
     private(set) var incoming: [UInt8] = []
-    /// A link that takes nothing of what the victim sends.
+    /// Whether the link takes nothing of what the victim sends.
     var isBlocked = false
 
-    /// A forger that has not begun; `change` adapts the victim's configuration.
+    /// A malicious peer that has not begun; `change` adapts the victim's configuration.
     init(
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
         friends: PinnedPeers? = nil, budget: ReassemblyBudget = .shared,
@@ -51,7 +51,7 @@ final class MaliciousNoisePeer {
         engine = try NoiseEngine(plan, prologue: transcript.prologue(for: .accept))
     }
 
-    /// Shakes hands up to the point where records can be sealed, without a `ready`.
+    /// Runs the handshake until records can be sealed, without sending a `ready`.
     func shakeHands() throws {
         if role == .dialer {
             transcript.early = try #require(try engine.nextHandshake())
@@ -99,7 +99,7 @@ final class MaliciousNoisePeer {
         try pump()
     }
 
-    /// A forger whose victim is ready.
+    /// A malicious peer whose victim is ready.
     static func ready(
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
         budget: ReassemblyBudget = .shared,
@@ -136,13 +136,13 @@ final class MaliciousNoisePeer {
         }
     }
 
-    /// Takes what the victim sends, and reads its records.
+    /// Takes what the victim sends, and reads the records in it.
     func pump() throws {
         collect()
         try readRecords()
     }
 
-    /// Moves the time, as a driver's timer would: no deadline of the victim is passed over.
+    /// Moves the time as a driver's timer would: every deadline of the victim on the way is served.
     func passTime(_ duration: Duration) throws {
         let target = now.after(duration)
         for _ in 0..<1_000 {
@@ -171,7 +171,7 @@ final class MaliciousNoisePeer {
         for _ in 0..<10_000 {
             victim.sealPending(now: now)
             guard victim.outcome == nil else { return }
-            // A deadline that has come and stays would spin the driver's timer.
+            // A deadline that has passed and stays set would make the driver's timer spin.
             #expect(victim.deadline(now: now) > now)
             if isBlocked { return victim.didBlock() }
             let bytes = victim.outbound.withBytes { $0.span.array }.prefix(victim.maximumSDU)

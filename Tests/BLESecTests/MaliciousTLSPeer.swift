@@ -5,16 +5,16 @@ import Testing
 
 @testable import BLESec
 
-/// A peer that speaks TLS with OpenSSL itself, and so with whatever certificate and in whatever way a
-/// test likes. At the other end is one machine, the victim.
+/// A peer that uses OpenSSL itself for TLS, so that a test can choose any certificate and any
+/// behaviour. The other end is one machine, the victim.
 @safe final class MaliciousTLSPeer {
-    /// How the rogue speaks.
+    /// How the malicious peer behaves.
     struct Manner: Sendable {
-        /// The name of a certificate and its key in the folder, or none.
+        /// The name of a certificate and its key in the folder, or `nil` for none.
         var certificate: String? = "dialer"
-        /// The DER form of the certificate, if not that of the file.
+        /// The DER form of the certificate, if it differs from the file's.
         var leaf: [UInt8]?
-        /// Certificates that are sent along, by the names of their files.
+        /// Certificates to send with it, by the names of their files.
         var chain: [String] = []
         var newestVersion = TLS1_3_VERSION
         var namesApplication = true
@@ -34,17 +34,17 @@ import Testing
     private var stream: [UInt8] = []
     /// TLS records that the victim has sent, each with its header.
     private(set) var records: [[UInt8]] = []
-    /// The number of the alert that ended the handshake or the session for the rogue.
+    /// The number of the alert that ended the malicious peer's handshake or session.
     private(set) var alert: Int32?
     /// The records of blesec/1 that the victim has sent.
     private(set) var opened: [(type: RecordType, payload: [UInt8])] = []
-    /// The types of these.
+    /// The types of these records.
     var types: [RecordType] { opened.map(\.type) }
-    /// Whether the rogue's own handshake is over.
+    /// Whether the malicious peer's own handshake is over.
     private(set) var isDone = false
-    /// Changes what the rogue sends.
+    /// Changes what the malicious peer sends.
     var tamper: ([UInt8]) -> [UInt8] = { $0 }
-    /// What the rogue has sent.
+    /// What the malicious peer has sent.
     private(set) var flights: [[UInt8]] = []
 
     init(
@@ -116,7 +116,8 @@ import Testing
         }
     }
 
-    /// Speaks until neither side has anything to say; at most `flights` flights of the rogue's own.
+    /// Exchanges bytes until neither side has any to send; the malicious peer sends at most
+    /// `flights` flights.
     func run(flights most: Int = .max) throws {
         if role == .acceptor { collect() }
         for _ in 0..<10 {
@@ -127,7 +128,7 @@ import Testing
         }
     }
 
-    /// A rogue whose victim is ready.
+    /// A malicious peer whose victim is ready.
     static func ready(
         _ role: ChannelRole = .dialer, change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> MaliciousTLSPeer {
@@ -151,13 +152,13 @@ import Testing
         MaliciousNoisePeer.framed([type.rawValue] + payload)
     }
 
-    /// Sends application data as it is, and reads what the victim says.
+    /// Sends application data as it is, and reads what the victim sends.
     func write(_ bytes: [UInt8]) {
         deliver(sealed(bytes))
         advance()
     }
 
-    /// Application data as TLS records, and what OpenSSL puts before it.
+    /// Application data as TLS records, preceded by any bytes that OpenSSL sends first.
     func sealed(_ bytes: [UInt8]) -> [UInt8] {
         if !bytes.isEmpty {
             #expect(unsafe SSL_write(ssl, bytes, Int32(bytes.count)) == bytes.count)
@@ -165,7 +166,7 @@ import Testing
         return take()
     }
 
-    /// Changes the rogue's key, and asks for the victim's to be changed too.
+    /// Changes the malicious peer's key; if `asking`, requests a change of the victim's key too.
     func changeKey(asking: Bool = false) {
         let kind = asking ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED
         #expect(unsafe SSL_key_update(ssl, kind) == 1)
@@ -173,13 +174,13 @@ import Testing
         deliver(take())
     }
 
-    /// Says that the rogue sends no more.
+    /// Sends close_notify, so that the malicious peer sends no more.
     func shutDown() {
         unsafe SSL_shutdown(ssl)
         deliver(take())
     }
 
-    /// Lets the victim send what it has, and reads it.
+    /// Lets the victim send, and reads what it sends.
     func pump() {
         collect()
         advance()
@@ -194,16 +195,17 @@ import Testing
 
     /// Whether the victim believes that both sides are proven.
     var isReady: Bool { victim.isReady }
-    /// What the victim believes of the rogue.
+    /// The identity that the victim believes the malicious peer has.
     var identity: PeerIdentity? { victim.identity }
-    /// How many bytes the victim holds that it has not read yet.
+    /// How many bytes the victim holds unread.
     var held: Int { victim.inbound.count }
     /// Whether the victim's channel is over.
     var isOver: Bool { victim.outcome != nil }
-    /// How far the victim has come.
+    /// The stage that the victim has reached.
     var stage: ChannelMachine.Stage { victim.stage }
 
-    /// The error with which the victim has failed, after it has waited for the rogue to go.
+    /// The error with which the victim has failed, after it has waited for the malicious peer to
+    /// close.
     var failure: ChannelError? {
         victim.linkEnded(nil, now: now)
         guard case .failed(let error) = victim.outcome else { return nil }
@@ -295,7 +297,7 @@ import Testing
             let length = Int(incoming[0]) << 8 | Int(incoming[1])
             transcript.hello = hello.encoded
             transcript.early = Array(incoming[2..<2 + length])
-            // The acceptor's engine reads it as a stream.
+            // The acceptor's engine reads the early message as a stream.
             incoming.removeFirst(2)
         }
         hasNegotiated = true

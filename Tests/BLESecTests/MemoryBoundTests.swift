@@ -5,9 +5,9 @@ import Testing
 
 @testable import BLESec
 
-@Suite("What a proven peer can make this side hold")
+@Suite("Memory that a proven peer can take")
 struct MemoryBoundTests {
-    @Test("empty messages that nobody receives stop the reading, too")
+    @Test("empty messages that are not received stop the reading, too")
     func emptyMessages() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 64_000 }
         for _ in 0..<2_000 where forger.victim.wantsBytes { try forger.send(.data) }
@@ -18,7 +18,7 @@ struct MemoryBoundTests {
         #expect(forger.victim.inbox.byteCount == 0)
     }
 
-    @Test("empty messages that wait to be sent fill the room")
+    @Test("empty messages that wait to be sent use up the room for sending")
     func emptyOutgoing() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.sendAhead = 64_000 }
         for _ in 0..<2_000 where forger.victim.hasRoom { _ = try forger.victim.queue([]) }
@@ -28,7 +28,7 @@ struct MemoryBoundTests {
         #expect(forger.victim.unsealedBytes == 0)
     }
 
-    @Test("whole records that wait behind a full inbox are taken in when the link goes")
+    @Test("complete records that wait behind a full inbox are read when the link ends")
     func drainsWaitingRecords() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         var flood: [UInt8] = []
@@ -41,7 +41,7 @@ struct MemoryBoundTests {
         for _ in 0..<100 { #expect(forger.victim.inbox.next()?.count == 1_400) }
     }
 
-    @Test("a link that goes while nobody receives costs nothing that it still held")
+    @Test("a link that ends while the program does not receive loses nothing that it still held")
     func hangUpWhileFull() async throws {
         let friends = try PinnedPeers()
         let loop = EventLoop(name: "test")
@@ -68,7 +68,7 @@ struct MemoryBoundTests {
         await loop.shutdown()
     }
 
-    @Test("a message above the limit ends the channel, and what was kept of it is given back")
+    @Test("a message above the limit ends the channel, and its memory is given back")
     func tooLong() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 100_000)
         let forger = try MaliciousNoisePeer.ready(budget: budget) {
@@ -96,7 +96,7 @@ struct MemoryBoundTests {
         #expect(budget.bytesLeft == 50_000)
     }
 
-    @Test("messages under way on all channels share a budget, and the one beyond it ends")
+    @Test("incomplete messages on all channels share a budget, and a channel that exceeds it ends")
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let forgers = try (0..<3).map { _ in try MaliciousNoisePeer.ready(budget: budget) }
@@ -112,8 +112,8 @@ struct MemoryBoundTests {
 }
 
 extension SecureChannel {
-    /// Sends without leaving the loop, so that the other end reads nothing before all of it lies in
-    /// the link.
+    /// Sends without leaving the loop, so that all messages lie in the link before the other end
+    /// reads any.
     fileprivate func sendAtOnce(_ messages: [[UInt8]]) async throws {
         for message in messages { try await send(message) }
     }

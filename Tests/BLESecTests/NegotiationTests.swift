@@ -4,7 +4,7 @@ import Testing
 
 @testable import BLESec
 
-/// A man in the middle of hello and answer, and peers that speak something else.
+/// An attacker in the middle of hello and answer, and peers that use something else.
 @Suite("Negotiation under attack")
 struct NegotiationTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
@@ -14,7 +14,7 @@ struct NegotiationTests {
     static let tls = CertificateFixture.tls
 
     /// Runs a channel in which the whole hello, with its early message, or the whole answer is
-    /// replaced, and expects that nobody becomes ready and everybody fails in time.
+    /// replaced, and expects that neither side becomes ready and that both fail in time.
     static func expectRefused(
         offers: [String], accepts: [String]? = nil, _ sender: ChannelRole,
         _ change: @escaping ([UInt8]) throws -> [UInt8]
@@ -29,7 +29,7 @@ struct NegotiationTests {
         #expect(course.elapsed <= .seconds(25))
     }
 
-    /// Another hello in front of what followed the old one.
+    /// Puts another hello in place of the old one, before what followed it.
     static func withHello(
         _ bytes: [UInt8], _ offers: [String], _ extensions: [HelloExtension] = []
     ) throws -> [UInt8] {
@@ -38,7 +38,7 @@ struct NegotiationTests {
             + bytes[old.encoded.count...]
     }
 
-    @Test("the best offer removed from the hello")
+    @Test("a hello without its best offer never leads to ready")
     func removedOffer() throws {
         try Self.expectRefused(offers: [Self.xx, Self.aes], .dialer) {
             try Self.withHello($0, [Self.aes])
@@ -53,7 +53,7 @@ struct NegotiationTests {
         }
     }
 
-    @Test("the last offer removed, an offer added, and offers reordered")
+    @Test("a hello with an offer removed, added or moved never leads to ready")
     func changedOffers() throws {
         let offers = [Self.xx, Self.aes]
         for changed in [[Self.xx], [Self.xx, Self.aes, Self.kk], [Self.aes, Self.xx]] {
@@ -61,14 +61,16 @@ struct NegotiationTests {
         }
     }
 
-    @Test("an extension put into the hello")
+    @Test("a hello with an inserted extension never leads to ready")
     func addedExtension() throws {
         try Self.expectRefused(offers: [Self.xx], .dialer) {
             try Self.withHello($0, [Self.xx], [HelloExtension(type: 200, value: [1])])
         }
     }
 
-    @Test("an extension put into the answer, which only ready binds", arguments: [xx, ik, kk, tls])
+    @Test(
+        "an answer with an inserted extension, which only ready binds, never leads to ready",
+        arguments: [xx, ik, kk, tls])
     func extendedAnswer(offer: String) throws {
         try Self.expectRefused(offers: [offer], .acceptor) { bytes in
             var bytes = bytes
@@ -79,7 +81,7 @@ struct NegotiationTests {
     }
 
     @Test(
-        "an answer with another status or index",
+        "an answer with another status or index never leads to ready",
         arguments: [Answer.Status.accept, .fallback, .switch, .refused, .busy], 0..<3)
     func changedAnswer(status: Answer.Status, index: Int) throws {
         for offers in [
@@ -96,7 +98,8 @@ struct NegotiationTests {
         }
     }
 
-    @Test("an answer that leads to an offer beyond the hello's", arguments: [2, 15, 16, 255])
+    @Test(
+        "an answer with an index beyond the hello's offers is refused", arguments: [2, 15, 16, 255])
     func unoffered(index: UInt8) throws {
         let pair = try PinnedPeers().pair([Self.xx, Self.aes])
         for status in [Answer.Status.fallback, .switch] {
@@ -106,7 +109,7 @@ struct NegotiationTests {
         }
     }
 
-    @Test("refused and busy end the dial with their own errors, and nothing weaker is tried")
+    @Test("refused and busy end the dial with their own errors, without a weaker attempt")
     func turnedAway() throws {
         for (status, code) in [
             (Answer.Status.refused, ChannelError.Code.noCommonProtocol), (.busy, .busy),
@@ -131,7 +134,7 @@ struct NegotiationTests {
         #expect(pair.acceptor.outcome?.code == .busy)
     }
 
-    @Test("nothing in common is told to the dialer, and the acceptor is gone two seconds later")
+    @Test("without a common protocol the acceptor tells the dialer, and closes two seconds later")
     func nothingInCommon() throws {
         let friends = try PinnedPeers()
         let pair = try MachinePair(
@@ -144,7 +147,7 @@ struct NegotiationTests {
         #expect(pair.acceptor.outcome?.code == .noCommonProtocol)
     }
 
-    @Test("a switch is possible to each offer behind the first", arguments: 1..<4)
+    @Test("a switch is possible to each offer after the first", arguments: 1..<4)
     func switches(index: Int) throws {
         let friends = try PinnedPeers()
         let offers = [
@@ -160,7 +163,8 @@ struct NegotiationTests {
         #expect(pair.acceptor.protocolName == offers[index])
     }
 
-    @Test("the first message of an offer that is not taken is bound into the switch")
+    @Test(
+        "the first message of an offer that was not taken is bound into the handshake of a switch")
     func switchBindsEarly() throws {
         let friends = try PinnedPeers()
         let course = try AttackRun(
@@ -170,13 +174,13 @@ struct NegotiationTests {
             )
         ) { role, offset, bytes in
             guard role == .dialer, offset == 0 else { return bytes }
-            // Another early message of the same length; the acceptor passes over it anyway.
+            // Another early message of the same length; the acceptor ignores its content anyway.
             return bytes.dropLast(10) + Array(repeating: 0, count: 10)
         }
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
-    @Test("a different context never becomes ready")
+    @Test("two sides with different contexts never become ready")
     func context() throws {
         let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer)
@@ -197,7 +201,9 @@ struct NegotiationTests {
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
-    @Test("a hello put in front of a direct dialer's first message", arguments: [xx, ik])
+    @Test(
+        "a hello that is inserted before a direct dialer's first message never leads to ready",
+        arguments: [xx, ik])
     func helloBeforeDirect(offer: String) throws {
         let friends = try PinnedPeers()
         var dialer = try friends.configuration(.dialer, [offer])
@@ -206,7 +212,7 @@ struct NegotiationTests {
         let course = try AttackRun((dialer, friends.configuration(.acceptor, [offer]))) {
             role, offset, bytes in
             if role == .dialer, offset == 0 { return hello + bytes }
-            // The answer is kept from the dialer.
+            // The answer is not delivered to the dialer.
             if role == .acceptor, offset == 0 { return Array(bytes.dropFirst(8)) }
             return bytes
         }

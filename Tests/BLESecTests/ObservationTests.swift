@@ -6,10 +6,10 @@ import Testing
 
 @testable import BLESec
 
-@Suite("observations")
+@Suite("Observations")
 struct ObservationTests {
     @Test(
-        "states coalesce to the newest, for each observer by itself, and end when nothing can come")
+        "each observer gets the newest state, and its sequence ends when no state can follow")
     func states() async {
         var observers = Observers<Int>()
         let early = observers.add(beginningWith: 1)
@@ -24,7 +24,7 @@ struct ObservationTests {
         #expect(await over.reduce(into: []) { $0.append($1) } == [5])
     }
 
-    @Test("of more failures than there is room for the oldest are dropped, and counted")
+    @Test("when failures exceed the room, the oldest are dropped and counted")
     func failures() async {
         var observers = Observers<Int>()
         let observed = observers.add(capacity: 64)
@@ -34,7 +34,7 @@ struct ObservationTests {
         #expect(await observed.reduce(into: []) { $0.append($1) } == Array(36..<100))
     }
 
-    @Test("an observer that has gone takes nothing with it")
+    @Test("an observer that ends takes nothing from the others")
     func gone() async {
         var observers = Observers<Int>()
         let stays = observers.add(beginningWith: 0, capacity: 8)
@@ -65,7 +65,8 @@ struct ObservationTests {
         await fixture.finish()
     }
 
-    @Test("a listener tells who got no channel, hands out the others as a sequence, and ends both")
+    @Test(
+        "a listener reports failed peers and channels as two sequences, and ends both when closed")
     func listener() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let friends = try PinnedPeers()
@@ -96,7 +97,7 @@ struct ObservationTests {
         await channel.abort()
     }
 
-    @Test("endpoints and UUIDs are read from their texts, and written as JSON")
+    @Test("endpoints and UUIDs are parsed from text, and encoded as JSON")
     func texts() throws {
         for text in ["unix:/path", "l2cap:any", "l2cap:AA:BB:CC:DD:EE:FF/0x80"] {
             let endpoint = try Endpoint(parsing: text)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import BLESec
 
-/// A listener on a Unix socket and what dials it, for connections that lose their links.
+/// A listener on a Unix socket and its dialer, for connections that lose their links.
 private struct ReconnectFixture {
     let friends: PinnedPeers
     let endpoint: Endpoint
@@ -43,7 +43,7 @@ private struct ReconnectFixture {
 }
 
 extension PeerConnection {
-    /// Loses the link without a word, as radio does.
+    /// Cuts the link without notice, as radio does.
     fileprivate func cut() async {
         let channel = current?.channel
         await channel?.abort()
@@ -55,14 +55,14 @@ extension PeerConnection {
     }
 }
 
-@Suite("connections that come back", .timeLimit(.minutes(2)))
+@Suite("Connections that reconnect", .timeLimit(.minutes(2)))
 struct PeerConnectionTests {
     private static func message(_ number: Int) -> [UInt8] { Array("\(number)".utf8) }
     private static func number(_ message: [UInt8]) -> Int? {
         Int(String(decoding: message, as: UTF8.self))
     }
 
-    @Test("of 1,000 messages each way over ten cuts what is delivered came, in order, none twice")
+    @Test("over ten cuts every delivered message has arrived, in order and only once")
     func cuts() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()
@@ -116,7 +116,7 @@ struct PeerConnectionTests {
         }
     }
 
-    @Test("a dialer waits for a listener that is not there yet, and for one that comes back")
+    @Test("a dialer waits for a listener that starts later, and for one that restarts")
     func comesBack() async throws {
         let fixture = try ReconnectFixture()
         let dialer = try await fixture.dialing()
@@ -129,7 +129,8 @@ struct PeerConnectionTests {
             #expect(try await acceptor.receive() == Array(text.utf8))
             try await #expect(fate == .delivered)
             #expect(await dialer.status.peer?.fingerprint == fixture.friends.acceptor.fingerprint)
-            // Its connections are ended with it. What is sent before the dialer knows that is lost.
+            // The listener's connections end with it. What is sent before the dialer notices is
+            // lost.
             await listener.close()
             await dialer.wait(for: .backingOff)
         }
@@ -137,7 +138,7 @@ struct PeerConnectionTests {
         #expect(try await dialer.receive() == nil)
     }
 
-    @Test("without a link send fails or waits, as its caller wishes")
+    @Test("without a link send fails or waits, as the caller chooses")
     func apart() async throws {
         let fixture = try ReconnectFixture()
         let dialer = try await fixture.dialing()
@@ -160,7 +161,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("a link that is lost with a message under way leaves its fate unknown, and it stays away")
+    @Test("a message under way when its link is lost has an unknown fate, and is not sent again")
     func unknown() async throws {
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()
@@ -208,7 +209,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("of two channels whose handshakes overlapped both sides keep the same")
+    @Test("if two handshakes overlapped, both sides keep the same channel")
     func duplicates() async throws {
         let fixture = try ChannelFixture()
         let pairs = [try await fixture.channels(), try await fixture.channels()]
@@ -216,7 +217,7 @@ struct PeerConnectionTests {
             await PeerConnection.start(.offered, loop: fixture.loop),
             await PeerConnection.start(.offered, loop: fixture.loop),
         ]
-        // Each side learns of them in another order.
+        // Each side is offered the channels in another order.
         for pair in pairs { await sides[0].offer(pair.dialer) }
         for pair in pairs.reversed() { await sides[1].offer(pair.acceptor) }
         await fixture.clock.settle()
@@ -228,7 +229,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("the first peer that comes is the peer, and others are sent away")
+    @Test("the first peer that connects is kept, and channels of other peers are closed")
     func rawPeer() async throws {
         let fixture = try ChannelFixture()
         let stranger = try ChannelFixture()
@@ -246,7 +247,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("who does not read gets no new link once eight of them have left messages")
+    @Test("a program that does not read gets no new link once eight links have left messages")
     func unreadIsBounded() async throws {
         let fixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
@@ -271,7 +272,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("a peer that is silent is noticed within the idle deadline, and dialed again")
+    @Test("a silent peer is detected within the idle deadline, and dialed again")
     func silent() async throws {
         let fixture = try ChannelFixture()
         let links = Locked<[FaultyLink]>([])
@@ -302,7 +303,7 @@ struct PeerConnectionTests {
         await fixture.loop.run { silenced.hold() }
         await fixture.clock.advance(by: .seconds(59))
         #expect(links.withLock { $0.count } == 1)
-        // The other side hears nothing at all, and notices first or at the same time.
+        // The other side receives nothing at all, and detects that first or at the same time.
         await fixture.clock.advance(by: .seconds(2))
         #expect(links.withLock { $0.count } == 2)
         #expect(await dialer.status.state == .connected)
@@ -311,7 +312,7 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("where the peer's end is the end, everything is read and sent before both are closed")
+    @Test("with endsWithPeer, everything is read and sent before both sides are closed")
     func peerEnds() async throws {
         let fixture = try ReconnectFixture()
         var rules = ReconnectFixture.rules
@@ -327,7 +328,7 @@ struct PeerConnectionTests {
         async let second = acceptor.deliver([2])
         #expect(try await dialer.receive() == [2])
         try await #expect(second == .delivered, "its own direction is open")
-        // Over the next link the dialer says so again.
+        // Over the next link the dialer sends its end again.
         await acceptor.cut()
         async let third = acceptor.deliver([3])
         #expect(try await dialer.receive() == [3])
@@ -339,7 +340,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("a peer that leaves is looked for again, and loses nothing by leaving")
+    @Test("a peer that leaves is searched for again, and no message is lost")
     func leaves() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()
@@ -358,7 +359,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("a configuration that contradicts itself ends the connection, with the reason")
+    @Test("an inconsistent configuration ends the connection, with the reason")
     func misconfigured() async throws {
         let fixture = try ReconnectFixture()
         var configuration = try fixture.friends.configuration(.dialer)

@@ -5,9 +5,9 @@ import Testing
 
 @testable import BLESec
 
-@Suite("Messages that are still coming")
+@Suite("Incomplete messages")
 struct ReassemblyTests {
-    @Test("a peer that stalls long messages takes its own share, and others receive theirs")
+    @Test("a peer that stalls long messages uses up only its own share")
     func share() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 60_000)
         let stalling = try (0..<4).map { _ in try Self.stalling(budget) }
@@ -16,7 +16,7 @@ struct ReassemblyTests {
                 try forger.send(.dataMore, Array(repeating: 1, count: 10_000))
             }
         }
-        // Four peers of one channel each: whoever holds most is charged, not who comes last.
+        // Four peers of one channel each: the largest holder is charged, not the latest peer.
         let innocent = try MaliciousNoisePeer.ready(budget: budget)
         for _ in 0..<2 { try innocent.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         try innocent.send(.data)
@@ -24,7 +24,7 @@ struct ReassemblyTests {
         #expect(innocent.victim.inbox.next()?.count == 20_000)
     }
 
-    @Test("channels of one peer have one share between them")
+    @Test("channels of one peer share one peer's share")
     func onePeer() throws {
         let friends = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
@@ -36,7 +36,7 @@ struct ReassemblyTests {
         #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
     }
 
-    @Test("one message may be as long as the limit on messages, whatever the share")
+    @Test("one message may be as long as the message limit, even above the share")
     func oneMessage() throws {
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 10_000)
         let forger = try MaliciousNoisePeer.ready(budget: budget) {
@@ -46,7 +46,7 @@ struct ReassemblyTests {
         #expect(forger.failure == nil)
     }
 
-    @Test("the largest holder's channel ends when somebody else needs the room")
+    @Test("the largest holder's channel ends when another peer needs the room")
     func revoked() async throws {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked<[String]>([])
@@ -59,7 +59,7 @@ struct ReassemblyTests {
         #expect(ended.withLock { $0 } == ["large"])
         #expect(!large.take(1, limit: 0), "what was revoked takes nothing more")
         #expect(budget.bytesLeft == 40)
-        // Whoever would hold most itself is the one to stop.
+        // A channel that would itself become the largest holder is refused.
         #expect(!middle.take(80, limit: 0))
         #expect(ended.withLock { $0 } == ["large"])
         middle.giveAll()
@@ -77,7 +77,7 @@ struct ReassemblyTests {
         await fixture.finish()
     }
 
-    @Test("a message that comes no further ends the channel, though pings go on")
+    @Test("a message that makes no progress ends the channel, even while pings go on")
     func stalled() throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.send(.dataMore, [1])
@@ -89,7 +89,7 @@ struct ReassemblyTests {
         #expect(forger.failure == .timedOut)
     }
 
-    @Test("the time in which this side does not read does not count against a message")
+    @Test("time in which this side does not read does not count against a message")
     func notReading() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try forger.send(.data, Array(repeating: 1, count: 1_000))

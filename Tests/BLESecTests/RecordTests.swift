@@ -28,7 +28,7 @@ struct RecordTests {
         }
     }
 
-    @Test("every type from 0x80 on is passed over, whatever it holds")
+    @Test("every record of a type from 0x80 on is ignored, whatever its content")
     func ignorableTypes() throws {
         let forger = try MaliciousNoisePeer.ready()
         for type in 0x80...0xFF {
@@ -45,14 +45,14 @@ struct RecordTests {
         #expect(forger.failure == .protocolViolation)
     }
 
-    @Test("data, a piece or an end after the end breaks the protocol")
+    @Test("a data, piece or end record after the end breaks the protocol")
     func afterEnd() throws {
         for type in [RecordType.data, .dataMore, .end] {
             try Self.expect(.protocolViolation, [(.end, [0]), (type, [0])])
         }
     }
 
-    @Test("pings, pongs, acknowledgements and padding go on after the end")
+    @Test("pings, pongs, acknowledgements and padding are allowed after the end")
     func controlAfterEnd() throws {
         let forger = try MaliciousNoisePeer.ready()
         _ = try forger.victim.queue([1])
@@ -73,7 +73,7 @@ struct RecordTests {
         try Self.expect(.protocolViolation, [(.end, [0, 0])])
     }
 
-    @Test("an end for whatever reason is an end", arguments: [0, 1, 2, 3, 4, 255] as [UInt8])
+    @Test("an end with any reason is an end", arguments: [0, 1, 2, 3, 4, 255] as [UInt8])
     func reasons(reason: UInt8) throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.send(.end, [reason])
@@ -82,13 +82,13 @@ struct RecordTests {
         #expect(forger.victim.acknowledgements.endReceived == true)
     }
 
-    @Test("a piece of a message is never empty")
+    @Test("an empty piece that is not the last breaks the protocol")
     func emptyPiece() throws {
         try Self.expect(.protocolViolation, [(.dataMore, [])])
         try Self.expect(.protocolViolation, [(.dataMore, [1]), (.dataMore, [])])
     }
 
-    @Test("a last piece may be empty, and a message may be")
+    @Test("a last piece may be empty, and so may a message")
     func emptyLast() throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.send(.dataMore, [1])
@@ -98,7 +98,7 @@ struct RecordTests {
         #expect(forger.victim.inbox.next() == [])
     }
 
-    @Test("control records between the pieces of a message do not touch it")
+    @Test("control records between the pieces of a message do not change the message")
     func interleaved() throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.send(.dataMore, [1])
@@ -167,14 +167,14 @@ struct RecordTests {
     @Test("a rekey that comes after fewer than 1,024 records ends the channel")
     func rekeyTooSoon() throws {
         let forger = try MaliciousNoisePeer.ready()
-        // Its ready was the first record.
+        // The malicious peer's `ready` was the first record.
         for _ in 0..<1_022 { try forger.send(.padding) }
         #expect(forger.failure == nil)
         try forger.send(.rekey)
         #expect(forger.failure == .protocolViolation)
     }
 
-    @Test("a rekey after 1,024 records changes the key, and the next has to wait as long again")
+    @Test("a rekey after 1,024 records changes the key, and the next needs 1,024 more")
     func rekey() throws {
         let forger = try MaliciousNoisePeer.ready()
         for _ in 0..<1_023 { try forger.send(.padding) }
@@ -218,7 +218,7 @@ struct RecordTests {
         #expect(forger.records.count { $0.type == .data } == 2_500)
     }
 
-    @Test("this side changes its key after so many bytes, too")
+    @Test("this side changes its key after a limit in bytes, too")
     func ownRekeyByBytes() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.rekeyAfterBytes = 1_500_000 }
         for _ in 0..<3_000 {
@@ -229,7 +229,7 @@ struct RecordTests {
         #expect(rekeys == [1_501, 3_002])
     }
 
-    @Test("an acknowledgement of what was not sent, of less than before or of the same ends it")
+    @Test("an acknowledgement that does not grow, or exceeds what was sent, ends the channel")
     func acknowledgements() throws {
         for (before, after) in [(0, 3), (0, 0), (2, 1), (2, 2), (0, UInt64.max)]
             as [(UInt64, UInt64)]
@@ -244,7 +244,7 @@ struct RecordTests {
         }
     }
 
-    @Test("a message that waits to be sealed cannot have been received")
+    @Test("an acknowledgement of a message that is not sealed yet ends the channel")
     func acknowledgesUnsent() throws {
         let forger = try MaliciousNoisePeer.ready()
         forger.isBlocked = true
@@ -255,7 +255,7 @@ struct RecordTests {
         #expect(forger.failure == .protocolViolation)
     }
 
-    @Test("an acknowledgement of another length ends the channel", arguments: [0, 7, 9])
+    @Test("an acknowledgement of a wrong length ends the channel", arguments: [0, 7, 9])
     func malformedAck(count: Int) throws {
         let forger = try MaliciousNoisePeer.ready()
         _ = try forger.victim.queue([1])
@@ -265,7 +265,7 @@ struct RecordTests {
         #expect(forger.failure == .protocolViolation)
     }
 
-    @Test("a message is acknowledged after 32 of them, after 50 ms, or with the end")
+    @Test("messages are acknowledged after 32 of them, after 50 ms, or with the end")
     func ownAcknowledgements() throws {
         let forger = try MaliciousNoisePeer.ready()
         for index in 1...64 {
@@ -289,7 +289,7 @@ struct RecordTests {
         #expect(forger.failure == .authenticationFailed)
     }
 
-    @Test("the longest record one byte at a time is read, and little more than it is held")
+    @Test("the longest record is read one byte at a time, and little more memory is held")
     func longestRecord() throws {
         let forger = try MaliciousNoisePeer.ready()
         let payload = [UInt8](repeating: 3, count: Record.maximumPayload)
@@ -306,7 +306,8 @@ struct RecordTests {
         #expect(forger.victim.inbox.next() == payload)
     }
 
-    @Test("a record that is not whole after 30 seconds ends the channel, however it drips")
+    @Test(
+        "a record that is incomplete after 30 seconds ends the channel, even if bytes still arrive")
     func slowRecord() throws {
         let forger = try MaliciousNoisePeer.ready()
         let record = try forger.sealed(0, Array(repeating: 1, count: 100))
@@ -318,14 +319,14 @@ struct RecordTests {
         #expect(forger.failure == .timedOut)
     }
 
-    @Test("a record announced shorter than its tag ends the channel", arguments: 0..<16)
+    @Test("a record whose length is shorter than its tag ends the channel", arguments: 0..<16)
     func tiny(length: UInt8) throws {
         let forger = try MaliciousNoisePeer.ready()
         forger.deliver([0, length])
         #expect(forger.failure == .protocolViolation)
     }
 
-    @Test("a full inbox stops the reading, and what was cut off there is read on later")
+    @Test("a full inbox stops the reading, and a record that was cut there is completed later")
     func readAhead() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 10_000 }
         var records: [UInt8] = []
@@ -335,7 +336,7 @@ struct RecordTests {
         forger.deliver(records)
         #expect(forger.victim.wantsBytes == false)
         #expect(forger.victim.inbox.byteCount < 12_000)
-        // Neither silence nor the half of a record counts while this side does not read.
+        // Neither silence nor an incomplete record counts while this side does not read.
         try forger.passTime(.seconds(3_600))
         #expect(forger.failure == nil)
         for index in 0..<30 {
@@ -345,7 +346,7 @@ struct RecordTests {
         }
     }
 
-    @Test("a side that does not read says twice a minute that it lives, and no more")
+    @Test("a side that does not read sends padding twice a minute, and nothing else")
     func keepsAlive() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try forger.send(.data, Array(repeating: 1, count: 1_000))
@@ -359,7 +360,7 @@ struct RecordTests {
         #expect(forger.records.count { $0.type == .ping } == 1)
     }
 
-    @Test("a peer that says nothing is asked once, and is dead after a minute")
+    @Test("a silent peer is pinged once, and counts as dead after a minute")
     func deadPeer() throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.passTime(.seconds(59))
@@ -369,7 +370,7 @@ struct RecordTests {
         #expect(forger.failure == .timedOut)
     }
 
-    @Test("a peer that answers lives on, with two pings a minute")
+    @Test("a peer that answers stays connected, with two pings a minute")
     func livingPeer() throws {
         let forger = try MaliciousNoisePeer.ready()
         try forger.keepAlive(for: .seconds(20))
@@ -386,7 +387,7 @@ struct RecordTests {
         #expect((19...20).contains(answered))
     }
 
-    @Test("a peer that takes what is sent is not dead, even if it says nothing")
+    @Test("a silent peer that takes what is sent does not count as dead")
     func progress() throws {
         let forger = try MaliciousNoisePeer.ready()
         for _ in 0..<10 {

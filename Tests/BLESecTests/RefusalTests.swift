@@ -6,17 +6,17 @@ import Testing
 
 @testable import BLESec
 
-/// A certificate or a manner of speaking that a peer is refused for.
+/// A certificate or a behaviour for which a peer is refused.
 struct Refusable: Sendable, CustomTestStringConvertible {
     typealias Manner = MaliciousTLSPeer.Manner
 
     let testDescription: String
-    /// What the local reason has to say.
+    /// A part of the local reason.
     let reason: String
     let code: ChannelError.Code
-    /// The peer's roles in which it is tried.
+    /// The peer's roles in which the case is tried.
     var roles = [ChannelRole.dialer, .acceptor]
-    /// Makes what the peer shows, and changes what the victim is configured with.
+    /// Makes the peer's certificate and behaviour, and changes the victim's configuration.
     let prepare: @Sendable (Scenery) throws -> Manner
 
     init(
@@ -31,13 +31,13 @@ struct Refusable: Sendable, CustomTestStringConvertible {
         self.prepare = prepare
     }
 
-    /// The folder of an authority, and what the victim is.
+    /// The folder of an authority, and the victim's configuration.
     final class Scenery {
         let authority: TestAuthority
         var options = TLSOptions()
         var revoked: (any RevocationSource)?
         var policy = TrustPolicy.authority()
-        /// Others than the authority's own certificate.
+        /// Authorities to use instead of this authority's own certificate.
         var authorities: CertificateAuthorities?
 
         init() throws {
@@ -45,13 +45,13 @@ struct Refusable: Sendable, CustomTestStringConvertible {
             try authority.issueDevice("victim")
         }
 
-        /// A certificate with these lines of extensions.
+        /// Issues a certificate with these lines of extensions.
         func issued(_ extensions: String, newKey: [String] = ["ed25519"]) throws -> Manner {
             try authority.issue("rogue", extensions, newKey: newKey)
             return Manner(certificate: "rogue")
         }
 
-        /// A certificate in which nothing is wrong.
+        /// Issues a valid certificate.
         func good() throws -> Manner { try issued(TestAuthority.device("rogue")) }
 
         func configuration() throws -> ChannelConfiguration {
@@ -70,7 +70,7 @@ extension Refusable {
     private static let usage = "extendedKeyUsage=clientAuth,serverAuth\n"
     private static let uri = "subjectAltName=URI:blesec://devices/rogue\n"
 
-    /// What is wrong with a certificate, in whatever role it is shown.
+    /// Bad certificates, each refused in every role in which the peer shows it.
     static let certificates = [
         Self("of another authority", "leads to no authority") { it in
             let other = try TestAuthority("other", in: it.authority.folder)
@@ -245,11 +245,11 @@ extension Refusable {
     ]
 }
 
-/// Peers that are refused: each for a reason of its own here, and all alike over there.
+/// Peers that are refused: the local reasons differ, and the peer sees the same alert.
 @Suite("Refusals")
 struct RefusalTests {
     @Test(
-        "a certificate is refused with its own reason here, and one alert there",
+        "every bad certificate has its own local reason, and the peer always sees the same alert",
         arguments: Refusable.certificates)
     func certificate(_ refusable: Refusable) throws {
         let scenery = try Refusable.Scenery()
@@ -261,7 +261,8 @@ struct RefusalTests {
             try rogue.run()
             #expect(rogue.alert == 40, "\(role)")
             #expect(rogue.types.isEmpty)
-            // Behind a server's own flight, or instead of a client's, one record: the alert.
+            // After a server's own flight, or instead of a client's flight, one record follows: the
+            // alert.
             let last = try #require(rogue.records.last)
             #expect(last.count == (role == .dialer ? TLSEngine.overhead + 2 : 7), "\(role)")
             #expect(rogue.identity == nil)
@@ -271,7 +272,7 @@ struct RefusalTests {
         }
     }
 
-    /// Manners of speaking, and the one alert that each is answered with.
+    /// Behaviours that are refused, and the one alert for each.
     static let manners: [(Refusable, Int32)] = [
         (
             Refusable("no certificate", "is missing", roles: [.dialer]) { _ in
@@ -311,7 +312,9 @@ struct RefusalTests {
         ),
     ]
 
-    @Test("a way of speaking that is not ours is refused with one alert", arguments: manners)
+    @Test(
+        "a peer whose TLS does not follow the profile is refused with one alert", arguments: manners
+    )
     func manner(_ refusable: Refusable, alert: Int32) throws {
         let scenery = try Refusable.Scenery()
         let manner = try refusable.prepare(scenery)
@@ -327,7 +330,7 @@ struct RefusalTests {
         }
     }
 
-    @Test("a policy refuses an acceptor by the same alert, and a dialer by reject")
+    @Test("a policy refuses an acceptor with the same alert, and a dialer with reject")
     func policy() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -343,7 +346,7 @@ struct RefusalTests {
     }
 
     @Test(
-        "a denied key does not come back in another form, where no authority is asked",
+        "a denied key in another encoding is refused, even without an authority",
         arguments: ["compressed", "hybrid", "explicit"])
     func deniedKey(form: String) throws {
         let scenery = try Refusable.Scenery()
@@ -380,7 +383,7 @@ struct RefusalTests {
         }
     }
 
-    @Test("intermediates that are sent along are used")
+    @Test("intermediates that the peer sends are used")
     func intermediate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -394,7 +397,7 @@ struct RefusalTests {
         }
     }
 
-    @Test("a link that ends within or after any flight of the peer's never makes it ready")
+    @Test("a link that ends within or after any flight of the peer never leads to ready")
     func truncated() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -412,7 +415,8 @@ struct RefusalTests {
                         Array(rogue.flights.count == flight ? $0.prefix(length) : $0[...])
                     }
                     try rogue.run(flights: flight + 1)
-                    // A dialer's first flight has its length before it, and so may not lack a part.
+                    // A dialer's first flight has its length before it, so no part of it may be
+                    // missing.
                     let code: ChannelError.Code =
                         role == .dialer && flight == 0 ? .protocolViolation : .truncated
                     #expect(rogue.failure?.code == code, "\(role) \(flight) \(length)")

@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// First messages that were heard before, and channels that lead back to where they began.
+/// First messages that are replayed, and channels that lead back to their sender.
 @Suite("Replays and reflections")
 struct ReplayTests {
     @Test(
@@ -19,7 +19,8 @@ struct ReplayTests {
         let friends = try PinnedPeers()
         let configurations = try friends.configurations(offer)
         let heard = try AttackRun(configurations).sent[.dialer, default: []]
-        // The whole flight, and everything that the dialer said afterwards as well.
+        // Either the whole first flight alone, or everything that the dialer sent afterwards as
+        // well.
         let first = Flight(of: heard).pieces[1].upperBound
         for length in [first, heard.count] {
             let pair = try MachinePair(
@@ -52,7 +53,8 @@ struct ReplayTests {
         }
     }
 
-    @Test("a dialer whose own bytes come back fails", arguments: TamperingTests.stages.prefix(4))
+    @Test(
+        "a dialer whose own bytes are reflected fails", arguments: TamperingTests.stages.prefix(4))
     func reflected(offer: String) throws {
         let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
         let pair = try MachinePair(
@@ -62,7 +64,7 @@ struct ReplayTests {
             pair.deliver(bytes, to: .dialer)
         }
         #expect(pair.dialer.outcome?.code == .protocolViolation)
-        // Behind an answer of its own, an attacker can reflect the handshake alone.
+        // After an answer of its own, an attacker can still reflect the handshake.
         let second = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
         let flight = second.take(.dialer)
@@ -75,7 +77,7 @@ struct ReplayTests {
         #expect(second.dialer.outcome?.code != nil)
     }
 
-    @Test("records that come back to their sender end the channel")
+    @Test("records that are reflected to their sender end the channel")
     func reflectedRecords() throws {
         let pair = try PinnedPeers().pair()
         pair.run()
@@ -85,7 +87,7 @@ struct ReplayTests {
         #expect(pair.dialer.takeMessage(now: pair.now) == nil)
     }
 
-    @Test("records of another session between the same two end the channel")
+    @Test("records of another session between the same peers end the channel")
     func otherSession() throws {
         let friends = try PinnedPeers()
         let first = try friends.pair()
@@ -108,7 +110,7 @@ struct ReplayTests {
             var configuration = ChannelConfiguration(
                 identity: identity, trust: .pinned([try PeerKey(publicKey: identity.publicKey)]))
             configuration.protocols = [offer]
-            // Two processes, or two devices with a copied key, do not see each other's dials.
+            // Two processes, or two devices with a copied key, do not know each other's dials.
             if !sharesDials { configuration.pendingDials = PendingDials() }
             return configuration
         }
@@ -116,12 +118,12 @@ struct ReplayTests {
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
         let failures = [course.dialer.failure, course.acceptor.failure]
         #expect(failures.contains(.selfConnection))
-        // In one process the side that just sees the link end learns why.
+        // In one process the side that only sees the link end also learns the reason.
         if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
     }
 
     @Test(
-        "both sides of a device that reaches itself in direct mode say so",
+        "a device that dials itself in direct mode gets that error on both sides",
         arguments: [
             "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_NN_25519_ChaChaPoly_SHA256", "TLS1.3",
         ])
@@ -141,12 +143,12 @@ struct ReplayTests {
         #expect(pair.dialer.outcome?.code == .selfConnection)
     }
 
-    @Test("a peer that goes is not taken for this device, whoever replays its hello here")
+    @Test("a peer that closes is not taken for this device when its hello is replayed here")
     func replayedHere() throws {
         let friends = try PinnedPeers()
         let pair = try MachinePair(
             dialer: friends.configuration(.dialer), acceptor: friends.configuration(.acceptor))
-        // What the dialer has sent comes to a listener of its own, too.
+        // What the dialer has sent arrives at a listener of the same device, too.
         var own = ChannelMachine(
             role: .acceptor, configuration: try friends.configuration(.dialer), maximumSDU: 4_096,
             now: pair.now)
@@ -154,14 +156,14 @@ struct ReplayTests {
         let hello = pair.take(.dialer)
         own.arrive(hello, now: pair.now)
         #expect(own.outcome?.code == .selfConnection)
-        // The peer answers all the same, and what becomes of the channel is its own matter.
+        // The peer answers anyway, and the result of the channel depends on the peer alone.
         pair.deliver(hello, to: .acceptor)
         pair.deliver(pair.take(.acceptor), to: .dialer)
         pair.dialer.linkEnded(nil, now: pair.now)
         #expect(pair.dialer.outcome?.code == .truncated)
     }
 
-    @Test("a device without an identity that reaches itself is refused by its own ephemeral")
+    @Test("a device without an identity that dials itself is recognized by its ephemeral")
     func ownDial() throws {
         let configurations = try PinnedPeers().configurations("Noise_NN_25519_ChaChaPoly_SHA256")
         var dialer = configurations.dialer
@@ -174,7 +176,7 @@ struct ReplayTests {
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
-    @Test("a dial that is over is forgotten")
+    @Test("a dial that has ended is forgotten")
     func forgottenDials() throws {
         let dials = PendingDials()
         let friends = try PinnedPeers()

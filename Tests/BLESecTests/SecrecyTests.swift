@@ -5,17 +5,17 @@ import Testing
 
 @testable import BLESec
 
-/// What who listens does not get, and what the page on security says they do.
-@Suite("What is secret, and what is not")
+/// What an eavesdropper does not learn, and what SECURITY.md says an eavesdropper does learn.
+@Suite("What an eavesdropper learns")
 struct SecrecyTests {
     static let offers = [CertificateFixture.noise, CertificateFixture.tls]
 
-    /// All that has travelled, in the order of its sending on each side.
+    /// All bytes on the link, in the order in which each side sent them.
     static func travelled(_ pair: MachinePair) -> [UInt8] {
         [ChannelRole.dialer, .acceptor].flatMap { pair.sent[$0, default: []].flatMap(\.self) }
     }
 
-    @Test("nothing of what is sent stands in what travels, and the offers do", arguments: offers)
+    @Test("no plaintext of a message appears on the link; the offers do", arguments: offers)
     func ciphertext(offer: String) throws {
         let pair = try CertificateFixture.shared().pair(dialer: [offer], acceptor: [offer])
         pair.run()
@@ -31,14 +31,14 @@ struct SecrecyTests {
         for start in 0...message.count - 8 {
             #expect(!travelled.contains(Array(message[start..<start + 8])))
         }
-        // The same twice is not the same in what travels.
+        // The same message sent twice has two different ciphertexts.
         let lengths = pair.sent[.dialer, default: []].suffix(3).map(\.count)
         #expect(Set(lengths).count == 1, "sizes show")
         #expect(Set(pair.sent[.dialer, default: []].suffix(3)).count == 3)
         #expect(travelled.contains(Array(offer.utf8)), "the hello is in clear")
     }
 
-    @Test("an XX dialer's key is in nothing that travels, and neither is the acceptor's in clear")
+    @Test("neither the dialer's nor the acceptor's key appears in clear on the link in XX")
     func keys() throws {
         let friends = try PinnedPeers()
         let pair = try friends.pair()
@@ -49,7 +49,7 @@ struct SecrecyTests {
         #expect(!travelled.contains(friends.acceptor.publicKey))
     }
 
-    @Test("whatever is offered by default has a product of two ephemeral keys")
+    @Test("every protocol that is offered by default has a product of two ephemeral keys")
     func forwardSecrecy() throws {
         let configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
         for offer in configuration.protocols {
@@ -59,7 +59,8 @@ struct SecrecyTests {
     }
 
     @Test(
-        "two sessions between the same two have other ephemerals, keys and names", arguments: offers
+        "two sessions between the same peers differ in ephemerals, keys and names",
+        arguments: offers
     )
     func fresh(offer: String) throws {
         let company = try CertificateFixture.shared()
@@ -75,7 +76,7 @@ struct SecrecyTests {
         #expect(try !pairs[1].dialer.export(label: "k", context: [], count: 32).isEqual(to: key))
     }
 
-    @Test("a direct stream of Noise that is cut between two messages looks as if it had ended")
+    @Test("a direct Noise stream that is cut between two messages looks as if it had ended")
     func directNoiseIsCut() throws {
         var configurations = try PinnedPeers().configurations(CertificateFixture.noise)
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
@@ -84,7 +85,7 @@ struct SecrecyTests {
         pair.run()
         _ = try pair.dialer.queue([1])
         pair.run()
-        // More is on its way, and does not come through.
+        // More data is sent, and does not arrive.
         _ = try pair.dialer.queue([2])
         _ = pair.take(.dialer)
         pair.acceptor.linkEnded(nil, now: pair.now)
@@ -94,6 +95,6 @@ struct SecrecyTests {
 }
 
 extension [UInt8] {
-    /// Whether `part` stands in it.
+    /// Whether the array contains `part`.
     fileprivate func contains(_ part: [UInt8]) -> Bool { firstRange(of: part) != nil }
 }

@@ -1,13 +1,13 @@
 import BLESecNoise
 
-/// What the specification says of each payload: the tables of Noise §7.7 (one-way and interactive
-/// patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
+/// What the specification says about each payload: the tables of Noise §7.7 (one-way and
+/// interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
 ///
-/// Each payload has its direction, its source property and its destination property. Those behind the
-/// bar are of transport messages, which the tables list where they differ from the handshake's. Two
-/// patterns are not as printed. For NX1 the revision has the transport messages `-> 2 1` and
-/// `<- 0 5`, with the arrows interchanged: the initiator has no key that it could prove. For X1N it
-/// leaves out the last one.
+/// Each payload has a direction, a source property and a destination property. After the bar stand
+/// transport messages, which the tables list where they differ from the handshake's. Two patterns
+/// differ from the printed tables. For NX1 the revision has the transport messages `-> 2 1` and `<-
+/// 0 5`, with the arrows interchanged: the initiator has no key to prove. For X1N the revision
+/// leaves out the last transport message.
 struct SourceProperties {
     private static let tables = """
         N     -> 0 2 |
@@ -95,7 +95,7 @@ struct SourceProperties {
         self.psks = psks
     }
 
-    /// The pattern of that name.
+    /// The pattern with this name.
     static func named(_ name: String) -> SourceProperties? { all.first { $0.name == name } }
 
     var handshake: [Payload] { payloads.filter(\.isHandshake) }
@@ -103,12 +103,13 @@ struct SourceProperties {
     /// Whether only the initiator sends; Noise §7.4.
     var isOneWay: Bool { payloads.allSatisfy { $0.sender == .initiator } }
 
-    /// The pattern with psk modifiers. The tables stay as they are: Noise §9 has none of its own.
+    /// The pattern with psk modifiers. The properties stay the same: Noise §9 has no tables of its
+    /// own.
     func withPSKs(_ psks: [Int]) -> SourceProperties {
         SourceProperties(name: name, payloads: payloads, psks: psks)
     }
 
-    /// The fallback (Noise §10.2): the first message was sent in the handshake before.
+    /// The fallback (Noise §10.2): its first message was sent in the previous handshake.
     var fallback: SourceProperties {
         SourceProperties(name: name, payloads: Array(payloads.dropFirst()), psks: psks)
     }
@@ -122,12 +123,13 @@ struct SourceProperties {
     /// Whether `role` has a static key to prove: only then has any of its payloads source property 2.
     func hasKey(_ role: Role) -> Bool { payloads.contains { $0.sender == role && $0.source == 2 } }
 
-    /// Whether the other party has proof of `role` once the first `count` messages of the handshake
-    /// are done.
+    /// Whether the other party has proof of `role` after the first `count` messages of the
+    /// handshake.
     ///
-    /// A key is proven by a payload with source property 2. A psk is mixed in the first message (psk0)
-    /// or at the end of message N (pskN), and each party's ephemeral with its first message (§9.2):
-    /// so it is proven by a payload of that message or a later one, behind the other party's first.
+    /// A key is proven by a payload with source property 2. A psk is mixed in the first message
+    /// (psk0) or at the end of message N (pskN), and each party's ephemeral with its first message
+    /// (§9.2). So a psk is proven by a payload of that message or of a later one, after the other
+    /// party's first message.
     func isProven(_ role: Role, after count: Int) -> Bool {
         guard hasKey(role) || !psks.isEmpty else { return true }
         let lastPSK = psks.map { max(0, $0 - 1) }.max() ?? 0

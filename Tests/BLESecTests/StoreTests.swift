@@ -9,15 +9,15 @@ import Testing
 
 @testable import BLESec
 
-/// Trust stores that take their time, fail, or never answer: whoever waits for one, nobody else does.
+/// Trust stores that are slow, fail, or never answer: only the channel that asked has to wait.
 @Suite("Trust stores")
 struct StoreTests {
-    /// A store whose answers wait until a test lets them go.
+    /// A store whose answers wait until a test releases them.
     @safe final class SlowStore: TrustStore, @unchecked Sendable {
-        // Sendable because the semaphores are made once and are the system's to share.
+        // Sendable because the semaphores are created once, and the system synchronizes their use.
         private let gates: UnsafeMutablePointer<sem_t>
         let names = Locked<[String: Fingerprint]>([:])
-        /// What was begun.
+        /// The calls that have begun.
         let begun = Locked<[String]>([])
         private let slow: Set<String>
 
@@ -32,13 +32,14 @@ struct StoreTests {
             unsafe gates.deallocate()
         }
 
-        /// Lets that many answers go.
+        /// Releases that many answers.
         func release(_ count: Int = 1) { for _ in 0..<count { unsafe sem_post(gates) } }
 
         private func pass(_ call: String) {
             begun.withLock { $0.append(call) }
             guard slow.contains(call) else { return }
-            // A loop that waited here would wait for the test, and the test for the loop.
+            // A loop that waited here would wait for the test, and the test would wait for the
+            // loop.
             var limit = timespec()
             unsafe clock_gettime(CLOCK_REALTIME, &limit)
             limit.tv_sec += 20
@@ -61,7 +62,8 @@ struct StoreTests {
         }
     }
 
-    /// Two channels of which the dialer has a store, and begins; the store has been asked `call`.
+    /// Starts two channels of which the dialer has a store, and returns once the store has been
+    /// asked `call`.
     private func begin(
         _ fixture: ChannelFixture, _ store: SlowStore, until call: String
     ) async throws -> (
@@ -78,7 +80,7 @@ struct StoreTests {
         return (dialer, acceptor, dialing, accepting)
     }
 
-    /// Two other channels on the same loop that become ready, and carry a message.
+    /// Expects that two other channels on the same loop become ready, and carry a message.
     private func othersGoOn(_ fixture: ChannelFixture) async throws {
         let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
@@ -86,7 +88,7 @@ struct StoreTests {
     }
 
     @Test(
-        "a store that takes its time keeps no other channel of the loop waiting",
+        "a slow store delays no other channel of the loop",
         arguments: ["key", "bind"])
     func slow(call: String) async throws {
         let fixture = try ChannelFixture()
@@ -102,7 +104,7 @@ struct StoreTests {
         #expect(store.names.withLock { $0["desk"] } == fixture.friends.acceptor.fingerprint)
     }
 
-    @Test("another process that holds the known peers' lock keeps no other channel waiting")
+    @Test("a lock on the known peers' file in another process delays no other channel")
     func lockedFile() async throws {
         let fixture = try ChannelFixture()
         let folder = ScratchFolder()
@@ -119,9 +121,10 @@ struct StoreTests {
         try await accepting.value
         let began = ContinuousClock.now
         try await othersGoOn(fixture)
-        // The file gives up after two seconds, and a loop that waited for it would have as well.
+        // The file gives up after two seconds, and a loop that waited for the file would also take
+        // that long.
         #expect(ContinuousClock.now - began < .seconds(1))
-        // Both sides are proven, and still nobody has been told.
+        // Both sides are proven, but neither application has been told.
         #expect(await dialer.phase == .established)
         #expect(try KnownPeersFile(path).peers().isEmpty)
         holder.endInput()
@@ -131,7 +134,7 @@ struct StoreTests {
         #expect(known == fixture.friends.acceptor.fingerprint)
     }
 
-    @Test("a lock that is not let go is a refusal, and nothing is reported as ready")
+    @Test("a lock that is never released leads to a refusal, and no peer is reported as ready")
     func lockedForGood() async throws {
         let fixture = try ChannelFixture()
         let folder = ScratchFolder()
@@ -152,13 +155,13 @@ struct StoreTests {
     }
 
     @Test(
-        "a store that never answers is given up after the time for judging",
+        "a store that never answers is abandoned after the time limit for trust decisions",
         arguments: ["key", "bind"])
     func never(call: String) async throws {
         let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
         let opening = try await begin(fixture, store, until: call)
-        // The acceptor has its own, shorter timeouts before it is ready.
+        // The acceptor has shorter timeouts of its own before it is ready.
         await fixture.clock.advance(by: .seconds(61))
         let code = await failure(of: opening.dialing)
         #expect(code == .timedOut || (call == "key" && code == .truncated))
@@ -179,7 +182,7 @@ struct StoreTests {
         store.release()
     }
 
-    @Test("what came while the peer was being remembered is there when the channel is")
+    @Test("messages that arrive while the peer is being stored can be read from the channel")
     func early() async throws {
         let fixture = try ChannelFixture()
         let store = SlowStore(slow: "bind")
@@ -198,7 +201,7 @@ struct StoreTests {
         #expect(try await dialer.receive() == [1])
     }
 
-    @Test("a store takes no place that is meant for people, and has a bound of its own")
+    @Test("store calls use no place for people's decisions, and have their own limit")
     func places() async throws {
         var limits = SecureListener.Limits()
         limits.awaitingTrustDecision = 0
@@ -211,7 +214,7 @@ struct StoreTests {
             tasks.append(try await fixture.friend())
             while store.begun.withLock(\.count) < count { await fixture.fixture.clock.settle() }
         }
-        // They go, and their questions stay.
+        // The dialers close, and the store calls continue.
         for task in tasks {
             task.cancel()
             _ = await failure(of: task)
@@ -224,7 +227,7 @@ struct StoreTests {
         #expect(store.begun.withLock(\.count) == 2)
         store.release(100)
         #expect(await failure(of: third) != nil)
-        // Both threads end, and there is room again.
+        // Both threads end, and places become free.
         while true {
             let fourth = try await fixture.friend()
             if await failure(of: fourth) == nil { break }
@@ -235,7 +238,7 @@ struct StoreTests {
         await fixture.finish()
     }
 
-    @Test("a listener whose store cannot remember reports nobody")
+    @Test("a listener whose store cannot write reports no peer")
     func cannotRemember() async throws {
         final class Full: TrustStore {
             func key(named name: String) throws(ChannelError) -> Fingerprint? { nil }

@@ -38,7 +38,7 @@ struct TLSChannelTests {
         #expect(try pair.acceptor.export(label: "a", context: [1], count: 32).isEqual(to: key))
     }
 
-    @Test("a channel works whatever the pieces it comes in", arguments: [1, 5, 100])
+    @Test("a channel works with its bytes in pieces of any size", arguments: [1, 5, 100])
     func pieces(piece: Int) throws {
         let pair = try CertificateFixture.shared().pair()
         pair.run(piece: piece)
@@ -49,7 +49,7 @@ struct TLSChannelTests {
     }
 
     @Test(
-        "the first offer that the acceptor takes as well is the protocol, whichever engine that is",
+        "the protocol is the first offer that the acceptor supports, for either engine",
         arguments: [
             ([tls, noise], [tls, noise], tls), ([noise, tls], [tls, noise], noise),
             ([tls, noise], [noise], noise), ([noise, tls], [tls], tls),
@@ -78,7 +78,7 @@ struct TLSChannelTests {
         #expect(pair.acceptor.outcome?.code == .noCommonProtocol)
     }
 
-    @Test("a key is changed on both sides by policy, and without a record of ours")
+    @Test("both sides change their keys by policy, without a blesec record")
     func rekey() throws {
         let company = try CertificateFixture.shared()
         var configurations = try company.configurations()
@@ -98,7 +98,7 @@ struct TLSChannelTests {
         #expect(pair.dialer.sending.bytes < 1 << 20 && pair.acceptor.sending.bytes < 1 << 20)
     }
 
-    @Test("a pinned key is enough, and a certificate that nobody vouches for is then as good")
+    @Test("a pinned key is enough, even with a certificate that no authority has signed")
     func pinned() throws {
         let authority = try TestAuthority()
         let (one, other) = try (authority.selfSigned("one"), authority.selfSigned("other"))
@@ -117,7 +117,7 @@ struct TLSChannelTests {
                     subjectPublicKeyInfo: other.identity.subjectPublicKeyInfo, uri: nil))
     }
 
-    @Test("a policy that refuses gives its own error here and refused there", arguments: roles)
+    @Test("a policy that refuses gives a local error, and the peer gets refused", arguments: roles)
     func policyRefuses(role: ChannelRole) throws {
         let company = try CertificateFixture.shared()
         for policy in [
@@ -137,7 +137,7 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("a deny list beats an authority", arguments: roles)
+    @Test("a deny list overrides an authority", arguments: roles)
     func denied(role: ChannelRole) throws {
         let company = try CertificateFixture.shared()
         let peer = role == .dialer ? company.acceptor : company.dialer
@@ -152,7 +152,7 @@ struct TLSChannelTests {
         #expect(course[role].failure == .untrusted && course[role.peer].failure == .refused)
     }
 
-    @Test("a permitted URI among others lets the peer in, and no part of one does")
+    @Test("one permitted URI among others admits the peer, and a part of a URI does not")
     func permittedURIs() throws {
         let company = try CertificateFixture.shared()
         for (uris, isReady) in [
@@ -168,7 +168,7 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("a dialer that refuses has sent an alert, and nothing of its own certificate")
+    @Test("a dialer that refuses sends an alert, and nothing of its own certificate")
     func dialerRefuses() throws {
         let company = try CertificateFixture.shared()
         var configurations = try company.configurations()
@@ -178,12 +178,12 @@ struct TLSChannelTests {
         pair.run()
         let flights = try #require(pair.sent[.dialer])
         #expect(flights.count == 2)
-        // handshake_failure, and fatal.
+        // A fatal handshake_failure.
         #expect(flights[1] == [21, 3, 3, 0, 2, 2, 40])
     }
 
     @Test(
-        "a policy that takes its time suspends the handshake, and is asked once", arguments: roles)
+        "a slow policy suspends the handshake, and is asked once", arguments: roles)
     func asking(role: ChannelRole) throws {
         for admits in [true, false] {
             var configurations = try CertificateFixture.shared().configurations()
@@ -218,7 +218,7 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("a device that reaches itself is refused")
+    @Test("a device that dials itself is refused")
     func ownCertificate() throws {
         let company = try CertificateFixture.shared()
         for sharesDials in [true, false] {
@@ -233,7 +233,7 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("what TLS cannot do fails when it is configured")
+    @Test("options that TLS does not support fail when they are configured")
     func configurations() throws {
         let company = try CertificateFixture.shared()
         func expectRefused(
@@ -263,7 +263,7 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("direct mode carries bytes both ways, and ends with both ends said")
+    @Test("direct mode carries bytes both ways, and ends when both sides have sent their end")
     func direct() throws {
         var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
@@ -291,7 +291,7 @@ struct TLSChannelTests {
         #expect(pair.acceptor.outcome?.code == nil && pair.dialer.outcome?.code == nil)
     }
 
-    @Test("a channel that is open outlives the revocation of its peer, and the next one is refused")
+    @Test("an open channel survives the revocation of its peer; the next channel is refused")
     func revokedWhileOpen() throws {
         final class Source: RevocationSource {
             let list = Locked<RevocationList?>(nil)
@@ -331,7 +331,7 @@ struct TLSChannelTests {
         #expect(next.acceptor.outcome?.code == .untrusted)
     }
 
-    @Test("direct mode tells that a stream was cut short")
+    @Test("direct mode reports that a stream was cut short")
     func directTruncated() throws {
         var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)

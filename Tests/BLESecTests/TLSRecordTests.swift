@@ -4,7 +4,8 @@ import Testing
 
 @testable import BLESec
 
-/// A proven peer that breaks the rules of records over TLS, or cuts them as it likes.
+/// A proven peer that breaks the rules of records over TLS, or divides records over TLS records at
+/// will.
 @Suite("Records over TLS")
 struct TLSRecordTests {
     static let roles = [ChannelRole.dialer, .acceptor]
@@ -26,7 +27,7 @@ struct TLSRecordTests {
         }
     }
 
-    @Test("a rekey record ends the channel however late it comes: TLS has its own")
+    @Test("a rekey record ends the channel at any time, since TLS has its own rekeying")
     func lateRekey() throws {
         let rogue = try MaliciousTLSPeer.ready()
         for _ in 0..<1_100 { rogue.send(.padding) }
@@ -34,7 +35,7 @@ struct TLSRecordTests {
         #expect(rogue.failure?.code == .protocolViolation)
     }
 
-    @Test("records that may be ignored are passed over, and a second ready is not")
+    @Test("ignorable records are ignored, and a second ready is not")
     func ignorable() throws {
         let rogue = try MaliciousTLSPeer.ready()
         for type in 0x80...0xFF {
@@ -46,7 +47,7 @@ struct TLSRecordTests {
         #expect(rogue.failure?.code == .authenticationFailed)
     }
 
-    @Test("nothing but ready counts before it, and a wrong one does not", arguments: roles)
+    @Test("before ready every other record is refused, and so is a wrong ready", arguments: roles)
     func beforeReady(role: ChannelRole) throws {
         let company = try CertificateFixture.shared()
         for (record, code) in [
@@ -67,7 +68,8 @@ struct TLSRecordTests {
         }
     }
 
-    @Test("records may lie in TLS records in any way", arguments: [1, 2, 3, 7, 100, 16_384])
+    @Test(
+        "records may be divided over TLS records in any way", arguments: [1, 2, 3, 7, 100, 16_384])
     func cut(piece: Int) throws {
         let rogue = try MaliciousTLSPeer.ready()
         var stream: [UInt8] = []
@@ -84,7 +86,7 @@ struct TLSRecordTests {
         #expect(rogue.types.last == .pong)
     }
 
-    @Test("the longest record in the shortest TLS records is read, and little more is held")
+    @Test("the longest record in the shortest TLS records is read, and little more memory is held")
     func dripping() throws {
         let rogue = try MaliciousTLSPeer.ready()
         let payload = (0..<Record.maximumPayload).map { UInt8(truncatingIfNeeded: $0) }
@@ -99,7 +101,8 @@ struct TLSRecordTests {
         #expect(rogue.held == 0)
     }
 
-    @Test("a record that is not whole after 30 seconds ends the channel, however it drips")
+    @Test(
+        "a record that is incomplete after 30 seconds ends the channel, even if bytes still arrive")
     func slow() throws {
         let rogue = try MaliciousTLSPeer.ready()
         let bytes = rogue.sealed(MaliciousTLSPeer.record(.data, Array(repeating: 1, count: 100)))
@@ -112,7 +115,7 @@ struct TLSRecordTests {
         #expect(rogue.failure?.code == .timedOut)
     }
 
-    @Test("keys are changed whenever the peer wants, and no more often than that is of use")
+    @Test("the peer may change its key, but not too often")
     func keyUpdates() throws {
         for role in Self.roles {
             let rogue = try MaliciousTLSPeer.ready(role)
@@ -129,7 +132,7 @@ struct TLSRecordTests {
         }
     }
 
-    @Test("this side changes its key when its limit is reached, without a record that says so")
+    @Test("this side changes its key when its limit is reached, without a rekey record")
     func ownRekey() throws {
         let rogue = try MaliciousTLSPeer.ready {
             $0.limits.rekeyAfterRecords = 1
@@ -144,7 +147,7 @@ struct TLSRecordTests {
         #expect(rogue.records.count - before == 2_502)
     }
 
-    @Test("a full inbox stops the reading, and what was cut off there is read on later")
+    @Test("a full inbox stops the reading, and a record that was cut there is completed later")
     func readAhead() throws {
         let rogue = try MaliciousTLSPeer.ready { $0.limits.readAhead = 10_000 }
         var records: [UInt8] = []
@@ -152,7 +155,7 @@ struct TLSRecordTests {
             records += MaliciousTLSPeer.record(
                 .data, [UInt8](repeating: UInt8(index), count: 1_000))
         }
-        // Several records in each TLS record.
+        // Each TLS record has several records in it.
         rogue.deliver(rogue.sealed(records))
         #expect(!rogue.victim.wantsBytes && rogue.victim.inbox.byteCount < 12_000)
         for index in 0..<30 {
@@ -162,7 +165,7 @@ struct TLSRecordTests {
         #expect(rogue.held == 0)
     }
 
-    @Test("a changed record ends the channel, and no alert says so", arguments: roles)
+    @Test("a changed record ends the channel without an alert", arguments: roles)
     func changed(role: ChannelRole) throws {
         let rogue = try MaliciousTLSPeer.ready(role)
         let before = rogue.records.count
@@ -174,7 +177,7 @@ struct TLSRecordTests {
         #expect(rogue.records.count == before && rogue.alert == nil)
     }
 
-    @Test("the end of TLS is no end of a channel, and nothing comes behind it")
+    @Test("close_notify does not end a channel properly, and nothing after it is read")
     func closeNotify() throws {
         let quiet = try MaliciousTLSPeer.ready()
         quiet.shutDown()

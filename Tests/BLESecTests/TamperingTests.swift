@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// Every byte of a channel's life is changed, cut off, repeated and moved: someone always notices,
-/// and nobody believes what is not true.
+/// Every byte of a channel's life is changed, cut off, repeated and moved. At least one side always
+/// notices, and no side believes anything false.
 @Suite("Tampering")
 struct TamperingTests {
     static let stages = [
@@ -15,10 +15,10 @@ struct TamperingTests {
         "fallback", "switch", "TLS1.3", "TLS1.3 to Noise", "Noise to TLS1.3",
     ]
     static let roles = [ChannelRole.dialer, .acceptor]
-    /// The longest that a phase before data may take, all together: 5 + 10 + 10 seconds.
+    /// The longest time of the phases before data together: 5 + 10 + 10 seconds.
     static let handshakeTime = Duration.seconds(25)
 
-    @Test("a channel that nobody touches completes on both sides", arguments: stages)
+    @Test("a channel without an attacker completes on both sides", arguments: stages)
     func untouched(name: String) throws {
         let stage = try Stage(name)
         #expect(stage.reference.bothComplete)
@@ -28,12 +28,12 @@ struct TamperingTests {
         stage.reference.expectNoLie("untouched")
     }
 
-    @Test("every byte changed", arguments: stages, roles)
+    @Test("a change of any byte is noticed", arguments: stages, roles)
     func flips(name: String, sender: ChannelRole) throws {
         let stage = try Stage(name)
         var random = SeededGenerator(seed: 0xB1E5EC)
         for position in 0..<stage.length(sender) where position != stage.meaningless(sender) {
-            // A handshake of TLS is long, and takes its time.
+            // A TLS handshake is long and slow to run, so one mask is enough.
             let masks = [UInt8.random(in: 1...255, using: &random), 1 << (position % 8)]
             for mask in stage.framing == .tls ? masks.prefix(1) : masks[...] {
                 let course = try stage.run { role, offset, bytes in
@@ -49,7 +49,7 @@ struct TamperingTests {
         }
     }
 
-    @Test("cut off at every length, and then silence", arguments: stages, roles)
+    @Test("silence after any number of bytes is noticed", arguments: stages, roles)
     func silence(name: String, sender: ChannelRole) throws {
         let stage = try Stage(name)
         for length in 0..<stage.length(sender) {
@@ -60,14 +60,14 @@ struct TamperingTests {
         }
     }
 
-    @Test("cut off at every length with the link's end", arguments: stages, roles)
+    @Test("a link that ends after any number of bytes is noticed", arguments: stages, roles)
     func cut(name: String, sender: ChannelRole) throws {
         let stage = try Stage(name)
         for length in 0..<stage.length(sender) {
             var isCut = false
             let course = try stage.run { role, offset, bytes in
                 guard role == sender, offset + bytes.count > length else { return bytes }
-                // What came before the cut still arrives.
+                // Bytes from before the cut still arrive.
                 if isCut { return nil }
                 isCut = true
                 return Array(bytes.prefix(max(0, length - offset)))
@@ -78,7 +78,7 @@ struct TamperingTests {
         }
     }
 
-    @Test("every piece twice", arguments: stages, roles)
+    @Test("a piece that arrives twice is noticed", arguments: stages, roles)
     func duplicates(name: String, sender: ChannelRole) throws {
         let stage = try Stage(name)
         for (index, piece) in stage.flight(sender).pieces.enumerated() {
@@ -95,12 +95,12 @@ struct TamperingTests {
         }
     }
 
-    @Test("neighbouring pieces the other way round", arguments: stages, roles)
+    @Test("two neighbouring pieces in the wrong order are noticed", arguments: stages, roles)
     func swaps(name: String, sender: ChannelRole) throws {
         let stage = try Stage(name)
         let pieces = stage.flight(sender).pieces
         for (index, (one, other)) in zip(pieces, pieces.dropFirst()).enumerated() {
-            // The first is held back until the second has come, if it ever does.
+            // The first piece is held back until the second has arrived, if it ever does.
             var held: [UInt8] = []
             let course = try stage.run { role, offset, bytes in
                 guard role == sender else { return bytes }
@@ -121,7 +121,7 @@ struct TamperingTests {
     }
 }
 
-/// A negotiation between two friends, and what happens when nobody interferes.
+/// A negotiation between two peers that know each other, and its course without an attacker.
 struct Stage {
     let name: String
     let reference: AttackRun
@@ -136,12 +136,12 @@ struct Stage {
         reference = try AttackRun(configurations)
     }
 
-    /// The stage for a protocol's name, or for what leads to one: `fallback`, `switch`.
+    /// The stage for a protocol's name, or for a special case: `fallback` or `switch`.
     init(_ name: String) throws {
         let friends = try PinnedPeers()
         switch name {
         case "fallback":
-            // The dialer knows an older key of the acceptor, and would take the newer one.
+            // The dialer knows an older key of the acceptor, and would accept the newer key.
             let offers = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256"]
             var dialer = try friends.configuration(.dialer, offers)
             dialer.trust = .pinned([
@@ -187,8 +187,8 @@ struct Stage {
 
     var framing: Flight.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
-    /// The one byte that nobody authenticates: the older version in the record of a TLS hello that is
-    /// not an early message. It has no meaning (RFC 8446 §5.1).
+    /// The position of the one byte that is not authenticated: the legacy version in the record of
+    /// a TLS hello that is not an early message. The version has no meaning (RFC 8446 §5.1).
     func meaningless(_ role: ChannelRole) -> Int? {
         guard name == "Noise to TLS1.3", role == .dialer else { return nil }
         return flight(role).pieces[2].lowerBound + 2
@@ -202,7 +202,7 @@ struct Stage {
     }
 
     /// Records an issue unless the attack on what `sender` sent from `position` on was noticed in
-    /// time, and nobody was deceived.
+    /// time, and neither side believed anything false.
     func expectNoticed(
         _ course: AttackRun, from sender: ChannelRole, at position: Int,
         _ comment: @autoclosure () -> Comment

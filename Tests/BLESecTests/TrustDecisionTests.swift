@@ -7,12 +7,12 @@ import Testing
 
 @testable import BLESec
 
-/// A trust policy that takes its time, and what is remembered of whom.
-@Suite("Judging")
+/// A trust policy that is slow, and which peers are remembered.
+@Suite("Trust decisions")
 struct TrustDecisionTests {
     static let roles = [ChannelRole.dialer, .acceptor]
 
-    /// A person who is asked, and answers when a test says so.
+    /// A person who is asked, and answers when a test lets the person answer.
     final class Person: Sendable {
         private let stream: AsyncStream<TrustPolicy.Verdict>
         private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
@@ -32,7 +32,7 @@ struct TrustDecisionTests {
         func fail() { answers.finish() }
     }
 
-    /// Two channels of which one asks a person; both are at the question.
+    /// Two channels of which one has asked a person and waits for the answer.
     struct Question {
         let fixture: ChannelFixture
         let person = Person()
@@ -79,13 +79,13 @@ struct TrustDecisionTests {
         } else {
             question.person.answer(.refuse("never seen"))
         }
-        // An acceptor says so by a record, and waits until the dialer has gone.
+        // An acceptor sends a record, and waits until the dialer has closed.
         #expect(await failure(of: question.asking) == .untrusted)
-        // A dialer that refuses just goes, so that its own key never leaves.
+        // A dialer that refuses only closes, so that it never sends its own key.
         #expect(await failure(of: question.other) == (role == .dialer ? .truncated : .refused))
     }
 
-    @Test("an error of trust says who was claimed to be there", arguments: roles)
+    @Test("an error of trust contains the peer's claimed identity", arguments: roles)
     func saysWho(role: ChannelRole) throws {
         let friends = try PinnedPeers()
         let stranger = try IdentityKey.generate()
@@ -97,7 +97,7 @@ struct TrustDecisionTests {
         }
         let pair = try MachinePair(dialer: configurations.0, acceptor: configurations.1)
         pair.run()
-        // An acceptor waits for the dialer to go.
+        // An acceptor waits for the dialer to close.
         pair.acceptor.linkEnded(nil, now: pair.now)
         let outcome = role == .dialer ? pair.dialer.outcome : pair.acceptor.outcome
         guard case .failed(let error) = outcome else {
@@ -108,11 +108,12 @@ struct TrustDecisionTests {
         #expect(error.claimed == ClaimedIdentity(.publicKey(stranger.publicKey, curve: .x25519)))
     }
 
-    @Test("nobody who answers within a minute is a refusal, and a late answer changes nothing")
+    @Test("no answer within a minute is a refusal, and a late answer changes nothing")
     func never() async throws {
         for role in Self.roles {
             let question = try await Question(role)
-            // The other side has its own, shorter timeouts; that it goes must not be missed.
+            // The other side has shorter timeouts of its own; this side must not miss that the
+            // other side closes.
             await question.fixture.clock.advance(by: .seconds(61))
             #expect(await question.channel.isOver)
             let code = await failure(of: question.asking)
@@ -124,7 +125,7 @@ struct TrustDecisionTests {
         }
     }
 
-    @Test("a peer that goes while a person thinks ends the channel before the answer comes")
+    @Test("a peer that closes while a person decides ends the channel before the answer")
     func impatient() async throws {
         for role in Self.roles {
             let question = try await Question(role)
@@ -135,7 +136,7 @@ struct TrustDecisionTests {
         }
     }
 
-    @Test("a deny list that is replaced ends the live channels of whom it names, and no others")
+    @Test("a replaced deny list ends the live channels of the peers that it names, and no others")
     func denyList() async throws {
         let fixture = try ChannelFixture()
         let list = DenyList()
@@ -155,7 +156,7 @@ struct TrustDecisionTests {
         await fixture.finish()
     }
 
-    @Test("a name is bound only once the peer is ready, not when it refuses")
+    @Test("a name is bound only once the peer is ready, and not if the peer refuses")
     func bindsLate() async throws {
         let fixture = try ChannelFixture()
         let store = MemoryStore()
@@ -180,7 +181,9 @@ struct TrustDecisionTests {
         #expect(store.names.withLock { $0["desk"] } == fixture.friends.acceptor.fingerprint)
     }
 
-    @Test("a window for one new key takes the first that is ready, and ends the second's channel")
+    @Test(
+        "a window for one new key enrols the first peer that is ready, and ends the second's channel"
+    )
     func pairing() async throws {
         let fixture = try ChannelFixture()
         let store = MemoryStore()

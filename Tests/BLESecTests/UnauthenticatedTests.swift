@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// What unauthenticated peers can send, and how much and how long of it a machine bears.
+/// What unauthenticated peers can send, and how many bytes and how much time a machine allows them.
 @Suite("Before authentication")
 struct UnauthenticatedTests {
     static func acceptor(
@@ -20,7 +20,7 @@ struct UnauthenticatedTests {
 
     static let hello = (try? Hello(offers: [ChannelConfiguration.defaultProtocol]).encoded) ?? []
 
-    @Test("a peer that says nothing has five seconds")
+    @Test("a silent peer has five seconds")
     func nothing() throws {
         let pair = try Self.acceptor()
         pair.passTime(.milliseconds(4_999))
@@ -30,7 +30,7 @@ struct UnauthenticatedTests {
         #expect(pair.dialer.outcome?.code == .timedOut)
     }
 
-    @Test("a hello in drips has five seconds as well, however alive it looks")
+    @Test("a hello that arrives byte by byte has five seconds as well")
     func drips() throws {
         let pair = try Self.acceptor()
         for byte in Self.hello.prefix(26) {
@@ -67,10 +67,12 @@ struct UnauthenticatedTests {
         #expect(pair.acceptor.outcome?.code == .protocolViolation)
     }
 
-    @Test("32 KiB in all are the most, in whatever pieces they come", arguments: [1, 100, 65_536])
+    @Test(
+        "an unauthenticated peer gets at most the bound in bytes, in pieces of any size",
+        arguments: [1, 100, 65_536])
     func bound(piece: Int) throws {
         let pair = try Self.acceptor { $0.limits.unauthenticatedBytes = 4_096 }
-        // The early message is as long as is allowed, but not together with the hello.
+        // The early message alone is as long as is allowed; together with the hello it is too long.
         let early = [UInt8](repeating: 1, count: 4_096)
         let flood = Self.hello + [0x10, 0x00] + early
         var sent = 0
@@ -84,7 +86,7 @@ struct UnauthenticatedTests {
         #expect(sent <= 4_096 + piece)
     }
 
-    @Test("no more than the bound is taken from the link, however much lies there")
+    @Test("no more than the bound is read from the link, however many bytes wait there")
     func readsNoMore() async throws {
         let fixture = try ChannelFixture()
         let (near, far) = await fixture.loop.run { [loop = fixture.loop] in
@@ -101,7 +103,7 @@ struct UnauthenticatedTests {
     }
 
     @Test(
-        "exactly the bound is enough to become ready, a byte less is not, whatever lies behind it",
+        "a bound of exactly the bytes up to ready is enough, and one byte less is not",
         arguments: [ChannelRole.dialer, .acceptor], [0, 1])
     func exactBound(role: ChannelRole, missing: Int) async throws {
         let pair = try PinnedPeers().pair()
@@ -117,7 +119,7 @@ struct UnauthenticatedTests {
             if role == .acceptor { bound(&$0) }
         }
         let (bounded, other) = role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
-        // As soon as it may, so that it lies right behind the peer's ready.
+        // Sends as soon as it may, so that the message directly follows the peer's `ready`.
         let sending = Task(executorPreference: fixture.loop) {
             try await other.open()
             for _ in 0..<40 { try await other.send(Array(repeating: 7, count: 1_000)) }
@@ -180,7 +182,7 @@ struct UnauthenticatedTests {
         }
     }
 
-    @Test("a ready that is another side's, of another length, or one bit off is refused")
+    @Test("a ready of the other side, of another length or with one changed bit is refused")
     func wrongReady() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let changes: [(MaliciousNoisePeer) -> [UInt8]] = [
@@ -206,7 +208,7 @@ struct UnauthenticatedTests {
     }
 
     @Test(
-        "a reject is an error whose code its sender chose, and a malformed one breaks the protocol",
+        "a reject gives an error with the sender's code, and an unknown code breaks the protocol",
         arguments: [
             (1, .refused), (2, .busy), (3, .refused), (0, .protocolViolation),
             (4, .protocolViolation),

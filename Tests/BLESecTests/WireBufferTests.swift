@@ -3,10 +3,10 @@ import Testing
 
 @testable import BLESec
 
-/// What a buffer does with more than it has room for.
+/// What a buffer does with more bytes than it has room for.
 @Suite("Wire buffers")
 struct WireBufferTests {
-    @Test("bytes without room are an error, and leave those that wait as they were")
+    @Test("bytes without room are an error, and leave the waiting bytes unchanged")
     func full() throws {
         var buffer = WireBuffer(pool: WireBufferPool(size: 100))
         try buffer.append([UInt8](repeating: 1, count: 60))
@@ -29,7 +29,7 @@ struct WireBufferTests {
     }
 
     @Test(
-        "a first message that is too long for the link's buffer ends the channel, and nothing else")
+        "a message too long for the link's buffer is an error that leaves the channel usable")
     func tooLong() throws {
         let pair = try PinnedPeers().pair()
         #expect(throws: ChannelError(.limitExceeded, "")) {

@@ -7,11 +7,11 @@ import Testing
 
 /// The worked examples of `docs/wire-format.md`, made by the real machines with fixed keys.
 ///
-/// The page's hex blocks are read out of the page itself: an example that no code produces, or a byte
-/// that differs, fails.
+/// The page's hex blocks are read from the page itself: an example that no code produces, or a byte
+/// that differs, fails the test.
 @Suite("The wire format's worked examples")
 struct WireFormatTests {
-    @Test("every hex block of the page is what the code sends")
+    @Test("every hex block of the page equals what the code sends")
     func examples() throws {
         let page = try Self.blocks()
         let made = try Self.make()
@@ -80,7 +80,7 @@ struct WireFormatTests {
         return machine.outbound.withBytes { $0.span.array }
     }
 
-    /// The keys of the page: 32 bytes that count up from a first one.
+    /// The keys of the page: 32 bytes that count up from `first`.
     private static func key(from first: UInt8) throws -> DHKeyPair {
         let bytes = (0..<32).map { first + UInt8($0) }
         return try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: bytes.span))
@@ -117,7 +117,7 @@ struct WireFormatTests {
                 examples.append(Example(name: open, bytes: try bytes(digits)))
                 (name, digits) = (nil, "")
             } else if name != nil {
-                // What stands behind a "#" explains the line.
+                // Text after a "#" explains the line.
                 digits += line.prefix { $0 != "#" }.filter { !$0.isWhitespace }
             }
         }

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Closing, sharing and receiving at the wrong moment")
 struct WrongMomentTests {
-    /// A dialer that is full, with the acknowledgement of its message behind that.
+    /// A dialer with full buffers, behind which the acknowledgement of its message waits.
     private func stuffed(_ fixture: ChannelFixture) async throws -> (SecureChannel, SecureChannel) {
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .dialer {
@@ -29,7 +29,7 @@ struct WrongMomentTests {
         return (dialer, acceptor)
     }
 
-    @Test("close reads the acknowledgement that lies in the buffer already")
+    @Test("close reads an acknowledgement that is already in the buffer")
     func closeProcesses() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await stuffed(fixture)
@@ -57,7 +57,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a first piece right behind ready is charged to its peer")
+    @Test("a first piece directly after ready is charged to its peer")
     func share() throws {
         let friends = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
@@ -76,7 +76,7 @@ struct WrongMomentTests {
         #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
     }
 
-    @Test("a close after a long pause counts silence from its own beginning")
+    @Test("a close after a long pause measures silence from the call to close")
     func machineStale() throws {
         let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try forger.send(.data, Array(repeating: 1, count: 1_000))
@@ -101,7 +101,7 @@ struct WrongMomentTests {
         #expect(forger.victim.outcome == nil)
     }
 
-    @Test("a peer that expires the session has not ended for good")
+    @Test("a peer whose session expires has not ended its connection")
     func expired() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
@@ -157,7 +157,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a deliver lives on while the program receives, though slowly")
+    @Test("a deliver continues while the program still receives slowly")
     func slowReceiver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -184,12 +184,12 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a close lasts while the link takes what was sent, however slow it is")
+    @Test("a close continues while the link still takes bytes, however slowly")
     func slowLink() throws {
         let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }
         _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
         forger.victim.close(now: forger.now)
-        // One SDU each 9 seconds, over nearly two minutes.
+        // One SDU every 9 seconds, for nearly two minutes.
         for _ in 0..<20 where forger.victim.outcome == nil {
             forger.isBlocked = true
             try forger.passTime(.seconds(9))
@@ -203,7 +203,7 @@ struct WrongMomentTests {
         #expect(forger.failure == .unacknowledged)
     }
 
-    @Test("a peer that acknowledges now and then holds a close up no longer than a session lasts")
+    @Test("a peer that acknowledges slowly delays a close no longer than a session lasts")
     func endlessAcknowledgements() throws {
         let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(200) }
         for _ in 0..<100 { _ = try forger.victim.queue([1]) }
@@ -220,7 +220,7 @@ struct WrongMomentTests {
         #expect((20...24).contains(number))
     }
 
-    @Test("a session that is found to be far too old still has the time to close")
+    @Test("a session that is far too old still gets its time to close")
     func longStop() throws {
         let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }
         forger.now += Duration.seconds(25 * 3_600).wholeNanoseconds
@@ -231,7 +231,7 @@ struct WrongMomentTests {
         #expect(forger.failure == .timedOut)
     }
 
-    @Test("an end for an unknown reason is an end like any other")
+    @Test("an end with an unknown reason counts as an end")
     func unknownReason() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -248,20 +248,20 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a duration of any length is a deadline, and no trap")
+    @Test("a duration of any length gives a deadline without a trap")
     func longDurations() {
         #expect(Duration.seconds(18_446_744_073.8).wholeNanoseconds == .max)
         #expect(Duration.seconds(Int64.max).wholeNanoseconds == .max)
         #expect(Duration.seconds(-1).wholeNanoseconds == 0)
     }
 
-    @Test("whoever cannot have the room ends alone")
+    @Test("a channel whose request cannot be met is refused, and no other channel ends")
     func chargedForNothing() {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked(0)
         let parts = (0..<3).map { _ in budget.part(of: nil) { ended.withLock { $0 += 1 } } }
         #expect(parts[0].take(50, limit: 0) && parts[1].take(30, limit: 0))
-        // The first would go, and it would not be enough; the second holds less.
+        // Even without the first part the request would not fit; the second part holds less.
         #expect(parts[2].take(20, limit: 0) && !parts[2].take(60, limit: 0))
         #expect(ended.withLock { $0 } == 0)
         #expect(budget.bytesLeft == 0)
