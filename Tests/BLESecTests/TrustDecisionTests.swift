@@ -182,7 +182,7 @@ struct TrustDecisionTests {
     }
 
     @Test(
-        "a window for one new key enrols the first peer that is ready, and ends the second's channel"
+        "a window for one new key enrols the first ready peer, and ends the second's channel"
     )
     func pairing() async throws {
         let fixture = try ChannelFixture()

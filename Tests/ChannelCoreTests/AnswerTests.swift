@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Answer")
 struct AnswerTests {
-    @Test("of all statuses and indexes only those that name an offer are read")
+    @Test("of all statuses and indexes only those that name an offer are accepted")
     func exhaustive() throws {
         for offerCount in [1, 2, 16] {
             for code in UInt8.min...255 {
@@ -19,7 +19,7 @@ struct AnswerTests {
         }
     }
 
-    /// The table of the wire format.
+    /// Whether the table of the wire format allows the combination.
     private static func isAllowed(_ code: UInt8, _ index: Int, _ offerCount: Int) -> Bool {
         switch code {
         case 0, 3, 4: index == 0
@@ -28,7 +28,7 @@ struct AnswerTests {
         }
     }
 
-    @Test("an answer is read back as it was made, and never before it is whole")
+    @Test("an encoded answer is decoded unchanged, and only once it is complete")
     func roundTrip() throws {
         let all =
             [Answer(.accept), Answer(.refused), Answer(.busy)]
@@ -43,7 +43,7 @@ struct AnswerTests {
         }
     }
 
-    @Test("extensions are kept as they came, so that they are bound into ready")
+    @Test("extensions are kept unchanged, so that ready binds them")
     func extensions() throws {
         let bytes = Hello.magic + [0, 9, 0, 0, 7, 1, 0xAA, 8, 0, 9, 0]
         let answer = try #require(try Answer(prefixOf: bytes.span, offerCount: 1))
@@ -65,13 +65,13 @@ struct AnswerTests {
         }
     }
 
-    @Test("a hello that comes back is no answer")
+    @Test("a hello that is reflected is not an answer")
     func reflected() throws {
         var random = Random(seed: 4)
         for _ in 0..<500 {
             let hello = try HelloTests.random(&random)
             let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
-            // The count of offers is read as a status, the first name's length as an index.
+            // The count of offers is read as a status, and the first name's length as an index.
             if let answer {
                 #expect(answer.index == hello.offers[0].utf8.count)
             }

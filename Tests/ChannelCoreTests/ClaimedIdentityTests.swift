@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Claimed identities")
 struct ClaimedIdentityTests {
-    @Test("a claim is printed as a claim, with the whole fingerprint, whatever is claimed")
+    @Test("a claimed identity is printed as a claim, with the whole fingerprint")
     func description() throws {
         let key = try IdentityKey.generate()
         let claimed = ClaimedIdentity(.publicKey(key.publicKey, curve: .x25519))
@@ -13,7 +13,7 @@ struct ClaimedIdentityTests {
         #expect("\(ClaimedIdentity(.anonymous))" == "claimed anonymous")
     }
 
-    @Test("a claim shows the fingerprint and the URI that a person or a list compares")
+    @Test("a claimed identity has the fingerprint and the URI that a person or a list compares")
     func parts() throws {
         let info: [UInt8] = [0x30, 0x00]
         let certified = ClaimedIdentity(

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Hello")
 struct HelloTests {
-    @Test("random hellos are read as they were written, and never before they are whole")
+    @Test("random hellos are decoded unchanged, and only once they are complete")
     func roundTrip() throws {
         var random = Random(seed: 1)
         for _ in 0..<200 {
@@ -16,14 +16,14 @@ struct HelloTests {
         }
     }
 
-    @Test("whatever is read as a hello is its one encoding")
+    @Test("a hello has exactly one encoding")
     func canonical() throws {
         var random = Random(seed: 2)
         var accepted = 0
         for _ in 0..<4_000 {
             var bytes = try Self.random(&random).encoded
             for _ in 0..<random.number(1...2) {
-                // Mostly near the beginning, where the structure is.
+                // Mostly near the beginning, where the structured fields are.
                 let position = min(bytes.count - 1, random.number(0...80))
                 bytes[position] = random.number(0...1) == 0 ? 1 : UInt8(random.number(0...255))
             }
@@ -36,7 +36,7 @@ struct HelloTests {
         #expect(accepted > 200)
     }
 
-    @Test("random bytes behind the magic never trap")
+    @Test("random bytes after the magic never trap")
     func garbage() {
         var random = Random(seed: 3)
         for _ in 0..<4_000 {
@@ -48,7 +48,7 @@ struct HelloTests {
     }
 
     @Test(
-        "a malformed hello is refused as soon as it is whole",
+        "a malformed hello is refused as soon as it is complete",
         arguments: [
             ("no offers", [0]),
             ("17 offers", [17] + (0..<17).flatMap { [1, UInt8(0x41 + $0)] }),
@@ -83,16 +83,17 @@ struct HelloTests {
         }
     }
 
-    @Test("a byte that is not that of the magic is refused at once", arguments: 0..<4)
+    @Test("a wrong byte in the magic is refused at once", arguments: 0..<4)
     func magic(position: Int) {
         var bytes = Array(Hello.magic.prefix(position + 1))
         bytes[position] ^= 0x20
         #expect(throws: ChannelError(.protocolViolation, "")) { try Hello(prefixOf: bytes.span) }
     }
 
-    @Test("the largest hello is read, and one byte more is not made")
+    @Test("the largest hello is accepted, and one byte more cannot be encoded")
     func largest() throws {
-        // One byte of count, four names with their lengths; what is left goes to the last name.
+        // One byte of count, and four names with their lengths; the last name takes the remaining
+        // bytes.
         let long = (0..<3).map { String(repeating: "\($0)", count: 255) }
         let last = Hello.maximumBodyLength - 1 - 3 * 256 - 1
         #expect(last <= 255)
@@ -107,7 +108,7 @@ struct HelloTests {
     }
 
     @Test(
-        "offers that no hello can carry are the configuration's mistake",
+        "offers that do not fit a hello are a configuration error",
         arguments: [
             [], ["A", "A"], [""], ["with space"], ["é"], [String(repeating: "A", count: 256)],
             (0..<17).map { "Offer\($0)" },

@@ -2,7 +2,7 @@ import BLESecChannelCore
 import BLESecPrimitives
 import Testing
 
-@Suite("Keys and fingerprints as people write them")
+@Suite("Text forms of keys and fingerprints")
 struct PeerKeyTests {
     @Test("a key's base64 and its fingerprint name the same peer", arguments: Curve.allCases)
     func sameFingerprint(curve: Curve) throws {
@@ -43,7 +43,7 @@ struct PeerKeyTests {
 
     @Test("base64 with stray bits in its last character is refused")
     func strayBits() {
-        // 32 bytes leave two bits over in the last digit, 32 of a digest as well.
+        // 32 bytes leave two unused bits in the last digit, for a key and for a digest.
         #expect(throws: ChannelError(.badKey, "")) {
             try PeerKey(parsing: String(repeating: "A", count: 42) + "B=")
         }
@@ -52,7 +52,7 @@ struct PeerKeyTests {
 
     @Test("a public key that is not canonical is refused")
     func notCanonical() {
-        // 2^255 − 19, which RFC 7748 would read as 0.
+        // 2^255 − 19, which RFC 7748 would decode as 0.
         let prime = [0xED] + [UInt8](repeating: 0xFF, count: 30) + [0x7F]
         #expect(throws: ChannelError(.badKey, "")) { try PeerKey(publicKey: prime) }
         #expect(throws: ChannelError(.badKey, "")) {
@@ -60,7 +60,7 @@ struct PeerKeyTests {
         }
     }
 
-    @Test("random texts never trap, and what is read is written again in the same way")
+    @Test("random texts never trap, and a text that is accepted is written in the same form")
     func random() {
         var random = Random(seed: 5)
         let alphabet = Array("ABCDwxyz0189+/=:SHA256 ".utf8)
@@ -103,7 +103,7 @@ struct Base64Tests {
         }
     }
 
-    @Test("all texts of up to three characters: what is read is written again in the same way")
+    @Test("every accepted text of up to three characters is written in the same form")
     func exhaustive() {
         let digits = Array("Az09+/=- ".utf8) + [0, 0x80, 0xFF]
         for first in digits {

@@ -3,12 +3,12 @@ import BLESecPrimitives
 import Foundation
 import Testing
 
-@Suite("text forms of keys")
+@Suite("Text forms of keys in Swift and JSON")
 struct TextFormTests {
     private static let digest = String(repeating: "A", count: 43)
     private static let key = Data([UInt8](repeating: 9, count: 32)).base64EncodedString()
 
-    @Test("a fingerprint is read from its text, and written as JSON")
+    @Test("a fingerprint is parsed from text, and encoded as JSON")
     func fingerprint() throws {
         let fingerprint = try Fingerprint(parsing: "SHA256:\(Self.digest)")
         #expect(Fingerprint(fingerprint.description) == fingerprint)
@@ -17,7 +17,7 @@ struct TextFormTests {
         #expect(try JSONDecoder().decode([Fingerprint].self, from: json) == [fingerprint])
     }
 
-    @Test("a peer's key is read from either form, and written as what it is")
+    @Test("a peer's key is parsed from either form, and written in the form that it has")
     func peerKey() throws {
         for text in ["SHA256:\(Self.digest)", Self.key] {
             let key = try PeerKey(parsing: text)
@@ -28,7 +28,7 @@ struct TextFormTests {
     }
 
     @Test(
-        "what is no key is an error with a remedy, nil, or an error of decoding",
+        "a text that is no key gives an error with a remedy, nil, or a decoding error",
         arguments: ["", "SHA256:", "SHA256:" + digest.dropLast(), "sha256:" + digest, key + "="])
     func refused(text: String) throws {
         #expect(throws: ChannelError(.badKey, "")) { try Fingerprint(parsing: text) }
@@ -41,7 +41,7 @@ struct TextFormTests {
         #expect(throws: DecodingError.self) { try JSONDecoder().decode([PeerKey].self, from: json) }
     }
 
-    @Test("a policy of pinned keys takes fingerprints and keys as they are")
+    @Test("a policy of pinned keys accepts both fingerprints and keys")
     func pinned() throws {
         let keys = try (0..<3).map { _ in try IdentityKey.generate() }
         let prints = keys.map(\.fingerprint)

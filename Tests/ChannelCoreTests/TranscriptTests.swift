@@ -1,11 +1,11 @@
 import BLESecChannelCore
 import Testing
 
-@Suite("What both sides bind into the handshake")
+@Suite("Values that both sides bind into the handshake")
 struct TranscriptTests {
-    @Test("a byte that moves from one field to the next changes every prologue and every ready")
+    @Test("a byte that moves to the next field changes every prologue and every ready")
     func fieldBoundaries() {
-        // The same bytes in a row, cut into fields in all ways.
+        // The same bytes, divided into fields in every way.
         var seen: Set<[UInt8]> = []
         var count = 0
         for first in 0...4 {
@@ -35,7 +35,7 @@ struct TranscriptTests {
         #expect(prologues.count == 3)
     }
 
-    @Test("nobody's ready is the other's")
+    @Test("the two sides have different ready values")
     func roles() {
         let transcript = NegotiationTranscript(context: [5])
         #expect(transcript.ready(from: .dialer) != transcript.ready(from: .acceptor))

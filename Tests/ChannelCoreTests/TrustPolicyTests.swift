@@ -40,7 +40,7 @@ struct TrustPolicyTests {
         }
     }
 
-    @Test("only a policy that takes anyone admits who proves no key")
+    @Test("only the policy anyone admits a peer that proves no key")
     func keyless() throws {
         let key = PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         let store = Store()
@@ -52,7 +52,7 @@ struct TrustPolicyTests {
         }
     }
 
-    @Test("no pinned key admits nobody")
+    @Test("an empty list of pinned keys admits no peer")
     func emptyPin() throws {
         #expect(!Self.admits(.pinned([]), try Self.stranger()))
     }
@@ -65,7 +65,7 @@ struct TrustPolicyTests {
         #expect(!Self.admits(pinned, .publicKey(identity.publicKey, curve: .x448)))
     }
 
-    @Test("a deny list beats every policy")
+    @Test("a deny list overrides every policy")
     func denied() throws {
         let identity = try Self.stranger()
         let key = try #require(identity.fingerprint)
@@ -85,7 +85,7 @@ struct TrustPolicyTests {
         #expect(Self.admits(TrustPolicy.anyone.denying(list), identity))
     }
 
-    @Test("first use admits without writing, binds when told, and refuses another key afterwards")
+    @Test("first use admits without writing, binds later, and then refuses any other key")
     func firstUse() throws {
         let store = Store()
         let policy = TrustPolicy.firstUse(store, name: "phone")
@@ -100,14 +100,14 @@ struct TrustPolicyTests {
         #expect(try store.key(named: "phone") == first.fingerprint)
     }
 
-    @Test("a listener enrols unauthenticated peers in an open window alone, and as many as it says")
+    @Test("a listener enrols new peers only in an open window, up to the window's number")
     func window() throws {
         let store = Store()
         let window = PairingWindow(peers: 2, for: .seconds(1_000))
         let policy = TrustPolicy.enrolled(store, window: window)
         let strangers = try (0..<3).map { _ in try Self.stranger() }
         #expect(!Self.admits(.enrolled(store), strangers[0]))
-        // All three are judged before any of them is ready.
+        // The policy decides about all three before any of them is ready.
         for stranger in strangers { #expect(Self.admits(policy, stranger)) }
         try policy.remember(strangers[0])
         try policy.remember(strangers[0])
@@ -118,7 +118,7 @@ struct TrustPolicyTests {
         #expect(!Self.admits(policy, strangers[2]))
     }
 
-    @Test("one key takes one place of a window, even if it cannot be remembered the first time")
+    @Test("one key takes one place of a window, even if storing it fails the first time")
     func samePlace() throws {
         final class Failing: TrustStore {
             let store = Store()
@@ -143,7 +143,7 @@ struct TrustPolicyTests {
         #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(other) }
     }
 
-    @Test("a window that is closed, or whose time is over, takes nobody")
+    @Test("a window that is closed or expired enrols no peer")
     func closedWindow() throws {
         let store = Store()
         let closed = PairingWindow(for: .seconds(1_000))
@@ -159,7 +159,7 @@ struct TrustPolicyTests {
         #expect(store.names.withLock(\.isEmpty))
     }
 
-    @Test("a store that cannot be read refuses")
+    @Test("a store that cannot be read refuses the peer")
     func brokenStore() throws {
         struct Broken: TrustStore {
             func key(named name: String) throws(ChannelError) -> Fingerprint? { throw error }
@@ -174,7 +174,7 @@ struct TrustPolicyTests {
 
 @Suite("Deny lists")
 struct DenyListTests {
-    @Test("each observer is told of each change, until it stops observing")
+    @Test("each observer receives every change, until it stops observing")
     func observers() throws {
         let list = DenyList()
         let count = Locked(0)

@@ -6,8 +6,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// An authority of the tool's own, and what the real `openssl` says of its files.
-@Suite("An authority")
+/// The tool's certificate authority, and whether the real `openssl` accepts its files.
+@Suite("Certificate authority")
 struct CertificateAuthorityTests {
     let folder = ScratchFolder()
     let now = Int64(time(nil))
@@ -45,7 +45,7 @@ struct CertificateAuthorityTests {
         }
     }
 
-    @Test("what it issues is verified by openssl and loads as an identity")
+    @Test("an issued certificate is verified by openssl and loads as an identity")
     func issues() throws {
         let authority = try make()
         let issued = try issue(authority, "lamp")
@@ -79,7 +79,7 @@ struct CertificateAuthorityTests {
             #expect(text.contains("Subject: \n"))
             #expect(text.contains("X509v3 Subject Alternative Name: critical"))
             #expect(text.contains("TLS Web Server Authentication, TLS Web Client Authentication"))
-            #expect(text.components("X509v3 ") == 4)  // Three, and the heading of all.
+            #expect(text.components("X509v3 ") == 4)  // Three extensions, and the heading.
             let der = folder.file("\(name).der")
             _ = try openssl(
                 "x509", "-in", folder.file("\(name).pem"), "-outform", "DER", "-out", der)
@@ -87,7 +87,9 @@ struct CertificateAuthorityTests {
         }
     }
 
-    @Test("what it revokes is revoked for openssl and in the listing, and once is enough")
+    @Test(
+        "a revoked certificate is revoked for openssl and in the listing; repeating changes nothing"
+    )
     func revokes() throws {
         let authority = try make()
         let lamp = try issue(authority, "lamp")
@@ -116,7 +118,7 @@ struct CertificateAuthorityTests {
         #expect(try authority.certificates()[0].state(at: now + 366 * 86_400) != .valid)
     }
 
-    @Test("of many who revoke at once, everyone is heard")
+    @Test("many revocations at once are all recorded")
     func revokesTogether() async throws {
         let authority = try make()
         let serials = try (0..<12).map { try issue(authority, "device\($0)").serial }
@@ -139,7 +141,7 @@ struct CertificateAuthorityTests {
         #expect(number == "crlNumber=0x0D\n")
     }
 
-    @Test("times are written as RFC 5280 wants them on both sides of 2050")
+    @Test("times are written in the form of RFC 5280 before and after 2050")
     func times() throws {
         let authority = try make(days: 36_525)
         let days = Int((2_524_607_999 - now) / 86_400)  // The last day of 2049.
@@ -159,7 +161,7 @@ struct CertificateAuthorityTests {
         try openssl("asn1parse", "-in", folder.file("\(name).pem"))
     }
 
-    @Test("nothing that exists is overwritten, and what fails leaves nothing behind")
+    @Test("no existing file is overwritten, and a failed command leaves nothing behind")
     func overwritesNothing() throws {
         folder.write("file", "precious")
         expect(.cannotCreate, "is not overwritten") {
@@ -179,7 +181,7 @@ struct CertificateAuthorityTests {
         #expect(folder.read("door.key") == Array("precious".utf8))
     }
 
-    @Test("an empty directory becomes an authority's, whatever its mode was")
+    @Test("an empty directory of any mode becomes an authority's directory")
     func emptyDirectory() throws {
         try #require(unsafe mkdir(path, 0o755) == 0)
         _ = try make()
@@ -219,7 +221,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a key of the device's own is certified",
+        "a key that the device has made is certified",
         arguments: [
             ["ed25519"], ["ed448"], ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
             ["EC", "-pkeyopt", "ec_paramgen_curve:P-521"], ["RSA"],
@@ -261,7 +263,7 @@ struct CertificateAuthorityTests {
         }
     }
 
-    @Test("a file that is no device's key is refused, and says why")
+    @Test("a file that is not a device's key is refused with the reason")
     func badDeviceKeys() throws {
         let authority = try make()
         let text = try openssl("genpkey", "-algorithm", "ed25519")
@@ -294,7 +296,7 @@ struct CertificateAuthorityTests {
         #expect(folder.names == ["ca", "damaged", "locked", "point", "shared", "text"])
     }
 
-    @Test("a directory that is not an authority's, or no longer whole, is refused")
+    @Test("a directory that is not an authority's, or is incomplete, is refused")
     func damagedAuthority() throws {
         expect(.noSuchFile, "make one with `blesec ca init") { _ = try CertificateAuthority(path) }
         let authority = try make()
@@ -345,7 +347,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a URI that is one",
+        "a valid URI is accepted",
         arguments: [
             "blesec://devices/lamp", "spiffe://home/door?x=1#y", "urn:uuid:1", "a:b", "x+y-z.1:%20",
         ])
@@ -354,7 +356,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a URI that is none is refused, with the reason",
+        "an invalid URI is refused with the reason",
         arguments: [
             ("", "no scheme"), ("lamp", "no scheme"), (":lamp", "no scheme"),
             ("1a:lamp", "no scheme"), ("a_b:lamp", "no scheme"), ("blesec:", "nothing behind"),
@@ -385,7 +387,7 @@ struct CertificateAuthorityTests {
         }
     }
 
-    @Test("a serial number is read as openssl prints it, and one number has one form")
+    @Test("a serial number is read in openssl's form, and has one form only")
     func serials() {
         #expect(SerialNumber("0A1B")?.description == "0A1B")
         #expect(SerialNumber("0a:1b") == SerialNumber("A1B"))
@@ -401,6 +403,6 @@ struct CertificateAuthorityTests {
 }
 
 extension String {
-    /// How many times `part` stands in the text.
+    /// How many times `part` occurs in the text.
     fileprivate func components(_ part: String) -> Int { ranges(of: part).count }
 }

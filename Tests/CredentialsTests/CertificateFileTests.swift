@@ -6,7 +6,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Certificates that the real `openssl` makes, and what is refused when they are loaded.
+/// Certificates that the real `openssl` makes, and certificates that are refused when they are
+/// loaded.
 @Suite("Certificate files")
 struct CertificateFileTests {
     let authority: TestAuthority
@@ -48,7 +49,7 @@ struct CertificateFileTests {
         #expect(try load("two").uri == "blesec://devices/two")
     }
 
-    @Test("the fingerprint is the one of the key that openssl prints")
+    @Test("the fingerprint is that of the public key that openssl prints")
     func fingerprint() throws {
         try authority.issueDevice("one")
         try authority.run([
@@ -59,7 +60,7 @@ struct CertificateFileTests {
         #expect(try load("one").fingerprint == Fingerprint(subjectPublicKeyInfo: info))
     }
 
-    @Test("intermediates stand behind the leaf or in a file of their own")
+    @Test("intermediates may follow the leaf or be in a separate file")
     func intermediates() throws {
         try authority.issueDevice("one")
         let leaf = try #require(folder.read("one.pem"))
@@ -77,12 +78,12 @@ struct CertificateFileTests {
     }
 
     @Test(
-        "an own key, or an authority's, that is in an unusual encoding is refused",
+        "a device's or authority's key in an unusual encoding is refused",
         arguments: ["compressed", "hybrid"])
     func unusualKeys(form: String) throws {
         try authority.issue("one", TestAuthority.device("one"), pointForm: form)
         expectRefused("unusual encoding") { _ = try load("one") }
-        // The certificate decides, and not how the private key's file is written.
+        // The encoding in the certificate decides, and not the encoding in the private key's file.
         try authority.issue("one", TestAuthority.device("one"), pointForm: "uncompressed")
         #expect(try load("one").uri == "blesec://devices/one")
         try authority.issue("middle", TestAuthority.authority("CA:TRUE"), pointForm: form)
@@ -96,7 +97,7 @@ struct CertificateFileTests {
         }
     }
 
-    @Test("an own key whose curve is spelled out is refused")
+    @Test("a device's key with explicit curve parameters is refused")
     func spelledOut() throws {
         try authority.issueDevice(
             "one",
@@ -128,7 +129,7 @@ struct CertificateFileTests {
         expectRefused("extended key usage") { _ = try load("two") }
     }
 
-    @Test("an extended key usage decides about the roles")
+    @Test("an extended key usage decides which roles are allowed")
     func roles() throws {
         try authority.issue("one", TestAuthority.device("one", usage: "clientAuth"))
         let identity = try load("one")
@@ -157,7 +158,7 @@ struct CertificateFileTests {
         expectRefused("no passphrase was given") { _ = try load("one", key: "locked") }
     }
 
-    @Test("bytes behind an encrypted key are refused before it is opened")
+    @Test("bytes after an encrypted key are refused before the key is decrypted")
     func longer() throws {
         try authority.issueDevice("one")
         try authority.run([
@@ -191,7 +192,7 @@ struct CertificateFileTests {
         folder.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         let damaged = #expect(throws: ChannelError.self) { _ = try load("bad", key: "one") }
         #expect(damaged?.code == .badKey)
-        // What follows a damaged block would be ignored with it.
+        // The blocks after a damaged block would be ignored with it.
         folder.write(
             "cut.pem", try #require(folder.read("one.pem")) + "-----BEGIN CERTIFICATE-----\nA".utf8)
         expectRefused("holds a damaged PEM block") { _ = try load("cut", key: "one") }
@@ -200,7 +201,7 @@ struct CertificateFileTests {
         expectRefused("holds PRIVATE KEY") { _ = try load("both", key: "one") }
     }
 
-    @Test("an authority may issue certificates, and a device is none")
+    @Test("an authority's certificate is accepted as an authority, and a device's is not")
     func authorities() throws {
         try authority.issueDevice("one")
         _ = try CertificateFile.authorities(authority.certificate)

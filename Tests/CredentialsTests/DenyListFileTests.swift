@@ -7,7 +7,7 @@ import Testing
 @Suite struct DenyListFileTests {
     let folder = ScratchFolder()
 
-    @Test("a fingerprint a line is denied, with comments around it")
+    @Test("each line's fingerprint is denied, and comments are ignored")
     func reading() throws {
         let path = folder.write("deny", "# stolen\n\(key(1)) a phone\n\n  \(key(2))")
         let file = try DenyListFile(path)
@@ -16,7 +16,7 @@ import Testing
         #expect(file.list.contains(key(3)) == false)
     }
 
-    @Test("a changed file is read again, an unchanged one is not")
+    @Test("a changed file is read again, and an unchanged file is not")
     func refreshing() throws {
         let path = folder.write("deny", "\(key(1))\n")
         let file = try DenyListFile(path)
@@ -27,7 +27,7 @@ import Testing
         #expect(try file.refresh() == false)
     }
 
-    @Test("a list that cannot be read is an error, and what was denied stays denied")
+    @Test("a list that cannot be read is an error, and its former entries stay denied")
     func failing() throws {
         #expect(throws: ChannelError(.noSuchFile, "")) { try DenyListFile(folder.file("none")) }
         let path = folder.write("deny", "\(key(1))\n")

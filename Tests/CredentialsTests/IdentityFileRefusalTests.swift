@@ -4,7 +4,7 @@ import BLESecPrimitives
 import TestSupport
 import Testing
 
-/// Files that are no identity, each with its own reason and remedy.
+/// Files that are not an identity, each with its own reason and remedy.
 @Suite struct IdentityFileRefusalTests {
     let folder = ScratchFolder()
 
@@ -14,7 +14,7 @@ import Testing
         try refuses(path, .badKey, "run `chmod 600 \(path)`")
     }
 
-    @Test("a missing file is told by its name")
+    @Test("a missing file is an error with the file's name")
     func missing() throws {
         try refuses(folder.file("nothing"), .noSuchFile, "nothing: no such file")
     }
@@ -28,19 +28,19 @@ import Testing
         try refuses(fifo, .badKey, "is not a regular file")
     }
 
-    @Test("a file of more than 64 KiB is refused, however it begins")
+    @Test("a file of more than 64 KiB is refused, even if it contains a valid key")
     func tooLarge() throws {
         let padding = String(repeating: "#\n", count: 32 << 10)
         let path = folder.write("key", padding + (try validKey()))
         try refuses(path, .badKey, "too large for a key")
-        // One byte less is a key with a very long preamble.
+        // At one byte less the file is a key with a very long preamble.
         let limit = IdentityFile.maximumLength
         let key = try validKey()
         let fits = String(repeating: "\n", count: limit - key.utf8.count) + key
         #expect(try IdentityFile.load(folder.write("fits", fits)).publicKey.count == 32)
     }
 
-    @Test("an empty file, text and bytes are not PEM")
+    @Test("an empty file, text and random bytes are refused as not PEM")
     func notPEM() throws {
         try refuses(folder.write("empty", ""), .badKey, "is not a PEM file")
         try refuses(folder.write("text", "AAAA BBBB\n"), .badKey, "is not a PEM file")
@@ -48,7 +48,7 @@ import Testing
         try refuses(folder.write("bytes", bytes), .badKey, "is not a PEM file")
     }
 
-    @Test("a public key and a certificate are told from a private key")
+    @Test("a public key and a certificate are refused, and the error says what the file holds")
     func publicThings() throws {
         let key = folder.write("key", try validKey())
         let publicKey = folder.write("public", try openssl("pkey", "-in", key, "-pubout"))
@@ -60,7 +60,7 @@ import Testing
     }
 
     @Test(
-        "a key of another algorithm is refused by its name",
+        "a key of another algorithm is refused with the algorithm's name",
         arguments: [
             (["-algorithm", "ED25519"], "ED25519"), (["-algorithm", "ED448"], "ED448"),
             (["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], "id-ecPublicKey"),
@@ -71,14 +71,14 @@ import Testing
         try refuses(folder.write("key", made.output), .badKey, "holds a key for \(name)")
     }
 
-    @Test("a key in a form of its own algorithm is not PKCS#8")
+    @Test("a key in an algorithm's traditional form is refused as not PKCS#8")
     func traditional() throws {
         let ec = try openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout")
         try refuses(folder.write("ec", ec), .badKey, "holds EC PRIVATE KEY, not PKCS#8")
     }
 
     @Test(
-        "an encrypted key whose passphrase would take minutes or days to try is refused at once",
+        "an encrypted key whose passphrase would take minutes or days to check is refused at once",
         arguments: [
             (["-v2", "aes256", "-iter", "65537"], [0x02, 0x03, 0x01, 0x00, 0x01]),
             (["-v1", "PBE-SHA1-3DES", "-iter", "65537"], [0x02, 0x03, 0x01, 0x00, 0x01]),
@@ -92,7 +92,7 @@ import Testing
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
         let made = try Subprocess.run("openssl", arguments + options)
         try #require(made.status == 0, "\(made.errors)")
-        // The number is written down larger than it was, since openssl would take as long itself.
+        // The count in the file is increased afterwards, since openssl would need as long itself.
         var der = made.output
         let start = try #require(
             der.indices.first { der[$0...].starts(with: number) }, "no such number in the file")
@@ -133,7 +133,7 @@ import Testing
         try refuses(path, .badKey, "run `chmod 600 \(shared)`", .file(shared))
     }
 
-    @Test("what is wrong with a passphrase's file is told of that file alone")
+    @Test("an error in a passphrase file names that file alone")
     func passphraseFileAlone() throws {
         let path = folder.file("key")
         try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: secret("x"))
@@ -144,7 +144,7 @@ import Testing
             #expect(error?.reason.hasPrefix(source) == true, "\(error?.reason ?? "")")
             #expect(error?.reason.contains(path) == false)
         }
-        // What is wrong with the key is told of the key, also where the one name begins with the other.
+        // An error in the key names the key's file, also where one file name begins with the other.
         let error = #expect(throws: ChannelError(.badKey, "")) {
             try IdentityFile.load(path, passphrase: .file(folder.write("key2", "y\n")))
         }
@@ -162,7 +162,7 @@ import Testing
         try refuses(folder.write("none", "# noise-hash\n" + key), .badKey, "an unknown hash, ``")
         let line = "# noise-hash: SHA512\n"
         try refuses(folder.write("two", line + line + key), .badKey, "names its noise-hash twice")
-        // Other comments, and one behind the key, say nothing.
+        // Other comments, and a comment after the key, have no effect.
         let path = folder.write("fine", "# mine\nKey:\n" + key + "# noise-hash: SHA512\n")
         #expect(try IdentityFile.load(path).hash == .sha256)
     }
@@ -170,16 +170,16 @@ import Testing
     @Test("a key that is cut off at any length is refused")
     func truncated() throws {
         let key = Array(try validKey().utf8)
-        // The last byte is the line feed behind the block.
+        // The last byte is the line feed after the block.
         for length in 0..<(key.count - 1) {
             let path = folder.write("key", Array(key[..<length]))
-            // Without the end's last dashes it is still the same label.
+            // Without the last dashes of the end line the label is still complete.
             if key.count - length <= 6 { continue }
             #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.load(path) }
         }
     }
 
-    @Test("a key with any character changed is refused or is another key, and never traps")
+    @Test("a key with a changed character is refused or is another key, and never traps")
     func flipped() throws {
         let text = Array(try validKey().utf8)
         let original = try IdentityFile.load(folder.write("key", text)).publicKey
@@ -198,7 +198,7 @@ import Testing
         }
     }
 
-    @Test("two keys in one file, and a key behind PEM headers, are refused")
+    @Test("two keys in one file, and a key after PEM headers, are refused")
     func severalBlocks() throws {
         let key = try validKey()
         try refuses(folder.write("two", key + key), .badKey, "more than one PEM block")
@@ -208,7 +208,7 @@ import Testing
         try refuses(folder.write("headers", withHeader), .badKey, "PEM block with headers")
     }
 
-    @Test("an existing file, a dangling link and a folder that is not there are left alone")
+    @Test("an existing file, a dangling link and a missing folder are left unchanged")
     func creation() throws {
         let identity = try IdentityKey.generate()
         let mine = folder.write("mine", "precious", mode: 0o644)
@@ -224,7 +224,7 @@ import Testing
         #expect(folder.names == ["link", "mine"])
     }
 
-    @Test("no passphrase is asked for a file that cannot be made")
+    @Test("no passphrase is requested for a file that cannot be created")
     func asksInVain() throws {
         let path = folder.write("mine", "precious")
         let source = PassphraseSource { _, _ throws(ChannelError) in

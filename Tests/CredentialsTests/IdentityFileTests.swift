@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(
-        "the key in a file is loaded, or made where there is no file; several at once get the same")
+        "a key is loaded, or made if the file is missing; several tasks at once get the same key")
     func loadOrCreate() async throws {
         let path = folder.file("key")
         let fingerprints = try await withThrowingTaskGroup(of: Fingerprint.self) { group in
@@ -93,7 +93,7 @@ import Testing
         #expect(try IdentityFile.load(path, passphrase: secret("hunter2")).publicKey.count == 32)
     }
 
-    @Test("the hash that a key belongs to is kept in the file", arguments: HashAlgorithm.allCases)
+    @Test("the file keeps the hash that the key belongs to", arguments: HashAlgorithm.allCases)
     func hash(_ hash: HashAlgorithm) throws {
         let path = folder.file("key")
         try IdentityFile.create(path, holding: try IdentityKey.generate(hash: hash))
@@ -101,7 +101,7 @@ import Testing
         #expect(try openssl("pkey", "-in", path, "-noout") == "")
     }
 
-    @Test("a passphrase is asked for only when the key is encrypted, and says what for")
+    @Test("a passphrase is requested only for an encrypted key, and the request states its purpose")
     func asksOnlyWhenNeeded() throws {
         let identity = try IdentityKey.generate()
         try IdentityFile.create(folder.file("plain"), holding: identity)
@@ -119,7 +119,7 @@ import Testing
         try IdentityFile.create(folder.file("key"), holding: identity, passphrase: asking)
     }
 
-    @Test("a passphrase file gives its first line")
+    @Test("the first line of a passphrase file is the passphrase")
     func passphraseFile() throws {
         let identity = try IdentityKey.generate()
         let path = folder.file("key")
@@ -130,7 +130,9 @@ import Testing
                 == identity.publicKey)
     }
 
-    @Test("of many who make the same file at once, one does, and the others are told")
+    @Test(
+        "of many tasks that create the same file at once, one succeeds, and the others get an error"
+    )
     func race() async throws {
         let path = folder.file("key")
         let winners = await withTaskGroup(of: [UInt8]?.self) { group in
@@ -163,7 +165,7 @@ import Testing
     }
 }
 
-/// A passphrase that is known already.
+/// A fixed passphrase.
 func secret(_ text: String) -> PassphraseSource {
     PassphraseSource { _, _ in SecretBytes(copying: Array(text.utf8).span) }
 }

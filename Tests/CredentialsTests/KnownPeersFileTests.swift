@@ -8,7 +8,7 @@ import Testing
     let folder = ScratchFolder()
     var path: String { folder.file("known_peers") }
 
-    @Test("a name that is bound is found again, by this store and by another one")
+    @Test("a name that is bound is found again, by this store and by another store")
     func binding() throws {
         let store = KnownPeersFile(path)
         #expect(try store.key(named: "anna") == nil)
@@ -35,7 +35,7 @@ import Testing
     }
 
     @Test(
-        "odd names are one word in the file and come back as they were",
+        "unusual names are one word in the file, and are read back unchanged",
         arguments: [
             "two words", "#hash", "100%", "Zoë", "tab\there", "line\nfeed", "\u{1B}[31mred",
             "\u{202E}evil", String(repeating: "n", count: 255), "%41", "a b#c",
@@ -52,7 +52,7 @@ import Testing
         #expect(bytes.filter { $0 == 0x0A }.count == 3)
     }
 
-    @Test("a name that is empty or too long is the caller's mistake")
+    @Test("a name that is empty or too long is a caller's error")
     func badNames() throws {
         let store = KnownPeersFile(path)
         for name in ["", String(repeating: "n", count: 256), String(repeating: "é", count: 128)] {
@@ -84,7 +84,7 @@ import Testing
         #expect(try store.contains(key(2)) == false)
     }
 
-    @Test("what another process writes is seen at once")
+    @Test("a change by another process is seen at once")
     func rereading() throws {
         let store = KnownPeersFile(path)
         try store.bind("anna", to: key(1))
@@ -132,7 +132,7 @@ import Testing
         }
     }
 
-    @Test("a full file takes no more, and stays as it is")
+    @Test("a full file takes no more entries, and stays unchanged")
     func full() throws {
         let line = "# \(String(repeating: "x", count: 1_021))\n"
         folder.write("known_peers", String(repeating: line, count: 1_024))
@@ -159,7 +159,7 @@ import Testing
         #expect(folder.names == ["known_peers"])
     }
 
-    @Test("a file behind a symbolic link is changed, and the link stays")
+    @Test("a file behind a symbolic link is changed, and the link is kept")
     func symbolicLink() throws {
         folder.write("real", "anna \(key(1))\n")
         try #require(try Subprocess.run("ln", ["-s", "real", path]).status == 0)
@@ -168,7 +168,7 @@ import Testing
         #expect(try Subprocess.run("readlink", [path]).text == "real\n")
     }
 
-    @Test("a lock that is never let go is an error and no deadlock")
+    @Test("a lock that is never released is an error and not a deadlock")
     func stuckLock() throws {
         try KnownPeersFile(path).bind("anna", to: key(1))
         let holder = try Subprocess(
@@ -181,7 +181,7 @@ import Testing
     }
 }
 
-/// A key that stands for the number.
+/// A test key for the number.
 func key(_ number: UInt8) -> Fingerprint {
     Fingerprint(subjectPublicKeyInfo: [number])
 }

@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Revocation lists that are given to a device, and change under it.
+/// Revocation files of a device, which change while the device uses them.
 @Suite("Revocation files")
 struct RevocationFileTests {
     let folder = ScratchFolder()
@@ -59,7 +59,7 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("a list in PEM or DER form revokes by the number, and by that issuer's alone")
+    @Test("a list in PEM or DER form revokes by serial number, for its own issuer alone")
     func forms() throws {
         try revoke(lamp)
         _ = try openssl(
@@ -87,7 +87,7 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("lists of several authorities stand in one file")
+    @Test("lists of several authorities may be in one file")
     func several() throws {
         _ = try CertificateAuthority.create(
             folder.file("other"), name: nil, days: 400, passphrase: nil, now: now)
@@ -102,7 +102,7 @@ struct RevocationFileTests {
         #expect(contains(try file.current(at: now), lamp))
     }
 
-    @Test("a list that changes counts from the next question on")
+    @Test("a changed list takes effect at the next check")
     func reloads() throws {
         let file = try RevocationFile(authority.revokedPath, authorities: authorities)
         #expect(!contains(try file.current(at: now), lamp))
@@ -112,7 +112,7 @@ struct RevocationFileTests {
         #expect(contains(try file.current(at: now), door))
     }
 
-    @Test("a file that turns bad accepts nobody until it is good again")
+    @Test("a file that becomes invalid admits no certificate until it is valid again")
     func failsClosed() throws {
         try revoke(lamp)
         let good = try #require(folder.read("ca/ca.crl"))
@@ -136,14 +136,14 @@ struct RevocationFileTests {
         #expect(file.path == path)
     }
 
-    @Test("a list counts until the day that it names, and no longer")
+    @Test("a list is valid until its next-update time, and no longer")
     func outOfDate() throws {
         let file = try RevocationFile(authority.revokedPath, authorities: authorities)
         _ = try file.current(at: authority.expiry)
         expect(.badKey, "out of date") { _ = try file.current(at: authority.expiry + 1) }
     }
 
-    @Test("every byte of a list matters, and so does every byte that is missing")
+    @Test("a list with a changed or missing byte is refused")
     func tampering() throws {
         try revoke(lamp)
         _ = try openssl(
@@ -158,7 +158,7 @@ struct RevocationFileTests {
             #expect(throws: ChannelError.self) { try load("short", Array(der[..<count])) }
         }
         #expect(throws: ChannelError.self) { try load("long", der + [0]) }
-        // Of the text the last line feed alone is not needed.
+        // Only the last line feed of the text is not needed.
         let pem = try #require(folder.read("ca/ca.crl"))
         for count in 0..<pem.count - 1 {
             #expect(throws: ChannelError.self) { try load("short", Array(pem[..<count])) }
@@ -166,7 +166,7 @@ struct RevocationFileTests {
         #expect(contains(try load("whole", pem.dropLast()).current(at: now), lamp))
     }
 
-    @Test("what is no list is refused with its place")
+    @Test("a file that is not a list is refused with the place of the error")
     func malformed() throws {
         let pem = try #require(folder.read("ca/ca.crl"))
         expect(.badKey, "line 1: neither") { _ = try load("a", Array("hello\n".utf8) + pem) }
@@ -186,7 +186,7 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("a list that speaks for some certificates only is refused")
+    @Test("a list that covers only some certificates is refused")
     func partial() throws {
         let config = folder.write(
             "ca.cnf",

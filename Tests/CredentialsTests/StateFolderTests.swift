@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What is remembered of peers.
+/// The folder in which the tool remembers peers.
 @Suite struct StateFolderTests {
     let scratch = ScratchFolder()
     var path: String { scratch.file("state/blesec") }
@@ -13,7 +13,7 @@ import Testing
         Fingerprint(subjectPublicKeyInfo: [number])
     }
 
-    @Test("a folder that is missing is made for its owner alone, with those above it")
+    @Test("a missing folder is created for its owner alone, with its missing parents")
     func made() throws {
         #expect(throws: ChannelError(.noSuchFile, "")) { try StateFolder(path) }
         let folder = try StateFolder.make(path + "/")
@@ -38,7 +38,7 @@ import Testing
         #expect(error?.reason.contains("chmod 700 \(path)") == true)
     }
 
-    @Test("a file in the folder's place is refused")
+    @Test("a file in place of the folder is refused")
     func noFolder() {
         scratch.write("file", "")
         #expect(throws: ChannelError(.badKey, "")) { try StateFolder.make(scratch.file("file")) }
@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    @Test("of addresses the last one of each peer counts, and the oldest peers are forgotten")
+    @Test("the last address of each peer is kept, and the oldest peers are forgotten")
     func addresses() throws {
         let file = LastAddressesFile(scratch.file("addresses"))
         #expect(try file.address(of: key(1)) == nil)
@@ -68,7 +68,7 @@ import Testing
     }
 
     @Test(
-        "a line that makes no sense is refused, with its place",
+        "a malformed line is refused with its place",
         arguments: ["x y", "SHA256:abc l2cap:x", "KEY", "KEY a b", "KEY %", "\u{0}\u{1}"])
     func malformed(_ line: String) {
         let text = line.replacing("KEY", with: key(1).description)
@@ -80,7 +80,7 @@ import Testing
         #expect(scratch.read("addresses") == Array("# comment\n\(text)\n".utf8))
     }
 
-    @Test("a file that others may change is refused, and addresses that are none are not noted")
+    @Test("a file that others may change is refused, and invalid addresses are not stored")
     func refused() {
         scratch.write("addresses", "", mode: 0o620)
         let file = LastAddressesFile(scratch.file("addresses"))

@@ -6,12 +6,12 @@ import Testing
 
 @testable import BLESecCredentials
 
-/// Files that decide about trust: who may have written them, and what they were reached by.
+/// Files that decide about trust: who may write the files, and which paths to them are accepted.
 @Suite("Trusted files")
 struct TrustedFileTests {
     let folder = ScratchFolder()
 
-    /// A user who is not the one that runs the tests, nor root.
+    /// A user who is neither root nor the user that runs the tests.
     private static let other: uid_t = 65_534
 
     private func link(_ target: String, _ name: String) throws {
@@ -23,7 +23,7 @@ struct TrustedFileTests {
         try #require(unsafe chmod(folder.file(name), mode) == 0)
     }
 
-    /// What is read, or the error.
+    /// The content of the file, or the error.
     private func read(
         _ path: String, _ protection: TrustedFile.Protection = .unchanged,
         as user: uid_t = geteuid()
@@ -49,7 +49,7 @@ struct TrustedFileTests {
         #expect(error?.reason.hasPrefix(path) == true, sourceLocation: location)
     }
 
-    @Test("a file that nobody else can write is read, by whatever path it is named")
+    @Test("a file that no other user can write is read by any path")
     func reads() throws {
         try makeFolder("inner", 0o755)
         let path = folder.write("inner/file", "x", mode: 0o644)
@@ -67,10 +67,10 @@ struct TrustedFileTests {
         #expect(file.path == path)
     }
 
-    @Test("a relative path begins where the process is")
+    @Test("a relative path begins at the working directory")
     func relative() throws {
         folder.write("file", "x")
-        // As deep as this process may be, the root is above it.
+        // More steps than any working directory is deep, so the root is above it.
         let up = String(repeating: "../", count: 64)
         #expect(try read(up + folder.file("file").dropFirst()) == [0x78])
         #expect(throws: ChannelError(.noSuchFile, "")) { try read("no/such/file") }
@@ -86,14 +86,14 @@ struct TrustedFileTests {
             "can be changed by others (mode \(String(mode, radix: 8))): run `chmod go-w \(path)`")
     }
 
-    @Test("a directory on the way that others can write is refused, and named")
+    @Test("a directory on the path that others can write is refused, and named")
     func writableAbove() throws {
         try makeFolder("open", 0o775)
         try makeFolder("open/closed")
         folder.write("open/closed/file", "x")
         let remedy = "can be changed by others (mode 775): run `chmod go-w \(folder.file("open"))`"
         refuses(folder.file("open/closed/file"), remedy)
-        // Neither a link nor a detour hides it.
+        // Neither a link nor a detour hides the directory.
         try link("open/closed", "link")
         refuses(folder.file("link/file"), remedy)
         try makeFolder("fine")
@@ -102,7 +102,7 @@ struct TrustedFileTests {
         #expect(try read(folder.file("fine/file")) == [0x78])
     }
 
-    @Test("a sticky directory that everyone can write, as /tmp is, is taken")
+    @Test("a sticky directory that everyone can write, such as /tmp, is accepted")
     func sticky() throws {
         try makeFolder("sticky", 0o1777)
         folder.write("sticky/file", "x")
@@ -110,17 +110,17 @@ struct TrustedFileTests {
         refuses(folder.write("sticky/open", "x", mode: 0o666), "can be changed by others")
     }
 
-    @Test("what belongs to another user is refused: a file, a directory or a link")
+    @Test("a file, directory or link of another user is refused")
     func owners() throws {
         folder.write("file", "x", mode: 0o644)
         try #require(unsafe chmod(folder.path, 0o755) == 0)
         guard geteuid() == 0 else {
-            // To anyone else all of this is another user's.
+            // For any other user all of this belongs to a third user.
             refuses(
                 folder.file("file"), "belongs to another user (\(geteuid()))", as: geteuid() + 1)
             return
         }
-        // Root's is anyone's.
+        // A file of root is accepted for every user.
         #expect(try read(folder.file("file"), as: Self.other) == [0x78])
         func give(_ name: String) throws {
             try #require(unsafe lchown(folder.file(name), Self.other, Self.other) == 0)
@@ -139,7 +139,7 @@ struct TrustedFileTests {
         refuses(folder.file("link"), "\(folder.file("link")) belongs to another user (65534)")
     }
 
-    @Test("who may have a file: its owner and root, in every mode")
+    @Test("files of the user and of root are accepted, unless their mode gives others access")
     func modes() {
         func fault(_ owner: uid_t, _ mode: mode_t, as user: uid_t, _ secret: Bool) -> Bool {
             var status = stat()
@@ -151,7 +151,8 @@ struct TrustedFileTests {
         for (owner, user) in [(0, 0), (0, 1000), (1000, 1000)] as [(uid_t, uid_t)] {
             for mode in 0...0o777 as ClosedRange<mode_t> {
                 #expect(fault(owner, mode, as: user, false) == (mode & 0o022 != 0))
-                // As systemd shows a service its credentials, and as root may give it one.
+                // As systemd gives a service its credentials, and as root may give the service a
+                // file.
                 let isGiven = owner == 0 && user != 0 && mode & 0o037 == 0
                 #expect(fault(owner, mode, as: user, true) == (mode & 0o077 != 0 && !isGiven))
             }
@@ -161,7 +162,7 @@ struct TrustedFileTests {
         }
     }
 
-    @Test("links that go round, that dangle, and files on the way are no such file")
+    @Test("circular links, dangling links and files within the path are reported as no such file")
     func dead() throws {
         try link("b", "a")
         try link("a", "b")
@@ -174,7 +175,7 @@ struct TrustedFileTests {
         }
     }
 
-    @Test("a name that changes while it is opened gives one of its files, and never another's")
+    @Test("a name that changes while it is opened gives one of its files, and never a foreign file")
     func race() async throws {
         try makeFolder("trusted")
         try makeFolder("open", 0o777)
@@ -208,7 +209,7 @@ struct TrustedFileTests {
         #expect(refusals > 0)
     }
 
-    /// What reads a file that decides, or one with a key in it.
+    /// The functions that read a file that decides about trust, or a file with a key.
     static let readers: [(name: String, read: @Sendable (String) throws -> Void)] = [
         ("identity", { _ = try IdentityFile.load($0) }),
         ("authorities", { _ = try CertificateFile.authorities($0) }),
@@ -221,7 +222,9 @@ struct TrustedFileTests {
         ("device's key", { _ = try DeviceKey.subjectPublicKeyInfo($0) }),
     ]
 
-    @Test("every file that decides is opened so", arguments: readers.indices)
+    @Test(
+        "every file that decides about trust is opened with these checks",
+        arguments: readers.indices)
     func everyFile(index: Int) throws {
         let reader = Self.readers[index]
         try makeFolder("open", 0o777)
@@ -239,7 +242,9 @@ struct TrustedFileTests {
         #expect(folder.read("open/file") == [0x78])
     }
 
-    @Test("a state folder and an authority's directory under what others can write are refused")
+    @Test(
+        "a state folder or an authority's directory in a directory that others can write is refused"
+    )
     func directories() throws {
         try makeFolder("open", 0o777)
         try makeFolder("open/closed")

@@ -24,12 +24,12 @@ import Testing
         #expect(try Adapter.choose("00:aa:01:01:00:01", among: adapters).name == "hci1")
     }
 
-    @Test("without a name it is the first that is on")
+    @Test("without a name the first adapter that is on is used")
     func first() throws {
         #expect(try Adapter.choose(nil, among: adapters).name == "hci1")
     }
 
-    @Test("an unknown adapter, one that is off, and none at all are told apart")
+    @Test("an unknown adapter, an adapter that is off and a missing adapter give different errors")
     func refusals() {
         let unknown = #expect(throws: LinkError.self) {
             try Adapter.choose("hci7", among: adapters)
@@ -45,7 +45,7 @@ import Testing
 
 @Suite struct L2CAPFailureTests {
     @Test(
-        "the kernel's errors are told with their remedy",
+        "the kernel's errors are reported with their remedy",
         arguments: [
             (ECONNREFUSED, LinkError.Code.refused, "nobody listens on PSM 0x81"),
             (EHOSTUNREACH, .unreachable, "power on"),
@@ -63,7 +63,7 @@ import Testing
         #expect(error.reason.contains("01:02:03:04:05:06"))
     }
 
-    @Test("listening on a PSM that is taken or reserved says which mistake it was")
+    @Test("listening on a PSM that is taken or reserved is an error with the reason")
     func listening() throws {
         let psm = try PSM(0x25)
         let taken = L2CAPFailure.explainListen(SystemError(EADDRINUSE), psm: psm)

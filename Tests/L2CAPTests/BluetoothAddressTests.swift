@@ -12,7 +12,7 @@ import Testing
     }
 
     @Test(
-        "what is no address is refused",
+        "an invalid address is refused",
         arguments: [
             "", "AA:BB:CC:DD:EE", "AA:BB:CC:DD:EE:FF:00", "AA-BB-CC-DD-EE-FF", "AA:BB:CC:DD:EE:FG",
             "AABBCCDDEEFF", "AA:BB:CC:DD:EE:F", " A:BB:CC:DD:EE:FF", "AA:BB:CC:DD:EE:FF ",

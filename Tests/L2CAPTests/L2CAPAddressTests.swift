@@ -14,7 +14,7 @@ import Testing
     }
 
     @Test(
-        "what is no LE PSM is refused",
+        "an invalid LE PSM is refused",
         arguments: [
             "0", "0x0", "0x100", "256", "65536", "-1", "+1", "", "0x", "0x8G", "eighty", "0x 80",
             "99999999999999999999", "١٢٨",
@@ -67,7 +67,7 @@ import Testing
         #expect(L2CAPSocketAddress(address.socketAddress) == address)
     }
 
-    @Test("a socket address of another family, length or address type is no LE address")
+    @Test("a socket address of another family, length or address type is refused")
     func foreignAddresses() {
         let good: [UInt8] = [31, 0, 0xA1, 0, 6, 5, 4, 3, 2, 1, 0, 0, 2, 0]
         #expect(L2CAPSocketAddress(SocketAddress(good)) != nil)

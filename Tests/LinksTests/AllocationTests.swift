@@ -4,8 +4,8 @@ import BLESecTesting
 import CAllocationCounter
 import Testing
 
-/// Sends back what it receives, and re-arms its timer each time, as a channel does. After a while it
-/// counts the allocations of its thread.
+/// Sends back what it receives, and re-arms its timer each time, as a channel does. After some
+/// rounds it counts its thread's allocations.
 private final class Echo: LinkHandler, TimerHandler {
     private let link: any Link
     private let warmUp: Int
@@ -58,7 +58,7 @@ private final class Echo: LinkHandler, TimerHandler {
 
 @Suite struct AllocationTests {
     @Test(
-        "a thousand round trips cost no allocation: links, readiness, timers and the loop itself",
+        "a thousand round trips need no allocation in links, readiness, timers and the loop",
         .enabled(if: blesec_counts_allocations()), arguments: ["memory", "stream", "seqpacket"])
     func roundTrips(_ kind: String) async throws {
         try await withLoop { loop in
@@ -72,7 +72,7 @@ private final class Echo: LinkHandler, TimerHandler {
             for echo in echoes { echo.start() }
             _ = try a.send([UInt8](repeating: 1, count: 1_000).span)
             await loop.settle()
-            // The other one counts what it costs that this one closes.
+            // The other echo also counts the allocations for this echo's close.
             #expect(echoes[1].allocations == 0)
         }
     }

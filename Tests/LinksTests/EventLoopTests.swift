@@ -2,7 +2,7 @@ import BLESecLinks
 import BLESecLocking
 import Testing
 
-/// An actor that lives on a loop.
+/// An actor whose executor is a loop.
 private actor Counter {
     nonisolated let loop: EventLoop
     var value = 0
@@ -19,7 +19,7 @@ private actor Counter {
 }
 
 @Suite struct EventLoopTests {
-    @Test("an actor on the loop runs on its thread, whoever calls")
+    @Test("an actor on the loop runs on the loop's thread for every caller")
     func actorOnLoop() async {
         let loop = EventLoop(name: "test")
         let counter = Counter(loop)
@@ -63,7 +63,7 @@ private actor Counter {
         await loop.shutdown()
     }
 
-    @Test("jobs that beget jobs without end starve neither a descriptor nor another thread")
+    @Test("jobs that keep queueing jobs starve neither a descriptor nor another thread")
     func fairness() async throws {
         try await withLoop { loop in
             let (a, b) = try await UnixLink.pair(.stream, loop: loop)
@@ -76,7 +76,7 @@ private actor Counter {
             b.setHandler(recorder)
             b.wantsRead = true
             _ = try a.send([1])
-            // Never leaves the queue empty until the descriptor was served.
+            // Keeps the queue filled until the descriptor was served.
             while !isDone.withLock({ $0 }) { await Task.yield() }
             #expect(recorder.readable == 1)
         }
@@ -93,7 +93,7 @@ private actor Counter {
         await loop.shutdown()
     }
 
-    @Test("shutting down wakes whoever waits, and may be asked for again")
+    @Test("shutting down wakes every waiting task, and may be repeated")
     func shutdownWakes() async throws {
         let loop = EventLoop(name: "test")
         let address = try UnixAddress(path: temporaryPath())
@@ -111,7 +111,7 @@ private actor Counter {
         await listener.close()
     }
 
-    @Test("a job that comes after the shutdown is still run")
+    @Test("a job that is queued after the shutdown still runs")
     func afterShutdown() async {
         let loop = EventLoop(name: "test")
         let counter = Counter(loop)
@@ -131,7 +131,7 @@ private actor Counter {
             #expect(await loop.run { loop.isCurrent })
             await loop.shutdown()
         }
-        // Others open some meanwhile, but not two thousand.
+        // Other tests open some descriptors meanwhile, but not two thousand.
         #expect(openDescriptors() < before + 200)
     }
 }

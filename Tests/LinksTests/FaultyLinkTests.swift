@@ -23,13 +23,13 @@ import Testing
         #expect(try await arrivals([], [[1, 2], [3]]) == [1, 2, 3])
     }
 
-    @Test("a byte is flipped where it was asked for, whatever the sends' sizes")
+    @Test("a byte is flipped at the given position, for sends of any size")
     func flip() async throws {
         let faults: [Fault] = [.flip(offset: 2, mask: 0xFF), .flip(offset: 0, mask: 1)]
         #expect(try await arrivals(faults, [[1, 2], [3, 4]]) == [0, 2, 0xFC, 4])
     }
 
-    @Test("sends are dropped, doubled and swapped")
+    @Test("sends are dropped, duplicated and swapped")
     func sends() async throws {
         let sdus: [[UInt8]] = [[1], [2], [3]]
         #expect(try await arrivals([.drop(sdu: 1)], sdus) == [1, 3])
@@ -37,7 +37,7 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
     }
 
-    @Test("what is delayed arrives so much later, in order, and no send blocks before the bound")
+    @Test("delayed bytes arrive after the delay, in order, and no send blocks before the bound")
     func delay() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "delay", clock: clock.loopClock)
@@ -74,7 +74,9 @@ import Testing
         await loop.shutdown()
     }
 
-    @Test("a cut link delivers exactly so many bytes, and both sides see the end", arguments: 0...4)
+    @Test(
+        "a cut link delivers exactly the given number of bytes, and both sides see the end",
+        arguments: 0...4)
     func cut(after count: Int) async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -93,7 +95,7 @@ import Testing
         }
     }
 
-    @Test("what is held arrives when it is let go, in order, and no send blocks before the bound")
+    @Test("held bytes arrive once released, in order, and no send blocks before the bound")
     func hold() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)
@@ -116,7 +118,7 @@ import Testing
         }
     }
 
-    @Test("short and ragged reads return less, and lose nothing")
+    @Test("short and uneven reads return less, and lose nothing")
     func shortReads() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)

@@ -17,7 +17,7 @@ import Testing
         }
     }
 
-    @Test("a full queue takes nothing, and tells when there is room for an SDU")
+    @Test("a full queue takes nothing, and reports when there is room for an SDU")
     func backpressure() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 100, maximumSDU: 60)
@@ -37,7 +37,7 @@ import Testing
         }
     }
 
-    @Test("bytes keep their order over many laps of a queue of an odd size")
+    @Test("bytes keep their order over many wraps of a queue of an odd size")
     func laps() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 97, maximumSDU: 97)
@@ -54,7 +54,7 @@ import Testing
         }
     }
 
-    @Test("readiness is told by the loop, never from inside a send")
+    @Test("readiness is reported by the loop, never from within a send")
     func notReentrant() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -69,7 +69,7 @@ import Testing
         }
     }
 
-    @Test("the reader is told again for as long as it leaves something")
+    @Test("the reader is notified again as long as unread bytes are left")
     func levelTriggered() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -83,7 +83,7 @@ import Testing
         }
     }
 
-    @Test("what was sent before a close is read before the end")
+    @Test("bytes that were sent before a close are read before the end")
     func orderlyClose() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -101,7 +101,7 @@ import Testing
         }
     }
 
-    @Test("a link that drops its queue loses at close what the peer has not read")
+    @Test("a link that drops its queue loses the unread bytes when it is closed")
     func dropsQueue() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
@@ -114,7 +114,7 @@ import Testing
         }
     }
 
-    @Test("a half-close ends one direction and leaves the other")
+    @Test("a half-close ends one direction and keeps the other")
     func halfClose() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -128,7 +128,7 @@ import Testing
         }
     }
 
-    @Test("an SDU above the maximum is refused and the link lives on")
+    @Test("an SDU above the maximum is refused and the link stays usable")
     func tooLarge() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 20, maximumSDU: 10)

@@ -17,7 +17,7 @@ import Testing
         }
     }
 
-    @Test("a packet larger than the reader's room is never cut off")
+    @Test("a packet larger than the reader's buffer is never truncated")
     func noTruncation() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    @Test("the handler is told of the rest of a packet though the kernel has none left")
+    @Test("the handler is notified of a packet's rest, although the kernel has no bytes left")
     func restIsTold() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
@@ -52,7 +52,7 @@ import Testing
     }
 
     @Test(
-        "a full socket would block, and tells when it takes more",
+        "a full socket would block, and reports when it has room again",
         arguments: [UnixAddress.Kind.stream, .seqpacket])
     func backpressure(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in
@@ -74,7 +74,7 @@ import Testing
         }
     }
 
-    @Test("what comes after a link was read empty is told, and read without a handler too")
+    @Test("bytes that arrive after a link was emptied are reported, and readable without a handler")
     func afterEmpty() async throws {
         try await withLoop { loop in
             let (a, b) = try await UnixLink.pair(.stream, loop: loop)
@@ -105,7 +105,7 @@ import Testing
         }
     }
 
-    @Test("while reading is off nothing is told, and the data waits")
+    @Test("while reading is off nothing is reported, and the data waits")
     func readingOff() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
@@ -124,7 +124,7 @@ import Testing
         }
     }
 
-    @Test("a hang-up is told once, even while reading is off, and does not keep the loop busy")
+    @Test("a hang-up is reported once, even while reading is off, and does not keep the loop busy")
     func hangUp() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    @Test("a half-close is the peer's end, and the other direction goes on")
+    @Test("a half-close ends one direction, and the other direction stays open")
     func halfClose() async throws {
         try await withLoop { loop in
             let (a, b) = try await UnixLink.pair(.stream, loop: loop)
@@ -159,7 +159,7 @@ import Testing
         }
     }
 
-    @Test("what a peer sent before it closed is read even after a send has failed")
+    @Test("bytes that a peer sent before it closed are readable even after a failed send")
     func readAfterFailedSend() async throws {
         try await withLoop { loop in
             let (a, b) = try await UnixLink.pair(.stream, loop: loop)
@@ -174,7 +174,7 @@ import Testing
         }
     }
 
-    @Test("sending to a peer that has gone says so, without a signal")
+    @Test("sending to a peer that has closed is an error, without a signal")
     func peerGone() async throws {
         try await withLoop { loop in
             let (a, b) = try await UnixLink.pair(.stream, loop: loop)
@@ -184,7 +184,7 @@ import Testing
         }
     }
 
-    @Test("an SDU above the maximum is refused and the link lives on")
+    @Test("an SDU above the maximum is refused and the link stays usable")
     func tooLarge() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop, maximumSDU: 100)
@@ -197,7 +197,7 @@ import Testing
         }
     }
 
-    @Test("a closed link says that it is closed, and its descriptor is gone")
+    @Test("a closed link reports that it is closed, and its descriptor is closed")
     func closed() async throws {
         try await withLoop { loop in
             let (a, _) = try await UnixLink.pair(.stream, loop: loop)
@@ -216,7 +216,7 @@ import Testing
         }
     }
 
-    @Test("a handler may close its link from inside every call")
+    @Test("a handler may close its link within any callback")
     func closeInside() async throws {
         try await withLoop { loop in
             let (a, b) = try await UnixLink.pair(.stream, loop: loop)

@@ -2,7 +2,7 @@ import BLESecLinks
 import Glibc
 import Testing
 
-/// Notes what a link told.
+/// Records what a link reports.
 final class Recorder: LinkHandler {
     var readable = 0
     var writable = 0
@@ -41,7 +41,7 @@ extension Link {
     }
 }
 
-/// Runs `body` with a loop of its own, on that loop, and ends the loop.
+/// Creates a loop, runs `body` on it, and ends the loop.
 func withLoop(
     clock: LoopClock = .system, _ body: @escaping @Sendable (EventLoop) async throws -> Void
 ) async throws {
@@ -51,17 +51,17 @@ func withLoop(
     try outcome.get()
 }
 
-/// A path that nobody else uses.
+/// A path that no other test uses.
 func temporaryPath() -> String {
     "/tmp/blesec-test-\(getpid())-\(UInt64.random(in: 0 ... .max)).sock"
 }
 
-/// Whether anything stands at the path.
+/// Whether a file exists at the path.
 func exists(_ path: String) -> Bool {
     mode(path) != nil
 }
 
-/// The permissions of what stands at the path.
+/// The permissions of the file at the path.
 func mode(_ path: String) -> UInt32? {
     var status = stat()
     guard unsafe lstat(path, &status) == 0 else { return nil }
@@ -73,7 +73,7 @@ func openDescriptors() -> Int {
     (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 }
 }
 
-/// Leaves the file of a closed listener behind, as a crash does.
+/// Leaves the socket file of a closed listener behind, as a crash does.
 func leaveStale(_ address: UnixAddress, loop: EventLoop) async throws {
     let listener = try await UnixListener.listen(address, loop: loop)
     let kept = temporaryPath()

@@ -3,7 +3,7 @@ import BLESecLocking
 import BLESecTesting
 import Testing
 
-/// Notes when a timer fires. On the loop's thread.
+/// Records when a timer fires. Used on the loop's thread.
 private final class Alarm: TimerHandler {
     var times: [MonotonicTime] = []
     var whenFired: (LoopTimer) -> Void = { _ in }
@@ -15,7 +15,7 @@ private final class Alarm: TimerHandler {
 }
 
 @Suite struct TimerTests {
-    /// Runs `body` on a loop that lives by a manual clock.
+    /// Runs `body` on a loop with a manual clock.
     private func withManualLoop(
         _ body: @escaping @Sendable (EventLoop, ManualClock) async throws -> Void
     ) async throws {
@@ -39,7 +39,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("a timer that is put off fires at the new time only")
+    @Test("a timer that is postponed fires at the new time only")
     func later() async throws {
         try await withManualLoop { loop, clock in
             let alarm = Alarm()
@@ -130,7 +130,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("a sleep ends when the time has come, and not before")
+    @Test("a sleep ends at its deadline, and not before")
     func sleeps() async throws {
         try await withManualLoop { loop, clock in
             let isOver = Locked(false)
@@ -157,7 +157,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("by the system's clock a timer fires after its deadline and soon")
+    @Test("with the system's clock a timer fires soon after its deadline, and not before")
     func systemClock() async throws {
         try await withLoop { loop in
             let start = loop.now

@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct UnixListenerTests {
     @Test(
-        "a dialed link and an accepted one are connected",
+        "a dialed link and an accepted link are connected",
         arguments: [UnixAddress.Kind.stream, .seqpacket])
     func connects(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in
@@ -54,7 +54,7 @@ import Testing
         }
     }
 
-    @Test("a folder that another process has locked is waited for in its time, not in the loop's")
+    @Test("waiting for a folder that another process has locked does not block the loop")
     func lockedFolder() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "test", clock: clock.loopClock)
@@ -64,7 +64,7 @@ import Testing
         let lock = unsafe open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         defer { close(lock) }
         try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
-        // The path is free, so that it is had without the lock in the end.
+        // The path is free, so the listener gets it without the lock in the end.
         let address = try UnixAddress(path: folder + "/socket")
         let listener = try await UnixListener.listen(address, loop: loop)
         #expect(exists(address.path))
@@ -72,7 +72,7 @@ import Testing
         await loop.shutdown()
     }
 
-    @Test("a path where someone listens is in use, and stays theirs")
+    @Test("a path with a live listener is in use, and the listener keeps it")
     func live() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -89,7 +89,7 @@ import Testing
         }
     }
 
-    @Test("a file that is no socket is never removed")
+    @Test("a file that is not a socket is never removed")
     func otherFile() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -104,7 +104,7 @@ import Testing
         }
     }
 
-    @Test("closing leaves alone the file of who has taken the path meanwhile")
+    @Test("closing does not remove the file of a listener that has taken the path since")
     func notOurs() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -118,7 +118,7 @@ import Testing
         }
     }
 
-    @Test("of many who want one stale path at once, exactly one gets it")
+    @Test("of many listeners that want one stale path at once, exactly one gets it")
     func race() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -138,7 +138,7 @@ import Testing
         }
     }
 
-    @Test("a path without a file and one without a listener are told apart")
+    @Test("a path without a file and a path without a listener give different errors")
     func dialFailures() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -205,7 +205,7 @@ import Testing
         }
     }
 
-    @Test("peers go to those who wait in the order of their waiting")
+    @Test("waiting accepts get peers in the order of the calls")
     func acceptOrder() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -250,7 +250,7 @@ import Testing
                     dialed.close()
                     peer.close()
                 }
-                // The others close as they are dropped.
+                // The other links close when they are dropped.
             }
             await listener.close()
             #expect(loop.load.sources == 0)
@@ -258,7 +258,7 @@ import Testing
         }
     }
 
-    @Test("a path that cannot be one is refused with words")
+    @Test("an invalid path is refused with the reason")
     func badPaths() {
         for path in ["", String(repeating: "x", count: 108), "a\0b"] {
             let error = #expect(throws: LinkError.self) { try UnixAddress(path: path) }

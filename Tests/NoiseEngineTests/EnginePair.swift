@@ -3,7 +3,7 @@ import BLESecNoise
 import BLESecNoiseEngine
 import BLESecPrimitives
 
-/// Two engines that shake hands with nothing between them.
+/// Two engines that are connected directly.
 struct EnginePair: ~Copyable {
     var dialer: NoiseEngine
     var acceptor: NoiseEngine
@@ -39,7 +39,7 @@ struct EnginePair: ~Copyable {
         self.acceptor = acceptor
     }
 
-    /// Carries messages until both are established, and admits whoever is judged.
+    /// Carries messages until both engines are established, and admits both peers.
     mutating func shakeHands() throws {
         for _ in 0..<10 {
             try Self.turn(&dialer, &acceptor)
@@ -65,7 +65,7 @@ struct EnginePair: ~Copyable {
 }
 
 extension NoiseEngine {
-    /// A sealed record of its own.
+    /// Seals a record, and returns it as an array.
     mutating func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
         let length = sealedLength(payload.count + (type == nil ? 0 : 1))
         return try [UInt8](capacity: length) { output throws(ChannelError) in
@@ -73,7 +73,7 @@ extension NoiseEngine {
         }
     }
 
-    /// The plaintext of a record.
+    /// Opens a record, and returns its plaintext.
     mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
         var record = record
         var span = record.mutableSpan

@@ -4,7 +4,7 @@ import BLESecNoiseEngine
 import BLESecPrimitives
 import Testing
 
-@Suite("An engine that is established")
+@Suite("Established engines")
 struct EstablishedTests {
     static let offers = [
         "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_AESGCM_SHA512",
@@ -36,7 +36,7 @@ struct EstablishedTests {
         #expect(!pair.dialer.handshakeHash.isEmpty)
     }
 
-    @Test("exported keys are equal on both sides, differ by label and context, and outlive a rekey")
+    @Test("exported keys are equal on both sides, differ by label and context, and survive a rekey")
     func export() throws {
         var pair = try EnginePair(Self.offers[0])
         try pair.shakeHands()
@@ -56,7 +56,8 @@ struct EstablishedTests {
     }
 
     @Test(
-        "an exported key of no length or above 8,160 bytes is refused", arguments: [0, -1, 8_161])
+        "an exported key of zero, negative or more than 8,160 bytes is refused",
+        arguments: [0, -1, 8_161])
     func exportLength(count: Int) throws {
         var pair = try EnginePair(Self.offers[0])
         try pair.shakeHands()

@@ -5,10 +5,10 @@ import BLESecPrimitives
 import FoundationEssentials
 import Testing
 
-/// What may be offered is decided by what a pattern shows and proves.
+/// Whether a pattern may be offered depends on which keys it shows and proves.
 @Suite struct ExposureTests {
     @Test(
-        "a dialer wants an opt-in for the patterns that the page on Noise names, and no others",
+        "a dialer needs an opt-in for exactly the patterns that the page on Noise names",
         arguments: HandshakePattern.all.filter { !$0.isOneWay })
     func dialer(_ pattern: HandshakePattern) throws {
         let page = try String(
@@ -24,7 +24,7 @@ import Testing
         #expect(try isAccepted(pattern, .acceptor, allowsExposedIdentity: false))
     }
 
-    @Test("a psk before the key takes the need for an opt-in away")
+    @Test("a psk before the key removes the need for an opt-in")
     func psk() throws {
         for name in ["IX", "XN", "I1K1"] {
             let pattern = try #require(HandshakePattern.named(name)).applying(.psk(0))

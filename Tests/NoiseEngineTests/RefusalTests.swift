@@ -4,7 +4,7 @@ import Testing
 
 @Suite("How a refusal reaches the peer")
 struct RefusalTests {
-    @Test("a dialer that refuses says nothing, since its last message would show its key")
+    @Test("a dialer that refuses sends nothing, since its last message would show its key")
     func dialer() throws {
         var pair = try EnginePair("Noise_XX_25519_ChaChaPoly_SHA256")
         try pair.dialerSpeaks()
@@ -12,7 +12,7 @@ struct RefusalTests {
         #expect(pair.dialer.refuse() == .silent)
     }
 
-    @Test("an XX acceptor has shown its key already, and refuses by a record")
+    @Test("an XX acceptor has already shown its key, and refuses with a record")
     func acceptor() throws {
         var pair = try EnginePair("Noise_XX_25519_ChaChaPoly_SHA256")
         try pair.dialerSpeaks()
@@ -22,14 +22,14 @@ struct RefusalTests {
         #expect(pair.acceptor.refuse() == .byRecord)
     }
 
-    @Test("an IK acceptor, whose key the dialer knows, refuses by a record")
+    @Test("an IK acceptor, whose key the dialer knows, refuses with a record")
     func known() throws {
         var pair = try EnginePair("Noise_IK_25519_ChaChaPoly_SHA256")
         try pair.dialerSpeaks()
         #expect(pair.acceptor.refuse() == .byRecord)
     }
 
-    @Test("an IX acceptor, whose key is still to be sent, says nothing")
+    @Test("an IX acceptor that has not sent its key yet refuses without sending anything")
     func unsent() throws {
         var pair = try EnginePair("Noise_IX_25519_ChaChaPoly_SHA256")
         try pair.dialerSpeaks()

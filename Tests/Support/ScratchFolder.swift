@@ -1,6 +1,6 @@
 public import Glibc
 
-/// A folder of its own for a test, which goes with the value.
+/// A temporary folder for one test, which is removed with the value.
 public final class ScratchFolder: Sendable {
     /// The folder's absolute path.
     public let path: String
@@ -45,7 +45,7 @@ public final class ScratchFolder: Sendable {
         return path
     }
 
-    /// What a file in the folder holds, or nil when there is none.
+    /// The content of a file in the folder, or nil if there is no such file.
     public func read(_ name: String) -> [UInt8]? {
         let descriptor = unsafe open(file(name), O_RDONLY)
         guard descriptor >= 0 else { return nil }
@@ -59,7 +59,7 @@ public final class ScratchFolder: Sendable {
         }
     }
 
-    /// A file's permission bits, or nil when there is none.
+    /// A file's permission bits, or nil if there is no such file.
     public func mode(_ name: String) -> mode_t? {
         var status = stat()
         return unsafe lstat(file(name), &status) == 0 ? status.st_mode & 0o7777 : nil

@@ -3,14 +3,14 @@ internal import Glibc
 
 /// A program that a test runs, with a deadline after which it is killed.
 ///
-/// Nothing runs in the background: pipes are served while a test waits, for all the processes that
-/// it waits for together.
+/// Nothing runs in the background: while a test waits, the pipes of all processes that it waits for
+/// are served together.
 @safe public final class Subprocess {
     /// Where standard input comes from.
     public enum Input {
         /// These bytes, and then the end.
         case bytes([UInt8])
-        /// What the test sends, until it ends it.
+        /// The bytes that the test sends, until the test ends the input.
         case held
         /// A file, from its beginning.
         case file(String)
@@ -20,9 +20,9 @@ internal import Glibc
     public enum Failure: Error {
         /// The system's error number.
         case cannotStart(String, Int32)
-        /// The deadline passed; what was written to standard error until then.
+        /// The deadline passed; with the standard error so far.
         case deadline(String)
-        /// The program ended before; what it wrote to standard error.
+        /// The program ended early; with its standard error.
         case ended(String)
     }
 
@@ -50,10 +50,10 @@ internal import Glibc
     private let deadline: Double
     private var status: Int32?
 
-    /// Starts `executable`, looked up in PATH when it has no slash.
+    /// Starts `executable`, which is searched for in PATH if it has no slash.
     ///
-    /// `output` names a file for standard output, which is captured without it. `seconds` is the
-    /// time until the program is killed.
+    /// `output` names a file for standard output; without `output`, standard output is captured.
+    /// The program is killed after `seconds`.
     public init(
         _ executable: String, _ arguments: [String], input: Input = .bytes([]),
         output: String? = nil, environment: [String: String] = [:], within seconds: Double = 20
@@ -65,7 +65,7 @@ internal import Glibc
             endsInput = true
         case .held, .file: endsInput = false
         }
-        // A child must not inherit the pipes of another that starts at the same time.
+        // A child must not inherit the pipes of another child that starts at the same time.
         try Self.oneAtATime.withLock { _ in
             try start(executable, arguments, input, output, environment)
         }
@@ -81,7 +81,7 @@ internal import Glibc
         for descriptor in descriptors.values { close(descriptor) }
     }
 
-    /// Runs a program to its end.
+    /// Runs a program until it ends.
     public static func run(
         _ executable: String, _ arguments: [String], input: Input = .bytes([]),
         output: String? = nil, environment: [String: String] = [:], within seconds: Double = 20
@@ -92,10 +92,10 @@ internal import Glibc
         ).wait()
     }
 
-    /// Adds to what goes to standard input.
+    /// Appends bytes to standard input.
     public func send(_ bytes: [UInt8]) { pending += bytes }
 
-    /// Ends standard input behind what was sent.
+    /// Ends standard input after the bytes that were sent.
     public func endInput() { endsInput = true }
 
     /// Sends a signal.
@@ -113,8 +113,8 @@ internal import Glibc
         }
     }
 
-    /// Waits until standard output contains `part` behind the first `start` bytes, and returns how
-    /// many bytes there are by then.
+    /// Waits until standard output contains `part` after the first `start` bytes, and returns the
+    /// number of bytes so far.
     @discardableResult
     public func output(containing part: String, after start: Int = 0) throws -> Int {
         while !text(Array(output.dropFirst(start))).contains(part) {
@@ -221,7 +221,7 @@ internal import Glibc
 
     // MARK: - Starting
 
-    /// What of this process's environment a child sees.
+    /// The variables of this process's environment that a child gets.
     private static let passed = [
         "PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "LAB_OUT", "ASAN_OPTIONS", "TSAN_OPTIONS",
         "LSAN_OPTIONS",
@@ -255,7 +255,7 @@ internal import Glibc
             give(.output, as: 1)
         }
         give(.errors, as: 2)
-        // Held open by the child for as long as it lives, whatever it does with the other three.
+        // The child holds this open for its whole life, whatever it does with the other three.
         give(.life, as: 9)
         try unsafe spawn(executable, arguments, &actions, environment)
     }
@@ -279,7 +279,7 @@ internal import Glibc
             if let value = unsafe getenv(name) { unsafe variables[name] = String(cString: value) }
         }
         variables.merge(environment) { _, given in given }
-        // The thread sanitizer lets each process sleep for a second at its end otherwise.
+        // Otherwise the thread sanitizer makes each process sleep for a second at its end.
         variables["TSAN_OPTIONS", default: ""] += " atexit_sleep_ms=0"
         let words = unsafe ([executable] + arguments).map { unsafe strdup($0) } + [nil]
         let pairs = unsafe variables.map { unsafe strdup("\($0)=\($1)") } + [nil]

@@ -15,14 +15,14 @@ public final class TestAuthority: Sendable {
         try selfSign(name, Self.authority(constraints))
     }
 
-    /// Makes an authority that another one vouches for, in the same folder.
+    /// Makes an authority whose certificate another authority has issued, in the same folder.
     public init(_ name: String, under issuer: TestAuthority, extensions: String? = nil) throws {
         folder = issuer.folder
         self.name = name
         try issuer.issue(name, extensions ?? Self.authority("CA:TRUE"))
     }
 
-    /// An authority whose certificate and key another one has issued in its folder already.
+    /// An authority whose certificate and key another authority has already issued in its folder.
     public init(_ name: String, in issuer: TestAuthority) {
         folder = issuer.folder
         self.name = name
@@ -56,8 +56,8 @@ public final class TestAuthority: Sendable {
             ["-newkey"] + newKey + ["-nodes", "-keyout", folder.file("\(subject).key")], extensions)
     }
 
-    /// Issues `NAME.pem` for the P-256 key in `NAME.key`, which is made where it is missing, with its point in
-    /// one of the forms of `openssl ec`.
+    /// Issues `NAME.pem` for the P-256 key in `NAME.key`, which is made if it is missing. The point
+    /// is in one of the forms of `openssl ec`.
     public func issue(_ subject: String, _ extensions: String, pointForm: String) throws {
         let key = folder.file("\(subject).key")
         if folder.read("\(subject).key") == nil {
@@ -86,14 +86,14 @@ public final class TestAuthority: Sendable {
         try issue(subject, Self.device(subject), newKey: newKey)
     }
 
-    /// The extensions of a device's certificate, without any that a handshake would carry for nothing.
+    /// The extensions of a device's certificate, without any that a handshake does not need.
     public static func device(_ subject: String, usage: String = "clientAuth,serverAuth") -> String
     {
         "subjectAltName=URI:blesec://devices/\(subject)\nextendedKeyUsage=\(usage)\n"
             + "subjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
     }
 
-    /// The list, in its DER form, in which the authority revokes what it issued under these names.
+    /// The revocation list of the authority for these names, in DER form.
     public func revocationList(_ subjects: [String]) throws -> [UInt8] {
         var index = ""
         for subject in subjects {
@@ -116,7 +116,7 @@ public final class TestAuthority: Sendable {
 
     private func run(_ arguments: String...) throws { try run(arguments) }
 
-    /// Runs `openssl`, which has to succeed.
+    /// Runs `openssl`, which must succeed.
     public func run(_ arguments: [String]) throws {
         let outcome = try Subprocess.run("openssl", arguments, within: 60)
         guard outcome.status == 0 else { throw Subprocess.Failure.ended(outcome.errors) }

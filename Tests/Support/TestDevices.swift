@@ -15,13 +15,13 @@ extension TestAuthority {
             intermediates: chain.map { folder.file("\($0).pem") }, now: now)
     }
 
-    /// The authority as others have it.
+    /// The authority's certificate as other devices load it.
     public func authorities() throws -> CertificateAuthorities {
         try CertificateFile.authorities(certificate)
     }
 
-    /// What a device of this name speaks TLS with, after it has been issued a certificate; it accepts
-    /// whom this authority vouches for.
+    /// The TLS context of a device of this name, for which a certificate is issued first. The
+    /// context accepts every peer with a certificate of this authority.
     public func device(
         _ name: String, revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws -> TLSContext {
@@ -31,7 +31,7 @@ extension TestAuthority {
             options: options)
     }
 
-    /// What a device speaks TLS with that has signed its certificate itself, and accepts everyone.
+    /// The TLS context of a device with a self-signed certificate; it accepts every peer.
     public func selfSigned(_ name: String) throws -> TLSContext {
         try selfSign(name, Self.device(name))
         return try TLSContext(identity: identity(name))

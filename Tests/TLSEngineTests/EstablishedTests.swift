@@ -117,7 +117,7 @@ struct EstablishedTests {
         }
     }
 
-    @Test("exported keys are equal on both sides, differ by label and context, and outlive a rekey")
+    @Test("exported keys are equal on both sides, differ by label and context, and survive a rekey")
     func export() throws {
         var pair = try Self.pair()
         let first = try pair.dialer.export(label: "a", context: [1], count: 48)
