@@ -3,20 +3,20 @@ import BLESecNoiseEngine
 import CAllocationCounter
 import Testing
 
-/// What records and messages cost in heap allocations, once everything is warm.
+/// Heap allocations for records and messages, after a warm-up.
 @Suite struct AllocationTests {
     static let protocols = [
         "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_AESGCM_SHA256",
     ]
 
     @Test(
-        "a record costs an engine no allocation, whatever its size",
+        "an engine makes no allocation for a record of any size",
         .enabled(if: blesec_counts_allocations()), arguments: protocols)
     func engine(_ name: String) throws {
         var pair = try EnginePair(name)
         for size in [0, 64, 255, 256, 384, 1_024, 16_384, Record.maximumPayload] {
             let payload = [UInt8](repeating: 1, count: size)
-            // The first record of a kind makes the context for it.
+            // The first record of each kind creates its context.
             try pair.pass(payload)
             let before = blesec_allocations()
             for _ in 0..<100 { try pair.pass(payload) }
@@ -24,17 +24,17 @@ import Testing
         }
     }
 
-    /// What may be allocated for a piece of news from the link: the way into the channel's
-    /// isolation, which the optimizer makes shorter.
+    /// How many allocations an event from the link may cost: they come from entering the channel's
+    /// isolation, which takes fewer of them when optimized.
     #if DEBUG
         static let perNews = 2
     #else
         static let perNews = 1
     #endif
 
-    /// The loop's thread counts, and everything happens there.
+    /// The loop's thread counts, and all work runs on that thread.
     @Test(
-        "a message costs a channel its own bytes and the news of it, and no more the longer it is",
+        "a channel's allocations for a message do not grow with the message's length",
         .enabled(if: blesec_counts_allocations()), arguments: protocols)
     func channel(_ name: String) async throws {
         let loop = EventLoop(name: "test")
@@ -52,7 +52,7 @@ import Testing
             return counts
         }.value
         await loop.shutdown()
-        // News: each message, each 32nd one's acknowledgement, and what time brings on a busy
+        // Events: each message, an acknowledgement for every 32nd message, and timers on a busy
         // machine.
         let news = messages + messages / Int(Record.messagesPerAck) + 32
         for (size, count) in counts {

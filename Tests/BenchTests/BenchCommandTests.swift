@@ -2,13 +2,13 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `blesec-bench`, as it was built beside these tests.
+/// `blesec-bench`, as built with these tests.
 @Suite struct BenchCommandTests {
     private static func run(_ arguments: String...) throws -> Subprocess.Outcome {
         try Subprocess.run(Bench.path, arguments)
     }
 
-    /// What these tests look at of a report.
+    /// The parts of a report that these tests check.
     private struct Report: Decodable {
         struct Summary: Decodable {
             var median: Double
@@ -65,7 +65,7 @@ import Testing
         try JSONDecoder().decode(Report.self, from: Data(bytes))
     }
 
-    @Test("each layer is measured beside the raw primitive, each engine beside the plain link")
+    @Test("each layer is compared with the raw primitive, and each engine with the plain link")
     func json() throws {
         let outcome = try Self.run(
             "engine", "--quick", "--scenario", "link", "--transport", "memory", "--size", "64",
@@ -87,7 +87,9 @@ import Testing
         #expect(abs(ratio.median / quotient - 1) < 0.01)
     }
 
-    @Test("handshakes are measured on both sides, with what travels, beside their primitives")
+    @Test(
+        "handshakes are measured on both sides, with their size, and compared with their primitives"
+    )
     func handshakes() throws {
         let names = ["XX_25519_ChaChaPoly_SHA256", "IKpsk2_448_AESGCM_BLAKE2b"]
             .map { "Noise_" + $0 }
@@ -108,7 +110,7 @@ import Testing
             let limit = try #require(handshake.primitives)
             let both = handshake.dialer.median + handshake.acceptor.median
             let quotient = both / limit.nanoseconds.median
-            // A quotient of medians is not the median of quotients, but near it.
+            // A quotient of medians differs from the median of quotients, but only a little.
             #expect(abs(limit.ratio.median / quotient - 1) < 0.5)
             #expect(limit.hkdfs ?? 0 > 0)
         }
@@ -116,7 +118,7 @@ import Testing
         #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))
     }
 
-    @Test("TLS is measured beside OpenSSL's own two ends, and takes at most 1,450 bytes")
+    @Test("TLS is compared with plain OpenSSL connections, and takes at most 1,450 bytes")
     func tls() throws {
         let outcome = try Self.run(
             "--quick", "--scenario", "engine", "--scenario", "handshake", "--scenario", "link",
@@ -132,7 +134,7 @@ import Testing
         #expect(handshake.openssl?.ratio.median ?? 0 > 0 && handshake.primitives == nil)
     }
 
-    @Test("the table has a line for each size and engine, and the file the same figures")
+    @Test("the table has a line for each size and engine, and the file has the same figures")
     func table() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
@@ -169,7 +171,7 @@ import Testing
     }
 
     @Test(
-        "what cannot be measured is one line with the remedy",
+        "a measurement that is not possible gives one line with the remedy",
         arguments: [
             (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
             (["--rounds", "x"], 64, "--rounds is a number"),
@@ -202,7 +204,9 @@ import Testing
         #expect(outcome.output == [])
     }
 
-    @Test("the pages are like a manual's", arguments: [["--help"], ["serve", "--help"]])
+    @Test(
+        "the help pages have the form of manual pages",
+        arguments: [["--help"], ["serve", "--help"]])
     func manual(_ arguments: [String]) throws {
         let page = try Subprocess.run(Bench.path, arguments)
         #expect(page.status == 0)

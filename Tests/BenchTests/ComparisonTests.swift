@@ -5,7 +5,7 @@ import Testing
 @testable import blesec_bench
 
 @Suite struct ComparisonTests {
-    /// Runs the engine scenario at one size, thoroughly enough for a machine that is busy.
+    /// Runs the engine scenario at one size, with enough samples for a busy machine.
     private static func run(
         _ arguments: String..., slowdown: Int = 0
     ) throws -> Subprocess.Outcome {
@@ -14,7 +14,7 @@ import Testing
             environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:], within: 60)
     }
 
-    /// What three runs got wrong, one of them of a build that is 20 % slower.
+    /// The errors of a comparison of three runs, one of them of a build that is 20 % slower.
     private static func mistakes() throws -> [String] {
         let folder = ScratchFolder()
         let file = folder.file("before.json")
@@ -38,10 +38,11 @@ import Testing
         return mistakes
     }
 
-    @Test("two runs of one build show no change, and one that is 20 % slower is found and named")
+    @Test(
+        "two runs of one build show no change, and a build that is 20 % slower is found and named")
     func sameAndSlower() throws {
-        // A machine that is busy with something else for a while may hide what is slower, or slow down
-        // one of two runs: what is wrong here is wrong each time.
+        // Other load on the machine may hide a slower run, or slow down one of two equal runs. An
+        // error of the comparison itself occurs every time.
         var mistakes: [String] = []
         for _ in 0..<4 {
             mistakes = try Self.mistakes()
@@ -66,7 +67,7 @@ import Testing
         return Comparison([now], to: [before]).changes
     }
 
-    @Test("less of a ratio is better or worse as the ratio says")
+    @Test("each ratio defines whether less is better or worse")
     func direction() {
         let (low, high) = ([1.0, 1, 1], [1.2, 1.2, 1.2])
         #expect(Self.changes(Self.ratio(high), low).map(\.isWorse) == [true])
@@ -75,9 +76,9 @@ import Testing
         #expect(Self.changes(Self.ratio(low, less: false), high).map(\.isWorse) == [true])
     }
 
-    @Test("a move counts when it is larger than three errors of both, and than the least margin")
+    @Test("a change counts when it exceeds three errors of both runs and the least margin")
     func noise() {
-        // The spread is 0.1; so three errors of both are 0.19 with five samples each.
+        // The spread is 0.1, so three errors of both runs are 0.19 with five samples each.
         let wide = [0.8, 0.95, 1.0, 1.05, 1.2]
         #expect(Self.changes(Self.ratio(wide.map { 1.18 * $0 }), wide).isEmpty)
         #expect(Self.changes(Self.ratio(wide.map { 1.20 * $0 }), wide).count == 1)
@@ -91,7 +92,7 @@ import Testing
         #expect(!moved(by: 1.0005, .counted) && moved(by: 1.002, .counted))
     }
 
-    @Test("what another run does not show as well is no change")
+    @Test("a change that another run does not confirm does not count")
     func confirmation() {
         let old = [OldReport.Ratio(name: "engine/a", median: 1, error: 0)]
         let worse = Comparison([Self.ratio([1.2])], to: old)
@@ -105,7 +106,7 @@ import Testing
         }
     }
 
-    /// Files that are no report, and what is wrong with each.
+    /// Files that are not reports, and what is wrong with each.
     static let badFiles = [
         ("", "the text ends too early"),
         ("[]", "not an object"),
@@ -122,7 +123,7 @@ import Testing
             + #""ratios": [\#(ratio)]}"#
     }
 
-    @Test("what is no report is refused before anything is measured", arguments: badFiles)
+    @Test("a file that is not a report is refused before anything is measured", arguments: badFiles)
     func malformed(_ text: String, _ reason: String) throws {
         let folder = ScratchFolder()
         let file = folder.file("old.json")
@@ -134,7 +135,7 @@ import Testing
         #expect(outcome.output == [])
     }
 
-    @Test("a report without any ratio of this run is refused")
+    @Test("a report without a ratio that this run measures is refused")
     func nothingInCommon() throws {
         let folder = ScratchFolder()
         let file = folder.file("old.json")

@@ -1,7 +1,7 @@
 import BLESec
 import BLESecNoiseEngine
 
-/// Two engines that have shaken hands, and the bytes between them.
+/// Two engines after their handshake, and the bytes between them.
 struct EnginePair: ~Copyable {
     private var sender: NoiseEngine
     private var receiver: NoiseEngine
@@ -62,7 +62,7 @@ struct EnginePair: ~Copyable {
 
 /// Two channels over a memory link.
 enum ChannelPair {
-    /// Opens them. On the loop.
+    /// Opens the channels. Runs on the loop.
     static func open(
         _ name: String, loop: EventLoop
     ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// `tools/floors`, with the bench built beside these tests.
+/// `tools/floors`, with the bench that was built with these tests.
 @Suite struct FloorTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
@@ -36,14 +36,14 @@ import Testing
         #expect(outcome.text.contains("best of 3: 0 met, 1 not"))
     }
 
-    @Test("a floor of something that is not measured fails")
+    @Test("a floor for a ratio that is not measured fails")
     func unknown() throws {
         let outcome = try Self.run("engine/none", limit: 1)
         #expect(outcome.status == 1)
         #expect(outcome.text.contains("FAILED  engine/none: not measured"))
     }
 
-    @Test("the floors are ratios with a limit and a sentence of reason each, and nothing else")
+    @Test("each floor is a ratio with a limit and a reason of one sentence, and nothing else")
     func file() throws {
         struct Floor: Decodable {
             var ratio: String

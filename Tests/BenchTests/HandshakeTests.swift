@@ -6,38 +6,38 @@ import Testing
 @Suite struct HandshakeTests {
     typealias Counts = HandshakeCalls.Counts
 
-    /// Protocols, and the calls on both sides as one counts them by hand with Noise §5 to §9.
+    /// Protocols, and the number of calls on both sides, counted by hand from Noise §5 to §9.
     ///
     /// Each side hashes the prologue, each public key and each payload. Split() derives keys, and
-    /// takes the additional symmetric keys' master beside them.
+    /// with them the master of the additional symmetric keys.
     static let counted: [(name: String, calls: Counts)] = [
         (
             "Noise_XX_25519_ChaChaPoly_SHA256",
             Counts(keyPairs: 2, products: 6, hashes: 16, hkdfs: 10, seals: 4, opens: 4)
         ),
-        // Two static keys are known before, and the name is longer than a digest.
+        // Two static keys are known beforehand, and the name is longer than a digest.
         (
             "Noise_KK_25519_ChaChaPoly_BLAKE2s",
             Counts(keyPairs: 2, products: 8, hashes: 16, hkdfs: 12, seals: 2, opens: 2)
         ),
-        // A psk is mixed into key and hash, and ephemerals into the key as well.
+        // A psk is mixed into the key and the hash, and ephemerals are mixed into the key as well.
         (
             "Noise_NNpsk0_25519_AESGCM_SHA512",
             Counts(keyPairs: 2, products: 2, hashes: 12, hkdfs: 12, seals: 2, opens: 2)
         ),
-        // The initiator's ephemeral is known, and nobody makes it.
+        // The initiator's ephemeral is known beforehand, so no side generates it.
         (
             "Noise_NNfallback_448_ChaChaPoly_BLAKE2b",
             Counts(keyPairs: 1, products: 2, hashes: 8, hkdfs: 6, seals: 1, opens: 1)
         ),
     ]
 
-    @Test("the calls of a handshake are those that the specification makes", arguments: counted)
+    @Test("a handshake makes exactly the calls of the specification", arguments: counted)
     func calls(_ expected: (name: String, calls: Counts)) throws {
         #expect(HandshakeCalls(try ProtocolName(expected.name)).counts == expected.calls)
     }
 
-    @Test("every pattern's handshake can be run, and its primitives by themselves")
+    @Test("every pattern's handshake can be run, and so can its primitives alone")
     func everyPattern() throws {
         let names = NoiseHandshakes.names
         #expect(names.count == 38 + 15 + 1)
@@ -50,7 +50,7 @@ import Testing
         }
     }
 
-    @Test("TLS sends no certificates when it resumes a session, again and again")
+    @Test("TLS sends no certificates when it resumes a session repeatedly")
     func resumption() throws {
         let company = try BenchCompany.shared()
         let full = try TLSHandshakes(company).run(2)

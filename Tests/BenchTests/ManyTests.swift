@@ -5,7 +5,7 @@ import Testing
 
 @testable import blesec_bench
 
-/// Many channels at once, in a process of their own, so that nothing else is in its memory.
+/// Many channels at once, in a separate process, so that nothing else uses its memory.
 @Suite struct ManyTests {
     private struct Report: Decodable {
         struct Cost: Decodable {
@@ -76,7 +76,7 @@ import Testing
     }
 
     @Test(
-        "an idle channel is small, none has a thread, and ten thousand would fit the kernel's limits"
+        "idle channels are small and have no threads, and 10,000 would fit the kernel's limits"
     )
     func idle() throws {
         let outcome = try Subprocess.run(
@@ -91,13 +91,14 @@ import Testing
             #expect(result.idle.threads == 0 && result.busy.threads == 0)
             // Linux allows 65,530 maps by default; 20,000 ends may have a third of them.
             #expect(result.idle.maps * 20_000 / 600 < 65_530 / 3, "\(result.idle.maps)")
-            // And a process 8 MiB of locked memory.
+            // A process may lock 8 MiB of memory by default.
             #expect(result.idle.locked * 20_000 / 600 < 8 << 20, "\(result.idle.locked)")
             #expect(result.goodput > 0 && result.fairness > 0 && result.fairness <= 1)
         }
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.strangers > 0)
-        // Near, 10 ms away, and 100 to 500 ms among unauthenticated peers as slow as LE.
+        // Known peers next to the listener, 10 ms away, and 100 to 500 ms away with a flood as slow
+        // as LE.
         #expect(flood.friends.count == 3)
         for friends in flood.friends {
             #expect(friends.dials > 0 && friends.served >= 0.99, "\(friends)")
@@ -105,7 +106,7 @@ import Testing
         #expect(report.strangers.map(\.engine) == report.many.map(\.engine))
         for (stranger, limit) in zip(report.strangers, [32.0, 128.0]) {
             #expect(stranger.answered < limit * 1_024, "\(stranger)")
-            // The bound before authentication, and what every unauthenticated peer takes.
+            // The bound before authentication, and the fixed memory for an unauthenticated peer.
             #expect(stranger.unfinished < 32 * 1_024 + limit * 1_024, "\(stranger)")
         }
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import blesec_bench
 
-/// The model of LE radio: what is published, and what channels make of it.
+/// The model of LE radio: published limits, and what channels reach in the model.
 @Suite struct RadioTests {
     private static func parameters(
         _ phy: RadioParameters.PHY, milliseconds: Double
@@ -16,7 +16,7 @@ import Testing
 
     private static func kilobits(_ goodput: Double) -> Double { goodput * 8 / 1e3 }
 
-    @Test("packets take the time that the specification gives them")
+    @Test("packets take the time that the specification defines")
     func airTimes() {
         let (slow, fast) = (
             Self.parameters(.oneMegabit, milliseconds: 30),
@@ -31,8 +31,9 @@ import Testing
         #expect(encrypted.airTime(0) == 44_000 && encrypted.airTime(251) == 1_064_000)
     }
 
-    /// Limits by the formula of `docs/radio-model.md`; Nordic's is a measurement (S140 SoftDevice
-    /// Specification, notifications of 244 bytes), here in the 247 bytes that a channel has.
+    /// Limits by the formula of `docs/radio-model.md`. Nordic's limit is a measurement (S140
+    /// SoftDevice Specification, notifications of 244 bytes), converted to the 247 bytes of a
+    /// channel.
     @Test(
         "the bare channel reaches the published limits within two percent",
         arguments: [
@@ -42,7 +43,7 @@ import Testing
         ])
     func limits(_ phy: RadioParameters.PHY, _ interval: Double, _ published: Double) async throws {
         var parameters = Self.parameters(phy, milliseconds: interval)
-        // So that each packet is full, as the formula has it.
+        // With this size each packet is full, as in the formula.
         parameters.sdu = 33 * 247 - 2
         #expect(abs(Self.kilobits(parameters.limit) / published - 1) < 0.02)
         let goodput = Self.kilobits(try await RadioRun(parameters).measureRaw())
@@ -66,14 +67,14 @@ import Testing
             #expect((least...1).contains(ratio), "\(ratio)")
             let opening = try #require(results[1].opening)
             #expect(opening.shortMessage.sdus == 1 && opening.shortMessage.packets == 1)
-            // No answer leaves in the event of its question.
+            // An answer never leaves in the same connection event as its question.
             let flights = engine.hasPrefix("Noise_XX") || engine == "TLS1.3" ? 4.0 : 3.0
             #expect(opening.firstMessage.dialer > flights * interval * 1e6)
             #expect(opening.firstMessage.dialer < (flights + 2) * interval * 1e6)
         }
     }
 
-    @Test("the SDUs that the channel makes do not run out of the credits that Linux gives")
+    @Test("the channel's SDUs fit into the credits that Linux gives")
     func credits() async throws {
         var parameters = RadioParameters()
         let ample = try await RadioRun(parameters).measureRaw()
@@ -84,7 +85,7 @@ import Testing
         #expect(try await RadioRun(parameters).measureRaw() < 0.7 * ample)
     }
 
-    @Test("what is lost is sent again, everything arrives, and every run gives the same figures")
+    @Test("lost packets are sent again, everything arrives, and every run gives the same figures")
     func losses() async throws {
         let engine = ChannelConfiguration.defaultProtocol
         let peers = [engine: try PeerConfigurations(engine)]
@@ -122,7 +123,7 @@ import Testing
 }
 
 extension RadioRun {
-    /// What 2 MiB over the bare channel come to, in bytes a second; the run is over then.
+    /// Measures 2 MiB over the bare channel, in bytes a second, and ends the run.
     fileprivate func measureRaw() async throws -> Double {
         let goodput = try await rawGoodput(volume: 2 << 20)
         await end()

@@ -2,19 +2,19 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What `blesec-bench` writes for programs and draws, judged by programs of others.
+/// What `blesec-bench` writes and draws, checked by other programs.
 @Suite struct ReportTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
-    /// Little of everything: each scenario, a layer, a handshake and a link.
+    /// Short measurements of every kind: each scenario, a layer, a handshake and a link.
     private static let little = [
         "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
         "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
         "Noise_XX_25519_ChaChaPoly_SHA256",
     ]
 
-    /// Only a bench that hangs takes so long, in seconds: it measures a fixed time for each of its figures,
-    /// and each waits for the processor on a busy machine.
+    /// A time limit in seconds that only a bench that hangs reaches. The bench measures each figure
+    /// for a fixed time, and on a busy machine each figure waits for the processor.
     private static let bound = 120.0
 
     private static func check(_ name: String, _ arguments: String...) throws -> Subprocess.Outcome {
@@ -22,7 +22,7 @@ import Testing
             "/usr/bin/python3", ["\(root)/Tests/BenchTests/Checks/\(name)"] + arguments)
     }
 
-    @Test("a report in JSON fits its documented schema, and a report with a member less does not")
+    @Test("a JSON report fits its documented schema, and a report without one member does not")
     func schema() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")
@@ -45,7 +45,7 @@ import Testing
     private struct Picture: Decodable {
         var width: Int
         var height: Int
-        /// Red, green, blue, and how many pixels.
+        /// Red, green, blue, and the number of pixels.
         var colours: [[Int]]
 
         func count(_ colour: [Int]) -> Int {
@@ -66,7 +66,7 @@ import Testing
             Picture.self, from: Data(try Self.check("png.py", png).output))
         #expect(picture.width == 940)
         #expect(picture.height > 960)
-        // The ground, the limit, and what is measured: curves, and a bar for each side.
+        // The background, the limit and the measurements: curves, and a bar for each side.
         let pixels = picture.width * picture.height
         #expect(picture.count([255, 255, 255]) > pixels / 2)
         #expect(picture.count([0x55, 0x55, 0x55]) > 200)
@@ -81,7 +81,7 @@ import Testing
     }
 }
 
-/// `blesec-bench`, as it was built beside these tests.
+/// `blesec-bench`, as built with these tests.
 enum Bench {
     static let path: String = {
         guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {

@@ -33,7 +33,7 @@ import Testing
 
 @Suite struct TableTests {
     @Test(
-        "numbers stand flush right under each other, words flush left, and no line ends in spaces")
+        "numbers are right-aligned, words are left-aligned, and no line ends in spaces")
     func columns() {
         var table = Table(["size", "MB/s", "of"], words: [0, 2])
         table.append(["64 B", "1.00", "a"])
@@ -57,7 +57,7 @@ import Testing
         #expect(number.fixed(digits) == text)
     }
 
-    @Test("sizes have the largest unit that divides them")
+    @Test("sizes are printed in the largest unit that divides them")
     func sizes() {
         #expect(
             [1, 1_000, 1_024, 65_519, 1 << 20].map(\.bytes) == [

@@ -15,7 +15,7 @@ uint64_t blesec_allocations(void) { return 0; }
 
 #else
 
-// In the initial-exec model reading it never allocates, which malloc could not bear.
+// In the initial-exec model, reading the variable never allocates, which malloc requires.
 static __thread uint64_t count __attribute__((tls_model("initial-exec")));
 
 bool blesec_counts_allocations(void) { return true; }

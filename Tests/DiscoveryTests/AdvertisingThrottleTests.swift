@@ -2,12 +2,12 @@ import BLESecDiscovery
 import BLESecLinks
 import Testing
 
-@Suite("whether to be found in a crowd")
+@Suite("When advertising is stopped")
 struct AdvertisingThrottleTests {
     var gate = AdvertisingThrottle()
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
 
-    @Test("closes at the number of failures within the time, and opens by itself")
+    @Test("advertising stops after the limit of failures within the window, and resumes by itself")
     mutating func crowd() {
         for _ in 1..<gate.threshold {
             gate.failed(at: now)
@@ -18,7 +18,7 @@ struct AdvertisingThrottleTests {
         #expect(gate.reopens(at: now.advanced(by: gate.cooldown)) == nil)
     }
 
-    @Test("those that come slowly do not close it")
+    @Test("failures at a slow rate do not stop advertising")
     mutating func trickle() {
         for _ in 0..<gate.threshold * 4 {
             gate.failed(at: now)
@@ -27,7 +27,7 @@ struct AdvertisingThrottleTests {
         }
     }
 
-    @Test("a crowd that stays keeps it closed")
+    @Test("continued failures keep advertising stopped")
     mutating func siege() {
         for _ in 0..<gate.threshold * 8 {
             gate.failed(at: now)

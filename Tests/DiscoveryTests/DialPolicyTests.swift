@@ -4,7 +4,7 @@ import BLESecLinks
 import BLESecTesting
 import Testing
 
-/// A policy with a clock that the test moves.
+/// A policy with a manual clock.
 struct ReconnectFixture {
     var policy: DialPolicy
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
@@ -57,7 +57,7 @@ struct ReconnectFixture {
 }
 
 extension DialPolicy.Rules {
-    /// Whoever was heard once is dialed.
+    /// Rules that dial a candidate that was heard once.
     static var atOnce: DialPolicy.Rules {
         var rules = DialPolicy.Rules()
         rules.timesHeard = 1
@@ -65,11 +65,11 @@ extension DialPolicy.Rules {
     }
 }
 
-@Suite("whom to dial, and when")
+@Suite("Which candidates are dialed, and when")
 struct DialPolicyTests {
     let one = ReconnectFixture.candidate(1)
 
-    @Test("a candidate is dialed once it was heard twice within 30 seconds")
+    @Test("a candidate is dialed once it has been heard twice within 30 seconds")
     func heardTwice() {
         var run = ReconnectFixture(DialPolicy.Rules())
         run.hear(1)
@@ -83,7 +83,7 @@ struct DialPolicyTests {
         #expect(run.step() == [], "it is under way")
     }
 
-    @Test("one that has proven itself is dialed when it is heard once")
+    @Test("a candidate that has proven its identity is dialed when it is heard once")
     func provenIsKnown() {
         var run = ReconnectFixture(DialPolicy.Rules())
         run.hear(1)
@@ -97,7 +97,7 @@ struct DialPolicyTests {
         #expect(run.step() == [one])
     }
 
-    @Test("a weak signal is not dialed, one that is not known is")
+    @Test("a candidate with a weak signal is not dialed, and one with an unknown signal is")
     func signals() {
         var run = ReconnectFixture()
         run.hear(1, signal: -91)
@@ -126,7 +126,7 @@ struct DialPolicyTests {
         #expect(higher.step() == [one])
     }
 
-    @Test("the higher tag does not dial when a link came meanwhile")
+    @Test("the side with the higher tag does not dial if a link has come meanwhile")
     func linkCame() {
         var run = ReconnectFixture(ownTag: 101)
         run.hear(1)
@@ -137,7 +137,7 @@ struct DialPolicyTests {
         #expect(run.step() == [])
     }
 
-    @Test("one's own tag is not dialed, wherever it comes from")
+    @Test("the own tag is not dialed at any address")
     func self_() {
         var run = ReconnectFixture(ownTag: 100)
         run.hear(1)
@@ -147,7 +147,7 @@ struct DialPolicyTests {
         #expect(run.policy.table.count == 0)
     }
 
-    @Test("accepting a link calls off the dial to that address, and to no other")
+    @Test("accepting a link cancels the dial to that address only")
     func acceptCancels() {
         var run = ReconnectFixture()
         run.hear(1)
@@ -160,7 +160,7 @@ struct DialPolicyTests {
         #expect(run.step() == [one])
     }
 
-    @Test("two tags of one address are never dialed at the same time")
+    @Test("two tags at one address are never dialed at the same time")
     func oneDialAnAddress() {
         var run = ReconnectFixture()
         run.hear(1, tag: 1)
@@ -172,7 +172,7 @@ struct DialPolicyTests {
         #expect(second.count == 1 && second != dialed)
     }
 
-    @Test("who is linked under one address is not dialed under another")
+    @Test("a peer that is linked at one address is not dialed at another")
     func sameIdentity() {
         var run = ReconnectFixture()
         for number in [1, 2] {
@@ -187,7 +187,7 @@ struct DialPolicyTests {
         #expect(run.step().count == 1)
     }
 
-    @Test("each failure makes the wait longer, up to a minute, and a good link forgets them")
+    @Test("each failure lengthens the wait, up to a minute, and a good link resets it")
     func backoff() {
         var run = ReconnectFixture()
         var waits: [Duration] = []
@@ -198,7 +198,7 @@ struct DialPolicyTests {
             run.hear(1)
             let wait = run.next() ?? .zero
             waits.append(wait)
-            // Nothing hurries it, and it is heard all the time.
+            // Nothing shortens the wait, although the candidate is heard all the time.
             for _ in 0..<10 {
                 run.wait(wait / 10 - .microseconds(1))
                 run.hear(1)
@@ -222,7 +222,7 @@ struct DialPolicyTests {
     }
 
     @Test(
-        "who proves itself and hangs up at once is dialed ever less often, but not if it brought something",
+        "a proven peer that hangs up at once is dialed less and less often, unless it sent data",
         arguments: [(LinkOutcome.failed, 10...32), (.short, 300...600)])
     func hangsUp(_ course: LinkOutcome, _ expected: ClosedRange<Int>) {
         var run = ReconnectFixture()
@@ -239,7 +239,7 @@ struct DialPolicyTests {
         #expect(expected.contains(dialed), "\(dialed) times in ten minutes")
     }
 
-    @Test("there are no more links than the ceiling, those under way included")
+    @Test("links, including dials under way, never exceed the limit")
     func ceiling() {
         var rules = DialPolicy.Rules.atOnce
         rules.links = 3
@@ -257,7 +257,7 @@ struct DialPolicyTests {
         #expect(run.step().count == 1)
     }
 
-    @Test("an identity that is linked is not dialed, whoever opened the link")
+    @Test("an identity with a link is not dialed, whichever side opened the link")
     func acceptedIdentity() {
         var run = ReconnectFixture()
         run.hear(1)
@@ -290,7 +290,7 @@ struct DialPolicyTests {
         #expect(dialed == 12)
     }
 
-    @Test("who has proven itself is dialed before unauthenticated peers, and outside their budget")
+    @Test("a proven peer is dialed before unauthenticated peers, and outside their budget")
     func provenFirst() {
         var run = ReconnectFixture()
         run.hear(1)
@@ -308,7 +308,7 @@ struct DialPolicyTests {
     }
 
     @Test(
-        "with a new tag, one that has proven itself has a budget that unproven candidates do not share"
+        "a proven peer with a new tag has a budget that unproven candidates do not share"
     )
     func newTag() {
         var run = ReconnectFixture()
@@ -330,7 +330,7 @@ struct DialPolicyTests {
         Issue.record("it was never dialed")
     }
 
-    @Test("copies of an address that was proven are dialed twelve times in a minute at most")
+    @Test("copies of a proven address are dialed at most twelve times in a minute")
     func copiedAddress() {
         var run = ReconnectFixture()
         run.hear(1)
@@ -350,12 +350,12 @@ struct DialPolicyTests {
     }
 
     @Test(
-        "an unproven candidate has its chance among many with a stronger signal, and among new ones"
+        "an unproven candidate is dialed even among many stronger or newer ones"
     )
     func crowd() {
         var run = ReconnectFixture()
-        // Of some 20 that wait, 12 are dialed in a minute: not to be among them for an hour is a
-        // matter of one in 10^16.
+        // 12 of some 20 waiting candidates are dialed in a minute: the probability that one
+        // candidate is not dialed for an hour is about 10^-16.
         for second in 0..<3_600 {
             for number in 100..<110 { run.hear(number, signal: -30) }
             if second % 6 == 0 { run.hear(1_000 + second, signal: -30) }
@@ -368,7 +368,7 @@ struct DialPolicyTests {
         Issue.record("it was not dialed in an hour")
     }
 
-    @Test("who comes late to a full table is dialed as well")
+    @Test("a candidate that arrives when the table is full is dialed as well")
     func lateToTheCrowd() {
         var run = ReconnectFixture(DialPolicy.Rules(), table: PeerTable(capacity: 8))
         let crowd = 1_000..<1_007
@@ -385,7 +385,7 @@ struct DialPolicyTests {
         Issue.record("it was not dialed in an hour")
     }
 
-    @Test("the higher tag waits anew after a link")
+    @Test("the side with the higher tag waits again after a link")
     func turnAfterLink() {
         var run = ReconnectFixture(ownTag: 101)
         run.hear(1)
@@ -402,7 +402,7 @@ struct DialPolicyTests {
         #expect((run.next() ?? .zero) >= .seconds(5))
     }
 
-    @Test("who has proven itself and was not heard for an hour is an unauthenticated peer again")
+    @Test("a proven peer that was not heard for an hour counts as unauthenticated again")
     func provenLongAgo() {
         var run = ReconnectFixture()
         for number in 0..<300 {
@@ -419,7 +419,7 @@ struct DialPolicyTests {
         #expect(run.policy.table.count == 0)
     }
 
-    @Test("a flood of forged tags does not push out who is heard again and again")
+    @Test("a flood of forged tags does not push out a candidate that is heard repeatedly")
     func flood() {
         var run = ReconnectFixture()
         for number in 0..<1_000 {
@@ -427,7 +427,7 @@ struct DialPolicyTests {
             for offset in 0..<10 {
                 run.hear(1_000 + number * 10 + offset, tag: UInt32(number))
             }
-            // Forged in its own name, too.
+            // Some tags are forged at the candidate's own address, too.
             run.hear(7, tag: UInt32(1_000 + number))
         }
         let table = run.policy.table
@@ -436,7 +436,7 @@ struct DialPolicyTests {
         #expect(table[ReconnectFixture.candidate(7)]?.timesHeard == 1_000)
     }
 
-    @Test("an advertisement without its payload counts for the payload of its address")
+    @Test("an advertisement without a payload counts for the known payload of its address")
     func parts() {
         var run = ReconnectFixture()
         run.hear(1, tag: nil)
@@ -446,7 +446,9 @@ struct DialPolicyTests {
         #expect(run.policy.table[one]?.timesHeard == 2)
     }
 
-    @Test("who was not heard for a minute is forgotten, but for who has proven itself")
+    @Test(
+        "a candidate that was not heard for a minute is forgotten, unless it is proven"
+    )
     func forgetting() {
         var run = ReconnectFixture()
         run.hear(1)
@@ -460,9 +462,9 @@ struct DialPolicyTests {
     }
 }
 
-@Suite("PSMs that were read")
+@Suite("The cache of PSMs")
 struct PSMCacheTests {
-    @Test("are kept until they are forgotten, and no more than there is room for")
+    @Test("PSMs are kept until they are removed, up to a fixed number")
     func bounded() throws {
         var cache = PSMCache(capacity: 4)
         let psm = try PSM(0x80)

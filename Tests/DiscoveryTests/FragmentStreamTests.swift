@@ -28,7 +28,7 @@ private final class End {
     var isOver: Bool { stream.isOver }
 }
 
-/// Both ends of a stream, and what is on its way between them.
+/// Both ends of a stream, and the fragments under way between them.
 private struct Ends {
     let dialer: End
     let listener: End
@@ -42,7 +42,7 @@ private struct Ends {
         toDialer.append(listener.stream.opening())
     }
 
-    /// Delivers the answer to the dialer's opening.
+    /// Delivers the listener's answer to the dialer's opening fragment.
     mutating func open() throws {
         let answer = toDialer.removeFirst()
         #expect(dialer.take(answer))
@@ -53,10 +53,10 @@ extension MonotonicTime {
     fileprivate static let zero = MonotonicTime(nanoseconds: 0)
 }
 
-@Suite("the stream of fragments")
+@Suite("The stream of fragments")
 struct FragmentStreamTests {
     @Test(
-        "bytes come out in order, however fragments are reordered and repeated", arguments: 0..<60)
+        "bytes are read in order even if fragments are reordered and repeated", arguments: 0..<60)
     func reordering(seed: UInt64) throws {
         var random = SeededGenerator(seed: seed)
         var ends = try Ends(
@@ -105,7 +105,7 @@ struct FragmentStreamTests {
         #expect(ends.dialer.deadline == .distantFuture && ends.listener.deadline == .distantFuture)
     }
 
-    @Test("the smallest MTU is enough, and no fragment is larger than both ends want")
+    @Test("the smallest MTU is enough, and no fragment is larger than both ends accept")
     func sizes() throws {
         for (sending, taking, there, back) in [
             (0, 0, 20, 20), (20, 18, 20, 20), (100, 60, 100, 60), (514, 512, 508, 508),
@@ -139,7 +139,7 @@ struct FragmentStreamTests {
         #expect(!ends.dialer.take(grant), "it says nothing new")
     }
 
-    @Test("what is beyond the window, repeated, empty or too large is passed over")
+    @Test("a fragment that is beyond the window, repeated, empty or too large is ignored")
     func unwanted() throws {
         var ends = try Ends(sending: 20, taking: 20)
         try ends.open()
@@ -160,7 +160,7 @@ struct FragmentStreamTests {
         #expect(ends.dialer.read(100) == [UInt8](repeating: 9, count: 13))
     }
 
-    @Test("a limit that goes back, or too far ahead, is none")
+    @Test("a limit that goes back, or too far ahead, is ignored")
     func limits() throws {
         var ends = try Ends()
         try ends.open()
@@ -177,7 +177,9 @@ struct FragmentStreamTests {
             ends.dialer.send([UInt8](repeating: 1, count: 600_000), to: &fragments) == 1_024 * 501)
     }
 
-    @Test("a fragment that is missed for ten seconds ends the stream, and progress puts that off")
+    @Test(
+        "a fragment that is missing for ten seconds ends the stream; progress restarts the time"
+    )
     func gaps() throws {
         var ends = try Ends()
         try ends.open()
@@ -201,7 +203,7 @@ struct FragmentStreamTests {
         #expect(ends.listener.deadline == .distantFuture)
     }
 
-    @Test("an end comes after all that was sent, whenever it arrives")
+    @Test("the end is read after all bytes that were sent, whenever it arrives")
     func end() throws {
         var ends = try Ends()
         try ends.open()
@@ -219,7 +221,7 @@ struct FragmentStreamTests {
         #expect(ends.listener.isOver)
     }
 
-    @Test("an end in front of what came, or beyond the window, is none")
+    @Test("an end before received fragments, or beyond the window, is ignored")
     func forgedEnd() throws {
         var ends = try Ends()
         try ends.open()
@@ -232,7 +234,7 @@ struct FragmentStreamTests {
         #expect(!ends.listener.hasEnd)
     }
 
-    @Test("numbers go on past 65,535")
+    @Test("fragment numbers continue past 65,535")
     func wrapping() throws {
         var ends = try Ends(sending: 20)
         try ends.open()
@@ -250,7 +252,7 @@ struct FragmentStreamTests {
         }
     }
 
-    @Test("whatever comes, what is held stays within the window", arguments: 0..<40)
+    @Test("for any input the held fragments stay within the window", arguments: 0..<40)
     func hostile(seed: UInt64) throws {
         var random = SeededGenerator(seed: seed)
         var ends = try Ends()

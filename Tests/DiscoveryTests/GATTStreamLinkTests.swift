@@ -6,22 +6,23 @@ import Testing
 
 @testable import BLESecDiscovery
 
-/// What lies between two ends of a stream: it delivers whatever is under way in any order.
+/// Simulates the radio between two ends of a stream: it delivers the fragments under way in any
+/// order.
 private final class Air: DeferredWork, @unchecked Sendable {
-    // Sendable because it is touched on its loop's thread only.
+    // Sendable because its state is accessed on its loop's thread only.
     private let loop: EventLoop
     private var random = SeededGenerator(seed: 11)
     private var underWay: [(fragment: [UInt8], toDialer: Bool)] = []
     private weak var dialer: GATTStreamLink?
     private weak var listener: GATTStreamLink?
-    /// Fragments of data that are to be lost.
+    /// How many data fragments are to be lost.
     var losses = 0
     var fragments = 0
     var closed = 0
 
     init(_ loop: EventLoop) { self.loop = loop }
 
-    /// The two ends, open.
+    /// Two open ends.
     static func pair(_ loop: EventLoop, size: Int) async throws -> (
         air: Air, dialer: GATTStreamLink, listener: GATTStreamLink
     ) {
@@ -65,7 +66,7 @@ private final class Air: DeferredWork, @unchecked Sendable {
     }
 }
 
-/// Notes what a link told.
+/// Records what a link reports.
 private final class Listener: LinkHandler {
     var writable = 0
     var hangUps = 0
@@ -101,10 +102,10 @@ private func withLoop(
     try outcome.get()
 }
 
-@Suite("the link over GATT")
+@Suite("The link over GATT")
 struct GATTStreamLinkTests {
     @Test(
-        "carries bytes in order through air that reorders, 20 bytes at a time and 508",
+        "the link carries bytes in order over a reordering radio, in fragments of 20 and 508 bytes",
         arguments: [20, 508])
     func order(size: Int) async throws {
         try await withLoop { loop in
@@ -125,7 +126,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("takes nothing when the peer does not read, and tells when it has read")
+    @Test("the link takes nothing while the peer does not read, and reports when the peer has read")
     func backpressure() async throws {
         try await withLoop { loop in
             let (_, dialer, listener) = try await Air.pair(loop, size: 20)
@@ -149,7 +150,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("ends where the peer closes, after all that was sent")
+    @Test("the link ends when the peer closes, after all bytes that were sent")
     func end() async throws {
         try await withLoop { loop in
             let (air, dialer, listener) = try await Air.pair(loop, size: 20)
@@ -173,7 +174,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("fails when a fragment is missed for ten seconds, and not before")
+    @Test("the link fails when a fragment is missing for ten seconds, and not before")
     func loss() async throws {
         let clock = ManualClock()
         try await withLoop(clock: clock.loopClock) { loop in
@@ -196,7 +197,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("ends when the device goes; what had come can be read, and nothing can be sent")
+    @Test("the link ends when the device disconnects; received bytes stay readable, sending fails")
     func device() async throws {
         try await withLoop { loop in
             let (air, dialer, listener) = try await Air.pair(loop, size: 20)
@@ -218,7 +219,9 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("ends two seconds after the subscription, unless its end comes before")
+    @Test(
+        "the link ends two seconds after the subscription ends, unless the stream's end comes first"
+    )
     func unsubscribed() async throws {
         let clock = ManualClock()
         try await withLoop(clock: clock.loopClock) { loop in
@@ -240,7 +243,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("that nobody keeps is closed")
+    @Test("a link that is dropped is closed")
     func dropped() async throws {
         try await withLoop { loop in
             var pair: (air: Air, dialer: GATTStreamLink, listener: GATTStreamLink)? =
@@ -252,7 +255,7 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("carries a channel over fragments of 20 bytes that are reordered")
+    @Test("the link carries a channel over reordered fragments of 20 bytes")
     func channel() async throws {
         try await withLoop { loop in
             let (_, dialer, listener) = try await Air.pair(loop, size: 20)

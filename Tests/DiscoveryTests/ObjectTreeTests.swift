@@ -2,7 +2,7 @@ import Testing
 
 @testable import BLESecDiscovery
 
-@Suite("bluetoothd's objects")
+@Suite("The objects of bluetoothd")
 struct ObjectTreeTests {
     let device = "/org/bluez/hci0/dev_00_11_22_33_44_55"
     let interfaces = BusValue.array(
@@ -12,7 +12,7 @@ struct ObjectTreeTests {
             .entry(.string("org.freedesktop.DBus.Properties"), .properties([:])),
         ], of: "{sa{sv}}")
 
-    @Test("are kept as the signals tell, by the interfaces that are used")
+    @Test("objects follow the signals, with the interfaces that are used")
     func course() {
         var tree = ObjectTree()
         tree.add(device, interfaces)
@@ -28,7 +28,7 @@ struct ObjectTreeTests {
         #expect(tree.paths(of: "org.bluez.Device1") == [])
     }
 
-    @Test("are found below a path, and not beside it")
+    @Test("objects are found below a path, and not beside it")
     func below() {
         var tree = ObjectTree()
         tree.add("/org/bluez/hci1/dev_A", interfaces)
@@ -38,12 +38,12 @@ struct ObjectTreeTests {
                 == ["/org/bluez/hci1/dev_A"])
     }
 
-    @Test("are bounded in number")
+    @Test("the number of objects is bounded")
     func bounded() {
         var tree = ObjectTree()
         for number in 0..<10_000 { tree.add("/org/bluez/hci0/dev_\(number)", interfaces) }
         #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
-        // No crowd keeps out an adapter, or the services of who is connected.
+        // Many devices do not keep out an adapter, or the services of a connected device.
         tree.add("/org/bluez/hci1", Self.object("org.bluez.Adapter1"))
         let service = "/org/bluez/hci0/dev_7/service0001"
         for number in 0..<10_000 {
@@ -65,7 +65,7 @@ struct ObjectTreeTests {
         #expect(found == hasGap, reason)
     }
 
-    @Test("are worth listing again when some were left out and most of the others have gone")
+    @Test("objects should be listed again when some were left out and most others have gone")
     func gap() {
         var tree = ObjectTree()
         let crowd = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
@@ -85,7 +85,7 @@ struct ObjectTreeTests {
         expect(false, tree, "once")
     }
 
-    @Test("are nothing where a value has another type than it should")
+    @Test("a value of a wrong type gives no object")
     func wrongTypes() {
         var tree = ObjectTree()
         tree.replace(with: nil)
@@ -98,7 +98,7 @@ struct ObjectTreeTests {
         #expect(tree["/nowhere", "org.bluez.Device1"] == nil)
     }
 
-    @Test("values know how D-Bus writes their types")
+    @Test("values have their D-Bus type signatures")
     func signatures() {
         #expect(BusValue.properties(["A": .bytes([1])]).signature == "a{sv}")
         #expect(

@@ -3,11 +3,11 @@ import BLESecL2CAP
 import BLESecTesting
 import Testing
 
-@Suite("payload")
+@Suite("Advertisement payloads")
 struct PayloadTests {
     static func psm(_ number: Int) throws -> PSM { try PSM(number) }
 
-    @Test("the six bytes and the eight characters are what the wire format says")
+    @Test("the six bytes and the eight characters follow the wire format")
     func worked() throws {
         let payload = AdvertisementPayload(
             capabilities: [.l2cap, .noise], psm: try Self.psm(0x83),
@@ -19,7 +19,7 @@ struct PayloadTests {
         #expect(AdvertisementPayload(text: payload.text) == payload)
     }
 
-    @Test("every payload is read as it was written, in both forms")
+    @Test("every payload is read back unchanged, in both forms")
     func roundTrips() throws {
         var generator = SeededGenerator(seed: 1)
         for _ in 0..<2_000 {
@@ -35,7 +35,7 @@ struct PayloadTests {
         }
     }
 
-    @Test("of all first two bytes, those of version 1 with a dynamic PSM or none are read")
+    @Test("only version 1 with a dynamic PSM or no PSM is accepted in the first two bytes")
     func firstBytes() {
         for first in UInt8.min ... .max {
             for second in UInt8.min ... .max {
@@ -48,7 +48,7 @@ struct PayloadTests {
         }
     }
 
-    @Test("no other length is read", arguments: 0..<300)
+    @Test("any other length is refused", arguments: 0..<300)
     func lengths(length: Int) {
         let bytes = [UInt8](repeating: 0x1A, count: length)
         #expect((AdvertisementPayload(bytes) != nil) == false || length == 6)
@@ -57,7 +57,7 @@ struct PayloadTests {
     }
 
     @Test(
-        "a name that is no payload is none",
+        "a name that is not a payload is refused",
         arguments: [
             "", "GoPA_-4", "GoPA_-4B=", "GoPA/-4B", "GoPA+-4B", "GoPA -4B", "GoPÄ_-4", "Notebook",
             "\0\0\0\0\0\0\0\0", "🎈🎈", "AAAAAAAA", "________",
@@ -66,7 +66,7 @@ struct PayloadTests {
         #expect(AdvertisementPayload(text: name) == nil)
     }
 
-    @Test("whatever bytes come, reading neither fails nor makes something up")
+    @Test("random bytes never trap, and a payload that is accepted is written in the same form")
     func random() {
         var generator = SeededGenerator(seed: 2)
         for _ in 0..<20_000 {
@@ -78,9 +78,9 @@ struct PayloadTests {
     }
 }
 
-@Suite("the PSM's characteristic")
+@Suite("The characteristic with the PSM")
 struct PSMValueTests {
-    @Test("every dynamic PSM is read in both orders, in two bytes and in four")
+    @Test("every dynamic PSM is read in both byte orders, in two bytes and in four")
     func orders() throws {
         for number in 0x80...0xFF {
             let psm = try PSM(number)
@@ -92,7 +92,7 @@ struct PSMValueTests {
         }
     }
 
-    @Test("nothing else is a PSM")
+    @Test("any other value is not a PSM")
     func others() {
         for high in UInt8.min ... .max {
             for low in UInt8.min ... .max where (high == 0) == (low == 0) || max(high, low) < 0x80 {
@@ -106,9 +106,9 @@ struct PSMValueTests {
     }
 }
 
-@Suite("a UUID")
+@Suite("UUIDs")
 struct BluetoothUUIDTests {
-    @Test("the forms that are written are read")
+    @Test("the usual text forms of UUIDs are read")
     func forms() throws {
         let text = "abdd3056-28fa-441d-a470-55a75a52553a"
         #expect(PSMValue.characteristic.description == text)
@@ -120,7 +120,7 @@ struct BluetoothUUIDTests {
     }
 
     @Test(
-        "nothing else is",
+        "any other text is not a UUID",
         arguments: [
             "", "-", "18", "180", "180FF", "18-0F", "abdd305628fa441da47055a75a52553a",
             "abdd3056-28fa-441d-a470-55a75a52553", "abdd3056-28fa-441d-a470-55a75a52553aa",
@@ -133,7 +133,7 @@ struct BluetoothUUIDTests {
     }
 }
 
-@Suite("an advertisement of a service")
+@Suite("Advertisements of a service")
 struct ServiceAdvertisementTests {
     let service = PSMValue.characteristic
     let other = BluetoothUUID(high: 0x180F_0000_1000, low: 0x8000_0080_5F9B_34FB)
@@ -149,7 +149,7 @@ struct ServiceAdvertisementTests {
             manufacturerData: manufacturer)
     }
 
-    @Test("each of the three ways is understood")
+    @Test("a payload is read in each of the three places")
     func carriers() {
         let expected = ServiceAdvertisement.payload(payload)
         #expect(read(uuids: [other, service], name: payload.text) == expected)
@@ -157,7 +157,7 @@ struct ServiceAdvertisementTests {
         #expect(read(uuids: [service], manufacturer: [0xFFFF: payload.bytes]) == expected)
     }
 
-    @Test("a name or a manufacturer's data without the service are somebody else's")
+    @Test("a name or manufacturer's data without the service is ignored")
     func strangers() {
         #expect(read(name: payload.text) == nil)
         #expect(read(uuids: [other], name: payload.text) == nil)
@@ -165,7 +165,7 @@ struct ServiceAdvertisementTests {
         #expect(read(data: [other: payload.bytes]) == nil)
     }
 
-    @Test("beside another service of someone's own, a name may be that one's, and data are not")
+    @Test("beside another 128-bit service only service data are read as a payload")
     func company() {
         let another = BluetoothUUID(high: 1, low: 2)
         #expect(read(uuids: [service, another], name: payload.text) == .serviceOnly)
@@ -175,7 +175,7 @@ struct ServiceAdvertisementTests {
             read(uuids: [service, another], data: [service: payload.bytes]) == .payload(payload))
     }
 
-    @Test("a service without a payload, or with a broken one, has to be asked")
+    @Test("a service with a missing or broken payload has to be queried")
     func serviceOnly() {
         #expect(read(uuids: [service]) == .serviceOnly)
         #expect(read(uuids: [service], name: "Alice's phone") == .serviceOnly)

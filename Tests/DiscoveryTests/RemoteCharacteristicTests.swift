@@ -35,7 +35,7 @@ struct RemoteCharacteristicTests {
         try #require(tree(flags).characteristics(of: service, below: device))
     }
 
-    @Test("have the properties that bluetoothd lists, and no others")
+    @Test("a characteristic has exactly the properties that bluetoothd lists")
     func properties() throws {
         let found = try Self.characteristics(
             .strings(["read", "notify"]), .strings(["write-without-response", "x"]), .strings([]),
@@ -53,16 +53,17 @@ struct RemoteCharacteristicTests {
                 == nil)
     }
 
-    @Test("are asked for nothing that they do not offer, and the error names what is missing")
+    @Test("a call that needs a missing property is an error that names the property")
     func missing() async throws {
-        // Each has all properties but those that the call needs.
+        // Each characteristic has all properties except those that the call needs.
         func without(_ properties: RemoteCharacteristic.Property...) throws -> RemoteCharacteristic
         {
             let others = RemoteCharacteristic.Property.allCases.filter { !properties.contains($0) }
             return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
         }
         let loop = EventLoop(name: "test")
-        // Whether bluetoothd runs here or not, it is not asked: the error would be another one.
+        // The test expects that bluetoothd is not asked, whether it runs here or not: its error
+        // would differ.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         await expect("`read`") {
             _ = try await bluetoothd.read(try without(.read), until: loop.now)
@@ -77,7 +78,7 @@ struct RemoteCharacteristicTests {
         await loop.shutdown()
     }
 
-    @Test("are asked for what they offer: a subscription needs one of two properties")
+    @Test("a subscription needs one of two properties")
     func offered() throws {
         for flag in ["notify", "indicate"] {
             let found = try Self.characteristics(.strings([flag]))[0]
@@ -86,7 +87,9 @@ struct RemoteCharacteristicTests {
         }
     }
 
-    @Test("with a property too few, are a peer's mistake, for who opens a channel")
+    @Test(
+        "for a program that opens a channel, a missing property is a protocol violation by the peer"
+    )
     func channelError() throws {
         let found = try Self.characteristics(.strings(["notify"]))[0]
         let error = #expect(throws: DiscoveryError.self) { try found.require(.read, to: "read it") }

@@ -3,9 +3,9 @@ import Testing
 
 @testable import BLESecDiscovery
 
-@Suite("a stream's fragments")
+@Suite("The fragments of a stream")
 struct StreamFragmentTests {
-    @Test("are what the wire format says")
+    @Test("fragments follow the wire format")
     func worked() {
         let opening = StreamFragment(
             .open, stream: 0xBEEF, number: 0, limit: 32,
@@ -18,7 +18,7 @@ struct StreamFragmentTests {
         for fragment in [opening, data] { #expect(StreamFragment(fragment.bytes) == fragment) }
     }
 
-    @Test("are read only when they are as long as they have to be")
+    @Test("fragments of a wrong length are refused")
     func lengths() {
         for kind: UInt8 in 0...255 {
             for length in Array(0...40) + Array(500...520) {
@@ -31,7 +31,7 @@ struct StreamFragmentTests {
         }
     }
 
-    @Test("that open a stream name a size that everybody takes, and the one version")
+    @Test("an opening fragment with a size below 20 or another version is refused")
     func openings() {
         func opening(_ version: UInt8, _ size: Int) -> Int? {
             StreamFragment(
@@ -45,7 +45,7 @@ struct StreamFragmentTests {
         #expect(opening(2, 100) == nil)
     }
 
-    @Test("are read and written again as they were, whatever the bytes")
+    @Test("any bytes that are accepted as a fragment are written back unchanged")
     func anyBytes() {
         var generator = SeededGenerator(seed: 5)
         for _ in 0..<5_000 {

@@ -7,7 +7,7 @@ import Testing
 @testable import BLESecNoiseVectors
 
 @Suite struct AdditionalSymmetricKeysTests {
-    @Test("both sides have the same key for a label, and another for another label or session")
+    @Test("both sides have the same key for a label; other labels and sessions have other keys")
     func agreement() throws {
         let pair = try TransportPair("Noise_XX_25519_ChaChaPoly_BLAKE2s")
         let other = try TransportPair("Noise_XX_25519_ChaChaPoly_BLAKE2s")
@@ -28,7 +28,7 @@ import Testing
         #expect(bytes(pair.initiator.additionalKeys, "label") == before)
     }
 
-    @Test("the keys are those of Python's hmac over an independent handshake")
+    @Test("the keys equal those of Python's hmac over an independent handshake")
     func vectors() throws {
         let data = try TestVectors.data("additional-keys.json")
         let entries = try JSONReader.read([UInt8](data)).required("entries", Entry.all)
@@ -42,7 +42,7 @@ import Testing
     }
 }
 
-/// A vector, and keys after its handshake.
+/// A vector, and the keys after its handshake.
 private struct Entry {
     let vector: NoiseVector
     let keys: [(label: String, key: [UInt8])]

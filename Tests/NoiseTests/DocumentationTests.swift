@@ -3,7 +3,7 @@ import FoundationEssentials
 import Testing
 
 @Suite struct DocumentationTests {
-    @Test("the example of the module's page is this code, and it runs")
+    @Test("the example on the module's page equals this code, and it runs")
     func example() throws {
         try greet()
         let page = try String(
@@ -15,7 +15,7 @@ import Testing
         #expect(test.contains(page[begin.lowerBound..<end.upperBound]))
     }
 
-    @Test("the datagrams of the page on Noise are this code, and they run")
+    @Test("the datagram example on the page on Noise equals this code, and it runs")
     func datagrams() throws {
         let page = try page()
         let test = try String(contentsOf: URL(filePath: #filePath), encoding: .utf8)
@@ -38,7 +38,7 @@ import Testing
         #expect(ends.right.value.open(sent[1]) == [2])
     }
 
-    @Test("the page on Noise says of every pattern who sees which key, and who is proven")
+    @Test("the page on Noise states who sees which key, and who is proven, for every pattern")
     func exposures() throws {
         let rows = try page().split(separator: "\n").filter { $0.hasPrefix("| `") }
             .map { $0.split(separator: "|").map { $0.trimmingPrefix(" ") } }
@@ -61,7 +61,7 @@ import Testing
         String(row[0].drop { $0 == "`" }.prefix { $0 != "`" })
     }
 
-    @Test("every type says which section of the specification it follows")
+    @Test("every type names the section of the specification that it follows")
     func sections() throws {
         let folder = source("Sources/BLESecNoise").path(percentEncoded: false)
         let files = try FileManager.default.contentsOfDirectory(atPath: folder)
@@ -141,7 +141,8 @@ struct DatagramEnd: ~Copyable {
         return datagram
     }
 
-    /// Nil for what is forged, repeated or too old: anybody can send that, and it changes nothing.
+    /// Nil for a forged, repeated or too old datagram: anyone can send such a datagram, and it
+    /// changes nothing.
     mutating func open(_ datagram: [UInt8]) -> [UInt8]? {
         guard datagram.count >= 8 else { return nil }
         let nonce = datagram.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
@@ -155,7 +156,7 @@ struct DatagramEnd: ~Copyable {
     }
 }
 
-/// A holder, so that two of them fit into a tuple.
+/// A reference type, so that a tuple can hold two of them.
 private final class Box {
     var value: DatagramEnd
     init(_ value: consuming DatagramEnd) { self.value = value }
@@ -170,7 +171,7 @@ extension TransportPair {
 }
 
 extension HandshakePattern.StaticKeyExposure {
-    /// How the page on Noise says it.
+    /// The words of the page on Noise for this exposure.
     fileprivate var words: String {
         switch self {
         case .unused: "none"

@@ -4,7 +4,7 @@ import BLESecPrimitives
 import FoundationEssentials
 import Testing
 
-/// The seed of this run's property tests: the same each time, unless `BLESEC_SEED` says another.
+/// The seed of this run's property tests: a fixed value, unless `BLESEC_SEED` sets another.
 enum PropertySeed {
     static let value: UInt64 = {
         let given = ProcessInfo.processInfo.environment["BLESEC_SEED"].flatMap { UInt64($0) }
@@ -13,13 +13,13 @@ enum PropertySeed {
         return seed
     }()
 
-    /// Numbers that depend on the seed and on `label`.
+    /// Random numbers that depend on the seed and on `label`.
     static func generator(_ label: String) -> SeededGenerator {
         SeededGenerator(seed: label.utf8.reduce(value) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 })
     }
 }
 
-/// One protocol between two parties, run again and again with something wrong.
+/// One protocol between two parties, which is run repeatedly with one thing changed.
 ///
 /// Static keys, ephemerals, psks and, unless it is given, the suite come from the seed.
 struct Exchange {
@@ -39,10 +39,10 @@ struct Exchange {
         self.ephemerals = ephemerals
     }
 
-    /// What an issue says of where it comes from.
+    /// The origin of a failure, for an issue's text.
     var note: Comment { "seed \(PropertySeed.value), \(name)" }
 
-    /// What one side has other than the other side believes.
+    /// How one side's data differs from what the other side believes.
     enum Difference {
         case prologue
         case psk(Int)
@@ -95,8 +95,9 @@ struct Exchange {
         return overhead > keys
     }
 
-    /// What is wrong from message `index` on has to be noticed when the first authenticated message
-    /// from there on is read, or before: a key in clear or a length can be impossible by itself.
+    /// An error from message `index` on has to be detected at the latest when the next
+    /// authenticated message is read. It may be detected earlier: a key in clear or a length can be
+    /// invalid by itself.
     func expectFailure(
         from index: Int, _ difference: Difference? = nil, of role: Role = .responder,
         changing: (inout [UInt8]) -> Void = { _ in },

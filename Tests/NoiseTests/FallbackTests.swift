@@ -84,7 +84,8 @@ import Testing
             _ = try? failed.read([])
             _ = try HandshakeState(fallback: fallback, after: failed, localStatic: alice)
         }
-        // Whose first message is not the initiator's: its ephemeral would serve a third protocol.
+        // The first message of this fallback is not the initiator's: its ephemeral would be used in
+        // a third protocol.
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
             var attempt = try attempt()
             let first = try attempt.write()
@@ -102,7 +103,7 @@ import Testing
     }
 }
 
-/// A holder, so that two of them fit into a tuple.
+/// A reference type, so that a tuple can hold two of them.
 private final class Box {
     var value: TransportState
     init(_ value: consuming TransportState) { self.value = value }

@@ -56,7 +56,7 @@ import Testing
         #expect(isFailed)
     }
 
-    @Test("a call out of turn ends the handshake")
+    @Test("a call in the wrong order ends the handshake")
     func outOfTurn() throws {
         let name = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)
@@ -77,7 +77,7 @@ import Testing
         }
     }
 
-    @Test("both ephemerals are known on the side that has sent or read them")
+    @Test("each ephemeral is known on a side once it is sent or read there")
     func ephemerals() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var pair = try Pair(name, Parties(.x25519))
@@ -91,7 +91,7 @@ import Testing
         #expect(sent == read)
     }
 
-    @Test("the peer's static key is there as soon as its message is read")
+    @Test("the peer's static key is available as soon as its message is read")
     func remoteStatic() throws {
         let name = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)

@@ -15,7 +15,7 @@ import Testing
             remoteStatic: remoteStatic, psks: psks, carried: carried)
     }
 
-    @Test("a key that the pattern needs has to be there")
+    @Test("a missing key that the pattern needs is refused")
     func missing() throws {
         let pair = try DHKeyPair.generate(.x25519)
         #expect(throws: NoiseError.missingKey(.localStatic)) { try make(Self.xx) }
@@ -30,7 +30,7 @@ import Testing
         }
     }
 
-    @Test("a remote static key for a pattern that would not check it is refused")
+    @Test("a remote static key is refused for a pattern that would not check it")
     func unexpected() throws {
         let pair = try DHKeyPair.generate(.x25519)
         #expect(throws: NoiseError.unexpectedKey(.remoteStatic)) {
@@ -44,7 +44,7 @@ import Testing
         }
     }
 
-    @Test("a pattern with ephemerals of both sides known beforehand is no fallback")
+    @Test("a pattern that knows both sides' ephemerals beforehand is not a fallback")
     func bothEphemerals() throws {
         let pattern = try HandshakePattern(
             name: "ZZ", initiatorPreMessage: [.e], responderPreMessage: [.e], messages: [[.ee]])
@@ -82,7 +82,7 @@ import Testing
         }
     }
 
-    @Test("there have to be as many psks as the pattern takes")
+    @Test("a number of psks other than the pattern's is refused")
     func pskCount() throws {
         let psks = try Parties(.x25519).psks
         for given in [0, 1, 3] {
@@ -105,7 +105,7 @@ import Testing
         }
     }
 
-    @Test("a psk prints as nothing but <redacted>")
+    @Test("a psk prints only as <redacted>")
     func pskDescription() throws {
         let psk = try PreSharedKey(SecretBytes(randomCount: 32))
         var dumped = ""
@@ -128,7 +128,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try state.write() }
     }
 
-    @Test("a message above 65,535 bytes is refused, one of that length is not")
+    @Test("a message above 65,535 bytes is refused, and a message of that length is accepted")
     func long() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)
@@ -139,7 +139,7 @@ import Testing
         #expect(throws: NoiseError.messageTooLong(65_536)) { try state.write(longest + [1]) }
     }
 
-    @Test("a finished handshake reads and writes no more")
+    @Test("a finished handshake refuses to read and write")
     func finished() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var pair = try Pair(name, Parties(.x25519))
@@ -155,7 +155,7 @@ import Testing
         var responder = try parties.handshake(nn, .responder)
         _ = try responder.read([UInt8](repeating: 0, count: 32))
         #expect(throws: NoiseError.invalidPublicKey) { try responder.write() }
-        // IN carries the static key in clear: one with its high bit set is the same point.
+        // IN carries the static key in clear: with its high bit set the key is the same point.
         let name = try ProtocolName("Noise_IN_25519_ChaChaPoly_SHA256")
         var initiator = try parties.handshake(name, .initiator)
         var other = try parties.handshake(name, .responder)

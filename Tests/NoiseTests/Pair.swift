@@ -1,11 +1,11 @@
 import BLESecNoise
 import BLESecPrimitives
 
-/// The keys of two parties who run every protocol.
+/// The keys of two parties that run every protocol.
 struct Parties {
     let initiator: DHKeyPair
     let responder: DHKeyPair
-    /// A key pair of neither.
+    /// A key pair of neither party.
     let stranger: DHKeyPair
     let psks: [PreSharedKey]
 
@@ -19,7 +19,7 @@ struct Parties {
         initiator = try curve.keyPair(&generator)
         responder = try curve.keyPair(&generator)
         stranger = try curve.keyPair(&generator)
-        // As many as four messages can take, and one that nobody takes.
+        // As many psks as four messages can take, and one that is never used.
         var psks: [PreSharedKey] = []
         for _ in 0..<6 {
             let key = generator.key(PreSharedKey.length)
@@ -30,7 +30,7 @@ struct Parties {
 
     func statics(of role: Role) -> DHKeyPair { role == .initiator ? initiator : responder }
 
-    /// A handshake of `role`, with what the pattern asks for.
+    /// A handshake of `role`, with the keys that the pattern needs.
     func handshake(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8] = [], psks: [PreSharedKey]? = nil,
         carried: CarriedEphemeral? = nil
@@ -103,7 +103,7 @@ struct Pair: ~Copyable {
         self.responder = responder
     }
 
-    /// Sends the next message across; the payload that arrived.
+    /// Carries the next message to the other side, and returns the payload that arrived.
     mutating func step(_ payload: [UInt8] = [], changing: (inout [UInt8]) -> Void = { _ in })
         throws -> [UInt8]
     {
@@ -117,12 +117,12 @@ struct Pair: ~Copyable {
         return try initiator.read(message)
     }
 
-    /// What `role` knows as the other one's static key.
+    /// The other side's static key as `role` knows it.
     func remoteStatic(_ role: Role) -> [UInt8]? {
         role == .initiator ? initiator.remoteStatic : responder.remoteStatic
     }
 
-    /// Runs what is left, with a payload in each message.
+    /// Runs the remaining messages, with a payload in each.
     mutating func run() throws {
         while !initiator.isFinished { _ = try step([1, 2, 3]) }
     }

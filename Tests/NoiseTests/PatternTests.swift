@@ -12,7 +12,7 @@ import Testing
         #expect(names.count { $0.contains("1") } == 23)
     }
 
-    @Test("every pattern of the table keeps the rules of §7.3", arguments: HandshakePattern.all)
+    @Test("every pattern of the table follows the rules of §7.3", arguments: HandshakePattern.all)
     func rules(_ pattern: HandshakePattern) throws {
         let again = try HandshakePattern(
             name: pattern.name, initiatorPreMessage: pattern.initiatorPreMessage,
@@ -22,7 +22,7 @@ import Testing
     }
 
     @Test(
-        "a deferred pattern makes the same products as the pattern it comes from",
+        "a deferred pattern makes the same DH products as its original pattern",
         arguments: HandshakePattern.all.filter { $0.name.contains("1") })
     func deferral(_ pattern: HandshakePattern) throws {
         let origin = try #require(
@@ -67,7 +67,7 @@ import Testing
         #expect(HandshakePattern.all.filter(\.isOneWay).map(\.name) == ["N", "K", "X"])
     }
 
-    @Test("what each role has to bring follows from the data")
+    @Test("the keys that each role needs follow from the pattern's data")
     func keys() throws {
         let xx = try #require(HandshakePattern.named("XX"))
         let nk = try #require(HandshakePattern.named("NK"))
@@ -149,7 +149,8 @@ import Testing
         Broken(messages: [[.psk, .e], [.psk]], error: .pskWithoutEphemeral(.responder)),
     ]
 
-    @Test("a pattern that breaks a rule is refused with the rule", arguments: broken)
+    @Test(
+        "a pattern that breaks a rule is refused, and the error names the rule", arguments: broken)
     func rule(_ broken: Broken) {
         #expect(throws: broken.error) {
             _ = try HandshakePattern(
@@ -158,14 +159,14 @@ import Testing
         }
     }
 
-    @Test("a pattern of one's own does not go by the name of another")
+    @Test("a custom pattern may not use the name of a known pattern")
     func nameTaken() {
         #expect(throws: PatternError.nameTaken("XX")) {
             _ = try HandshakePattern(name: "XX", messages: [[.e], [.e, .ee]])
         }
     }
 
-    @Test("no pattern, with its modifiers, has a name too long for a protocol name")
+    @Test("no pattern with its modifiers has a name that is too long for a protocol name")
     func nameTooLong() throws {
         let messages: [[Token]] = [[.e], [.e, .ee]]
         let longest = try HandshakePattern(
@@ -180,7 +181,7 @@ import Testing
     }
 
     @Test(
-        "a pattern of one's own needs a name of uppercase letters and digits",
+        "a custom pattern needs a name of uppercase letters and digits",
         arguments: ["", "1X", "xx", "X_X", "XX psk0", "É"])
     func badName(_ name: String) {
         #expect(throws: PatternError.badName(name)) {

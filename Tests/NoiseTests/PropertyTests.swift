@@ -4,10 +4,10 @@ import Testing
 
 @testable import BLESecNoiseVectors
 
-/// What holds for every pattern, in a suite and with keys that come from the run's seed.
+/// Properties of every pattern, with a suite and keys that come from the run's seed.
 @Suite struct PropertyTests {
-    /// Each pattern with everything that can be done to it: nothing, one psk at each place, psks at
-    /// all places at once; and each of these behind a fallback, where that is possible.
+    /// Each pattern in every variant: unchanged, with one psk at each place, and with psks at all
+    /// places; and each of these as a fallback, where that is possible.
     static let patterns: [HandshakePattern] = HandshakePattern.all.flatMap { pattern in
         ([pattern] + [try? pattern.applying(.fallback)].compactMap { $0 }).flatMap(variants)
     }
@@ -21,7 +21,7 @@ import Testing
     @Test("there are as many variants as the rules allow")
     func count() {
         #expect(Set(Self.patterns.map(\.name)).count == Self.patterns.count)
-        // Itself, one with all psks, and one for each message and one more.
+        // The pattern itself, one variant with all psks, and one for each message plus one.
         let bases =
             HandshakePattern.all + HandshakePattern.all.compactMap { try? $0.applying(.fallback) }
         #expect(bases.count == 38 + 28)
@@ -75,14 +75,16 @@ import Testing
     }
 
     @Test(
-        "another prologue on one side fails at the first authenticated point", arguments: patterns)
+        "a different prologue on one side fails at the first authenticated point",
+        arguments: patterns)
     func prologue(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)
         for role in Role.allCases { try exchange.expectFailure(from: 0, .prologue, of: role) }
     }
 
     @Test(
-        "another psk fails at the first authenticated point from its token on", arguments: patterns)
+        "a different psk fails at the first authenticated point after its token",
+        arguments: patterns)
     func psk(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)
         var psk = 0
@@ -98,7 +100,7 @@ import Testing
     }
 
     @Test(
-        "who believes in another static key of the peer fails at the first authenticated point",
+        "a side that expects another static key fails at the first authenticated point",
         arguments: patterns)
     func remoteStatic(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)

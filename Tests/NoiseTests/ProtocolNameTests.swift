@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct ProtocolNameTests {
     @Test(
-        "a name prints as it was read",
+        "a name prints unchanged",
         arguments: [
             "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_K1X1_448_AESGCM_BLAKE2b",
             "Noise_NNpsk0+psk2_25519_ChaChaPoly_BLAKE2s",
@@ -19,7 +19,7 @@ import Testing
     }
 
     @Test(
-        "what is wrong with a name is said",
+        "the error for a bad name says what is wrong",
         arguments: [
             ("", ProtocolNameError.notAProtocolName),
             ("Noise", .notAProtocolName),

@@ -9,13 +9,13 @@ import Testing
         #expect(verdicts([0, 0, 2, 1, 2, 1]) == [true, false, true, true, false, false])
     }
 
-    @Test("a nonce too far behind is refused, the last one inside the window is not")
+    @Test("a nonce behind the window is refused, and the last nonce inside is accepted")
     func edge() {
         let edge = 10_000 - ReplayWindow.size
         #expect(verdicts([10_000, edge, edge + 1, edge + 1]) == [true, false, true, false])
     }
 
-    @Test("a leap over the whole window forgets what was before")
+    @Test("a jump beyond the whole window forgets the earlier nonces")
     func leap() {
         let far: UInt64 = 1 << 40
         let inside = Array((far - ReplayWindow.size + 1)..<far)
@@ -24,13 +24,14 @@ import Testing
         #expect(all.last == false)
     }
 
-    @Test("the last nonce is accepted, the reserved one never")
+    @Test("the last nonce is accepted, and the reserved nonce never")
     func last() {
         let nonces: [UInt64] = [.max, .max - 1, .max - 1, .max, .max - 2]
         #expect(verdicts(nonces) == [false, true, false, false, true])
     }
 
-    @Test("it says what a set of all nonces seen would say", arguments: [1, 2, 3, 4] as [UInt64])
+    @Test(
+        "the window decides as a set of all nonces seen would", arguments: [1, 2, 3, 4] as [UInt64])
     func model(_ seed: UInt64) {
         var generator = SeededGenerator(seed: seed)
         var window = ReplayWindow()
@@ -49,7 +50,8 @@ import Testing
         }
     }
 
-    /// What a new window says to each nonce in turn; asking before never changes it.
+    /// The answers of a new window to each nonce in turn; a query before must not change the
+    /// answer.
     private func verdicts(_ nonces: [UInt64]) -> [Bool] {
         var window = ReplayWindow()
         return nonces.map { nonce in

@@ -16,7 +16,7 @@ import Testing
         #expect(try right.value.open(messages[1], nonce: 1) == [1])
     }
 
-    @Test("the nonce that rekey has for itself is refused")
+    @Test("the nonce that is reserved for rekey is refused")
     func reserved() throws {
         let (left, right) = try sessions()
         #expect(throws: NoiseError.nonceExhausted) { try left.value.seal([1], nonce: .max) }
@@ -25,7 +25,7 @@ import Testing
         #expect(try right.value.open(message, nonce: .max - 1) == [1])
     }
 
-    @Test("the nonces of messages that were sent before are not taken again")
+    @Test("the nonces of messages that were sent before are not used again")
     func usedBefore() throws {
         var pair = try TransportPair("Noise_NN_25519_ChaChaPoly_SHA256")
         for _ in 0..<3 { _ = try pair.initiator.encrypt([1]) }
@@ -35,7 +35,7 @@ import Testing
         #expect(try left.value.open(right.value.seal([3], nonce: 0), nonce: 0) == [3])
     }
 
-    @Test("rekey on both sides goes on with any nonce")
+    @Test("after a rekey on both sides any nonce can be used")
     func rekey() throws {
         let (left, right) = try sessions()
         try left.value.rekeySend()
@@ -47,7 +47,7 @@ import Testing
         #expect(try right.value.open(message, nonce: 40) == [7])
     }
 
-    @Test("lengths that cannot be are refused")
+    @Test("impossible lengths are refused")
     func lengths() throws {
         let (left, right) = try sessions()
         #expect(throws: NoiseError.messageTooShort(15)) {
@@ -70,7 +70,7 @@ import Testing
     }
 }
 
-/// A holder, so that two of them fit into a tuple.
+/// A reference type, so that a tuple can hold two of them.
 private final class Session {
     var value: StatelessTransport
     init(_ value: consuming StatelessTransport) { self.value = value }

@@ -3,9 +3,9 @@ import BLESecNoiseVectors
 import BLESecPrimitives
 import Testing
 
-/// What happens to messages on the way, for every pattern, with keys that come from the run's seed.
+/// Changes to messages on the way, for every pattern, with keys that come from the run's seed.
 @Suite struct TamperingTests {
-    /// Each pattern as it is, with a psk at its beginning, and as a fallback where it can be one.
+    /// Each pattern unchanged, with a psk at its beginning, and as a fallback where possible.
     static let patterns: [HandshakePattern] = HandshakePattern.all.flatMap { pattern in
         [pattern] + [PatternModifier.psk(0), .fallback].compactMap { try? pattern.applying($0) }
     }
@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test("a message with a byte more fails at the next authenticated point", arguments: patterns)
+    @Test("a message with an extra byte fails at the next authenticated point", arguments: patterns)
     func extension_(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices {
@@ -46,7 +46,7 @@ import Testing
         }
     }
 
-    @Test("a message in the place of another fails", arguments: patterns)
+    @Test("a message in place of another message fails", arguments: patterns)
     func repetition(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices where index >= 2 {
@@ -57,7 +57,7 @@ import Testing
         }
     }
 
-    @Test("random bytes in the place of a message never trap", arguments: patterns)
+    @Test("random bytes in place of a message never trap", arguments: patterns)
     func garbage(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         var generator = PropertySeed.generator(pattern.name + " garbage")

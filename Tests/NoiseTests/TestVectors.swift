@@ -4,7 +4,7 @@ import Testing
 
 /// The files in `TestVectors/`.
 enum TestVectors {
-    /// The names in `TestVectors/noise/`, without their ending.
+    /// The names in `TestVectors/noise/`, without their extension.
     static let all = ["one-way", "interactive", "deferred", "psk", "psks", "fallback"]
 
     /// The vectors of a file in `TestVectors/noise/`.
@@ -12,12 +12,12 @@ enum TestVectors {
         try VectorFile(path: path("noise/\(name).json")).vectors
     }
 
-    /// Where a file in `TestVectors/` is.
+    /// The path of a file in `TestVectors/`.
     static func path(_ name: String) -> String {
         #filePath.replacing("Tests/NoiseTests/TestVectors.swift", with: "TestVectors/\(name)")
     }
 
-    /// What a file in `TestVectors/` holds.
+    /// The content of a file in `TestVectors/`.
     static func data(_ name: String) throws -> Data {
         try Data(contentsOf: URL(filePath: path(name)))
     }

@@ -7,7 +7,7 @@ import Testing
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
 
     @Test(
-        "a message that comes again, late or changed ends the receiving direction alone",
+        "a repeated, late or changed message ends only the receiving direction",
         arguments: 0..<3)
     func order(_ what: Int) throws {
         var pair = try TransportPair(Self.xx)
@@ -38,7 +38,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try pair.initiator.encrypt([2]) }
     }
 
-    @Test("rekey changes one direction's key and leaves its nonce alone")
+    @Test("rekey changes one direction's key and keeps its nonce")
     func rekey() throws {
         var pair = try TransportPair(Self.xx)
         _ = try pair.responder.decrypt(pair.initiator.encrypt([1]))
@@ -53,7 +53,7 @@ import Testing
         #expect(throws: NoiseError.authenticationFailed) { try pair.responder.decrypt(message) }
     }
 
-    @Test("rekey gives the keys of an independent implementation")
+    @Test("rekey gives the same keys as an independent implementation")
     func rekeyVectors() throws {
         struct File: Decodable {
             struct Vector: Decodable {
@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    @Test("a one-way session sends from the initiator alone")
+    @Test("in a one-way session only the initiator sends")
     func oneWay() throws {
         var pair = try TransportPair("Noise_X_25519_AESGCM_BLAKE2b")
         #expect(try pair.responder.decrypt(pair.initiator.encrypt([1])) == [1])
@@ -89,7 +89,7 @@ import Testing
         }
     }
 
-    @Test("65,519 bytes are the longest plaintext; one more changes nothing")
+    @Test("the longest plaintext has 65,519 bytes; a longer one is refused and changes nothing")
     func longest() throws {
         var pair = try TransportPair(Self.xx)
         let longest = [UInt8](repeating: 9, count: TransportState.maximumPlaintextLength)
@@ -112,7 +112,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try pair.responder.decrypt(message) }
     }
 
-    @Test("in place, the message stands where the plaintext stood")
+    @Test("encryption in place puts the message where the plaintext was")
     func inPlace() throws {
         var pair = try TransportPair(Self.xx)
         var buffer: [UInt8] = [0xAA, 0xAA, 1, 2, 3] + [UInt8](repeating: 0, count: 16) + [0xBB]
@@ -127,7 +127,7 @@ import Testing
         #expect(buffer.last == 0xBB)
     }
 
-    @Test("a wiped session does nothing more")
+    @Test("a wiped session refuses every call")
     func wipe() throws {
         var pair = try TransportPair(Self.xx)
         pair.initiator.wipe()

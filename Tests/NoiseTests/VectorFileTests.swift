@@ -4,7 +4,7 @@ import FoundationEssentials
 import Testing
 
 @Suite struct VectorFileTests {
-    @Test("vectors are written as the files of the independent implementation are")
+    @Test("vectors are written in the form of the independent implementation's files")
     func text() throws {
         for name in TestVectors.all {
             let bytes = try [UInt8](TestVectors.data("noise/\(name).json"))
@@ -13,7 +13,7 @@ import Testing
         }
     }
 
-    @Test("what other implementations write differently is read all the same")
+    @Test("variants that other implementations write are read as well")
     func dialects() throws {
         let text = """
             {"comment": ["anything"], "vectors": [{
@@ -117,7 +117,7 @@ import Testing
         ("\u{FEFF}{\"vectors\": []}", "line 1, column 1"),
     ]
 
-    @Test("what is no JSON is an error with line and column", arguments: invalid)
+    @Test("invalid JSON is an error with line and column", arguments: invalid)
     func syntax(_ expected: (text: String, place: String)) {
         #expect {
             try read(expected.text)
@@ -127,7 +127,7 @@ import Testing
         }
     }
 
-    @Test("what is JSON and nothing else in a file changes nothing")
+    @Test("JSON that is not part of a vector is ignored")
     func otherJSON() throws {
         let vectors = try read(
             #"""
@@ -138,7 +138,7 @@ import Testing
         #expect(vectors.map(\.protocolName) == ["x"])
     }
 
-    @Test("a member that stands twice is refused: readers differ in which one they take")
+    @Test("a repeated member is refused, since readers differ in which one they use")
     func repeatedMember() {
         #expect {
             try read(#"{"vectors": [], "vectors": [{}]}"#)
@@ -148,7 +148,7 @@ import Testing
         }
     }
 
-    @Test("a text that is no UTF-8 is refused")
+    @Test("a text that is not UTF-8 is refused")
     func notUTF8() {
         var bytes = Array(#"{"vectors": [{"name": "x"}]}"#.utf8)
         bytes[23] = 0xFF
@@ -159,7 +159,7 @@ import Testing
         }
     }
 
-    @Test("a file that is cut anywhere is an error")
+    @Test("a file that is truncated anywhere is an error")
     func truncation() throws {
         let vectors = try TestVectors.load("psk").prefix(1)
         let bytes = render(Array(vectors))
@@ -170,7 +170,7 @@ import Testing
         }
     }
 
-    @Test("a file with a changed byte is an error, fails, or says the same")
+    @Test("a file with a changed byte is an error, has a failing vector, or means the same")
     func changes() throws {
         let vector = try #require(try TestVectors.load("one-way").first)
         let bytes = render([vector])
@@ -180,7 +180,7 @@ import Testing
             var changed = bytes
             changed[position] = UInt8.random(in: .min ... .max, using: &generator)
             guard let file = try? VectorFile(path: "a file", bytes: changed) else { continue }
-            // A member that nobody needs may have got another name, and a digit another case.
+            // A member that is not needed may have another name, and a digit may have another case.
             let isHarmless =
                 file.vectors == [vector] || file.vectors.isEmpty
                 || file.vectors[0].handshakeHash == nil || file.vectors[0].run() != .passed
@@ -188,7 +188,7 @@ import Testing
         }
     }
 
-    @Test("depth without end is an error, not a crash")
+    @Test("unlimited nesting is an error, not a crash")
     func depth() {
         for text in ["[", "{\"vectors\":", "{\"vectors\":[{\"x\":["] {
             #expect(throws: VectorFileError.self) {
@@ -197,7 +197,7 @@ import Testing
         }
     }
 
-    @Test("a file that is not there, an endless one and a folder without any are errors")
+    @Test("a missing file, an endless file and a folder without files are errors")
     func paths() throws {
         #expect {
             try VectorFile(path: "/nonexistent/file")

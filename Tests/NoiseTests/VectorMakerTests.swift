@@ -3,7 +3,7 @@ import BLESecNoiseVectors
 import Testing
 
 @Suite struct VectorMakerTests {
-    @Test("what is made passes, and is written and read back unchanged")
+    @Test("generated vectors pass, and are written and read back unchanged")
     func made() throws {
         let maker = VectorMaker(seed: 1)
         let vectors = try (0..<152).map { try maker.vector(at: $0) }
@@ -14,7 +14,7 @@ import Testing
         #expect(try VectorFile(path: "made", bytes: text).vectors == vectors)
     }
 
-    @Test("a seed gives the same vectors each time, and another seed gives others")
+    @Test("a seed gives the same vectors each time, and another seed gives different ones")
     func determinism() throws {
         let first = try VectorMaker(seed: 7).vector(at: 3)
         #expect(try VectorMaker(seed: 7).vector(at: 3) == first)
@@ -24,7 +24,7 @@ import Testing
         #expect(next.initiator.ephemeral != first.initiator.ephemeral)
     }
 
-    @Test("vectors of given names come in turn")
+    @Test("vectors of given names alternate")
     func names() throws {
         let names = try ["NN", "XXfallback+psk0", "IKpsk1+psk2"].map {
             try ProtocolName("Noise_\($0)_25519_ChaChaPoly_SHA256")
@@ -37,7 +37,7 @@ import Testing
     }
 
     @Test(
-        "without names 608 vectors have every pattern in every suite, psk and fallback among them")
+        "608 vectors without names cover every pattern in every suite, with psks and fallbacks")
     func coverage() throws {
         let maker = VectorMaker(seed: 3)
         let names = try (0..<608).map { try ProtocolName(maker.vector(at: $0).protocolName) }
@@ -50,7 +50,7 @@ import Testing
         #expect(names.contains { $0.pattern.modifiers.isEmpty })
     }
 
-    @Test("work in parallel gives the results in order")
+    @Test("parallel work gives the results in order")
     func parallel() async {
         let results = await inParallel(1_000) { $0 * 2 }
         #expect(results == (0..<1_000).map { $0 * 2 })

@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct VectorTests {
     @Test(
-        "every vector of an independent implementation is met byte for byte",
+        "every vector of an independent implementation is reproduced byte for byte",
         arguments: TestVectors.all)
     func replay(_ file: String) throws {
         let vectors = try TestVectors.load(file)
@@ -34,7 +34,7 @@ import Testing
         #expect(changed.failure?.byte == 5)
     }
 
-    @Test("a message that is longer or shorter than it should be fails at its end")
+    @Test("a message that is longer or shorter than expected fails at its end")
     func lengths() throws {
         let vector = try #require(try TestVectors.load("interactive").first)
         let count = vector.messages[1].ciphertext.count
@@ -47,7 +47,7 @@ import Testing
         #expect(shorter.failure?.byte == count - 1)
     }
 
-    @Test("sides that differ in what they bring fail where the reader notices")
+    @Test("sides with different prologues or psks fail at the message where the reader detects it")
     func disagreement() throws {
         let vector = try #require(try TestVectors.load("psk").first)
         var prologue = vector
@@ -59,7 +59,7 @@ import Testing
         #expect(psk.failure?.part == .message(0))
     }
 
-    @Test("a vector without all of its handshake, or without a key, fails and says what is missing")
+    @Test("a vector with an incomplete handshake or a missing key fails, and names what is missing")
     func missing() throws {
         let vector = try #require(try TestVectors.load("interactive").first { $0.usesIK })
         var short = vector
@@ -82,7 +82,7 @@ import Testing
         }
     }
 
-    @Test("keys that the pattern has no use for change nothing")
+    @Test("keys that the pattern does not use change nothing")
     func unusedKeys() throws {
         var vector = try #require(try TestVectors.load("interactive").first { $0.usesNN })
         vector.initiator.staticKey = [UInt8](repeating: 1, count: 32)
@@ -92,7 +92,7 @@ import Testing
     }
 
     @Test(
-        "a protocol that this module cannot do is skipped, with the part that it does not know",
+        "an unsupported protocol is skipped, and the result names the unknown part",
         arguments: [
             ("Noise_XX_25519_ChaChaPoly_SHA3", "'SHA3'"),
             ("Noise_NNhfs_25519+NewHope_ChaChaPoly_SHA256", "'hfs'"),
@@ -119,7 +119,7 @@ import Testing
         let prologue = vector.initiator.prologue
         let alice = try pair(vector.initiator.staticKey)
         let bob = try pair(vector.responder.staticKey)
-        // The same by hand, with the module's own calls.
+        // The same handshakes by hand, with the module's own calls.
         var attempt = try HandshakeState(
             protocolName: ProtocolName("Noise_IK_25519_AESGCM_BLAKE2s"), role: .initiator,
             prologue: prologue.span, localStatic: alice,

@@ -5,7 +5,7 @@ import Testing
     static let key = hex("1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0")
     static let data = hex("f33388860000000000004e91")
     @Test(
-        "what is sealed opens again, at every size around both libraries' border",
+        "sealed bytes open again, at every size around the limit between the two libraries",
         arguments: AEADAlgorithm.allCases)
     func roundTrip(_ algorithm: AEADAlgorithm) throws {
         for count in [0, 1, 15, 16, 17, 64, 255, 256, 257, 383, 384, 385, 1024, 65_519] {
@@ -16,7 +16,7 @@ import Testing
     }
 
     @Test(
-        "each library by itself gives the same bytes at every size, also with no text at all",
+        "both libraries give the same bytes at every size, including zero",
         arguments: AEADAlgorithm.allCases)
     func libraries(_ algorithm: AEADAlgorithm) throws {
         let key = SecretBytes(copying: Self.key.span)

@@ -2,7 +2,7 @@ import BLESecPrimitives
 import Testing
 
 @Suite struct DHKeyPairTests {
-    @Test("a key of another length is refused", arguments: Curve.allCases)
+    @Test("a key of a wrong length is refused", arguments: Curve.allCases)
     func lengths(_ curve: Curve) throws {
         let pair = try DHKeyPair.generate(curve)
         for count in [0, curve.keyLength - 1, curve.keyLength + 1] {
@@ -33,7 +33,7 @@ import Testing
         #expect(isCanonical(.x448, prime448))
     }
 
-    @Test("one key pair serves many tasks at once", arguments: Curve.allCases)
+    @Test("many tasks can use one key pair at once", arguments: Curve.allCases)
     func concurrency(_ curve: Curve) async throws {
         let (alice, bob) = (try DHKeyPair.generate(curve), try DHKeyPair.generate(curve))
         let isSame = try await withThrowingTaskGroup(of: Bool.self) { group in
@@ -59,7 +59,7 @@ import Testing
         #expect(dumped == "- <x25519 key pair> #0\n")
     }
 
-    @Test("the private key comes out as it went in")
+    @Test("the private key is exported unchanged")
     func export() throws {
         let bytes = [UInt8](1...32)
         let pair = try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: bytes.span))
@@ -69,7 +69,7 @@ import Testing
 }
 
 extension DHKeyPair {
-    /// Multiplies with `point` for the error alone.
+    /// Multiplies with `point`, only for the error.
     fileprivate func refusal(of point: [UInt8]) throws { _ = try sharedSecret(with: point) }
 }
 

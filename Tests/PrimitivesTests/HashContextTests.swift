@@ -2,7 +2,7 @@ import BLESecPrimitives
 import Testing
 
 @Suite struct HashContextTests {
-    @Test("SHA-256 over pieces is SHA-256 over their concatenation")
+    @Test("SHA-256 over pieces equals SHA-256 over their concatenation")
     func pieces() {
         let digest = hex("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
         #expect(sha256([97], [], [98, 99]) == digest)
@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    @Test("HKDF over secrets is HKDF over bytes, and leaves what is behind the output alone")
+    @Test("HKDF over secrets equals HKDF over bytes, and does not write beyond the output")
     func secrets() {
         let (salt, material) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
         var context = HashContext(.sha256)
@@ -37,7 +37,7 @@ import Testing
 }
 
 extension HashContext {
-    /// A digest, a MAC and a derived key of `bytes`, one after the other.
+    /// A digest, a MAC and a derived key of `bytes`, concatenated.
     fileprivate mutating func results(_ bytes: [UInt8]) -> [UInt8] {
         var mac = [UInt8](repeating: 0, count: algorithm.digestLength)
         var macSpan = mac.mutableSpan

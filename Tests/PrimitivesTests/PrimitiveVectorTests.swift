@@ -1,7 +1,7 @@
 import BLESecPrimitives
 import Testing
 
-/// The primitives against their RFCs.
+/// The primitives, checked with the vectors of their RFCs.
 @Suite struct PrimitiveVectorTests {
     let vectors: PrimitiveVectors
 
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    @Test("a digest is the one of its standard, in one piece or many")
+    @Test("a digest equals its standard's vector, for input in one piece or many")
     func digests() {
         #expect(vectors.digest.count == 4)
         for vector in vectors.digest {
@@ -70,7 +70,7 @@ import Testing
         }
     }
 
-    @Test("HMAC is the one of RFC 4231 for keys shorter and longer than a block, with each hash")
+    @Test("HMAC equals RFC 4231's vectors for keys shorter and longer than a block, with each hash")
     func macs() {
         #expect(vectors.hmac.count == 24)
         for vector in vectors.hmac {

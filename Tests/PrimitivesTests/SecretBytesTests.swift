@@ -3,7 +3,7 @@ import Glibc
 import Testing
 
 @Suite struct SecretBytesTests {
-    @Test("a new secret is all zeros, also in a slot that another secret has left")
+    @Test("a new secret is all zeros, even in a slot that another secret has used")
     func zeroed() {
         for count in [0, 1, 31, 32, 33, 64, 100, 2048, 4097, 70_000] {
             do {
@@ -29,7 +29,7 @@ import Testing
         #expect(emptiesAreEqual)
     }
 
-    @Test("a secret prints as nothing but <redacted>")
+    @Test("a secret prints only as <redacted>")
     func redacted() {
         let description = SecretBytes(copying: [65, 66].span).description
         #expect(description == "<redacted>")
@@ -42,7 +42,7 @@ import Testing
         expectEqual(secret, [UInt8](repeating: 0, count: 48))
     }
 
-    @Test("twenty thousand secrets at once keep their bytes apart, in few slabs")
+    @Test("twenty thousand secrets at once keep separate bytes, in few slabs")
     func many() {
         var holders: [Holder] = []
         for index in 0..<20_000 { holders.append(Holder(UInt8(truncatingIfNeeded: index))) }
@@ -52,16 +52,17 @@ import Testing
                 [UInt8](repeating: UInt8(truncatingIfNeeded: index), count: 32))
         }
         #expect(areApart)
-        // Ten slabs of 2,048 slots, and what the other tests have.
+        // Ten slabs of 2,048 slots, and the slabs of other tests.
         #expect(SecretArena.slabCount(forSecretsOf: 32) < 20)
     }
 }
 
 /// The arena behind the secrets.
 @Suite struct SecretArenaTests {
-    @Test("slabs that nobody uses go back to the system, except one")
+    @Test("unused slabs are returned to the system, except one")
     func slabs() {
-        // Twenty slabs of sixteen slots; a test at the same time may need one or two more.
+        // Twenty slabs of sixteen slots; a test that runs at the same time may need one or two
+        // more.
         var holders: [Page] = (0..<320).map { _ in Page() }
         #expect((20...22).contains(SecretArena.slabCount(forSecretsOf: Page.size)))
         holders.removeLast(160)
@@ -70,7 +71,7 @@ import Testing
         #expect((1...3).contains(SecretArena.slabCount(forSecretsOf: Page.size)))
     }
 
-    @Test("a slab is locked, kept out of core dumps, and lies between pages that nobody can read")
+    @Test("a slab is locked, kept out of core dumps, and lies between inaccessible pages")
     func guarded() throws {
         let secret = SecretBytes(randomCount: 32)
         let address = unsafe secret.span.withUnsafeBufferPointer {
@@ -89,7 +90,7 @@ import Testing
         }
     }
 
-    @Test("many tasks take and give back secrets at once, and none sees another's bytes")
+    @Test("many tasks create and drop secrets at once, and none sees another's bytes")
     func concurrency() async {
         let isApart = await withTaskGroup(of: Bool.self) { group in
             for task in 0..<8 {
@@ -109,7 +110,7 @@ import Testing
     }
 }
 
-/// One mapping of this process, as `/proc/self/smaps` has it (proc(5)).
+/// One mapping of this process, as listed in `/proc/self/smaps` (proc(5)).
 private struct MemoryMap {
     let range: Range<UInt>
     let permissions: String
