@@ -1,15 +1,16 @@
 import FoundationEssentials
 import Testing
 
-/// docs/assurance.md, which names the tests that show what SECURITY.md says, is held against both.
+/// Compares docs/assurance.md, which names tests for the statements of SECURITY.md, with
+/// SECURITY.md and with the tests.
 @Suite struct AssuranceTests {
     /// A row of the table.
     struct Row {
-        /// Words of a sentence.
+        /// Words from a sentence of SECURITY.md.
         let words: String
-        /// Files below `Tests`, with names of tests in them.
+        /// Files below `Tests`, with names of tests in these files.
         let tests: [(file: String, name: String)]
-        /// Files in that column for which no test is named.
+        /// Files in the same column without the name of a test.
         let idle: [String]
         let note: String
 
@@ -42,7 +43,7 @@ import Testing
         }
     }
 
-    /// The sentences of SECURITY.md, without marks of emphasis, each on one line.
+    /// The sentences of SECURITY.md, without emphasis marks, each on one line.
     static func sentences() throws -> [String] {
         let page = try Page("SECURITY.md").text.replacing("\n- ", with: "\n\n- ")
         var isListOfLimits = false
@@ -55,7 +56,7 @@ import Testing
             }
             var text = block.oneLine
             if text.hasPrefix("- ") { text = String(text.dropFirst(2)) }
-            // There what is printed bold at the beginning is a title.
+            // In these sections, bold text at the beginning is a title.
             if isListOfLimits, text.hasPrefix("**") {
                 text = text.components("**").dropFirst(2).joined(separator: "**")
             }
@@ -64,7 +65,7 @@ import Testing
         return sentences
     }
 
-    @Test("every sentence of SECURITY.md has a row, and every row words of a sentence")
+    @Test("every sentence of SECURITY.md has a row, and every row quotes words of a sentence")
     func sentencesHaveRows() throws {
         let rows = try Row.all()
         let sentences = try Self.sentences()
@@ -78,7 +79,7 @@ import Testing
         }
     }
 
-    @Test("every test that a row names exists, and a row without one says why")
+    @Test("every test that a row names exists, and a row without a test gives the reason")
     func testsExist() throws {
         for row in try Row.all() {
             #expect(
@@ -103,7 +104,7 @@ extension String {
         String(drop { $0 == " " }.reversed().drop { $0 == " " }.reversed())
     }
 
-    /// With single spaces between the words.
+    /// The text with single spaces between its words.
     fileprivate var oneLine: String {
         split { $0 == " " || $0 == "\n" }.joined(separator: " ")
     }
@@ -112,7 +113,7 @@ extension String {
         split(separator: separator, omittingEmptySubsequences: false).map(String.init)
     }
 
-    /// What ends with a full stop or a colon in front of a capital, or of code.
+    /// The sentences: each ends with a full stop or a colon before a capital letter or code.
     fileprivate var sentences: [String] {
         var sentences: [String] = []
         var sentence = ""

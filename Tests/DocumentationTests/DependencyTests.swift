@@ -1,10 +1,10 @@
 import TestSupport
 import Testing
 
-/// What docs/dependencies.md and README.md say of the libraries and packages that blesec needs.
+/// Checks what docs/dependencies.md and README.md state about required libraries and packages.
 @Suite struct DependencyTests {
     @Test(
-        "a tool needs no library that the page does not name as linked, and not libbluetooth",
+        "a tool needs only libraries that the page names as linked, and not libbluetooth",
         arguments: ["blesec", "blesec-bench"])
     func linked(_ tool: String) throws {
         let outcome = try Subprocess.run("readelf", ["-d", "-W", Program.path(tool)])
@@ -18,7 +18,7 @@ import Testing
         let page = try Page("docs/dependencies.md").text
         let linked = try #require(page.split(separator: "## Headers only").first)
         for library in needed where !library.hasPrefix("libswift") {
-            // Parts of glibc, which sanitizers ask for by name.
+            // Parts of glibc, which sanitizers link by name.
             let isC = ["ld-linux", "libdl.", "libpthread.", "librt.", "libresolv."]
                 .contains { library.hasPrefix($0) }
             #expect(isC || linked.contains("`\(library)`"), "\(library)")
@@ -48,7 +48,7 @@ import Testing
     func installed() throws {
         let page = try Page("docs/dependencies.md").text
         for script in ["tools/install", "lab/install"] {
-            // "PACKAGE   how to see that it is there", or "FILE PACKAGE".
+            // "PACKAGE   how to check that it is there", or "FILE PACKAGE".
             let rows = try Page(script).text.split(separator: "\n")
                 .filter { $0.hasPrefix("  \"") && !$0.hasPrefix("  \"$") }
                 .map { $0.dropFirst(3).split(separator: " ").map { $0.filter { $0 != "\"" } } }

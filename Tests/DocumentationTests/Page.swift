@@ -9,13 +9,13 @@ struct Page {
     let url: URL
     let text: String
 
-    /// Reads a file by its path from the package's folder.
+    /// Reads a file by its path in the package's folder.
     init(_ path: String) throws {
         url = Self.root.appending(path: path)
         text = try String(contentsOf: url, encoding: .utf8)
     }
 
-    /// What stands between a fence that names `language` and the next fence, for each such block.
+    /// The text of each code block that names `language`.
     func blocks(_ language: String) -> [String] {
         text.split(separator: "```\(language)\n", omittingEmptySubsequences: false).dropFirst()
             .map { part in
@@ -23,16 +23,16 @@ struct Page {
             }
     }
 
-    /// Where the page's links lead.
+    /// The targets of the page's links.
     var links: [String] {
         text.split(separator: "](", omittingEmptySubsequences: false).dropFirst()
             .map { part in String(part.prefix { $0 != ")" }) }
     }
 }
 
-/// Programs that were built beside these tests.
+/// Programs that were built with these tests.
 enum Program {
-    /// The path of one: where the test executable is.
+    /// The path of a program: it is in the folder of the test executable.
     static func path(_ name: String) -> String {
         guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
             return "./" + name

@@ -2,7 +2,7 @@ import FoundationEssentials
 import TestSupport
 import Testing
 
-/// What the pages beside the code say is there.
+/// Checks that files, commands and targets named by the documentation exist.
 @Suite struct PageTests {
     static let pages = [
         "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
@@ -10,7 +10,7 @@ import Testing
         "docs/discovery.md",
     ]
 
-    @Test("a page's links to files lead to files", arguments: pages)
+    @Test("a page's links to files lead to existing files", arguments: pages)
     func links(_ path: String) throws {
         let page = try Page(path)
         for target in page.links where !target.contains("://") && !target.hasPrefix("#") {
@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    @Test("the places that README.md names are there")
+    @Test("the paths that README.md names exist")
     func places() throws {
         let readme = try Page("README.md")
         let table = try #require(readme.text.split(separator: "## Where things are").last)
@@ -35,7 +35,7 @@ import Testing
     }
 
     @Test(
-        "a page calls the tool as the tool wants to be called",
+        "a page's tool commands are valid",
         arguments: [
             ("README.md", 9), ("docs/authority.md", 6), ("docs/choosing.md", 2),
             ("docs/discovery.md", 7),
@@ -55,11 +55,11 @@ import Testing
         }
     }
 
-    @Test("make help names every target that README.md and CONTRIBUTING.md tell to make")
+    @Test("make help names every make target in README.md and CONTRIBUTING.md")
     func targets() throws {
         let help = try Subprocess.run("make", ["-s", "-C", Page.root.path, "help"]).text
         for page in ["README.md", "CONTRIBUTING.md"] {
-            // As a command, in code of its own or at a line's beginning: "`make", "\nmake".
+            // A command is in code or at the beginning of a line: "`make", "\nmake".
             let parts = try Page(page).text.split(separator: "make ")
             for (before, after) in zip(parts, parts.dropFirst())
             where before.hasSuffix("`") || before.hasSuffix("\n") {

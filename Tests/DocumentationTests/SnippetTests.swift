@@ -1,13 +1,13 @@
 import FoundationEssentials
 import Testing
 
-/// The Swift code that pages show stands in the package `Examples`, where `tools/check examples` builds
-/// it against the public interface.
+/// The Swift code on pages is copied from the package `Examples`, which `tools/check examples`
+/// builds against the public interface.
 @Suite struct SnippetTests {
     static let folder = "Examples/Sources"
 
     @Test(
-        "a page's Swift code is code of the examples, to the letter",
+        "a page's Swift code equals code of the examples exactly",
         arguments: [
             ("README.md", 2), ("Sources/BLESec/BLESec.docc/BLESec.md", 1),
             ("Sources/BLESec/BLESec.docc/Nearby.md", 1), ("Sources/BLESec/BLESec.docc/TLS.md", 1),
@@ -16,14 +16,14 @@ import Testing
         ])
     func same(_ path: String, _ atLeast: Int) throws {
         let sources = try Self.sources()
-        // What belongs into Package.swift is held by `products`.
+        // The test `products` checks code for Package.swift.
         let blocks = try Page(path).blocks("swift").filter { !$0.hasPrefix("dependencies:") }
         #expect(blocks.count >= atLeast)
         for block in blocks {
             let lines = block.split(separator: "\n", omittingEmptySubsequences: false)
             let imports = lines.filter { $0.hasPrefix("import ") }
             let code = lines.drop { $0.isEmpty || $0.hasPrefix("import ") }
-            // Of a file, or of a function's body.
+            // The code is from a file, or from a function's body.
             let text = code.joined(separator: "\n")
             let body = code.map { $0.isEmpty ? "" : "    " + $0 }.joined(separator: "\n")
             #expect(
@@ -34,7 +34,7 @@ import Testing
         }
     }
 
-    @Test("README.md tells how to depend on products that this package has")
+    @Test("README.md shows dependencies on products that this package has")
     func products() throws {
         let readme = try Page("README.md")
         let manifest = try #require(

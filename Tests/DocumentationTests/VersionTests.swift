@@ -2,7 +2,8 @@ import FoundationEssentials
 import TestSupport
 import Testing
 
-/// The version has one source, `Program.version`; what repeats it is held against what the tools print.
+/// The version is defined once, in `Program.version`; other mentions are compared with the tools'
+/// output.
 @Suite struct VersionTests {
     private func version() throws -> Substring {
         let words = try Subprocess.run(Program.path("blesec"), ["--version"]).text
@@ -11,7 +12,7 @@ import Testing
         return words[1]
     }
 
-    @Test("both tools are of one version, and README.md names it")
+    @Test("both tools have the same version, and README.md names it")
     func tools() throws {
         let version = try version()
         let bench = try Subprocess.run(Program.path("blesec-bench"), ["--version"])
@@ -19,14 +20,14 @@ import Testing
         #expect(try Page("README.md").text.contains("**Status:** version \(version), "))
     }
 
-    @Test("the newest section of CHANGELOG.md is that version, or what is not released yet")
+    @Test("the newest section of CHANGELOG.md has that version, or is the unreleased section")
     func changelog() throws {
         let text = try Page("CHANGELOG.md").text
         let heading = try #require(text.split(separator: "\n## [").dropFirst().first)
         #expect(try ["Unreleased", version()].contains(heading.prefix { $0 != "]" }))
     }
 
-    @Test("the version is written down once in the sources")
+    @Test("the version occurs once in the sources")
     func once() throws {
         let quoted = "\"\(try version())\""
         let files = try FileManager.default.subpathsOfDirectory(atPath: Page.root.path + "/Sources")

@@ -12,7 +12,7 @@ extension Integration {
             try Tool.run(arguments: ["ca"] + arguments)
         }
 
-        /// Runs a command that has to succeed, and gives the values of the lines that it prints.
+        /// Runs a command that must succeed, and returns the values of the lines that it prints.
         private func fields(_ arguments: String...) throws -> [String: String] {
             let outcome = try Tool.run(arguments: ["ca"] + arguments)
             try #require(outcome.status == 0, "\(outcome.errors)")
@@ -39,7 +39,7 @@ extension Integration {
                 uniqueKeysWithValues: lines.map { (String($0[0]), String($0[1].dropFirst())) })
         }
 
-        @Test("an authority lives through its whole life in files that openssl reads")
+        @Test("openssl can read an authority's files from creation to revocation")
         func life() throws {
             let made = try fields("init", directory, "--name", "Greenhouse")
             #expect(Set(made.keys) == ["fingerprint", "authority", "revoked", "expires"])
@@ -86,7 +86,7 @@ extension Integration {
             #expect(folder.names == ["ca", "lamp.key", "lamp.pem"])
         }
 
-        @Test("a passphrase is wanted where the key is used, and only there")
+        @Test("a passphrase is needed only for commands that use the authority's key")
         func passphrase() throws {
             let passphrase = folder.write("passphrase", "correct horse\n")
             _ = try fields("init", directory, "--passphrase-file", passphrase)
@@ -129,7 +129,7 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: ["ca"] + arguments), status: 64, reason)
         }
 
-        @Test("bad files and numbers have a reason each")
+        @Test("each bad file or number is an error with its own reason")
         func badInput() throws {
             Tool.expect(
                 try run("list", directory), status: 66,
@@ -152,7 +152,7 @@ extension Integration {
             #expect(folder.names == ["ca", "text"])
         }
 
-        @Test("each command has a page like a manual's")
+        @Test("each command has a manual page")
         func manualPages() throws {
             let overview = try run("--help")
             #expect(overview.text.hasPrefix("NAME\n       blesec ca - "))
@@ -167,7 +167,7 @@ extension Integration {
             #expect(try Tool.run("--help").text.contains("\n       ca "))
         }
 
-        @Test("of many processes that issue and revoke at once, everyone is heard")
+        @Test("many processes can issue and revoke at once, and every change is recorded")
         func crowd() throws {
             _ = try fields("init", directory)
             let serials = try (0..<6).map { try #require(try issue("old\($0)")["serial"]) }
@@ -187,7 +187,7 @@ extension Integration {
             #expect(lines.filter { $0.contains(" revoked ") }.count == 6)
         }
 
-        @Test("whoever is killed at any moment leaves whole files, and none that others trip over")
+        @Test("a process killed at any moment leaves complete files, and later commands still work")
         func killed() throws {
             _ = try fields("init", directory)
             let serial = try #require(try issue("old")["serial"])

@@ -13,7 +13,7 @@ extension Integration {
 
         private var folder: ScratchFolder { town.folder }
 
-        @Test("a megabyte each way arrives over TLS, which certificates ask for by themselves")
+        @Test("a megabyte each way arrives over TLS, which the certificate options select")
         func transfer() throws {
             let up = ToolPair.noise(1_000_000, seed: 41)
             let down = ToolPair.noise(1_000_007, seed: 42)
@@ -31,7 +31,7 @@ extension Integration {
             }
         }
 
-        @Test("JSON tells the URI apart from the fingerprint")
+        @Test("JSON output has separate members for the URI and the fingerprint")
         func json() throws {
             let listener = try town.listen([])
             let dialer = try town.connect(["--json"])
@@ -47,7 +47,8 @@ extension Integration {
                     """))
         }
 
-        /// Runs a dialer against a listener, and gives the dialer's status and the listener's line.
+        /// Runs a dialer against a listener, and returns the dialer's status and the listener's
+        /// line.
         private func meet(
             _ dialer: [String], _ listener: [String], as name: String = CertifiedPair.other
         ) throws -> (status: Int32, errors: String, listener: String) {
@@ -62,7 +63,7 @@ extension Integration {
             return (outcome.status, outcome.errors, other.errors)
         }
 
-        @Test("whom the listener names it accepts, by the URI or by the key")
+        @Test("a listener accepts the peers that it names, by URI or by key")
         func named() throws {
             let uri = ["--peer-uri", "blesec://devices/other"]
             let key = ["--peer", town.fingerprint(of: CertifiedPair.other)]
@@ -83,7 +84,7 @@ extension Integration {
             }
         }
 
-        @Test("whom the dialer does not expect it refuses before it shows itself")
+        @Test("a dialer refuses an unexpected listener before it shows its own certificate")
         func unexpected() throws {
             let outcome = try meet(["--peer-uri", "blesec://devices/nobody"], [])
             #expect(outcome.status == 77)
@@ -92,7 +93,7 @@ extension Integration {
             )
         }
 
-        @Test("a key that is pinned needs no authority")
+        @Test("a pinned key needs no authority")
         func pinned() throws {
             func options(_ name: String, _ peer: String) -> [String] {
                 Array(town.certificate(name).prefix(4)) + ["--peer", town.fingerprint(of: peer)]
@@ -107,12 +108,13 @@ extension Integration {
             #expect(!outcomes[0].errors.contains("blesec://"), "nobody has vouched for a name")
         }
 
-        @Test("who is revoked while a listener waits is refused from then on, and so is a bad list")
+        @Test("a peer revoked while a listener waits is refused, and with a bad list every peer is")
         func revocation() throws {
             let listener = try town.listen(["--keep"])
             #expect(try town.connect().wait(with: [listener]).status == 0)
             try town.revoke(CertifiedPair.other)
-            // The dialer looks at the same list, and does not mind: it is not on its own way.
+            // The dialer uses the same list, which does not stop it: the list revokes the dialer's
+            // own certificate.
             #expect(try town.connect().wait(with: [listener]).status == 69)
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             folder.write("ca/ca.crl", "")
@@ -140,7 +142,7 @@ extension Integration {
             #expect(
                 try first.line("channel ready", with: [listener])
                     == noise.dialerIsReady)
-            // The first is still there.
+            // The first peer is still connected.
             let second = try town.connect(input: .held)
             #expect(
                 try second.line("channel ready", with: [listener, first]).hasPrefix(
@@ -157,7 +159,7 @@ extension Integration {
             #expect(outcome.errors.contains("channel complete with \(noise.dialerKey)"))
         }
 
-        @Test("two sides without a common protocol are told so, whichever engine each has")
+        @Test("without a common protocol both sides report that, for either engine")
         func nothingInCommon() throws {
             let noise = try ToolPair()
             let listener = try town.listen(["--protocol", "TLS1.3"])
@@ -170,7 +172,7 @@ extension Integration {
             #expect(try listener.wait().status == 143)
         }
 
-        @Test("options that mean nothing together are a usage error with the remedy")
+        @Test("options that contradict each other are a usage error with the remedy")
         func usage() throws {
             let own = town.certificate(CertifiedPair.own)
             let certificate = Array(own.prefix(4))
@@ -214,7 +216,7 @@ extension Integration {
             }
         }
 
-        @Test("a bad file has a reason of its own, before anybody is dialed")
+        @Test("a bad file is an error with its own reason before the tool dials")
         func badFiles() throws {
             func run(_ change: (inout [String]) -> Void) throws -> Subprocess.Outcome {
                 var options = town.certificate(CertifiedPair.own)
@@ -256,7 +258,7 @@ extension Integration {
                 $0[3] = locked
                 $0 += ["--passphrase-file", passphrase]
             }
-            // The key is read now, and nobody listens.
+            // Now the key can be read, and no listener exists.
             #expect(outcome.errors.contains("socket"), "\(outcome.errors)")
             #expect(outcome.status == 68)
         }

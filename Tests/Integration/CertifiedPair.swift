@@ -2,18 +2,18 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Two devices with certificates of one authority, some that are not to be accepted, and a place for
-/// a socket.
+/// Two devices with certificates of one authority, some certificates that must not be accepted, and
+/// a path for a socket.
 struct CertifiedPair {
     let folder = ScratchFolder()
     private let fingerprints: [String: String]
 
-    /// The device that the tool is, and the one that its peer is.
+    /// The device of the tool, and the device of its peer.
     static let own = "own"
     static let other = "other"
 
-    /// Makes the authority and the certificates with `blesec ca`; `algorithm` is what `openssl genpkey`
-    /// makes the devices' keys with, and without it `blesec ca` makes them.
+    /// Makes the authority and the certificates with `blesec ca`. `openssl genpkey` makes the
+    /// devices' keys with `algorithm`; without `algorithm`, `blesec ca` makes them.
     init(algorithm: [String]? = nil) throws {
         var fingerprints: [String: String] = [:]
         for authority in ["ca", "elsewhere"] {
@@ -48,7 +48,7 @@ struct CertifiedPair {
         return outcome.text.split(separator: "\n")
     }
 
-    /// Puts a device on the authority's list.
+    /// Adds a device to the authority's revocation list.
     func revoke(_ name: String) throws {
         try Self.run(["ca", "revoke", folder.file("ca"), folder.file("\(name).pem")])
     }
@@ -56,10 +56,11 @@ struct CertifiedPair {
     /// The fingerprint of a device's key.
     func fingerprint(of name: String) -> String { fingerprints[name] ?? "nobody" }
 
-    /// A socket's endpoint in the folder.
+    /// The endpoint of a socket in the folder.
     var endpoint: String { "unix:" + folder.file("socket") }
 
-    /// The options by which a device proves itself and accepts those of the authority.
+    /// The options with which a device proves its identity and accepts the authority's
+    /// certificates.
     func certificate(_ name: String) -> [String] {
         [
             "--certificate", folder.file("\(name).pem"), "--key", folder.file("\(name).key"),
@@ -86,7 +87,7 @@ struct CertifiedPair {
             ["connect", endpoint] + certificate(name) + more, input: input, output: output)
     }
 
-    /// Starts `blesec listen` or `blesec connect` over TLS, with standard input that the test ends.
+    /// Starts `blesec listen` or `blesec connect` over TLS; the test ends its standard input.
     func tool(
         _ command: String, _ more: String..., as name: String = own, within seconds: Double = 20
     ) throws -> Subprocess {
@@ -95,7 +96,7 @@ struct CertifiedPair {
             within: seconds)
     }
 
-    /// Starts `openssl s_client` or `openssl s_server` as a device; `without` is one that shows no
+    /// Starts `openssl s_client` or `openssl s_server` as a device; the device `without` sends no
     /// certificate.
     func openSSL(
         _ command: String, _ more: String..., as name: String = other,
@@ -112,11 +113,11 @@ struct CertifiedPair {
             "openssl", arguments + version + more, input: .held, within: 60)
     }
 
-    /// Waits until somebody listens on the socket, as the kernel's own table says.
+    /// Waits until a process listens on the socket, according to the kernel's table.
     func waitForSocket() throws {
         let path = folder.file("socket")
         for _ in 0..<500 {
-            // The fourth word of a listening socket's row has the flag __SO_ACCEPTCON.
+            // The fourth field in the row of a listening socket has the flag __SO_ACCEPTCON.
             let rows = try Subprocess.run("grep", ["-F", " \(path)", "/proc/net/unix"]).text
             if rows.split(separator: "\n").contains(where: {
                 let words = $0.split(separator: " ")

@@ -2,12 +2,13 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Channels that do not come about or do not end well: never a success, always a line that says why.
+    /// Channels that fail to open or to end properly: never a success, always one line with the
+    /// reason.
     @Suite struct ChannelFailureTests {
         private static let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
         @Test(
-            "a wrong command line is exit 64, a bad key 65, an adapter that is not there 68",
+            "a wrong command line is exit 64, a bad key 65, and a missing adapter 68",
             arguments: [
                 (["connect", "unix:s"], 64, "whom to accept is missing: --peer KEY, or --anyone"),
                 (["listen", "unix:s"], 64, "whom to accept is missing"),
@@ -71,13 +72,13 @@ extension Integration {
             Tool.expect(try Subprocess.run(Tool.path, words), status: status, reason)
         }
 
-        @Test("nobody listening is exit 68")
+        @Test("dialing without a listener is exit 68")
         func nobody() throws {
             let pair = try ToolPair()
             Tool.expect(try pair.connect().wait(), status: 68, pair.folder.file("socket"))
         }
 
-        @Test("an address that is taken is exit 73")
+        @Test("listening at an address in use is exit 73")
         func taken() throws {
             let pair = try ToolPair()
             let first = try pair.listen()
@@ -87,7 +88,7 @@ extension Integration {
             #expect(try first.wait().status == 143)
         }
 
-        @Test("a listener that nobody dials gives up when its time is over")
+        @Test("a listener without a peer gives up at its timeout")
         func listenerTimeout() throws {
             let pair = try ToolPair()
             let outcome = try pair.listen(["--timeout", "0.2"]).wait()
@@ -96,7 +97,7 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("a peer that says nothing is given up when the time is over")
+        @Test("a silent peer is given up at the timeout")
         func silentPeer() throws {
             let pair = try ToolPair()
             let silent = RawSocket.listening(at: pair.folder.file("socket"))
@@ -105,7 +106,7 @@ extension Integration {
             silent.close()
         }
 
-        @Test("a listener whose key is not the pinned one is exit 77, and hears nothing of it")
+        @Test("a listener with another key than the pinned key is exit 77, and does not learn that")
         func wrongListener() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--timeout", "20"])
@@ -115,7 +116,9 @@ extension Integration {
             #expect(line.contains(Self.key) == false)
         }
 
-        @Test("a dialer whose key is not the pinned one is refused, and the listener waits on")
+        @Test(
+            "a dialer with another key than the pinned key is refused, and the listener keeps waiting"
+        )
         func wrongDialer() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(trust: ["--peer", Self.key, "--peer", pair.dialerKey])
@@ -131,7 +134,7 @@ extension Integration {
             #expect(outcomes[0].output == [])
         }
 
-        @Test("a channel to oneself is refused")
+        @Test("a channel of a program with itself is refused")
         func oneself() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--timeout", "20"], trust: ["--anyone"])
@@ -146,7 +149,7 @@ extension Integration {
         }
 
         @Test(
-            "a peer that sends garbage gets no channel, and a listener waits on",
+            "a peer that sends garbage gets no channel, and a listener keeps waiting",
             arguments: [
                 Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 0xFF, count: 100_000),
                 Array("BLS1".utf8) + [0xFF, 0xFF], [0x00],
@@ -173,7 +176,7 @@ extension Integration {
             accepted.close()
         }
 
-        @Test("a side that is killed leaves the other with exit 76 and what has arrived")
+        @Test("when one side is killed, the other is exit 76 and keeps the data that has arrived")
         func killed() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -190,13 +193,14 @@ extension Integration {
                     "blesec: the link ended before the peer said that it was done\n"))
         }
 
-        @Test("a side that is killed after its end is noticed although nothing is typed")
+        @Test(
+            "a side that is killed after its end is detected even without input at the other side")
         func killedAfterEnd() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .bytes(Array("all".utf8)))
             let dialer = try pair.connect(input: .held)
             _ = try dialer.output(3, with: [listener])
-            // The listener has said its end and waits for the dialer's.
+            // The listener has sent its end, and waits for the dialer's end.
             _ = try listener.line(pair.listenerIsReady)
             listener.signal(9)
             _ = try listener.wait(with: [dialer])
@@ -205,7 +209,7 @@ extension Integration {
         }
 
         @Test(
-            "SIGINT and SIGTERM end a channel, and the peer knows that it has not everything",
+            "SIGINT, SIGTERM and SIGHUP end a channel, and the peer reports incomplete data",
             arguments: [(2, 130, "interrupted"), (15, 143, "terminated"), (1, 129, "hung up")])
         func signals(_ number: Int32, _ status: Int32, _ reason: String) throws {
             let pair = try ToolPair()
@@ -223,7 +227,7 @@ extension Integration {
             #expect(outcomes[0].text == "half of it")
         }
 
-        @Test("a listener that waits ends at once on a signal, and takes its socket away")
+        @Test("a listener that waits ends at once on a signal, and removes its socket")
         func signalWhileWaiting() throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
@@ -244,7 +248,7 @@ extension Integration {
         }
 
         @Test(
-            "a full disk on standard output is exit 74, and the peer is not told that all is well")
+            "a full disk on standard output is exit 74, and the peer gets no successful end")
         func fullDisk() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(
@@ -255,7 +259,7 @@ extension Integration {
             #expect(outcomes[1].errors.contains("standard output cannot be written: No space left"))
         }
 
-        @Test("a reader of standard output that goes away is exit 74")
+        @Test("a closed reader of standard output is exit 74")
         func closedPipe() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .bytes(ToolPair.noise(1 << 20, seed: 4)))
@@ -287,7 +291,7 @@ extension Integration {
             #expect(outcomes[1].errors.contains("standard input cannot be read"))
         }
 
-        @Test("two modes are never mixed: a negotiated side and a direct one get no channel")
+        @Test("a negotiated side and a direct side get no channel")
         func mixedModes() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--direct", "--timeout", "1"])

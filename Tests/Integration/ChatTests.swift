@@ -18,7 +18,7 @@ extension Integration {
                     + arguments, input: input, within: 40)
         }
 
-        /// Lets a link last until it was a good one, and its messages are acknowledged.
+        /// Waits until the link counts as good, and its messages are acknowledged.
         private static func holdLink() { usleep(1_100_000) }
 
         private func listen(_ arguments: [String] = []) throws -> Subprocess {
@@ -28,7 +28,7 @@ extension Integration {
             return listener
         }
 
-        @Test("lines go both ways, and each is sent and then delivered")
+        @Test("lines go both ways, and each is reported as sent and then as delivered")
         func lines() throws {
             let listener = try listen()
             let dialer = try chat("dialer", [])
@@ -37,7 +37,7 @@ extension Integration {
             _ = try dialer.line("delivered 2", with: [listener])
             #expect(try listener.output(13, with: [dialer]) == Array("hello\nsecond\n".utf8))
             Self.holdLink()
-            // A line without an end, with something a terminal would act on.
+            // A line without a line feed, with a control sequence for terminals.
             listener.send(Array("\u{1B}[2Jbye".utf8))
             listener.endInput()
             let ended = try listener.wait(with: [dialer])
@@ -52,7 +52,7 @@ extension Integration {
             #expect(outcome.errors.hasSuffix("blesec: interrupted\n"))
         }
 
-        @Test("a chat survives its peer, which is killed and started again")
+        @Test("a chat continues after its peer is killed and restarted")
         func killed() throws {
             let listener = try listen()
             let first = try chat("dialer", ["--json"])
@@ -62,7 +62,7 @@ extension Integration {
             first.signal(9)
             _ = try first.wait(with: [listener])
             _ = try listener.line("the link is gone")
-            // Typed while nobody is there: it waits.
+            // This line is typed while no peer is connected: it waits.
             listener.send(Array("two\n".utf8))
             let second = try chat("dialer", [])
             #expect(try second.output(4, with: [listener]) == Array("two\n".utf8))
@@ -73,7 +73,7 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 0])
         }
 
-        @Test("a line without an end goes in pieces, and the first who comes is the only one")
+        @Test("a line without a line feed is sent in pieces, and only the first peer is accepted")
         func firstComer() throws {
             let listener = try Tool.start(
                 ["chat", pair.endpoint(), "--listen", "--anyone"], input: .held, within: 40)
@@ -94,7 +94,7 @@ extension Integration {
             #expect(try listener.wait().status == 0)
         }
 
-        @Test("a peer that is stopped is noticed within the idle deadline")
+        @Test("a stopped peer is detected within the idle deadline")
         func stopped() throws {
             let listener = try listen(["--idle", "2", "--json"])
             let dialer = try chat("dialer", [])
@@ -113,7 +113,7 @@ extension Integration {
         }
 
         @Test(
-            "a peer that is remembered is found by its name, where it was last, and nobody else is")
+            "a remembered peer is found by name at its last address, and another peer is refused")
         func remembered() throws {
             let state = ["--state", pair.folder.file("state")]
             let remember = ["--remember", "lamp", "--timeout", "20"] + state
@@ -132,7 +132,7 @@ extension Integration {
             #expect(again.errors.hasPrefix("dialing \(pair.endpoint()), where the peer was last\n"))
             listener.signal(15)
             _ = try listener.wait()
-            // Someone else is there now.
+            // Another peer listens there now.
             let stranger = try Tool.start(
                 ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
             _ = try stranger.line("listening on ")
@@ -144,7 +144,7 @@ extension Integration {
             _ = try stranger.wait()
         }
 
-        @Test("what is remembered is refused when others can change it, or it makes no sense")
+        @Test("stored peers are refused if others can change the files, or a line is malformed")
         func hostileState() throws {
             let folder = pair.folder.file("state")
             let words = ["connect", "peer:lamp", "--state", folder]
@@ -164,7 +164,7 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: words), status: 65, "can be changed by others")
         }
 
-        @Test("a default folder that cannot be used stops only who looks up a name")
+        @Test("an unusable default folder stops only commands that look up a name")
         func unusableDefault() throws {
             try #require(unsafe mkdir(pair.folder.file("blesec"), 0o755) == 0)
             let home = ["XDG_STATE_HOME": pair.folder.path]
@@ -185,7 +185,7 @@ extension Integration {
             #expect(accepted.status == 0, "\(accepted.errors)")
         }
 
-        @Test("connect --persist goes on with the rest of its input after its peer was killed")
+        @Test("connect --persist continues with the rest of its input after its peer was killed")
         func persists() throws {
             let dialer = try pair.connect(["--persist", "--json"], input: .held)
             _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)
@@ -206,7 +206,7 @@ extension Integration {
             #expect(outcomes[1].text == "answer")
         }
 
-        @Test("options that make no sense together are refused")
+        @Test("options that contradict each other are refused")
         func usage() throws {
             let socket = pair.endpoint()
             for (words, reason) in [

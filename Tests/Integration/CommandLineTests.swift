@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// What the tool does with its words, before any command does anything.
+    /// How the tool handles its arguments, before any command acts.
     @Suite struct CommandLineTests {
         let folder = ScratchFolder()
 
@@ -49,14 +49,14 @@ extension Integration {
             Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
         }
 
-        @Test("an endless word is an error like any other, and quick")
+        @Test("a very long argument is an ordinary error, and a quick one")
         func longWord() throws {
             let word = String(repeating: "x", count: 100_000)
             let outcome = try Tool.run("keygen", "--" + word)
             #expect(outcome.status == 64)
         }
 
-        @Test("the tool's own page lists every command, and each has a page like a manual's")
+        @Test("the tool's page lists every command, and each command has a manual page")
         func manualPages() throws {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)
@@ -82,7 +82,7 @@ extension Integration {
         }
 
         @Test(
-            "help is as wide as the terminal when it is one, within reason", arguments: [60, 300])
+            "help is as wide as the terminal, within limits", arguments: [60, 300])
         func terminalWidth(_ columns: Int) throws {
             let command = "stty cols \(columns); '\(Tool.path)' keygen --help"
             let outcome = try Subprocess.run("script", ["-qec", command, "/dev/null"])
@@ -92,13 +92,13 @@ extension Integration {
             #expect(longest > min(columns, 100) - 10)
         }
 
-        @Test("help wins over everything else that is wrong", arguments: ["--help", "-h"])
+        @Test("help is shown even if other arguments are wrong", arguments: ["--help", "-h"])
         func helpWins(_ help: String) throws {
             #expect(try Tool.run("keygen", help, "--nonsense").status == 0)
             #expect(try Tool.run(help).status == 0)
         }
 
-        @Test("the version is a line of its own")
+        @Test("the version is printed as one line")
         func version() throws {
             for outcome in [try Tool.run("--version"), try Tool.run("keygen", "--version")] {
                 #expect(outcome.status == 0)
@@ -107,20 +107,21 @@ extension Integration {
             }
         }
 
-        @Test("what a terminal would act on is written out in an error")
+        @Test("control characters are escaped in errors")
         func escapes() throws {
             let outcome = try Tool.run("pubkey", folder.file("a\nb\u{1B}[2J\u{202E}"))
             Tool.expect(outcome, status: 66, "a\\u{A}b\\u{1B}[2J\\u{202E}: no such file")
         }
 
-        @Test("a full disk, a closed pipe and a closed descriptor are errors of standard output")
+        @Test("a full disk, a closed pipe and a closed descriptor are output errors")
         func standardOutput() throws {
             let full = try Tool.run("--help", output: "/dev/full")
             Tool.expect(full, status: 74, "standard output cannot be written: No space left")
             let script = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
             let closed = try Subprocess.run("sh", ["-c", "'\(Tool.path)' --help >&-; echo $?"])
             #expect(closed.text == "74\n")
-            // `true` may be slower than the page, which a pipe holds: then there is nothing to report.
+            // If `true` is slower than the page, the pipe holds the whole page, and there is no
+            // error to report.
             let piped = try Subprocess.run("sh", ["-c", script])
             #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
         }

@@ -3,18 +3,18 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// `--direct` against `noiseprotocol`, which nobody here wrote.
+    /// `--direct` against `noiseprotocol`, an independent implementation.
     @Suite struct DirectModeTests {
-        /// A protocol, and what the peer has to know beforehand.
+        /// A protocol, and what the peer must know beforehand.
         struct Case: Sendable, CustomTestStringConvertible {
             let name: String
-            /// Whether the initiator has to know the responder's key.
+            /// Whether the initiator must know the responder's key.
             var needsKey = false
             /// Whether both prove a key.
             var proves = true
-            /// Whether the listener proves a key, where the dialer does.
+            /// Whether the listener proves a key, if the dialer does.
             var provesListener = true
-            /// How `blesec keygen` makes a key for it.
+            /// The options of `blesec keygen` for this protocol.
             var keygen: [String] = []
 
             var testDescription: String { name }
@@ -68,7 +68,7 @@ extension Integration {
         }
 
         @Test(
-            "an attacker that has the pinned key's public half alone gets no channel",
+            "an attacker that has only the pinned public key gets no channel",
             arguments: ["IX", "IN", "KN", "KX"], [true, false])
         func unproven(_ pattern: String, leaves: Bool) throws {
             let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
@@ -101,7 +101,7 @@ extension Integration {
                 "\(outcome.errors)")
         }
 
-        @Test("a noiseprotocol peer with another key than the pinned one gets no channel")
+        @Test("a noiseprotocol peer with another key than the pinned key gets no channel")
         func wrongKey() throws {
             let fixture = try Fixture(Self.cases[0], in: folder)
             let peer = try fixture.peer("responder")
@@ -142,7 +142,7 @@ private struct Fixture {
         try #require(made.status == 0, "\(made.errors)")
         let line = try #require(made.text.split(separator: "\n").first)
         toolKey = String(line.dropFirst("public-key: ".count))
-        // 32 or 56 bytes, by the length of the tool's own key.
+        // The length is 32 or 56 bytes, as that of the tool's own key.
         let count = toolKey.count > 44 ? 56 : 32
         let bytes = folder.write("peer-private", ToolPair.noise(count, seed: 13))
         peerPrivate = try Subprocess.run("base64", ["-w0", bytes]).text

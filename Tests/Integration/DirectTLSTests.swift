@@ -32,7 +32,8 @@ extension Integration {
             try exchange(tool, client, town)
         }
 
-        /// `openssl` stops at the peer's end whatever it has still to send, so that end comes last.
+        /// `openssl` stops at the peer's end even if it still has bytes to send, so the peer's end
+        /// is sent last.
         private func exchange(
             _ tool: Subprocess, _ peer: Subprocess, _ town: CertifiedPair
         ) throws {
@@ -52,7 +53,7 @@ extension Integration {
             #expect(outcomes[1].output.count == up.count)
         }
 
-        @Test("an openssl that is killed in the middle has truncated, and the tool says so")
+        @Test("an openssl that is killed during a transfer truncates it, and the tool reports that")
         func truncated() throws {
             let town = try CertifiedPair()
             let tool = try town.tool("listen", "--direct")
@@ -109,7 +110,8 @@ extension Integration {
             try goesOnWaiting(tool)
         }
 
-        /// A listener that has refused somebody waits for the next one, until it is ended.
+        /// Expects that a listener that has refused a peer waits for the next peer; then ends the
+        /// listener.
         private func goesOnWaiting(_ tool: Subprocess) throws {
             tool.signal(SIGTERM)
             let outcome = try tool.wait()

@@ -1,5 +1,5 @@
 import Testing
 
-/// Everything that runs the built tools, one test after another: each blocks its thread while it
-/// waits for processes, and there are only a few threads for all tests of all modules.
+/// Tests that run the built tools, one after another: each test blocks its thread while it waits
+/// for processes, and all tests of all modules share a few threads.
 @Suite(.serialized) enum Integration {}

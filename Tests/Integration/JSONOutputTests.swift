@@ -3,10 +3,10 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// What `--json` prints is JSON, whatever names are in it: read by Python, strictly.
+    /// The output of `--json` is strict JSON for any names in it: Python parses it in strict mode.
     @Suite struct JSONOutputTests {
-        /// Every line has to be one object, without anything that a terminal acts on; prints all
-        /// strings in them, each behind a zero.
+        /// Checks that every line is one object without control characters; prints all strings in
+        /// the objects, each after a zero byte.
         private static let reader = """
             import json, sys, unicodedata
 
@@ -44,7 +44,7 @@ extension Integration {
         private let folder = ScratchFolder()
         private let noBus = ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
 
-        /// The strings in what a tool has printed.
+        /// The strings in the output of a tool.
         private func texts(
             _ output: [UInt8], _ comment: String, at location: SourceLocation = #_sourceLocation
         ) throws -> [String] {
@@ -57,7 +57,7 @@ extension Integration {
             return read.output.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
         }
 
-        /// Expects that all that a run prints is JSON, and that a string in it contains `name`.
+        /// Expects that all output of a run is JSON, and that one of its strings contains `name`.
         private func expect(
             _ name: String, in words: [String], at location: SourceLocation = #_sourceLocation
         ) throws {
@@ -73,7 +73,7 @@ extension Integration {
 
         @Test("errors and results name files, sockets and peers in strict JSON", arguments: odd)
         func names(_ name: String) throws {
-            // A name with a slash is one of a folder.
+            // A name with a slash is a path in a folder.
             if name.hasPrefix("/") { _ = unsafe mkdir(folder.path + "/x", 0o700) }
             let path = folder.file("x") + name
             try expect(name, in: ["pubkey", path])
@@ -100,7 +100,7 @@ extension Integration {
             try expect(name, in: ["scan", "--service", name])
         }
 
-        @Test("a path that is no UTF-8 is shown in strict JSON all the same")
+        @Test("a path that is not UTF-8 is shown in strict JSON")
         func invalidBytes() throws {
             let script = #"p=$1; shift; exec "$@" "$p$(printf '\377\355\240\200\300\200')""#
             for (prefix, words) in [
@@ -121,7 +121,7 @@ extension Integration {
             }
         }
 
-        @Test("what a peer types comes out of a chat as it is, in strict JSON")
+        @Test("a chat prints a peer's text unchanged, in strict JSON")
         func chat() throws {
             let pair = try ToolPair()
             let listener = try Tool.start(
@@ -147,10 +147,11 @@ extension Integration {
             _ = try texts(Array(outcomes[0].errors.utf8), "events")
         }
 
-        @Test("what a peer's certificate is called is shown in strict JSON")
+        @Test("names in a peer's certificate are shown in strict JSON")
         func certificates() throws {
             let authority = try TestAuthority(in: folder)
-            // OpenSSL reads the backslashes as its own; a name beyond ASCII is no name anyway.
+            // OpenSSL interprets backslashes itself; a name with characters beyond ASCII is not
+            // accepted anyway.
             try authority.issue(
                 "odd", #"subjectAltName=URI:urn:\\u2028\"{}"# + "\n" + Self.usage)
             try authority.issueDevice("plain")

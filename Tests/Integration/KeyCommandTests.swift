@@ -30,7 +30,7 @@ extension Integration {
             #expect(shown.text == made.text)
         }
 
-        @Test("the public key and the fingerprint are what openssl says they are")
+        @Test("the public key and the fingerprint equal those from openssl")
         func independent() throws {
             let path = folder.file("key")
             let made = try Tool.run("keygen", path)
@@ -45,7 +45,7 @@ extension Integration {
             #expect(outcome.text == made.text)
         }
 
-        @Test("with --json there is one object for a script")
+        @Test("--json prints one object")
         func json() throws {
             let path = folder.file("key")
             let made = try Tool.run("keygen", "--json", "--hash=SHA512", path)
@@ -59,7 +59,7 @@ extension Integration {
         }
 
         @Test(
-            "a mask that takes permissions away, or gives all, changes nothing",
+            "the umask does not change the mode of a key file",
             arguments: ["000", "777"])
         func umask(_ mask: String) throws {
             let path = folder.file("key")
@@ -68,7 +68,7 @@ extension Integration {
             #expect(folder.mode("key") == 0o600)
         }
 
-        @Test("keygen never overwrites, not even when many begin at once")
+        @Test("keygen never overwrites a file, even when many processes begin at once")
         func neverOverwrites() throws {
             let path = folder.file("key")
             let all = try (0..<8).map { _ in try Tool.start(["keygen", path]) }
@@ -104,7 +104,7 @@ extension Integration {
             #expect(read.status == 0)
         }
 
-        @Test("a passphrase may come out of a FIFO, wherever that is")
+        @Test("a passphrase may come from a FIFO in any folder")
         func passphraseFIFO() throws {
             let path = folder.file("key")
             let right = folder.write("right", "correct horse\n")
@@ -120,7 +120,7 @@ extension Integration {
             _ = try writer.wait()
         }
 
-        @Test("at the terminal a passphrase is asked for twice and never shown")
+        @Test("at a terminal a passphrase is requested twice and never shown")
         func prompt() throws {
             let path = folder.file("key")
             let made = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "horse\n")
@@ -135,7 +135,7 @@ extension Integration {
             #expect(wrong.text.contains("the passphrase is wrong"))
         }
 
-        @Test("passphrases that differ, none, and no terminal make no key")
+        @Test("no key is made with different or empty passphrases, or without a terminal")
         func promptFailures() throws {
             let path = folder.file("key")
             let differ = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "house\n")
@@ -150,7 +150,7 @@ extension Integration {
             #expect(folder.names == [])
         }
 
-        @Test("an interrupted prompt leaves no key, and a terminal that shows what is typed")
+        @Test("an interrupted prompt leaves no key, and restores the terminal's echo")
         func interruptedPrompt() throws {
             let path = folder.file("key")
             let outcome = try terminal(
@@ -162,7 +162,7 @@ extension Integration {
             #expect(folder.names == [])
         }
 
-        @Test("bad key files have a reason each, and exit 65 or 66")
+        @Test("each bad key file has its own reason, and exit 65 or 66")
         func badKeyFiles() throws {
             let path = folder.file("key")
             try #require(try Tool.run("keygen", path).status == 0)
@@ -179,10 +179,10 @@ extension Integration {
             Tool.expect(try Tool.run("pubkey", publicKey), status: 65, "holds a public key")
         }
 
-        @Test("a file that the system denies is told as such")
+        @Test("a file without read permission is reported as that")
         func denied() throws {
             folder.write("key", "", mode: 0)
-            // Root may open anything, so it is asked as somebody else.
+            // Root may open any file, so the tool runs as another user.
             let words = [Tool.path, "pubkey", folder.file("key")]
             let command =
                 #"[ "$(id -u)" = 0 ] && exec setpriv --reuid=65534 --clear-groups "$@"; exec "$@""#
@@ -191,12 +191,12 @@ extension Integration {
             Tool.expect(outcome, status: 77, "cannot be opened: Permission denied")
         }
 
-        @Test("a key that systemd shows as a credential is read, and one of another user is not")
+        @Test("a key that systemd provides as a credential is read, and another user's key is not")
         func credential() throws {
             let key = folder.file("key")
             #expect(try Tool.run("keygen", key).status == 0)
             try #require(unsafe chmod(folder.path, 0o711) == 0)
-            // Only root can make a file of root's, which a service then reads as its own user.
+            // Only root can make a file of root, which a service then reads as its own user.
             let script = #"""
                 if [ "$(id -u)" != 0 ]; then exec "$1" pubkey "$2"; fi
                 chown 0:65534 "$2" && chmod 0440 "$2" || exit 1
@@ -213,13 +213,13 @@ extension Integration {
             }
         }
 
-        @Test("a key in a folder that is not there is exit 73")
+        @Test("a key in a missing folder is exit 73")
         func noFolder() throws {
             let path = folder.file("no/key")
             Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
         }
 
-        /// Runs the tool at a terminal of its own, and answers each colon with what is to be typed.
+        /// Runs the tool at a separate terminal, and answers each colon with the next input.
         private func terminal(
             _ command: String, _ typed: String..., before: String = ""
         ) throws -> Subprocess.Outcome {

@@ -2,10 +2,10 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// The tool against a counterpart that was written from the wire-format page on
+    /// The tool against a counterpart that is written from the wire-format page on top of
     /// `noiseprotocol`, with padding, pings and messages of every size.
     @Suite struct NegotiatedModeTests {
-        /// What the dialer offers, and what the acceptor speaks.
+        /// What the dialer offers, and what the acceptor supports.
         struct Case: Sendable, CustomTestStringConvertible {
             let offers: [String]
             let accepted: String
@@ -20,14 +20,14 @@ extension Integration {
         static let cases = [
             Case(offers: [chaCha], accepted: chaCha),
             Case(offers: [known], accepted: known),
-            // The second offer is switched to.
+            // The acceptor switches to the second offer.
             Case(offers: [aes, chaCha], accepted: chaCha),
         ]
 
         let folder = ScratchFolder()
 
         @Test(
-            "a dialer moves 1 MB each way to the counterpart, whatever features that has",
+            "a dialer exchanges 1 MB each way with a counterpart, with or without features",
             arguments: cases, [true, false])
         func dialing(_ it: Case, hasFeatures: Bool) throws {
             let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)
@@ -38,7 +38,7 @@ extension Integration {
         }
 
         @Test(
-            "a listener moves 1 MB each way to the counterpart, whatever features that has",
+            "a listener exchanges 1 MB each way with a counterpart, with or without features",
             arguments: cases, [true, false])
         func listening(_ it: Case, hasFeatures: Bool) throws {
             let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)

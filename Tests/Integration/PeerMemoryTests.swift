@@ -3,10 +3,12 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// What `blesec` remembers of peers, and what it does when that cannot be used or has changed.
+    /// What `blesec` remembers of peers, and what it does when the stored data is unusable or has
+    /// changed.
     @Suite struct PeerMemoryTests {
         let pair: ToolPair
-        /// A D-Bus that is not there: no bluetoothd answers, whatever runs on this machine.
+        /// A D-Bus address that does not exist: no bluetoothd answers, even if one runs on this
+        /// machine.
         let noBus = ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
 
         init() throws { pair = try ToolPair() }
@@ -22,7 +24,7 @@ extension Integration {
             ["--identity", pair.folder.file(name)]
         }
 
-        /// Remembers the listener as lamp, at the pair's endpoint.
+        /// Stores the listener as lamp, at the pair's endpoint.
         private func remember() throws -> [String] {
             let state = ["--state", pair.folder.file("state")]
             let listener = try pair.listen()
@@ -33,7 +35,7 @@ extension Integration {
         }
 
         @Test(
-            "a bad line in what is remembered stops no command that names nobody",
+            "a bad line in the stored peers stops no command that names no peer",
             arguments: ["connect", "chat"])
         func badLine(command: String) throws {
             makeFolder("blesec", names: "lamp SHA256:short\n", addresses: "nonsense\n")
@@ -50,7 +52,7 @@ extension Integration {
             #expect(!outcomes[1].errors.contains("known_peers"))
         }
 
-        @Test("nothing is remembered, and no folder made, unless somebody asks for it")
+        @Test("without a request nothing is stored, and no folder is made")
         func nothingRemembered() throws {
             let listener = try pair.listen(["--keep"])
             let state = pair.folder.file("nothing")
@@ -67,11 +69,11 @@ extension Integration {
             #expect(served.errors.contains("channel complete with \(pair.dialerKey)"))
         }
 
-        @Test("a bad line is told before anybody is dialed where the command asks for memory")
+        @Test("a command that uses stored peers reports a bad line before it dials")
         func badLineAsked() throws {
             let folder = pair.folder.file("blesec")
             makeFolder("blesec", names: "# a comment\nlamp SHA256:short\n")
-            // Nobody listens there: an attempt to dial would end with status 68.
+            // No listener exists there: an attempt to dial would end with status 68.
             let nobody = pair.endpoint()
             for words in [
                 ["connect", nobody, "--anyone", "--remember", "x", "--state", folder],
@@ -95,7 +97,9 @@ extension Integration {
             Tool.expect(addresses, status: 65, "last_addresses, line 1: a line is")
         }
 
-        @Test("a peer that is named by its key is looked for, whatever is wrong with the memory")
+        @Test(
+            "a peer that is named by its key is searched for, even if the stored peers are unusable"
+        )
         func keyNeedsNoMemory() throws {
             makeFolder("blesec", names: "lamp SHA256:short\n")
             let outcome = try Subprocess.run(
@@ -108,10 +112,11 @@ extension Integration {
             #expect(lines[1].hasPrefix("blesec: ") && lines[1].contains("bluetoothd"))
         }
 
-        @Test("another key where a peer was last is the error, unless the peer is found elsewhere")
+        @Test(
+            "another key at a peer's last address is the error, unless the peer is found elsewhere")
         func changedKey() throws {
             let state = try remember()
-            // Someone else is there now, and the name is on the second line.
+            // Another peer listens there now, and the name is on the second line.
             let file = pair.folder.file("state/known_peers")
             pair.folder.write("state/known_peers", "# friends\nlamp \(pair.listenerKey)\n")
             let other = try Tool.start(
@@ -134,7 +139,7 @@ extension Integration {
             #expect(plain.contains("; elsewhere it was not found: bluetoothd does not run"))
             let json = try dial(["--json"], noBus)
             #expect(json.contains(#""code": "untrusted""#) && json.contains(news), "\(json)")
-            // A search that takes too long is no better reason.
+            // A search that times out does not replace that reason.
             let bus = RawSocket.listening(at: pair.folder.file("bus"))
             let late = try dial(
                 ["--timeout", "1"],
@@ -146,12 +151,12 @@ extension Integration {
             _ = try other.wait()
         }
 
-        @Test("a refusal where a peer was last is the error, unless the peer is found elsewhere")
+        @Test("a refusal at a peer's last address is the error, unless the peer is found elsewhere")
         func refusedThere() throws {
             let state = try remember()
             let listener = try pair.listen(["--keep"])
             let refused = try Subprocess(
-                // Without --identity it is nobody whom the peer knows.
+                // Without --identity the peer does not know the tool's key.
                 Tool.path, ["connect", "peer:lamp"] + state, environment: noBus
             ).wait(with: [listener])
             #expect(refused.status == 69, "\(refused.errors)")
@@ -160,11 +165,11 @@ extension Integration {
             _ = try listener.wait()
         }
 
-        @Test("where a peer is to be remembered and cannot be, there is no channel")
+        @Test("if a peer cannot be stored as requested, there is no channel")
         func cannotBind() throws {
             makeFolder("state", names: "")
             let listener = try pair.listen()
-            // Somebody else keeps the file locked, for longer than is waited for.
+            // Another process keeps the file locked, for longer than the tool waits.
             let lock = try Subprocess(
                 "flock",
                 [pair.folder.file("state/known_peers"), "sh", "-c", "echo held >&2; exec sleep 8"])
@@ -179,7 +184,7 @@ extension Integration {
             lock.signal(15)
         }
 
-        @Test("a name that is to be remembered again says which key it has, and where")
+        @Test("storing a name again with another key is an error with the name's key and the file")
         func changedKeyOfName() throws {
             let state = try remember()
             let other = try Tool.start(
@@ -194,7 +199,7 @@ extension Integration {
             _ = try other.wait()
         }
 
-        @Test("where a socket was is remembered for every working directory, blanks and all")
+        @Test("a socket's path is stored for every working directory, even with blanks")
         func relativePath() throws {
             let state = ["--state", pair.folder.file("state")]
             let folder = pair.folder.file("a b")
@@ -227,7 +232,7 @@ extension Integration {
 }
 
 extension String {
-    /// As a path stands in the file of addresses.
+    /// The form of a path in the file of addresses.
     fileprivate func replacingBlanks() -> String {
         split(separator: " ", omittingEmptySubsequences: false).joined(separator: "%20")
     }

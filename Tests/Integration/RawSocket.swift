@@ -1,6 +1,6 @@
 import Glibc
 
-/// One end of a Unix stream socket that says whatever a test wants.
+/// One end of a Unix stream socket that sends any bytes that a test wants.
 @safe final class RawSocket {
     private var descriptor: Int32
 
@@ -8,7 +8,7 @@ import Glibc
 
     deinit { close() }
 
-    /// Listens at a path; whoever dials is connected before anyone accepts.
+    /// Listens at a path; a dialer is connected before the test accepts.
     static func listening(at path: String) -> RawSocket {
         let socket = RawSocket(Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0))
         let status = unsafe withAddress(path) { unsafe bind(socket.descriptor, $0, $1) }
@@ -24,10 +24,10 @@ import Glibc
         return socket
     }
 
-    /// Waits for someone who dials.
+    /// Waits for a dialer.
     func accepted() -> RawSocket { RawSocket(accept(descriptor, nil, nil)) }
 
-    /// Sends bytes, and does not care whether anyone takes them.
+    /// Sends bytes, and ignores whether the other end takes them.
     func send(_ bytes: [UInt8]) {
         _ = unsafe bytes.withUnsafeBytes {
             unsafe Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))

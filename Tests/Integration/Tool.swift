@@ -1,9 +1,9 @@
 import TestSupport
 import Testing
 
-/// The `blesec` that was built beside these tests.
+/// The `blesec` that was built with these tests.
 enum Tool {
-    /// Its path: where the test executable is.
+    /// The tool's path: it is in the folder of the test executable.
     static let path: String = {
         guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
             return "./blesec"
@@ -11,17 +11,17 @@ enum Tool {
         return own[...slash] + "blesec"
     }()
 
-    /// Runs it to its end.
+    /// Runs the tool until it ends.
     static func run(_ arguments: String..., output: String? = nil) throws -> Subprocess.Outcome {
         try Subprocess.run(path, arguments, output: output)
     }
 
-    /// Runs it to its end.
+    /// Runs the tool until it ends.
     static func run(arguments: [String]) throws -> Subprocess.Outcome {
         try Subprocess.run(path, arguments)
     }
 
-    /// Starts it.
+    /// Starts the tool.
     static func start(
         _ arguments: [String], input: Subprocess.Input = .bytes([]), output: String? = nil,
         within seconds: Double = 20

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// Two identities and a place for a socket, for tools that talk to each other.
+/// Two identities and a path for a socket, for two tools that connect to each other.
 struct ToolPair {
     let folder = ScratchFolder()
     /// The listener's fingerprint.
@@ -22,10 +22,10 @@ struct ToolPair {
         dialerKey = fingerprints[1]
     }
 
-    /// A socket's endpoint in the folder.
+    /// The endpoint of a socket in the folder.
     func endpoint(_ kind: String = "unix") -> String { "\(kind):\(folder.file("socket"))" }
 
-    /// Starts a listener that expects the dialer, and returns it when it can be dialed.
+    /// Starts a listener that expects the dialer, and returns the listener when it can be dialed.
     func listen(
         _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
         input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20
@@ -50,18 +50,18 @@ struct ToolPair {
             input: input, output: output, within: seconds)
     }
 
-    /// What a dialer says when it is ready.
+    /// The line that a dialer prints when it is ready.
     var dialerIsReady: String {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(listenerKey)"
     }
 
-    /// What a listener says when it is ready.
+    /// The line that a listener prints when it is ready.
     var listenerIsReady: String {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 
-    /// Bytes that look like nothing, the same for the same seed: a block of an odd length, over and
-    /// over, each time with its number.
+    /// Pseudo-random bytes, the same for the same seed: a block of an odd length, repeated, each
+    /// time with its number.
     static func noise(_ count: Int, seed: UInt64) -> [UInt8] {
         var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
         let block = (0..<4_093).map { _ in

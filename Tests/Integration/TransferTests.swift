@@ -2,10 +2,10 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// What goes through `blesec listen` and `blesec connect`, and how they end.
+    /// Data transfers with `blesec listen` and `blesec connect`, and how they end.
     @Suite struct TransferTests {
         @Test(
-            "a file goes each way whole, and both say who the other is",
+            "a file is transferred completely each way, and both sides report the peer's identity",
             arguments: ["unix", "unix-seqpacket"])
         func bothWays(_ kind: String) throws {
             let pair = try ToolPair()
@@ -29,7 +29,7 @@ extension Integration {
             #expect(folder.mode("socket") == nil, "the socket's file is taken away")
         }
 
-        @Test("nothing at all goes through as well")
+        @Test("an empty transfer succeeds as well")
         func empty() throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
@@ -38,7 +38,7 @@ extension Integration {
             #expect(outcomes.map(\.output) == [[], []])
         }
 
-        @Test("one side's end leaves the other side's direction open")
+        @Test("one side's end keeps the other side's direction open")
         func halfClose() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -54,11 +54,11 @@ extension Integration {
             #expect(outcomes[1].text == "answer, and more")
         }
 
-        @Test("who reads standard output sees its end although standard input goes on")
+        @Test("a reader of standard output sees its end while standard input is still open")
         func outputEndsFirst() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
-            // `wc` prints when its input ends, and only then is the listener's input ended.
+            // `wc` prints when its input ends, and only then does the test end the dialer's input.
             let words = [
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
                 "--peer", pair.listenerKey,
@@ -74,7 +74,7 @@ extension Integration {
             #expect(try listener.wait().status == 0)
         }
 
-        @Test("a listener with --keep serves one peer after another and says how each ended")
+        @Test("a listener with --keep serves one peer after another and reports how each ended")
         func keep() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--keep"], input: .bytes(Array("hello".utf8)))
@@ -100,7 +100,7 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("without --identity the run has a key of its own")
+        @Test("without --identity each run has a new key")
         func ephemeral() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(trust: ["--anyone"])
@@ -111,7 +111,7 @@ extension Integration {
             #expect(outcomes[0].errors.contains(" with SHA256:"))
         }
 
-        @Test("the best protocol that both have is taken, and none in common is told on both sides")
+        @Test("the best common protocol is used, and without one both sides report that")
         func protocols() throws {
             let pair = try ToolPair()
             let aes = "Noise_XX_25519_AESGCM_SHA256"
@@ -128,7 +128,7 @@ extension Integration {
             _ = try choosy.line("blesec: no channel with ")
         }
 
-        @Test("IK works with a public key, and says what is missing with a fingerprint")
+        @Test("IK works with a public key, and with a fingerprint the error says what is missing")
         func knownKey() throws {
             let pair = try ToolPair()
             let name = "Noise_IK_25519_ChaChaPoly_SHA256"
@@ -165,7 +165,7 @@ extension Integration {
         }
 
         @Test(
-            "two tools in direct mode exchange data, and an answer may come after the question's end"
+            "two tools in direct mode exchange data, and one may answer after the other's end"
         )
         func direct() throws {
             let pair = try ToolPair()
@@ -179,7 +179,7 @@ extension Integration {
             #expect(outcomes[1].text == "answer")
         }
 
-        @Test("with --json each event is an object, for scripts")
+        @Test("with --json each event is one object")
         func json() throws {
             let pair = try ToolPair()
             let listener = try Tool.start(

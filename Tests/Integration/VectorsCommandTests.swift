@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// `blesec vectors`: what it prints and how it ends.
+    /// `blesec vectors`: its output and its exit status.
     @Suite struct VectorsCommandTests {
         let folder = ScratchFolder()
 
@@ -12,7 +12,7 @@ extension Integration {
             "Tests/Integration/VectorsCommandTests.swift", with: ".build/venv/bin/python")
         private static let nn = "Noise_NN_25519_ChaChaPoly_SHA256"
 
-        /// Vectors of `NN`, as the tool makes them.
+        /// Vectors of `NN` that the tool generates.
         private func fresh(_ count: Int, seed: Int = 1) throws -> String {
             let outcome = try Tool.run(
                 "vectors", "--make", "\(count)", "--seed", "\(seed)", "--protocol", Self.nn)
@@ -20,7 +20,7 @@ extension Integration {
             return outcome.text
         }
 
-        @Test("files and folders of vectors are run, and the counts are all that is printed")
+        @Test("files and folders of vectors are run, and only the counts are printed")
         func passes() throws {
             folder.write("b.txt", try fresh(2))
             folder.write("a.json", try fresh(3))
@@ -32,10 +32,10 @@ extension Integration {
             #expect(outcome.errors == "")
         }
 
-        @Test("a vector that fails is a line with protocol, message and first differing byte")
+        @Test("a failing vector gives a line with protocol, message and first differing byte")
         func fails() throws {
             let vectors = try fresh(3)
-            // The second vector's third message is the first of transport.
+            // The third message of the second vector is the first transport message.
             var lines = vectors.split(separator: "\n").map(String.init)
             var messages = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
             let digit = messages[3].prefix(5).last == "0" ? "1" : "0"
@@ -60,7 +60,7 @@ extension Integration {
                     #"{"event": "done", "passed": 2, "failed": 1, "skipped": 0}"# + "\n"))
         }
 
-        @Test("a protocol that the tool does not know is skipped, and listed when asked")
+        @Test("an unknown protocol is skipped, and listed on request")
         func skips() throws {
             let vectors = try fresh(2).replacing(
                 Self.nn, with: "Noise_NN_25519_ChaChaPoly_SHA3", maxReplacements: 1)
@@ -76,7 +76,7 @@ extension Integration {
             #expect(verbose.text.hasSuffix("\n1 passed, 0 failed, 1 skipped\n"))
         }
 
-        @Test("a run in which nothing ran is no success")
+        @Test("a run without any vector that ran is not a success")
         func nothing() throws {
             let path = folder.write(
                 "skipped.json", try fresh(1).replacing(Self.nn, with: "Noise_QQ_1_2_3"))
@@ -89,7 +89,7 @@ extension Integration {
             #expect(empty.text == "0 passed, 0 failed, 0 skipped\n")
         }
 
-        @Test("a malformed file is an error that names file and place, whatever is beside it")
+        @Test("a malformed file is an error with file and place, even beside valid files")
         func malformed() throws {
             let good = folder.write("good.json", try fresh(1))
             let cut = folder.write("cut.json", String(try fresh(1).dropLast(9)))
@@ -106,7 +106,7 @@ extension Integration {
             Tool.expect(try Tool.run("vectors", folder.file("none")), status: 66, "no such file")
         }
 
-        @Test("what a file says cannot forge a line")
+        @Test("text in a file cannot forge an output line")
         func forgery() throws {
             let vectors = try fresh(2).replacing(
                 Self.nn, with: #"x\n9 passed, 0 failed, 0 skipped"#, maxReplacements: 1)
@@ -115,7 +115,7 @@ extension Integration {
             #expect(outcome.text.contains("x\\u{A}9 passed"))
         }
 
-        @Test("how far it is stands on a terminal, and nowhere else")
+        @Test("progress is shown only on a terminal")
         func progress() throws {
             let command = "'\(Tool.path)' vectors '\(Self.ours)/noise/one-way.json'"
             let terminal = try Subprocess.run("script", ["-qec", command, "/dev/null"])
@@ -124,7 +124,7 @@ extension Integration {
         }
 
         @Test(
-            "a wrong command line says what is wrong",
+            "a wrong command line is an error that says what is wrong",
             arguments: [
                 (["vectors"], "what to run is missing"),
                 (["vectors", ""], "is empty"),
@@ -146,7 +146,7 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: arguments), status: 64, reason)
         }
 
-        @Test("the same seed makes the same file, and more of it begins with it")
+        @Test("the same seed makes the same file, and a longer file begins with it")
         func determinism() throws {
             let few = try fresh(3, seed: 5)
             #expect(try fresh(3, seed: 5) == few)
@@ -154,7 +154,7 @@ extension Integration {
             #expect(try fresh(3, seed: 6) != few)
         }
 
-        @Test("fresh vectors of every pattern and suite are those of dissononce and noiseprotocol")
+        @Test("new vectors of every pattern and suite equal those of dissononce and noiseprotocol")
         func independent() throws {
             let path = folder.file("fresh.json")
             let made = try Tool.start(

@@ -10,7 +10,7 @@ import Testing
 extension Laboratory {
     /// One listener, one authority and two kinds of peers.
     @Suite struct BothEnginesTests {
-        @Test("a listener serves a Noise peer and a TLS peer in turns, a message at a time")
+        @Test("a listener serves a Noise peer and a TLS peer alternately, one message at a time")
         func together() async throws {
             let town = try ListenerFixture()
             try await withLoop { loop in
@@ -55,7 +55,7 @@ extension Laboratory {
     }
 }
 
-/// Who is there: a listener that takes either, a peer with a key and one with a certificate.
+/// A listener that accepts either engine, a peer with a key and a peer with a certificate.
 private struct ListenerFixture: Sendable {
     let listener: ChannelConfiguration
     let noise: ChannelConfiguration

@@ -7,7 +7,7 @@ import Testing
 
 extension Laboratory {
     @Suite(.serialized) struct Channels {
-        @Test("both adapters are found, on, without a privilege")
+        @Test("both adapters are found and on, without privileges")
         func adapters() throws {
             let names = try Adapter.all().filter(\.isUp).map(\.name)
             #expect(names.starts(with: ["hci0", "hci1"]))
@@ -51,7 +51,7 @@ extension Laboratory {
         }
 
         @Test(
-            "bytes pass each way at once and arrive as they were",
+            "bytes pass each way at once and arrive unchanged",
             arguments: [23, 672, L2CAPLink.maximumSDU])
         func bulk(_ sdu: Int) async throws {
             try await withChannel { channel in
@@ -67,7 +67,7 @@ extension Laboratory {
             }
         }
 
-        @Test("an SDU that the send buffer can never take goes in parts")
+        @Test("an SDU larger than the send buffer is sent in parts")
         func tinySendBuffer() async throws {
             try await withChannel { channel in
                 try Socket.setOption(
@@ -80,10 +80,11 @@ extension Laboratory {
             }
         }
 
-        @Test("a reader that stops makes the sender block, and drains it when it goes on")
+        @Test(
+            "a reader that stops makes the sender block, and receives everything when it continues")
         func backpressure() async throws {
             try await withChannel { channel in
-                // Not a divisor of the credits, so that the last SDU waits half sent.
+                // Not a divisor of the credits, so that the last SDU is only half sent.
                 let sdu = [UInt8](repeating: 5, count: 2_500)
                 var sent = 0
                 var refusals = 0
@@ -121,7 +122,7 @@ extension Laboratory {
             }
         }
 
-        @Test("a link that is cut is the end on both sides, soon")
+        @Test("a link that is cut ends on both sides within five seconds")
         func cut() async throws {
             try await withChannel { channel in
                 let peer = try Adapter.named("hci1").address.description
@@ -133,7 +134,7 @@ extension Laboratory {
             }
         }
 
-        @Test("dialing a PSM on which nobody listens is refused, and says so")
+        @Test("dialing a PSM without a listener is refused, and the error names the PSM")
         func wrongPSM() async throws {
             try await withLoop { loop in
                 let address = L2CAPAddress(
@@ -175,7 +176,7 @@ extension Laboratory {
             }
         }
 
-        @Test("a PSM that is taken is in use; one that was asked for is the one it listens on")
+        @Test("a listener uses the requested PSM, and a PSM that is taken is in use")
         func takenPSM() async throws {
             try await withLoop { loop in
                 let adapter = try Adapter.named("hci1")
@@ -193,7 +194,7 @@ extension Laboratory {
             }
         }
 
-        @Test("when all dynamic PSMs are taken, that is what the error says")
+        @Test("when all dynamic PSMs are taken, the error says so")
         func exhausted() async throws {
             try await withLoop { loop in
                 let adapter = try Adapter.named("hci1")
@@ -211,14 +212,14 @@ extension Laboratory {
             }
         }
 
-        @Test("an adapter that is not there is refused with the names of those that are")
+        @Test("a missing adapter is an error with the names of the existing adapters")
         func unknownAdapter() throws {
             let error = #expect(throws: LinkError.self) { try Adapter.named("hci9") }
             #expect(error?.code == .noSuchAdapter)
             #expect(error?.reason.contains("hci1") == true)
         }
 
-        @Test("channels one after another leave no descriptor behind")
+        @Test("consecutive channels leave no descriptor behind")
         func noLeak() async throws {
             func descriptors() -> Int { (0..<1_024).count { fcntl(Int32($0), F_GETFD) >= 0 } }
             try await withChannel { _ in }

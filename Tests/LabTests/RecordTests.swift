@@ -4,14 +4,15 @@ import Testing
 @testable import BLESecL2CAP
 
 extension Laboratory {
-    /// What a channel's records become on the way to the controller.
+    /// How a channel's records are divided on the way to the controller.
     @Suite struct RecordTests {
-        /// What a record adds to a message: the length, the type and the tag.
+        /// What a record adds to a message: the length field, the type and the tag.
         private static let overhead = 19
-        /// What one packet of a virtual controller carries of an SDU and the SDU's own length.
+        /// How many bytes one packet of a virtual controller carries: of an SDU, and of the SDU's
+        /// length field.
         private static let mps = 188
 
-        /// How long the SDUs of a message's record are.
+        /// The lengths of the SDUs for a message's record.
         private static func sdus(_ size: Int) -> [Int] {
             let record = size + overhead
             return stride(from: 0, to: record, by: L2CAPLink.maximumSDU).map {
@@ -19,7 +20,7 @@ extension Laboratory {
             }
         }
 
-        @Test("a message goes in as many packets as its record needs, and none more")
+        @Test("a message takes exactly the packets that its record needs")
         func packets() async throws {
             try await withChannels { dialer, acceptor, loop in
                 let (here, there) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
@@ -32,7 +33,8 @@ extension Laboratory {
                     try await #expect(got?.count == size)
                     let sdus = Self.sdus(size)
                     let record = sdus.reduce(0) { $0 + ($1 + 2 + Self.mps - 1) / Self.mps }
-                    // Each side answers the other's SDU with credits; the acknowledgement is one.
+                    // Each side answers the other side's SDU with credits; the acknowledgement is
+                    // one SDU.
                     let expected = (UInt32(record) + 1, UInt32(sdus.count) + 1)
                     var sent: (UInt32, UInt32) = (0, 0)
                     var looks = 0
@@ -44,7 +46,7 @@ extension Laboratory {
                         )
                         looks += 1
                     } while sent != expected && looks < 100
-                    // Nor does anything come behind them.
+                    // No further packets follow.
                     try await loop.sleep(for: .milliseconds(100))
                     #expect(try here.packets().sent &- before.0 == expected.0, "\(size) bytes")
                     #expect(try there.packets().sent &- before.1 == expected.1, "\(size) bytes")

@@ -4,10 +4,10 @@ import Testing
 
 @testable import BLESecL2CAP
 
-/// What runs between the laboratory's controllers, one test at a time.
+/// Tests between the laboratory's controllers, which run one at a time.
 @Suite(.serialized, .timeLimit(.minutes(5))) enum Laboratory {}
 
-/// A channel from hci0 to hci1 and what belongs to it. Both ends are on `loop`.
+/// A channel from hci0 to hci1 with its listener. Both ends are on `loop`.
 struct Channel: Sendable {
     let loop: EventLoop
     let listener: L2CAPListener
@@ -15,7 +15,7 @@ struct Channel: Sendable {
     let accepted: SocketLink
 }
 
-/// Runs `body` with a loop of its own, on that loop, and ends the loop.
+/// Creates a loop, runs `body` on it, and ends the loop.
 func withLoop(_ body: @escaping @Sendable (EventLoop) async throws -> Void) async throws {
     let loop = EventLoop(name: "lab")
     let outcome = await Task(executorPreference: loop) { try await body(loop) }.result
@@ -68,8 +68,8 @@ extension SocketLink {
         return (bytes, outcome)
     }
 
-    /// Sends `bytes` in SDUs of at most `sdu` bytes, and receives until so many have come, at once.
-    /// Returns early at the end of the link, or when it fails.
+    /// Sends `bytes` in SDUs of at most `sdu` bytes while it receives, until `receiving` bytes have
+    /// come. Returns early at the end of the link, or when the link fails.
     @discardableResult
     func exchange(
         sending bytes: [UInt8] = [], sdu: Int = L2CAPLink.maximumSDU, receiving count: Int = 0

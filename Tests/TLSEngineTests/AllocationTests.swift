@@ -5,10 +5,10 @@ import CBLESecOpenSSL
 import TestSupport
 import Testing
 
-@Suite("What a TLS record costs in allocations")
+@Suite("Allocations for TLS records")
 struct AllocationTests {
     @Test(
-        "a record costs none but OpenSSL's own, whatever its size",
+        "a record of any size needs no allocations except OpenSSL's own",
         .enabled(if: blesec_counts_allocations()))
     func records() throws {
         var pair = try EstablishedTests.pair()
@@ -16,9 +16,9 @@ struct AllocationTests {
         var buffer = [UInt8](repeating: 0, count: 70_000)
         for size in [0, 1, 64, 1_024, 16_381, 16_382, 65_518] {
             let payload = [UInt8](repeating: 1, count: size)
-            // The length and the type travel in the record.
+            // The record also contains the length and the type.
             let content = [UInt8](repeating: 1, count: size + 3)
-            // The first record of a session makes what OpenSSL keeps for all others.
+            // The first record of a session allocates what OpenSSL keeps for all later records.
             try Self.pass(payload, &pair, &buffer)
             try raw.pass(content)
             let start = blesec_allocations()
@@ -46,7 +46,7 @@ struct AllocationTests {
     }
 }
 
-/// Two connections of OpenSSL's with a pair of BIOs between them, and nothing of ours.
+/// Two OpenSSL connections with a pair of BIOs between them, without code of blesec.
 @safe private final class RawPair {
     private let context: OpaquePointer?
     private var client: OpaquePointer?

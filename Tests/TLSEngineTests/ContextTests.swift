@@ -5,13 +5,13 @@ import Testing
 
 @testable import BLESecTLSEngine
 
-@Suite("What TLS is spoken with")
+@Suite("TLS contexts")
 struct ContextTests {
     let authority: TestAuthority
 
     init() throws { authority = try TestAuthority() }
 
-    @Test("groups are known by OpenSSL's names, and no list of them is a name")
+    @Test("a group is known by OpenSSL's name, and a list of groups is not a name")
     func groups() throws {
         for name in ["X25519", "P-256", "P-384", "X448"] {
             #expect(TLSContext.supports(group: name))
@@ -21,7 +21,7 @@ struct ContextTests {
         }
     }
 
-    @Test("a group that OpenSSL lacks, or none at all, is refused when it is configured")
+    @Test("a group that OpenSSL lacks, or an empty list of groups, is refused when configured")
     func unknownGroups() throws {
         try authority.issueDevice("one")
         for groups in [["X25519", "nonsense"], []] {
@@ -34,13 +34,13 @@ struct ContextTests {
     }
 
     @Test(
-        "the two sides find a group that both have, even if the dialer's first is not it",
+        "the two sides find a common group, even if it is not the dialer's first",
         arguments: [
             (["X25519"], ["P-256", "X25519"]), (["X25519", "P-256"], ["P-256"]),
             (["P-384"], ["P-384"]), (["X25519MLKEM768", "X25519"], ["X25519MLKEM768"]),
         ])
     func negotiatedGroups(dialer: [String], acceptor: [String]) throws {
-        // An older OpenSSL has no groups that resist quantum computers, and says so.
+        // An older OpenSSL has no post-quantum groups, and reports that.
         guard (dialer + acceptor).allSatisfy(TLSContext.supports) else {
             #expect(!TLSContext.supports(group: "X25519MLKEM768"))
             return
@@ -55,7 +55,7 @@ struct ContextTests {
     }
 
     @Test(
-        "keys of every kind prove their owner on both sides",
+        "keys of every algorithm authenticate both sides",
         arguments: [
             ["ed25519"], ["ed448"], ["rsa:2048"], ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
             ["ec", "-pkeyopt", "ec_paramgen_curve:P-384"],
@@ -73,7 +73,7 @@ struct ContextTests {
         }
     }
 
-    @Test("intermediates are sent where they are configured, and only there")
+    @Test("intermediates are sent if they are configured, and only then")
     func intermediates() throws {
         let middle = try TestAuthority("middle", under: authority)
         try middle.issueDevice("far")
@@ -91,7 +91,7 @@ struct ContextTests {
         }
     }
 
-    @Test("a certificate that is for the other role alone is not shown in this one")
+    @Test("a certificate that is valid only for the other role is not sent")
     func role() throws {
         for (usage, role) in [("serverAuth", ChannelRole.dialer), ("clientAuth", .acceptor)] {
             try authority.issue("one", TestAuthority.device("one", usage: usage))
@@ -103,7 +103,7 @@ struct ContextTests {
         }
     }
 
-    @Test("a revocation list without authorities, which would have no effect, is refused")
+    @Test("a revocation list without authorities would have no effect, and is refused")
     func listWithoutAuthorities() throws {
         try authority.issueDevice("one")
         let list = try RevocationList(
@@ -117,7 +117,7 @@ struct ContextTests {
             revoked: list)
     }
 
-    @Test("a list that an intermediate has signed is refused where its certificate is not known")
+    @Test("a list that an intermediate has signed is refused if its certificate is not known")
     func listOfIntermediate() throws {
         let middle = try TestAuthority("middle", under: authority)
         try middle.issueDevice("one")
@@ -132,12 +132,12 @@ struct ContextTests {
     }
 
     @Test(
-        "a chain of the greatest length goes through, and one byte more is refused at load"
+        "a chain of the greatest length is accepted, and one byte more is refused when loaded"
     )
     func longestChain() throws {
         try authority.issueDevice("one")
         let near = try authority.device("near")
-        /// The identity with an intermediate that is padded by so many bytes, which nobody needs.
+        /// The identity with an intermediate that has `padding` bytes of padding.
         func identity(padding: Int) throws -> TLSIdentity {
             try authority.issue(
                 "pad",
@@ -162,7 +162,7 @@ struct ContextTests {
         }
     }
 
-    @Test("a key of each algorithm has one encoding that is accepted")
+    @Test("a key of each algorithm is accepted in one encoding only")
     func canonicalKeys() throws {
         let p256 = try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"])
         let rsa = try info(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
@@ -175,14 +175,14 @@ struct ContextTests {
             #expect(!CanonicalKey.matches(info + [0]))
             #expect(!CanonicalKey.matches(Array(info.dropLast())))
         }
-        // RSA without its NULL, which some software leaves away (RFC 3279 §2.3.1 wants it).
+        // RSA without its NULL, which some software omits (RFC 3279 §2.3.1 requires the NULL).
         let null = try #require(rsa.indices.first { rsa[$0...].starts(with: [0x05, 0x00, 0x03]) })
         var bare = rsa
         bare.removeSubrange(null..<null + 2)
         bare[3] -= 2
         bare[5] -= 2
         #expect(bare.count == rsa.count - 2 && !CanonicalKey.matches(bare))
-        // And what TLS signs with by no means here.
+        // An algorithm that TLS never signs with.
         #expect(!CanonicalKey.matches(try info(["-algorithm", "x25519"])))
         #expect(!CanonicalKey.matches(try info(["-algorithm", "RSA-PSS"])))
         #expect(!CanonicalKey.matches([]))

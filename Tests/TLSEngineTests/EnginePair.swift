@@ -1,11 +1,11 @@
 import BLESecChannelCore
 import BLESecTLSEngine
 
-/// Two engines that shake hands with nothing between them but a test's hand.
+/// Two engines between which a test carries the bytes.
 struct EnginePair: ~Copyable {
     var dialer: TLSEngine
     var acceptor: TLSEngine
-    /// Bytes that each side has sent, and what of them has not been read.
+    /// How many bytes each side has sent, and the bytes that are not read yet.
     private(set) var sent: [ChannelRole: Int] = [:]
     private var waiting: [ChannelRole: [UInt8]] = [:]
 
@@ -22,8 +22,8 @@ struct EnginePair: ~Copyable {
         self.acceptor = acceptor
     }
 
-    /// Carries messages, in pieces of at most `piece` bytes, until nothing moves any more; admits
-    /// whoever is judged.
+    /// Carries messages, in pieces of at most `piece` bytes, until no side has more to send; admits
+    /// every peer for which a decision is pending.
     mutating func shakeHands(piece: Int = 65_536) throws {
         for _ in 0..<10 {
             try step(.dialer, piece: piece)
@@ -31,7 +31,7 @@ struct EnginePair: ~Copyable {
         }
     }
 
-    /// Lets one side speak, and the other listen until it has something to do itself.
+    /// Lets one side send, and the other side read until it has something to send.
     mutating func step(_ role: ChannelRole, piece: Int = 65_536) throws {
         let bytes = role == .dialer ? try Self.speak(&dialer) : try Self.speak(&acceptor)
         sent[role, default: 0] += bytes.count
@@ -54,7 +54,7 @@ struct EnginePair: ~Copyable {
         waiting[role] = Array(unread[start...])
     }
 
-    /// What a side has sent and the other has not read in its handshake.
+    /// What a side has sent and the other side has not read in its handshake.
     func unread(from role: ChannelRole) -> [UInt8] { waiting[role, default: []] }
 
     private static func listen(_ engine: inout TLSEngine, _ bytes: [UInt8]) throws -> Int {
@@ -69,7 +69,7 @@ struct EnginePair: ~Copyable {
 }
 
 extension TLSEngine {
-    /// A sealed record of its own.
+    /// Seals a record, and returns it as an array.
     mutating func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
         let length = sealedLength(payload.count + (type == nil ? 0 : 1))
         return try [UInt8](capacity: length) { output throws(ChannelError) in
@@ -77,7 +77,7 @@ extension TLSEngine {
         }
     }
 
-    /// The plaintexts of all records in `bytes`, which are emptied as far as they are used up.
+    /// The plaintexts of all complete records in `bytes`; removes the bytes that were used.
     mutating func opened(_ bytes: inout [UInt8]) throws -> [[UInt8]] {
         var plaintexts: [[UInt8]] = []
         while !bytes.isEmpty {
@@ -89,7 +89,7 @@ extension TLSEngine {
         return plaintexts
     }
 
-    /// The plaintexts of whole records.
+    /// The plaintexts of complete records.
     mutating func opened(_ bytes: [UInt8]) throws -> [[UInt8]] {
         var bytes = bytes
         let plaintexts = try opened(&bytes)

@@ -4,7 +4,7 @@ import BLESecTLSEngine
 import TestSupport
 import Testing
 
-@Suite("A TLS engine that is established")
+@Suite("Established TLS engines")
 struct EstablishedTests {
     static let authority = Result { try TestAuthority() }
     static let contexts = Result {
@@ -55,7 +55,7 @@ struct EstablishedTests {
     }
 
     @Test(
-        "records of every size come back as they were",
+        "records of every size are read unchanged",
         arguments: [0, 1, 100, 16_380, 16_381, 16_382, 16_384, 32_768, 65_518])
     func records(count: Int) throws {
         var pair = try Self.pair()
@@ -95,7 +95,7 @@ struct EstablishedTests {
         #expect(buffer.isEmpty)
     }
 
-    @Test("a changed key goes before the next record, in the room that is asked for")
+    @Test("a key update is sent before the next record, in the room that was requested")
     func keyUpdate() throws {
         var pair = try Self.pair()
         let plain = pair.dialer.sealedLength(2)
@@ -106,7 +106,7 @@ struct EstablishedTests {
         #expect(pair.dialer.sealedLength(2) == plain)
     }
 
-    @Test("records go on after a change of key")
+    @Test("records continue after a change of key")
     func afterKeyUpdate() throws {
         var pair = try Self.pair()
         for round in 0..<40 as Range<UInt8> {
@@ -152,7 +152,7 @@ struct EstablishedTests {
         }
     }
 
-    @Test("direct mode carries bytes as they are, and proves the end")
+    @Test("direct mode carries bytes unchanged, and authenticates the end")
     func direct() throws {
         var pair = try Self.pair(isNegotiated: false)
         #expect(try pair.acceptor.opened(pair.dialer.sealed(nil, [1, 2, 3])) == [[1, 2, 3]])
@@ -160,7 +160,7 @@ struct EstablishedTests {
         let end = try pair.dialer.sealed(nil, [])
         #expect(end.count == length)
         #expect(try pair.acceptor.opened(end) == [[]])
-        // The other direction goes on.
+        // The other direction stays open.
         #expect(try pair.dialer.opened(pair.acceptor.sealed(nil, [4])) == [[4]])
         #expect(throws: ChannelError.self) { _ = try pair.acceptor.opened(end) }
     }

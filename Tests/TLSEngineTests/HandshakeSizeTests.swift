@@ -3,10 +3,10 @@ import BLESecTLSEngine
 import TestSupport
 import Testing
 
-/// What a handshake costs on the air with certificates from `blesec ca`.
-@Suite("A handshake with certificates of an authority of one's own")
+/// The size of a handshake with certificates from `blesec ca`.
+@Suite("Size of a handshake with a private authority's certificates")
 struct HandshakeSizeTests {
-    @Test("takes at most 1,450 bytes in both directions together, X25519 alone offered")
+    @Test("a handshake with X25519 alone takes at most 1,450 bytes in both directions together")
     func bytes() throws {
         let folder = ScratchFolder()
         let authority = try CertificateAuthority.create(

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Resuming a TLS session")
 struct ResumptionTests {
-    /// What is revoked, which a test changes.
+    /// Revocations that a test can change.
     final class Revocations: RevocationSource {
         let list: Locked<RevocationList>
 
@@ -19,7 +19,7 @@ struct ResumptionTests {
 
     let authority: TestAuthority
     let revocations: Revocations
-    // Certificates begin when they are issued, which is a little later.
+    // The certificates become valid when they are issued, which is slightly later.
     let clock = Locked(TestAuthority.now + 60)
     let dialer: TLSContext
     let acceptor: TLSContext
@@ -34,7 +34,7 @@ struct ResumptionTests {
         acceptor = try authority.device("acceptor", revoked: revocations, options: options)
     }
 
-    /// A session, after which the dialer has what it needs to resume it.
+    /// Runs a session, after which the dialer has a ticket to resume it.
     private func first() throws -> EnginePair {
         var pair = try EnginePair(dialer, acceptor)
         try pair.shakeHands()
@@ -51,9 +51,9 @@ struct ResumptionTests {
         #expect(second.acceptor.established == first.acceptor.established)
         #expect(second.dialer.established != nil && second.acceptor.established != nil)
         #expect(second.dialer.handshakeHash != first.dialer.handshakeHash)
-        // Neither certificate has gone over the wire.
+        // Neither certificate was sent.
         #expect(second.sent.values.reduce(0, +) < first.sent.values.reduce(0, +) - 500)
-        // A ticket is used once, and this session has brought another.
+        // A ticket is used once, and this session has brought a new ticket.
         try second.readTickets()
         var third = try EnginePair(dialer, acceptor)
         try third.shakeHands()
@@ -61,7 +61,7 @@ struct ResumptionTests {
         #expect(try third.acceptor.opened(third.dialer.sealed(0, [1])) == [[0, 1]])
     }
 
-    @Test("a policy is asked each time, and its refusal comes by record on both sides")
+    @Test("a policy is asked for each session, and each side refuses with a record")
     func asksAgain() throws {
         _ = try first()
         var pair = try EnginePair(dialer, acceptor)
@@ -89,12 +89,12 @@ struct ResumptionTests {
         }
         #expect(pair.acceptor.refuse() == .byRecord)
         try pair.acceptor.admit()
-        // No ticket for who is refused.
+        // A peer that is refused gets no ticket.
         #expect(try pair.acceptor.nextHandshake() == nil)
     }
 
     @Test(
-        "a session whose peer has been revoked since leads to a full handshake and its refusal",
+        "a session whose peer is now revoked needs a full handshake, which is refused",
         arguments: [ChannelRole.dialer, .acceptor])
     func revoked(role: ChannelRole) throws {
         _ = try first()
@@ -112,7 +112,7 @@ struct ResumptionTests {
         #expect(error == ChannelError(.untrusted, "") && error.reason.contains("is revoked"))
     }
 
-    @Test("a session whose peer's certificate has expired since is not resumed")
+    @Test("a session whose peer's certificate has expired is not resumed")
     func expired() throws {
         _ = try first()
         clock.withLock { $0 += 60 * 86_400 }
@@ -121,7 +121,7 @@ struct ResumptionTests {
         #expect(pair.dialer.established == nil && pair.acceptor.established == nil)
     }
 
-    @Test("a first flight with a ticket that is replayed meets a full handshake, and proves nobody")
+    @Test("a replayed first flight with a ticket leads to a full handshake, and proves no peer")
     func replayed() throws {
         _ = try first()
         var pair = try EnginePair(dialer, acceptor)
@@ -144,7 +144,7 @@ struct ResumptionTests {
         #expect(error == ChannelError(.authenticationFailed, ""))
     }
 
-    @Test("nothing is resumed unless both sides want it")
+    @Test("a session is resumed only if both sides allow it")
     func optIn() throws {
         var options = TLSOptions()
         options.clock = { TestAuthority.now }
@@ -162,7 +162,8 @@ struct ResumptionTests {
 }
 
 extension EnginePair {
-    /// Lets the dialer read what an acceptor sends behind its handshake, and says how much that is.
+    /// Lets the dialer read what an acceptor sends after its handshake, and returns the number of
+    /// bytes.
     @discardableResult
     mutating func readTickets() throws -> Int {
         var bytes = unread(from: .acceptor)

@@ -16,7 +16,7 @@ import threading
 
 from noise.connection import Keypair, NoiseConnection
 
-# A message alone, an ordinary one, one that fits just so, and a tiny one.
+# A message alone, an ordinary message, a message of the greatest length, and a tiny one.
 SIZES = [1, 1000, 65519, 16384, 2, 40000]
 
 
