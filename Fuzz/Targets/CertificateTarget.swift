@@ -5,8 +5,8 @@ internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 extension FuzzTarget {
-    /// Certificates and revocation lists, as they come and with the signature of an authority that is
-    /// trusted: what an issuer that went wrong can do to those who believe it.
+    /// Certificates and revocation lists, unchanged and with the signature of a trusted authority:
+    /// the harm that a faulty issuer can do to devices that trust it.
     static let certificate = FuzzTarget(name: "certificate") { input in
         var script = Script(input)
         let kind = script.number(below: 6)
@@ -66,7 +66,8 @@ extension FuzzTarget {
         _ = try? list.current(at: Devices.now)
     }
 
-    /// Judges a certificate as a handshake does, and says for how many roles it is accepted.
+    /// Checks a certificate as a handshake does, and returns the number of roles for which it is
+    /// accepted.
     @discardableResult
     private static func evaluateTrust(_ der: [UInt8]) -> Int {
         guard let certificate = try? Certificate(der: der) else { return 0 }

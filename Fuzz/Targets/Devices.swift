@@ -4,13 +4,14 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// The keys and certificates of all targets: the same in every run, so that an input is too.
+/// The keys and certificates of all targets: the same in every run, so that inputs are
+/// reproducible.
 enum Devices {
-    /// When everything happens, in seconds since 1970.
+    /// The current time of all targets, in seconds since 1970.
     static let now: Int64 = 1_800_000_000
     static let validity = now - 86_400...now + 86_400
 
-    /// 32 bytes, or more, that count up.
+    /// `count` bytes that count up from `first`.
     static func secret(_ first: UInt8, count: Int = 32) -> SecretBytes {
         let bytes = (0..<count).map { first &+ UInt8(truncatingIfNeeded: $0) }
         return SecretBytes(copying: bytes.span)
@@ -22,7 +23,7 @@ enum Devices {
 
     static let dialer = IdentityKey(keyPair(0x00))
     static let acceptor = IdentityKey(keyPair(0x20))
-    /// A key that nobody has any more.
+    /// A key that no device has any more.
     static let lost = IdentityKey(keyPair(0x80))
     static let ephemerals: [ChannelRole: DHKeyPair] = [
         .dialer: keyPair(0x40), .acceptor: keyPair(0x60),
@@ -40,7 +41,7 @@ enum Devices {
 
     // MARK: - Certificates
 
-    /// The PKCS#8 form of an Ed25519 key of ours.
+    /// The PKCS#8 form of a fixed Ed25519 key.
     static func signingKeyInfo(_ first: UInt8) -> SecretBytes {
         let prefix: [UInt8] = [
             0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x04, 0x22,
@@ -57,13 +58,13 @@ enum Devices {
     static let authorityName = CertificateProfile.name("fuzz")
     private static let authorityFirst: UInt8 = 0xC0
 
-    /// Puts the authority's signature behind whatever it is given.
+    /// Appends the authority's signature to any content.
     static func signed(_ content: [UInt8]) -> [UInt8] {
         let key = signingKey(authorityFirst)
         return must { try key.signed(content) }
     }
 
-    /// What the authority's own certificate says.
+    /// The content of the authority's own certificate.
     static var authorityContent: [UInt8] {
         CertificateProfile.authority(
             name: authorityName, serial: [2, 1, 1], validity: validity,
@@ -75,7 +76,7 @@ enum Devices {
 
     private static func keyFirst(_ role: ChannelRole) -> UInt8 { role == .dialer ? 0xD0 : 0xE0 }
 
-    /// What the certificate of a device says.
+    /// The content of a device's certificate.
     static func content(_ role: ChannelRole) -> [UInt8] {
         CertificateProfile.device(
             uri: must { try SubjectURI("blesec://devices/\(role)") },
@@ -84,7 +85,7 @@ enum Devices {
             key: signingKey(keyFirst(role)).subjectPublicKeyInfo)
     }
 
-    /// What a list says that revokes one certificate, which nobody has.
+    /// The content of a list that revokes one certificate, which no device has.
     static var revocationContent: [UInt8] {
         CertificateProfile.revocations(
             [([2, 1, 9], now)], number: 1, issuer: authorityName, validity: validity,
@@ -99,7 +100,7 @@ enum Devices {
     /// The PKCS#8 form of a device's key.
     static func keyInfo(_ role: ChannelRole) -> SecretBytes { signingKeyInfo(keyFirst(role)) }
 
-    /// What a device speaks TLS with.
+    /// The TLS context of a device.
     static func tls(_ role: ChannelRole) -> TLSContext {
         role == .dialer ? dialerTLS : acceptorTLS
     }

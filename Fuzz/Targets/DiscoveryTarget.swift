@@ -2,7 +2,7 @@
 internal import BLESecL2CAP
 
 extension FuzzTarget {
-    /// What unauthenticated peers advertise, and what a characteristic of theirs holds.
+    /// Advertisements of unauthenticated peers, and the values of their characteristics.
     static let discovery = FuzzTarget(name: "discovery") { input in
         var script = Script(input)
         switch script.number(below: 5) {

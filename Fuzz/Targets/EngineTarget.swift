@@ -2,7 +2,7 @@
 internal import BLESecPrimitives
 
 extension FuzzTarget {
-    /// An engine alone, in either role, whose caller makes no mistake and whose peer makes every one.
+    /// An engine alone, in either role, with a correct caller and an arbitrary peer.
     static let engine = FuzzTarget(name: "engine") { input in
         var script = Script(input)
         let setting = script.choice(Setting.all.filter { $0.dialer == $0.acceptor })
@@ -34,12 +34,12 @@ extension FuzzTarget {
     }
 }
 
-/// Two engines, one of which has the fuzzer between itself and the other.
+/// Two engines, with the fuzzer between one of them and the other.
 private struct EngineScene: ~Copyable {
     var victim: Engine
     var peer: Engine
     let isNegotiated: Bool
-    /// What has come for the victim, and for the peer, and is not used up.
+    /// The bytes that have arrived for the victim, and for the peer, and are not used up.
     var inbound: [UInt8] = []
     var peerInbound: [UInt8] = []
 
@@ -71,7 +71,7 @@ private struct EngineScene: ~Copyable {
             open()
         case 5: try? peer.rekeySending()
         case 6:
-            // TLS changes a key when its record says so.
+            // In TLS a received key update changes the key.
             if !victim.announcesRekey { try? victim.rekeyReceiving() }
         case 7:
             let record = Self.sealed(
@@ -87,7 +87,7 @@ private struct EngineScene: ~Copyable {
         if case .established = victim.phase { true } else { false }
     }
 
-    /// Both engines say what they have to; `change` is what the victim hears of it.
+    /// Both engines send what they have; `change` changes what the victim receives.
     mutating func turn(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
         Self.admit(&victim)
         Self.admit(&peer)
@@ -102,7 +102,7 @@ private struct EngineScene: ~Copyable {
             Self.hand(&inbound, to: &victim)
         }
         Self.admit(&victim)
-        // An engine that waited for a verdict has not read all that came before it.
+        // An engine that waited for a trust decision has not read all earlier bytes.
         Self.hand(&inbound, to: &victim)
     }
 

@@ -1,10 +1,10 @@
 internal import Glibc
 
-// What libFuzzer calls. Which target an executable runs is told in its environment, so that all of
-// them are one executable and built once:
+// The functions that libFuzzer calls. The environment selects the target, so all targets are one
+// executable, which is built once:
 //
 //     BLESEC_FUZZ_TARGET=NAME                        the target, a name of FuzzTarget.all
-//     BLESEC_FUZZ_SEEDS=FOLDER                       write the target's seeds there, and end
+//     BLESEC_FUZZ_SEEDS=FOLDER                       write the target's seeds to FOLDER, and end
 
 /// The target that the environment names.
 private let chosen: FuzzTarget = {

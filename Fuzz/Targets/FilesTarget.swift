@@ -4,8 +4,8 @@ internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 extension FuzzTarget {
-    /// Files that someone else may have written: keys, certificates, known peers and their addresses,
-    /// who is denied or revoked.
+    /// Files that another user may have written: keys, certificates, known peers and their
+    /// addresses, deny lists and revocation lists.
     static let files = FuzzTarget(name: "files") { input in
         var script = Script(input)
         let kind = script.number(below: 8)
@@ -58,7 +58,8 @@ extension FuzzTarget {
         ]
     }
 
-    /// Whether a file is an identity; what is read of one is what is written of it.
+    /// Returns whether a file is an identity; an identity that is written and read again must be
+    /// the same.
     @discardableResult
     private static func readIdentity(_ path: String) -> Bool {
         let phrase = PassphraseSource { _, _ in SecretBytes(copying: Array("phrase".utf8).span) }
@@ -106,7 +107,7 @@ extension FuzzTarget {
         PEM.encode(content.span, label: label, preamble: "").span.array
     }
 
-    /// An encrypted key that costs nothing to open, so that a run is short.
+    /// An encrypted key that is cheap to decrypt, so that a run is short.
     private static func encrypted(_ info: borrowing SecretBytes) -> [UInt8] {
         var salt: [UInt8] = [1, 2, 3, 4, 5, 6, 7, 8]
         let algorithm = unsafe PKCS5_pbe2_set(EVP_aes_256_cbc(), 1, &salt, Int32(salt.count))

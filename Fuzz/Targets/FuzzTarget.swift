@@ -1,11 +1,11 @@
 internal import Glibc
 
-/// One thing that takes bytes from outside, with inputs to begin with.
+/// A part of the project that takes bytes from outside, with seed inputs.
 struct FuzzTarget: Sendable {
     let name: String
-    /// Does with an input what an attacker would; a trap is a finding.
+    /// Handles an input as an attacker would send it; a trap is a finding.
     let run: @Sendable ([UInt8]) -> Void
-    /// Inputs that get far, from the project's own code.
+    /// Inputs that reach deep into the code, made by the project's own code.
     let seeds: @Sendable () throws -> [[UInt8]]
 
     static let all = [
@@ -21,8 +21,8 @@ struct FuzzTarget: Sendable {
     }
 }
 
-/// What has to go well before anything can be tried, or a promise that must be kept: an error here is
-/// as much a finding as a trap.
+/// Runs a step that must succeed before a trial, or a promise that must be kept: an error here is a
+/// finding, as a trap is.
 func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
     do {
         return try body()
@@ -31,7 +31,7 @@ func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
     }
 }
 
-/// Where targets keep files while they run; in memory, and gone when the process ends.
+/// Where targets keep files while they run: in memory, and removed when the process ends.
 enum Folder {
     static let path: String = {
         var template = Array("/dev/shm/blesec-fuzz-XXXXXX".utf8CString)
@@ -41,7 +41,7 @@ enum Folder {
         return path
     }()
 
-    /// Makes `path` a file of mode 0600 that holds `bytes`.
+    /// Makes a file of mode 0600 with `bytes` at `path`.
     static func write(_ bytes: [UInt8], to path: String) {
         let descriptor = unsafe open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { fatalError("\(path) cannot be written") }

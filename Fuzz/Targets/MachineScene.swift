@@ -6,23 +6,24 @@ final class MachineScene {
     private var victim: ChannelMachine
     private var peer: ChannelMachine
     private var now: UInt64 = 1_000_000_000
-    /// What is on its way to the victim.
+    /// The bytes on their way to the victim.
     private var wire: [UInt8] = []
     /// Whether the peer's link takes what the victim sends.
     private var isFlowing = true
     private var hasLinkEnded = false
-    /// Whether everything that the victim got was an honest machine's, whole and in order.
+    /// Whether everything that the victim received came from an honest machine, complete and in
+    /// order.
     private var isHonest = true
     private var sent: [[UInt8]] = []
     private var received = 0
     /// Whether the peer, which has the keys, has answered the victim's ephemeral with a handshake
-    /// message, and whether it has sealed a record.
+    /// message, and whether the peer has sealed a record.
     private var hasPeerAnswered = false
     private var hasPeerSealed = false
-    /// Whether a record of the peer's is the first proof that the victim can have.
+    /// Whether a record of the peer is the first possible proof for the victim.
     private let isProofLate: Bool
 
-    /// The most that waits on the link; the rest is as if it had never been sent.
+    /// The most bytes that wait on the link; further bytes are dropped.
     private static let wireLength = 256 << 10
 
     init(_ setting: Setting, victim role: ChannelRole, asks: Bool) {
@@ -37,7 +38,7 @@ final class MachineScene {
         must { try peer.begin() }
     }
 
-    /// Lets both be honest until nothing moves any more.
+    /// Lets both sides be honest until nothing moves any more.
     func shakeHands() {
         for _ in 0..<8 {
             flush()
@@ -48,7 +49,7 @@ final class MachineScene {
 
     var isReady: Bool { victim.isReady }
 
-    /// One thing that happens.
+    /// Plays one event.
     func play(_ script: inout Script) {
         switch script.number(below: 15) {
         case 0: forge(script.piece())
@@ -73,7 +74,7 @@ final class MachineScene {
         verify()
     }
 
-    /// Ends the link, and looks at what is left.
+    /// Ends the link, and checks the final state.
     func end() {
         deliver()
         isFlowing = true
@@ -92,7 +93,7 @@ final class MachineScene {
         append(bytes)
     }
 
-    /// A record that only someone with the session's keys can make.
+    /// Seals a record, which needs the session's keys.
     private func seal(_ type: UInt8, _ payload: [UInt8]) {
         guard peer.outcome == nil, case .established = peer.engine.phase else { return }
         isHonest = false
@@ -114,7 +115,7 @@ final class MachineScene {
         return record ?? []
     }
 
-    /// As if the peer had sent so many records that it may change its key.
+    /// Simulates that the peer has sent enough records to change its key.
     private func hurry() { victim.receiving.records = Record.leastRekeyInterval + 1 }
 
     private func peerSays(_ message: [UInt8]) {
@@ -132,7 +133,8 @@ final class MachineScene {
 
     // MARK: - The link
 
-    /// Hands the victim what waits, in pieces of at most `piece` bytes (0 for any), as a driver does.
+    /// Hands the waiting bytes to the victim, in pieces of at most `piece` bytes (0 for any size),
+    /// as a driver does.
     private func deliver(atMost piece: Int = 0) {
         let piece = piece == 0 ? 16 << 10 : min(piece, 16 << 10)
         var rest = wire[...]
@@ -144,7 +146,7 @@ final class MachineScene {
         wire = Array(rest)
     }
 
-    /// Lets both seal what they have, and takes it off them.
+    /// Lets both sides seal what they have, and takes the bytes from them.
     private func flush() {
         victim.sealPending(now: now)
         while isFlowing, victim.outcome == nil, !victim.outbound.isEmpty {
@@ -174,7 +176,7 @@ final class MachineScene {
         }
     }
 
-    /// Lets the peer seal what it has: handshake messages are made where bytes arrive, and not here.
+    /// Lets the peer seal what it has; handshake messages are made when bytes arrive, and not here.
     private func fillPeer() {
         let waiting = peer.outbound.count
         peer.sealPending(now: now)
@@ -219,7 +221,7 @@ final class MachineScene {
         31_000_000_000, 61_000_000_000, 90_000_000_000_000,
     ]
 
-    /// Moves the time, to the victim's next deadline without a duration.
+    /// Moves the time by `duration`, or to the victim's next deadline without a duration.
     private func pass(_ duration: UInt64?) {
         let deadline = victim.deadline(now: now)
         let next = duration.map { now + $0 } ?? deadline
@@ -228,15 +230,16 @@ final class MachineScene {
         victim.timeout(now: now)
         peer.timeout(now: now)
         victim.sealPending(now: now)
-        // A deadline that has come and stays would keep the loop busy for ever.
+        // A deadline that has passed and stays set would keep the loop busy forever.
         precondition(victim.outcome != nil || victim.deadline(now: now) > now, "a stuck deadline")
     }
 
-    /// What holds whatever has happened.
+    /// Checks what must hold after any events.
     private func verify() {
         let limits = victim.configuration.limits
         precondition(victim.peer == nil || victim.isReady)
-        // Only the peer has its keys: whatever the fuzzer makes up, records or repeats is no proof.
+        // Only the peer has its keys: bytes that the fuzzer invents, records or repeats are no
+        // proof.
         precondition(
             !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
             "a peer that has proven nothing")
@@ -273,7 +276,7 @@ final class MachineScene {
 }
 
 extension ChannelMachine {
-    /// Takes in what a link has brought, for which there always is room.
+    /// Hands bytes from a link to the machine; there is always room for them.
     fileprivate mutating func arrive(_ bytes: [UInt8], now: UInt64) {
         do {
             try inbound.append(bytes)

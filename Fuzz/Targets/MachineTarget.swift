@@ -1,8 +1,8 @@
 @testable internal import BLESec
 
 extension FuzzTarget {
-    /// A channel's machine in either role, against unauthenticated peers and against peers that have keys and do
-    /// with them what they like, while its application and the time do something as well.
+    /// A channel's machine in either role, against unauthenticated peers and against peers that use
+    /// their keys arbitrarily, while its application acts and time passes.
     static let machine = FuzzTarget(name: "machine") { input in
         var script = Script(input)
         let setting = script.choice(Setting.all)
@@ -22,13 +22,13 @@ extension FuzzTarget {
                 let start: [UInt8] = [UInt8(index), role]
                 seeds.append(start + [0] + courses[0])
                 seeds.append(start + [2] + courses[0] + [10, 0] + courses[0])
-                // A first message by someone who knows public keys alone.
+                // A first message of a peer that knows public keys only.
                 for key in [[], Devices.dialer.publicKey] {
                     let message = [UInt8](repeating: 9, count: 32) + key
                     let count = UInt8(message.count)
                     seeds.append(start + [0, 0, count + 2, 0, count] + message + courses[0])
                 }
-                // Each setting has some of the others, and each of them has many settings.
+                // Each setting gets some of the courses, and each course gets many settings.
                 for number in 0..<4 {
                     let course = courses[1 + (3 * index + number) % (courses.count - 1)]
                     seeds.append(start + [1] + course)
@@ -38,23 +38,23 @@ extension FuzzTarget {
         return seeds
     }
 
-    /// What may happen between two honest machines, and what may not.
+    /// Event sequences between two machines, both allowed and forbidden.
     private static let courses: [[UInt8]] = [
-        // Everything is delivered, a few times.
+        // Everything is delivered, several times.
         [1, 0, 1, 0, 1, 0, 1, 0],
         // Messages both ways, acknowledgements, ends.
         [5, 3, 7, 4, 1, 0, 6, 8, 1, 1, 0, 13, 0, 9, 0, 8, 1, 1, 0, 8, 2, 1, 0],
-        // Records of every type that have no place here.
+        // Records of every type that is not allowed here.
         [3, 0, 1, 65, 3, 1, 1, 66, 3, 2, 1, 0, 3, 3, 8, 1, 2, 3, 4, 5, 6, 7, 8, 3, 8, 8, 0, 0],
         [3, 3, 2, 1, 2, 3, 4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 3, 5, 0, 4, 5, 3, 5, 0],
         [3, 7, 33, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        // A record that is cut, one that is changed, and bytes from nowhere.
+        // A truncated record, a changed record, and bytes that no side has sent.
         [5, 9, 2, 0, 3, 1, 0], [5, 9, 2, 1, 3, 0, 0], [0, 4, 0x42, 0x4C, 0x53, 0x31],
-        // Silence.
+        // Silence: only time passes.
         [8, 6, 8, 7, 1, 0, 8, 9, 1, 0, 8, 9],
-        // A key that is changed, and one that is changed again.
+        // A key is changed, and changed again.
         [14, 3, 5, 0, 1, 0, 3, 0, 1, 9, 1, 0, 6, 3, 5, 0, 1, 0],
-        // A peer that says much, and an application that does not read.
+        // A peer that sends many messages, and an application that does not read.
         [4, 255, 4, 255, 1, 0, 8, 7, 8, 7, 6, 6, 11, 1],
     ]
 }

@@ -1,7 +1,7 @@
 @testable internal import BLESecChannelCore
 
 extension FuzzTarget {
-    /// Hello and answer, and the frame that both have.
+    /// Hello and answer, and their common frame.
     static let negotiation = FuzzTarget(name: "negotiation") { input in
         var script = Script(input)
         let offerCount = script.number(below: 18)
@@ -10,7 +10,7 @@ extension FuzzTarget {
             precondition(bytes.starts(with: hello.encoded))
             let again = must { try Hello(offers: hello.offers, extensions: hello.extensions) }
             precondition(again == hello, "a hello has one encoding")
-            // What is behind it means nothing, and all but the whole of it is not enough.
+            // Bytes after the hello are ignored, and an incomplete hello is not accepted.
             let shorter = Array(hello.encoded.dropLast())
             precondition(must { try Hello(prefixOf: shorter.span) } == nil)
         }

@@ -3,7 +3,7 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 
 extension FuzzTarget {
-    /// Noise by itself: every pattern, handshake messages and transport, with and without an order.
+    /// Noise alone: every pattern, handshake messages and transport, in order and out of order.
     static let noise = FuzzTarget(name: "noise") { input in
         var script = Script(input)
         let patterns = HandshakePattern.all
@@ -56,7 +56,7 @@ private struct NoiseScene: ~Copyable {
         return state
     }
 
-    /// Whether both came to the end, and to the same end.
+    /// Whether both sides completed the handshake with the same result.
     mutating func shakeHands(_ script: inout Script) -> Bool {
         while !initiator.isFinished {
             let isIntact =
@@ -69,7 +69,8 @@ private struct NoiseScene: ~Copyable {
         return true
     }
 
-    /// One message; whether it arrived as it was sent. A reader that refuses one is dead.
+    /// Carries one message; returns whether it arrived unchanged. A reader that refuses a message
+    /// is dead.
     private static func step(
         _ writer: inout HandshakeState, _ reader: inout HandshakeState, _ script: inout Script
     ) -> Bool {
@@ -140,7 +141,7 @@ private struct NoiseScene: ~Copyable {
         }
     }
 
-    /// Datagrams: any nonce, any order, and none is taken twice.
+    /// Datagrams: any nonce, in any order, and each accepted at most once.
     private static func stateless(
         _ left: consuming StatelessTransport, _ right: consuming StatelessTransport,
         _ script: inout Script

@@ -1,4 +1,5 @@
-/// Reads a fuzzer's input as a script of choices, numbers and pieces; behind its end everything is 0.
+/// Reads a fuzzer's input as a script of choices, numbers and pieces; after the input's end every
+/// byte is 0.
 struct Script {
     private var rest: ArraySlice<UInt8>
 
@@ -13,10 +14,10 @@ struct Script {
     /// A number from 0 to `bound` - 1; `bound` is at most 256.
     mutating func number(below bound: Int) -> Int { Int(byte()) % bound }
 
-    /// One of a few.
+    /// One of the items.
     mutating func choice<Item>(_ items: [Item]) -> Item { items[number(below: items.count)] }
 
-    /// Bytes behind a length of one byte, of which 255 means all that is left.
+    /// Bytes after a length of one byte, of which 255 means all remaining bytes.
     mutating func piece() -> [UInt8] {
         let count = byte()
         return count == 255 ? everything() : take(Int(count))
@@ -29,7 +30,7 @@ struct Script {
 
     mutating func everything() -> [UInt8] { take(rest.count) }
 
-    /// `bytes` with something wrong about them: a bit, the end, the beginning, or bytes too many.
+    /// `bytes` with one defect: a changed bit, a missing end, a missing beginning, or extra bytes.
     mutating func damage(_ bytes: [UInt8]) -> [UInt8] {
         var damaged = bytes
         let place = Int(byte()) << 8 | Int(byte())

@@ -1,16 +1,16 @@
 @testable internal import BLESec
 
-/// What two devices speak, and what they know of each other.
+/// The protocols of two devices, and what each knows of the other.
 struct Setting: Sendable {
     let mode: ChannelConfiguration.Mode
     let dialer: [String]
     let acceptor: [String]
-    /// The dialer expects a key that the acceptor has lost.
+    /// Whether the dialer expects a key that the acceptor has lost.
     var isStale = false
-    /// In direct mode, who has no proof of its peer before the peer's first transport message
-    /// (Noise §7.7).
+    /// In direct mode, the role that has no proof of its peer before the peer's first transport
+    /// message (Noise §7.7).
     let lateProof: ChannelRole?
-    /// Who has no static key in this pattern.
+    /// The role that has no static key in this pattern.
     let keyless: ChannelRole?
 
     private static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
@@ -31,7 +31,7 @@ struct Setting: Sendable {
         self.keyless = keyless
     }
 
-    /// Every way through a negotiation, and both engines in both modes.
+    /// Every path through a negotiation, and both engines in both modes.
     static let all = [
         Setting([xx]), Setting([ik]), Setting(["Noise_KK_25519_AESGCM_SHA256"]),
         Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]),
@@ -49,10 +49,11 @@ struct Setting: Sendable {
         Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"], mode: .direct, lateProof: .acceptor),
     ]
 
-    /// Whether the two have anything in common.
+    /// Whether the two devices have a protocol in common.
     var agrees: Bool { dialer.contains(where: acceptor.contains) }
 
-    /// A device with fixed keys. `asks` is about its policy: whether somebody has to be asked.
+    /// The configuration of a device with fixed keys. `asks` selects a policy that waits for an
+    /// answer.
     func configuration(_ role: ChannelRole, asks: Bool = false) -> ChannelConfiguration {
         let offers = role == .dialer ? dialer : acceptor
         let isNN = offers[0].contains("_NN")
@@ -65,7 +66,7 @@ struct Setting: Sendable {
             ])
         }
         if isNN || keyless == role.peer { trust = .anyone }
-        // A policy that asks knows no keys in advance.
+        // A policy that asks knows no keys beforehand.
         if asks, !offers.contains(where: { $0.contains("K") }) { trust = .asking { _ in .admit } }
         var configuration = ChannelConfiguration(
             identity: isNN ? nil : Devices.identity(role), trust: trust)
@@ -76,7 +77,7 @@ struct Setting: Sendable {
         configuration.allowsExposedIdentity = true
         if isNN { configuration.presharedKeys = Array(Devices.preSharedKeys.prefix(1)) }
         configuration.fixedEphemeral = Devices.ephemerals[role]
-        // Both are in one process here, and two devices all the same.
+        // Both devices are in one process here, and must not recognize each other's dials.
         configuration.pendingDials = PendingDials()
         configuration.limits.maximumMessageLength = 100_000
         configuration.limits.readAhead = 8 << 10

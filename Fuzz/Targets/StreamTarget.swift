@@ -2,7 +2,8 @@
 internal import BLESecLinks
 
 extension FuzzTarget {
-    /// The byte stream over GATT: both ends, air that reorders, repeats and delays, and an unauthenticated peer.
+    /// The byte stream over GATT: both ends, a radio that reorders, repeats and delays, and an
+    /// unauthenticated peer.
     static let stream = FuzzTarget(name: "stream") { input in
         var script = Script(input)
         guard var scene = StreamScene(&script) else { return }
@@ -20,10 +21,10 @@ extension FuzzTarget {
     }
 }
 
-/// One run. What both ends are given is counted through, so that it tells what came wrong.
+/// One run. The bytes that both ends send are numbered, so that a wrong byte is recognized.
 private struct StreamScene {
     private var ends: [FragmentStream]
-    /// What is under way from each end.
+    /// The fragments under way from each end.
     private var underWay: [[[UInt8]]] = [[], []]
     private var sent = [0, 0]
     private var received = [0, 0]
@@ -53,7 +54,7 @@ private struct StreamScene {
         case 7: now = now.advanced(by: .seconds(Int(script.byte())))
         case 8: underWay[0].append(ends[0].finish())
         default:
-            // From the peer's device, which is all that is known of a sender.
+            // Sent from the peer's device: a fragment's sender is known by its device only.
             let bytes = script.piece()
             guard mayForge, let fragment = StreamFragment(bytes) else { return }
             hasForged = true
@@ -93,7 +94,7 @@ private struct StreamScene {
         if let grant = ends[end].grant() { underWay[end].append(grant) }
     }
 
-    /// Everything arrives at last: nobody waits, and all that was sent can be read.
+    /// Finally everything arrives: no side waits, and all bytes that were sent can be read.
     mutating func settle() {
         guard !hasForged else { return }
         repeat {

@@ -2,8 +2,8 @@
 @testable internal import BLESecTLSEngine
 
 extension FuzzTarget {
-    /// What a peer that speaks TLS says inside it, in whatever pieces: the records of blesec/1 that
-    /// come out have to be those that went in.
+    /// The content that a TLS peer sends, in pieces of any size: the blesec/1 records that are read
+    /// must equal those that were sent.
     static let tls = FuzzTarget(name: "tls") { input in
         var script = Script(input)
         let role: ChannelRole = script.flag() ? .acceptor : .dialer
@@ -20,14 +20,14 @@ extension FuzzTarget {
     }
 }
 
-/// An engine, and a session of OpenSSL's at the other end that is not one of ours.
+/// An engine, and at the other end a plain OpenSSL session.
 private final class TLSScene {
     private var engine: Engine
     private let peer: TLSSession
-    /// What is on its way, and what has come and is not used up.
+    /// The bytes on their way, and those that have arrived and are not used up.
     private var wire: [UInt8] = []
     private var inbound: [UInt8] = []
-    /// What the peer has said inside TLS and has not come out.
+    /// What the peer has sent inside TLS and the engine has not returned.
     private var said: [UInt8] = []
     private var isHonest = true
 
@@ -53,7 +53,7 @@ private final class TLSScene {
         }
     }
 
-    /// Reads a flight of the handshake record by record, and is never suspended for long.
+    /// Reads a flight of the handshake record by record; the handshake is never suspended for long.
     private static func hand(_ flight: [UInt8], to peer: TLSSession) throws {
         var rest = flight
         while let length = try TLSRecords.length(rest.span, isFirst: true), length <= rest.count {
@@ -92,7 +92,7 @@ private final class TLSScene {
         wire += bytes
     }
 
-    /// Puts bytes into a TLS record.
+    /// Seals bytes as a TLS record.
     private func say(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
         let room = bytes.count + 100
@@ -121,7 +121,7 @@ private final class TLSScene {
             }
         } catch {
             precondition(engine.phase == .failed, "an error that is no death")
-            // A length above the longest record is the only thing that can be wrong inside.
+            // A length above the longest record is the only possible error inside.
             let length = said.count < 2 ? 0 : Int(said[0]) << 8 | Int(said[1])
             precondition(
                 !isHonest || length > TLSRecords.longestRecord || error.code == .limitExceeded,

@@ -7,7 +7,7 @@ internal import BLESecNoise
 internal import BLESecTLSEngine
 
 extension FuzzTarget {
-    /// Everything that is written in one line: keys, names, endpoints, addresses, protocols.
+    /// Every text form of one line: keys, names, endpoints, addresses, protocols.
     static let text = FuzzTarget(name: "text") { input in
         var script = Script(input)
         let kind = script.number(below: 9)

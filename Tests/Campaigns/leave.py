@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""leave.py: two chats over a Unix socket, of which one leaves while the other writes.
+"""leave.py: two chats over a Unix socket, one of which leaves while the other writes.
 
     Tests/Campaigns/leave.py [--tool PATH] [--rounds N] [--lines N] [--seed N]
 
-No line that the writer reports as delivered may be missing from what the other one has written to
-its standard output, in order and once. Prints a line for each round, and ends with `N passed, N failed`.
+Every line that the writer reports as delivered must be on the other chat's standard output, in
+order and once. Prints a line for each round, and ends with `N passed, N failed`.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PATIENCE = 60
 
 
 class Chat:
-    """A `blesec chat` whose output and notes are kept."""
+    """A `blesec chat` whose standard output and standard error are kept."""
 
     def __init__(self, tool, folder, name, *options):
         self.written, self.notes = folder / f"{name}.written", folder / f"{name}.notes"
@@ -32,7 +32,7 @@ class Chat:
             cwd=folder)
 
     def type(self, lines):
-        """Writes numbers until the chat takes no more."""
+        """Writes numbers until the chat has ended."""
         try:
             for first in range(1, lines + 1, 200):
                 last = min(first + 200, lines + 1)
@@ -42,11 +42,11 @@ class Chat:
             pass
 
     def lines(self):
-        """What it has written so far, whole lines only."""
+        """The complete lines that the chat has written so far."""
         return [int(line) for line in self.written.read_bytes().split(b"\n")[:-1]]
 
     def fates(self, name):
-        """The numbers of the lines that have become this."""
+        """The numbers of the lines with this result."""
         start = name + b" "
         return [int(line.split()[1]) for line in self.notes.read_bytes().split(b"\n")[:-1]
                 if line.startswith(start)]
@@ -72,7 +72,7 @@ def fingerprint(tool, path):
 
 
 def one_round(tool, lines, chance):
-    """What the writer claims, what is missing, and how long the leaver took."""
+    """The lines reported as delivered, the missing lines, and the time that the leaver took."""
     with tempfile.TemporaryDirectory(prefix="blesec-") as name:
         folder = Path(name)
         keys = {who: fingerprint(tool, folder / who) for who in ("leaver", "writer")}
@@ -90,7 +90,7 @@ def one_round(tool, lines, chance):
             leaver.process.stdin.close()
             status = leaver.process.wait(PATIENCE)
             took = time.monotonic() - begun
-            # What the writer still hears of that link, it has heard by now.
+            # By now the writer has received everything that it will receive over that link.
             time.sleep(0.3)
             writer.process.kill()
             writer.process.wait()

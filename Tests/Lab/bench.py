@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Tests/Lab/bench.py: what `blesec-bench` measures over kernel L2CAP sockets between hci0 and hci1.
+"""Tests/Lab/bench.py: measurements of `blesec-bench` over kernel L2CAP sockets between hci0 and hci1.
 Runs in the laboratory: Tests/Lab/run bench.
 
     Tests/Lab/bench.py [NAME ...]      all tests, or those whose names contain a NAME
 
-Times in the laboratory are those of an emulated processor, and noisy: they are compared in
-pairs that follow each other, and only the median of nine pairs counts, or of more while it is
-below the limit: on a busy machine single pairs differ by a factor of five.
+Times in the laboratory come from an emulated processor, and are noisy: on a busy machine single
+measurements differ by a factor of five. Two measurements that follow each other are compared as a
+pair, and only the median of nine pairs counts, or of more pairs while it is below the limit.
 """
 
 import json
@@ -40,7 +40,7 @@ def bench(*arguments, engines=("Noise",)):
 
 
 def goodput(report):
-    """Bytes a second by engine, of a report with one size."""
+    """Bytes a second for each engine, from a report with one size."""
     return {row["engine"]: row["goodput-bytes-per-second"]["median"] for row in report["link"]}
 
 
@@ -58,7 +58,7 @@ def l2test(address, count):
                 sender = subprocess.Popen(
                     ["l2test", "-i", "hci0", *common, "-N", str(count), "-s", address],
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            elif " bytes in " in line:  # one line an SDU
+            elif " bytes in " in line:  # one line for each SDU
                 times.append(time.monotonic())
             elif "Disconnect" in line:
                 break
@@ -79,7 +79,7 @@ class BenchTests(unittest.TestCase):
         cls.address = dict(line.split()[:2] for line in tool.mgmt("list").splitlines())["hci1"]
 
     def test_packets(self):
-        """the adapter sends exactly the packets computed from the SDUs, one a credit included"""
+        """the adapter sends exactly the packets computed from the SDUs and their credits"""
         sizes = (1, 64, 165, 1000, 4096, 16384, 65536)
         wanted = [word for size in sizes for word in ("--size", size)]
         report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
@@ -90,7 +90,7 @@ class BenchTests(unittest.TestCase):
             self.assertGreater(row["packets"], 0, row)
 
     def test_share(self):
-        """of messages of 4,096 bytes and more, 99 of a hundred bytes in an SDU are the message's"""
+        """for messages of 4,096 bytes and more, 99 % of the bytes in SDUs belong to the message"""
         wanted = ["--size", 4096, "--size", 10000, "--size", 65536]
         report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
         rows = [row for row in report["packets"] if row["engine"] != "plain"]
@@ -100,7 +100,7 @@ class BenchTests(unittest.TestCase):
             self.assertGreaterEqual(row["message-share"], 0.99, row)
 
     def test_sizes(self):
-        """SDUs of every size go to receivers of every MTU that takes them, up to 8 KiB"""
+        """SDUs of every size up to 8 KiB reach receivers with any MTU that accepts them"""
         rows = bench("--one-way", "--rounds", 1, "--sample", 20)["sdus"]
         steps = (512, 1024, 2048, SDU, 8192)
         self.assertEqual(
@@ -113,13 +113,13 @@ class BenchTests(unittest.TestCase):
             self.assertGreater(min(own, other), 0)
 
     def test_speed(self):
-        """both engines are as fast as the plain link, and that as fast as l2test, in the median of nine"""
+        """both engines are as fast as the plain link, and the plain link is as fast as l2test"""
         ratios = {"Noise to plain": [], "TLS to plain": [], "plain to l2test": []}
         for pair in range(MOST_PAIRS):
             if pair >= LEAST_PAIRS and min(map(statistics.median, ratios.values())) >= LEAST_RATIO:
                 break
             other = l2test(self.address, 32)
-            # Twice each, beginning with another one the second time.
+            # Twice each; the second time begins with another engine.
             speeds = goodput(bench("--one-way", "--rounds", 2, "--sample", 350, "--size", 16384,
                                    engines=ENGINES))
             own = speeds["plain"]

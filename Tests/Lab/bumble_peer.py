@@ -1,4 +1,4 @@
-"""Devices of Bumble's, a Bluetooth stack that nobody here wrote, beside an adapter of the kernel's.
+"""Devices of Bumble, an independent Bluetooth stack, beside an adapter of the kernel.
 
     bumble_peer.py peer SERVICE PROTOCOL    advertises the service with the characteristic that Apple
                                             has named, and answers on the channel that it tells of
@@ -35,13 +35,14 @@ from noise.connection import Keypair, NoiseConnection
 
 PSM_CHARACTERISTIC = UUID("ABDD3056-28FA-441D-A470-55A75A52553A")
 KERNELS = Address("00:BB:00:00:00:01", Address.PUBLIC_DEVICE_ADDRESS)
-OURS = Address("C3:BB:00:00:00:02")  # a random one that stays
-# As the platforms here have it; an SDU stays small, since the controller's packets are.
+OURS = Address("C3:BB:00:00:00:02")  # a static random address
+# Values as on Apple's and Google's platforms; an SDU stays small, since the controller's packets
+# are small.
 CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
 
 
 class Link(LocalLink):
-    """Bumble's own takes it that everybody uses a random address; the kernel uses its public one."""
+    """Bumble's own link assumes random addresses; the kernel uses its public address."""
 
     kernel = None
 
@@ -62,14 +63,14 @@ def adapters():
 
 
 async def kernel_adapter(link):
-    """Gives the kernel a controller on the link, and waits for it."""
+    """Gives the kernel a controller on the link, and waits for its adapter."""
     before = adapters()
     transport = await open_transport("vhci")
     controller = Controller(
         "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
         public_address=KERNELS)
-    # With these the kernel waits for the enhanced event of a connection, which Bumble's controller does
-    # not send, and takes the link for failed four seconds after it was made.
+    # With these features the kernel waits for the enhanced connection event, which Bumble's
+    # controller does not send; four seconds after it was made, the kernel gives up the link.
     controller.le_features &= ~(
         hci.LeFeatureMask.LL_PRIVACY | hci.LeFeatureMask.LE_EXTENDED_ADVERTISING)
     link.kernel = controller
@@ -89,7 +90,7 @@ async def own_device(link):
 
 
 class NoisePeer:
-    """The responder of a direct channel: each message behind two bytes of length."""
+    """The responder of a direct channel: each message has two bytes of length before it."""
 
     def __init__(self, protocol, channel):
         self.noise = NoiseConnection.from_name(protocol.encode())
@@ -127,7 +128,7 @@ class NoisePeer:
 
 
 class Stranger:
-    """Something else that happens to listen there, and answers each SDU with nonsense."""
+    """Another service on the same PSM, which answers each SDU with random bytes."""
 
     def __init__(self, channel):
         say("opened", f"{time.monotonic():.3f}")
@@ -139,7 +140,7 @@ async def peer(link, service, protocol, honest=None):
     channels = []
 
     def opened(channel):
-        # Kept, since nobody else does.
+        # Kept here, because no other reference exists.
         channels.append(
             NoisePeer(protocol, channel) if honest is None or honest.done() else Stranger(channel))
 
@@ -188,13 +189,13 @@ def section(kind, content):
 
 
 def forged(service, count):
-    """Advertisements of the service that someone could make up, each with an address to dial."""
+    """Forged advertisements of the service, each with an address to dial."""
     source = random.Random(7)
     uuid = section(0x07, service.to_bytes())
     for index in range(count):
         address = source.randbytes(4) + bytes([index >> 8 & 0xFF, 0xC0 | index & 0x3F])
         if index % 8 == 7:
-            address = bytes([1, 2, 3, 4, 5, 0xC0])  # one that changes its tag all the time
+            address = bytes([1, 2, 3, 4, 5, 0xC0])  # its tag changes in every advertisement
         tag = [b"\0" * 4, b"\xff" * 4, b"copy", source.randbytes(4)][index % 4]
         payload = bytes([0x1A, 0x80 | index & 0x7F]) + tag
         kind = index % 5
@@ -212,7 +213,7 @@ def forged(service, count):
 
 
 async def flood(link, service, count, controller):
-    # Directly from the controller: nobody else can be so many.
+    # Sent directly by the controller: no host could send from so many addresses.
     for index, (address, data) in enumerate(forged(service, int(count))):
         controller.send_hci_packet(hci.HCI_LE_Advertising_Report_Event([
             hci.HCI_LE_Advertising_Report_Event.Report(
@@ -238,7 +239,7 @@ async def main():
     elif command == "central":
         await central(link, service)
     else:
-        # Begun when the test says so: until then someone has to begin to scan.
+        # Begins on a line of standard input, so that a scanner can start first.
         await line
         line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         await flood(link, service, *rest, controller)

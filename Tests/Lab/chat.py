@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/chat.py: two people type, each advertises and scans, and the link does not last.
+"""Tests/Lab/chat.py: two chats that both advertise and scan, over links that are lost.
 Runs in the laboratory: Tests/Lab/run chat.
 """
 
@@ -20,13 +20,13 @@ from mgmt import Management  # noqa: E402
 
 CUTS = 10
 MESSAGES = 1000
-# What each side is told to be delivered between two cuts, at the least.
+# The least number of lines that are reported to each side as delivered between two cuts.
 DELIVERED = 20
 FLOOD = 200_000
 
 
 class Chat:
-    """A `blesec chat` that runs, with what it says as it comes."""
+    """A running `blesec chat`, whose output is read as it arrives."""
 
     def __init__(self, test, adapter, who, peer, *options, service=SERVICE):
         self.events = []
@@ -61,13 +61,13 @@ class Chat:
             time.sleep(pause)
 
     def talk(self, enough, least):
-        """Types numbers, one each 9 ms, until it is enough and there are so many."""
+        """Types one number every 9 ms, until `enough` is set and at least `least` are typed."""
         while self.typed < least or not enough.is_set():
             self.typed += 1
             self.type([self.typed], 0.009)
 
     def more_delivered(self, count, within):
-        """Waits until so many more lines are delivered than now."""
+        """Waits until `count` more lines are delivered."""
         seen, deadline = self.delivered, time.monotonic() + within
         while self.delivered < seen + count:
             assert time.monotonic() < deadline, f"nothing is delivered: {self.events[-20:]}"
@@ -81,14 +81,14 @@ class Chat:
             time.sleep(0.02)
 
     def settled(self, within):
-        """Waits until it is known what became of each line that was typed."""
+        """Waits until the result for each typed line is known."""
         deadline = time.monotonic() + within
         while len(self.fates()) < self.typed:
             assert time.monotonic() < deadline, f"of some lines nothing is known: {self.events[-20:]}"
             time.sleep(0.1)
 
     def flood(self, lines):
-        """Types that many numbers as fast as they are taken, until the chat is gone."""
+        """Types `lines` numbers as fast as the chat reads them, until the chat has ended."""
         try:
             for number in range(1, lines + 1):
                 self.process.stdin.write(f"{number}\n")
@@ -96,11 +96,11 @@ class Chat:
             pass
 
     def connected(self, within):
-        """Waits until it is connected, and says when it was."""
+        """Waits until the chat is connected, and returns the time of that."""
         return self.event(within, "state", state="connected")["at"]
 
     def reconnected(self, since, within):
-        """The same, once it has lost the link that there was at a time."""
+        """Waits until the chat has lost the link that it had at `since` and is connected again."""
         is_lost = False
         while True:
             event = self.event(within, "state")
@@ -111,7 +111,7 @@ class Chat:
             is_lost = is_lost or event["state"] != "connected"
 
     def event(self, within, name, **members):
-        """The next event of this name, with these members."""
+        """The next event with this name and these members."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -123,7 +123,7 @@ class Chat:
                 return event
 
     def fates(self):
-        """What became of each line, by its number: from 1."""
+        """The result for each line by its number, from 1."""
         fates = {}
         for event in self.events:
             assert event["event"] != "received", "both sides tell what was taken"
@@ -145,7 +145,7 @@ class Chat:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             try:
                 stream.close()
-            except BrokenPipeError:  # what was typed and never read
+            except BrokenPipeError:  # typed lines that were never read
                 pass
 
 
@@ -154,7 +154,7 @@ class ChatTests(DiscoveryTests):
         super().setUp()
         self.management = Management()
         self.addCleanup(self.management.socket.close)
-        # Who was killed leaves a link behind, and what bluetoothd believes of the peer.
+        # A process that was killed leaves a link behind, and an entry about the peer in bluetoothd.
         for adapter, peer in (("hci0", "hci1"), ("hci1", "hci0")):
             path = f"/org/bluez/{adapter}"
             device = f"{path}/dev_{self.address[peer].replace(':', '_')}"
@@ -164,7 +164,7 @@ class ChatTests(DiscoveryTests):
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
 
     def cut(self):
-        """Loses the link between the two; false when there is none."""
+        """Cuts the link between the two; false if there is none."""
         return self.management.disconnect(self.address["hci1"], [0])
 
     def cut_between(self, wait, chats):
@@ -185,7 +185,7 @@ class ChatTests(DiscoveryTests):
         return Chat(self, adapter, who, peer, *options)
 
     def honest(self, sender, receiver, count):
-        """What was reported as delivered was, in order, and nothing came twice."""
+        """Checks that lines reported as delivered have arrived, in order, and no line twice."""
         fates = sender.fates()
         self.assertEqual(sorted(fates), list(range(1, count + 1)))
         came = receiver.received
@@ -195,7 +195,7 @@ class ChatTests(DiscoveryTests):
         return count - len(delivered)
 
     def punctual(self, chat):
-        """After each failure it waited no longer than a backoff does, and then tried again."""
+        """Checks that after each failure the chat waited no longer than its backoff, then retried."""
         states = [event for event in chat.events if event["event"] == "state"]
         for event, after in zip(states, states[1:]):
             if event["state"] == "backing-off":
@@ -206,7 +206,7 @@ class ChatTests(DiscoveryTests):
                 self.assertNotEqual(after["state"], "out-of-range", "it was there just now")
 
     def test_chat_cut(self):
-        """a chat of 1,000 messages each way goes on after each of ten cuts of the link"""
+        """a chat of 1,000 messages each way continues after each of ten cuts of the link"""
         chats = [self.chat("dialer"), self.chat("listener")]
         for chat in chats:
             chat.connected(within=40)
@@ -217,17 +217,18 @@ class ChatTests(DiscoveryTests):
             typist.start()
         seconds = []
         for _ in range(CUTS):
-            # Whatever the machine's speed, something arrives between two cuts.
+            # Some lines arrive between two cuts at any speed of the machine.
             begun = self.cut_between(
                 lambda: [chat.more_delivered(DELIVERED, within=60) for chat in chats], chats)
-            # A good link was lost: nobody waits before the first attempt, or long before the next.
+            # A good link was lost: the first attempt begins at once, and the next soon after.
             back = [chat.reconnected(begun, within=30) for chat in chats]
             seconds.append(max(back) - begun)
         enough.set()
         for chat, typist in zip(chats, typists):
             typist.join(120)
             self.assertGreaterEqual(chat.typed, MESSAGES)
-        # Who leaves first takes the other's peer away: what waits for a link then goes on waiting.
+        # The side that leaves first ends the other side's peer: messages that wait for a link then
+        # stay waiting.
         for chat in chats:
             chat.settled(within=60)
         self.assertEqual([chat.end() for chat in chats], [0, 0], chats[0].events[-20:])
@@ -243,7 +244,7 @@ class ChatTests(DiscoveryTests):
         self.assertGreater(sum(unknown), 0, "the link was never cut with a message under way")
 
     def test_chat_leaves(self):
-        """one leaves while the other writes 200,000 lines, after ten cuts: what is delivered is written"""
+        """when a chat leaves while the other writes, every delivered line has been written"""
         leaver, writer = self.chat("dialer"), self.chat("listener")
         for chat in (leaver, writer):
             chat.connected(within=40)
@@ -256,7 +257,7 @@ class ChatTests(DiscoveryTests):
         while len(leaver.received) == seen:
             time.sleep(0.01)
         self.assertEqual(leaver.end(), 0, leaver.events[-20:])
-        # What the writer hears of that link, it has heard by then.
+        # By then the writer has received everything that it will receive over that link.
         time.sleep(1)
         writer.process.kill()
         flood.join(10)
@@ -272,11 +273,11 @@ class ChatTests(DiscoveryTests):
               f"{len(fates) - len(delivered)} unknown", flush=True)
 
     def test_chat_killed(self):
-        """a chat goes on with a peer that stood still, and with one that was killed and started again"""
+        """a chat continues after its peer was stopped, and after its peer was restarted"""
         listener, dialer = self.chat("listener", "--idle", "4"), self.chat("dialer")
         for chat in (listener, dialer):
             chat.connected(within=40)
-        # The radio goes on, and notices nothing; a ping after 2 s finds no answer.
+        # The radio stays connected, so only a ping after 2 s finds no answer.
         dialer.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
         silent = listener.event(10, "state", code="timed-out")["at"] - begun
@@ -301,12 +302,12 @@ class ChatTests(DiscoveryTests):
         self.assertEqual((listener.received, again.received), ([1, 2], [1]))
 
     def test_chat_persists(self):
-        """connect --persist finds the listener again, and goes on with its input"""
+        """connect --persist finds the listener again, and continues with its input"""
         written = self.folder / "listener.written"
         listener = self.listen(*self.pin("dialer"), "--keep", written=written)
         given = self.folder / "fifo"
         os.mkfifo(given)
-        # Open for both, so that the tool does not wait for who writes.
+        # Opened for both reading and writing, so that the tool does not wait for a writer.
         feed = os.open(given, os.O_RDWR)
         dialer = self.connect(
             f"service:{SERVICE}", *self.pin("listener"), "--persist", given=given)
@@ -317,7 +318,7 @@ class ChatTests(DiscoveryTests):
             while not written.read_bytes().endswith(part):
                 self.assertLess(time.monotonic(), deadline, dialer.lines)
                 time.sleep(0.05)
-            # An acknowledgement takes a moment.
+            # An acknowledgement takes a short time.
             time.sleep(0.5)
             if number == 0:
                 self.assertTrue(self.cut())
@@ -327,7 +328,7 @@ class ChatTests(DiscoveryTests):
         self.assertEqual(written.read_bytes(), b"one two")
 
     def test_chat_remembered(self):
-        """a peer that was remembered is found by its name, where it was last, without a search"""
+        """a remembered peer is found by name at its last address, without a search"""
         state = ("--state", self.folder / "state")
         self.listen(*self.pin("dialer"), "--keep")
         first = self.connect(

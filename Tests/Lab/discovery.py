@@ -21,12 +21,12 @@ SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
 OTHER = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
 PYTHON = ROOT / ".build/venv/bin/python"
 CONFIGURATION = Path("/run/lab/discovery.conf")
-# A virtual controller reports who advertises only when scanning starts, and sometimes too early.
+# A virtual controller reports advertisers only when scanning starts, and sometimes too early.
 OFTEN = ("--rescan", "1", "--heard", "1")
 
 
 class Process:
-    """A helper that runs, with its standard output read as it comes."""
+    """A running helper, whose standard output is read as it arrives."""
 
     def __init__(self, test, *arguments):
         self.lines = []
@@ -70,8 +70,9 @@ class DiscoveryTests(LabTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # As docs/discovery.md advises: else bluetoothd at the accepting side opens channels for ATT
-        # while the dialer opens one, and two that do so at the same time confuse the kernel.
+        # The setting that docs/discovery.md advises. Otherwise bluetoothd at the accepting side
+        # opens channels for ATT while the dialer opens one, and two openings at the same time
+        # confuse the kernel.
         CONFIGURATION.write_text("[GATT]\nChannels = 1\n\n[Policy]\nAutoEnable = true\n")
         restart_bluetoothd()
         deadline = time.monotonic() + 40
@@ -92,8 +93,8 @@ class DiscoveryTests(LabTests):
             *OFTEN, *options, **streams)
 
     def exchange(self, *options, target=f"service:{SERVICE}", service=SERVICE):
-        """A listener and who finds it; returns the seconds from the dialer's start to the first
-        byte that it gets."""
+        """A listener, and a dialer that finds it; returns the seconds from the dialer's start to the
+        dialer's first byte."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
         listener = self.listen(
             *self.pin("dialer"), *options, service=service, given=self.given("back", b"back"),
@@ -125,11 +126,11 @@ class DiscoveryTests(LabTests):
                 print(f"   {self.exchange('--advertise', way):.1f} s, {way}", flush=True)
 
     def test_found_by_characteristic(self):
-        """a PSM that only the GATT characteristic tells leads to a channel"""
+        """a PSM that only the GATT characteristic contains leads to a channel"""
         print(f"   {self.exchange('--hide-psm'):.1f} s to the first byte", flush=True)
 
     def test_found_by_key(self):
-        """peer:KEY finds who has the key, by blesec's own service"""
+        """peer:KEY finds the peer with the key, by blesec's own service"""
         key = self.keys["listener"]["fingerprint"]
         own = re.search(
             r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
@@ -137,14 +138,14 @@ class DiscoveryTests(LabTests):
         self.exchange(target=f"peer:{key}", service=own)
 
     def test_scan(self):
-        """scan shows who advertises the service, and nobody else"""
+        """scan shows exactly the devices that advertise the service"""
         self.listen("--anyone")
 
         def scan(service, seconds):
             return [BLESEC, "scan", "--service", service, "--adapter", "hci0", "--rescan", "1",
                     "--for", str(seconds), "--json"]
 
-        # However long it takes until it is heard; the scan is over with the first line.
+        # The scan ends at the first line, however long it takes until a device is heard.
         with subprocess.Popen(scan(SERVICE, 60), stdout=subprocess.PIPE, text=True) as found:
             line = found.stdout.readline()
             found.send_signal(signal.SIGINT)
@@ -156,7 +157,7 @@ class DiscoveryTests(LabTests):
         self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
 
     def test_stranger(self):
-        """a peer with another key is not taken, is dialed ever less often, and the search goes on"""
+        """a peer with another key is refused and dialed less and less often during the search"""
         listener = self.listen(*self.pin("dialer"), "--keep")
         dialer = self.connect(f"service:{SERVICE}", *self.pin("stranger"), "--timeout", "25")
         self.expect(dialer, TIMED_OUT, "within 25 s", within=40)
@@ -165,7 +166,7 @@ class DiscoveryTests(LabTests):
         self.assertIsNone(listener.process.poll())
 
     def test_doctor(self):
-        """doctor finds this machine in order, and says so when bluetoothd is not there"""
+        """doctor finds no fault here, and reports an adapter that is off and a missing bluetoothd"""
         def doctor():
             return subprocess.run([BLESEC, "doctor"], capture_output=True, text=True, timeout=30)
 
@@ -179,10 +180,10 @@ class DiscoveryTests(LabTests):
         self.assertEqual(report.returncode, 68)
         self.assertRegex(report.stdout, "bad   hci1: .*bluetoothctl power on")
 
-    # Others
+    # Other implementations and forged advertisements
 
     def bumble(self, *arguments):
-        """A device of Bumble's, and the adapter that hears it."""
+        """A Bumble device, and the adapter that hears the device."""
         peer = Process(self, PYTHON, ROOT / "Tests/Lab/bumble_peer.py", *arguments)
         adapter = peer.line("adapter ", within=90).split()[1]
         deadline = time.monotonic() + 40
@@ -193,13 +194,13 @@ class DiscoveryTests(LabTests):
         return peer, adapter
 
     def test_bumble_peer(self):
-        """data is exchanged with a Bumble device that runs noiseprotocol behind Apple's
-        characteristic"""
+        """a Bumble device with Apple's characteristic and noiseprotocol exchanges data"""
         peer, adapter = self.bumble("peer", SERVICE, XX)
         peer.line("advertising ")
         sent = bytes(range(256)) * 40
-        # The input goes on until the answer is there: direct mode has no end that the peer answers,
-        # so a dialer that has sent all waits for a second of quiet, which is little for Bumble.
+        # The input stays open until the answer has arrived: in direct mode the peer does not answer
+        # an end, so a dialer that has sent everything waits only for one second of silence, which
+        # is short for Bumble.
         given, written = self.folder / "there", self.folder / "written"
         os.mkfifo(given)
         held = open(os.open(given, os.O_RDWR), "wb", buffering=0)
@@ -218,8 +219,7 @@ class DiscoveryTests(LabTests):
         self.assertEqual(sorted(written.read_bytes()), sorted(sent))
 
     def test_bumble_impostor(self):
-        """a PSM that leads to something else is an error for that candidate, dialed ever less often,
-        and the search goes on"""
+        """a candidate with a wrong PSM is dialed less and less often while the search continues"""
         peer, adapter = self.bumble("impostor", SERVICE, XX)
         peer.line("advertising ")
         dialer = self.connect(
@@ -234,12 +234,12 @@ class DiscoveryTests(LabTests):
         self.same(self.folder / "written", b"ereht")
         refused = [line for line in dialer.lines if line.startswith("blesec: no channel with ")]
         opened = [float(line.split()[1]) for line in peer.lines if line.startswith("opened ")]
-        # Each time once, with a line for it, and not before the wait was over.
+        # Each dial opens the channel once, prints one line, and follows the full wait.
         self.assertIn(len(opened), (2, 3))
         self.assertEqual(len(refused), len(opened), dialer.lines)
         for number, (before, after) in enumerate(zip(opened, opened[1:])):
             self.assertGreater(after - before, 0.5 * 2**number, opened)
-        # Beside these: whom it looks for, and the channel.
+        # Further lines: the service that the tool looks for, and the channel.
         self.assertLessEqual(len(dialer.lines), len(refused) + 3, dialer.lines)
 
     def test_bumble_central(self):
@@ -254,7 +254,7 @@ class DiscoveryTests(LabTests):
         self.assertEqual(peer.line("read ", within=60), f"read {psm:02x}00")
 
     def test_flood(self):
-        """a thousand forged advertisements cost little memory, no dial and no line"""
+        """a thousand forged advertisements cause no dial and no output, and use little memory"""
         peer, adapter = self.bumble("flood", SERVICE, 1000)
         dialer = Tool(
             self, "connect", f"service:{SERVICE}", "--adapter", adapter, "--anyone", "--heard", "8")
@@ -278,12 +278,12 @@ class DiscoveryTests(LabTests):
             f"   {count} candidates, {grown} KiB more memory, {len(dialer.lines)} lines", flush=True)
         self.assertGreater(count, 200)
         self.assertLess(grown, 8192)
-        # Nobody was heard eight times by one tag, so nobody was dialed.
+        # No peer was heard eight times with one tag, so no peer was dialed.
         self.assertEqual(len(dialer.lines), 2, dialer.lines)
 
 
 def power(adapter, value):
-    """Switches an adapter as its user would: behind bluetoothd's back the kernel may crash."""
+    """Switches an adapter on or off through bluetoothd: without bluetoothd the kernel may crash."""
     subprocess.run(
         ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
          f"/org/bluez/{adapter}", "org.freedesktop.DBus.Properties.Set",
@@ -298,7 +298,7 @@ def powered():
 
 
 def memory(process):
-    """What it holds in memory, in KiB."""
+    """The process's resident memory, in KiB."""
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1])
 
 

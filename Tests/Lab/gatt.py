@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Tests/Lab/gatt.py: the byte stream over GATT, through bluetoothd with as many ATT channels as it
-opens by default. Runs in the laboratory: Tests/Lab/run gatt.
+"""Tests/Lab/gatt.py: the byte stream over GATT, through bluetoothd with its default number of ATT
+channels. Runs in the laboratory: Tests/Lab/run gatt.
 
     Tests/Lab/gatt.py [NAME ...]      all tests, or those whose names contain a NAME
 """
@@ -53,7 +53,7 @@ class GATTTests(LabTests):
         print(f"   {seconds:.1f} s to the first byte", flush=True)
 
     def test_chosen(self):
-        """where a listener has an L2CAP channel too, a dialer that is told to takes the stream"""
+        """a dialer with the option uses the stream, even if the listener has an L2CAP channel"""
         listener = Tool(
             self, "listen", "--service", SERVICE, "--adapter", "hci1", "--identity",
             self.folder / "listener", *self.pin("dialer"))
@@ -67,8 +67,7 @@ class GATTTests(LabTests):
         self.assertEqual(listener.status(30), 0, listener.lines)
 
     def test_independent(self):
-        """another program's end of the stream, at the smallest MTU, exchanges data under
-        noiseprotocol"""
+        """another implementation of the stream exchanges data at the smallest MTU"""
         content, written = random.Random("back").randbytes(2000), self.folder / "written"
         listener = self.listen(
             "--anyone", "--direct", "--protocol", XX, given=self.given("back", content),
@@ -83,8 +82,7 @@ class GATTTests(LabTests):
         self.same(written, bytes(index % 251 for index in range(2000)))
 
     def test_mebibyte(self):
-        """1 MiB arrives as it was over several ATT channels, while a third device writes forged
-        fragments to the same characteristic"""
+        """1 MiB arrives unchanged over several ATT channels while a third device forges fragments"""
         content = random.Random("there").randbytes(MEBIBYTE)
         back = random.Random("back").randbytes(MEBIBYTE // 16)
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
@@ -112,15 +110,17 @@ class GATTTests(LabTests):
         print(
             f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s beside {count} "
             "forged fragments", flush=True)
-        # It was heard all the time: now that nobody is served it is answered.
+        # The third device was heard all the time: now that no other device is served, it is
+        # answered.
         third.write(to_listener, opening(0xABCD))
         answer = third.notified.get(timeout=20)
         while answer[:3] != fragment(OPEN, 0xABCD)[:3]:
             answer = third.notified.get(timeout=20)
 
     def third(self):
-        """A device beside the two, which has subscribed, and where it writes to."""
-        # A virtual controller takes one more link only from a controller that has as many.
+        """A third device that has subscribed, and the handle that it writes to."""
+        # A virtual controller accepts another link only from a controller with the same number of
+        # links.
         self.listen("--anyone", service=OTHER, adapter="hci3")
         beside = ATT(self.address["hci2"], self.address["hci3"])
         self.addCleanup(beside.socket.close)
@@ -131,7 +131,8 @@ class GATTTests(LabTests):
 
 
 def forged(third, count):
-    """What would harm a stream if it came from who has opened it, by what the third one overhears."""
+    """Fragments that would harm a stream if its opener sent them, made from what the third device
+    overhears."""
     value = None
     while not third.notified.empty():
         value = third.notified.get()
@@ -145,7 +146,7 @@ def forged(third, count):
 
 
 def open_channels(psms):
-    """How many L2CAP channels of these PSMs the kernel has open; both ends of one count."""
+    """How many L2CAP channels with these PSMs the kernel has open, counting both ends of each."""
     debug = Path("/sys/kernel/debug")
     if not (debug / "bluetooth").exists():
         subprocess.run(["/usr/bin/mount", "-t", "debugfs", "debugfs", debug], check=True)

@@ -1,5 +1,5 @@
-"""A device that is not blesec and does without bluetoothd: the stream over GATT on a socket of the
-kernel's, by docs/wire-format.md.
+"""A device without blesec and without bluetoothd: the stream over GATT on a kernel socket, written from
+docs/wire-format.md.
 
     gatt_peer.py ADAPTER LISTENER PROTOCOL COUNT
 
@@ -26,7 +26,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ATT:
-    """ATT over a socket of the kernel's, by the Core specification, Vol 3, Part F."""
+    """ATT over a kernel socket, by the Core Specification, Volume 3, Part F."""
 
     LE_PUBLIC, CHANNEL = 1, 4
 
@@ -51,9 +51,9 @@ class ATT:
             while unit := self.socket.recv(1024):
                 if unit[0] == 0x1B:
                     self.notified.put(unit[3:])
-                elif unit[0] == 0x02:  # the other side wants a larger MTU, and does not get it
+                elif unit[0] == 0x02:  # a request for a larger MTU, which is declined
                     self.socket.send(struct.pack("<BH", 0x03, SMALLEST_MTU))
-                elif unit[0] % 2 == 0 and not unit[0] & 0x40:  # and whatever else, which is not here
+                elif unit[0] % 2 == 0 and not unit[0] & 0x40:  # any other request, which is not supported
                     self.socket.send(struct.pack("<BBHB", 0x01, unit[0], 0, 0x06))
                 else:
                     self.answers.put(unit)
@@ -65,7 +65,7 @@ class ATT:
         return self.answers.get(timeout=20)
 
     def handle(self, characteristic):
-        """Where a characteristic's value is."""
+        """The handle of a characteristic's value."""
         wanted, first = uuid.UUID(characteristic).bytes[::-1], 1
         while True:
             answer = self.ask(struct.pack("<BHHH", 0x08, first, 0xFFFF, 0x2803))
@@ -78,7 +78,7 @@ class ATT:
                 first = handle + 1
 
     def write(self, handle, value):
-        """Without response."""
+        """Writes without response."""
         self.socket.send(struct.pack("<BH", 0x52, handle) + value)
 
     def subscribe(self, handle):
@@ -117,7 +117,7 @@ class Stream:
         assert 7 <= len(value) <= SMALLEST_FRAGMENT, value.hex()
         kind, stream, number, limit = struct.unpack_from(">BHHH", value)
         assert stream == self.stream
-        self.limit = max(self.limit, limit)  # less than 2^16 fragments travel
+        self.limit = max(self.limit, limit)  # fewer than 2^16 fragments are sent
         if kind == END:
             self.end = number
         elif kind == DATA:
@@ -134,7 +134,7 @@ class Stream:
             self.next += 1
 
     def receive(self, count):
-        """So many bytes, or none at the end."""
+        """The next `count` bytes, or no bytes at the end."""
         while len(self.buffer) < count:
             if self.end == self.first:
                 return b""

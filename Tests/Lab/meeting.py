@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/meeting.py: peers that all advertise and look for each other, and the links that come of it.
+"""Tests/Lab/meeting.py: peers that all advertise and search for each other, and the resulting links.
 Runs in the laboratory: Tests/Lab/run meeting.
 """
 
@@ -18,10 +18,10 @@ sys.path.insert(0, str(ROOT / "lab"))
 from mgmt import Management, Refused  # noqa: E402
 
 STARTS = 20
-# Each channel of the kernel's, both ends: where from, where to, its state, its PSM.
+# The kernel's channels, both ends: source, destination, state and PSM of each.
 CHANNELS = Path("/sys/kernel/debug/bluetooth/l2cap")
 CONNECTED = "1"
-# Whoever has the first key looks for the second one by that service, and the other way round.
+# The device with the first key looks for the second key by that service, and vice versa.
 PAIRS = (("dialer", "listener", SERVICE), ("stranger", "guest", OTHER))
 
 
@@ -40,7 +40,7 @@ class MeetingTests(ChatTests):
         self.keys["guest"] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
 
     def meet(self, pairs):
-        """A chat for each, side by side, once all are connected."""
+        """Starts a chat for each device, and returns the chats once all are connected."""
         people = [
             person for one, other, service in pairs
             for person in ((one, other, service), (other, one, service))]
@@ -52,7 +52,7 @@ class MeetingTests(ChatTests):
         return chats
 
     def channels(self):
-        """How many ends of channels of ours lead from one adapter to another."""
+        """How many of our channels' ends lead from each adapter to each other adapter."""
         names = {address.lower(): name for name, address in self.address.items()}
         rows = [line.split() for line in CHANNELS.read_text().splitlines()]
         return Counter(
@@ -60,15 +60,16 @@ class MeetingTests(ChatTests):
             if row[4] == CONNECTED and int(row[5]) >= 0x80)
 
     def part(self, chats):
-        """Ends all at once, without the two seconds that bluetoothd takes for a link."""
+        """Ends all chats at once, without the two seconds that bluetoothd takes to end a link."""
         for chat in chats:
             chat.process.kill()
         for chat in chats:
             chat.process.wait()
         for index in range(0, len(chats), 2):
-            with contextlib.suppress(Refused):  # it has just ended by itself
+            with contextlib.suppress(Refused):  # the link has just ended by itself
                 Management().disconnect(self.address[f"hci{index + 1}"], [index])
-        # Who connects is forgotten when its link ends, and whoever starts anew is somebody else.
+        # The device that connected is forgotten when its link ends; a device that restarts has a
+        # new identity.
         removals = [
             subprocess.Popen(
                 ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
@@ -81,13 +82,14 @@ class MeetingTests(ChatTests):
             removal.wait(20)
 
     def test_meeting_of_two(self):
-        """two that both advertise and look end up with one link, in 20 of 20 starts"""
+        """two devices that both advertise and search end up with one link, in 20 of 20 starts"""
         seconds = []
         for _ in range(STARTS):
             begun = time.monotonic()
             chats = self.meet(PAIRS[:1])
             seconds.append(time.monotonic() - begun)
-            # A second one would be there by now, or on its way: what is typed shows who is left.
+            # A second link would exist by now, or be on its way: typed lines show which link is
+            # left.
             for chat in chats:
                 chat.type([1])
             for chat in chats:
@@ -101,8 +103,9 @@ class MeetingTests(ChatTests):
             f"{seconds[STARTS // 2]:.1f} s in the middle", flush=True)
 
     def test_meeting_of_four(self):
-        """four adapters that hear each other, with a service each two: one link for each pair"""
-        # A virtual controller in the middle of several links mixes them up, so no third one calls.
+        """four adapters with one service for each pair get one link for each pair"""
+        # A virtual controller with several links can mix up their packets, so no third device
+        # dials.
         begun = time.monotonic()
         chats = self.meet(PAIRS)
         print(f"   after {time.monotonic() - begun:.1f} s", flush=True)

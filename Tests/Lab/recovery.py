@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Tests/Lab/recovery.py: what goes on when bluetoothd or an adapter has gone and is back.
+"""Tests/Lab/recovery.py: recovery after bluetoothd or an adapter was gone.
 Runs in the laboratory: Tests/Lab/run recovery.
 
-Apart from the other tests of discovery, since kernel 6.1 may crash when an adapter goes.
+Separate from the other discovery tests, since kernel 6.1 may crash when an adapter disappears.
 """
 
 import signal
@@ -18,14 +18,14 @@ class RecoveryTests(DiscoveryTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # It takes a minute, in which the others run on other adapters.
+        # This test takes a minute, in which the other tests run on other adapters.
         elsewhere = cls("test_silent_peer")
         cls.addClassCleanup(elsewhere.doCleanups)
         elsewhere.setUp()
         cls.bereft = elsewhere.silence("hci3", "hci2")
 
     def silence(self, listener, dialer):
-        """Who was left without a word by a peer that it had found."""
+        """A tool whose peer falls silent once the tool has found the peer."""
         peer = self.listen(
             *self.pin("dialer"), service=THIRD, adapter=listener,
             given=self.given("back", bytes(MEBIBYTE)))
@@ -35,14 +35,14 @@ class RecoveryTests(DiscoveryTests):
         return bereft
 
     def apart(self):
-        """A listener, and who looks for another service that nobody has published."""
+        """A listener, and a dialer that searches for another service, which is not published."""
         listener = self.listen(*self.pin("dialer"))
         dialer = self.connect(f"service:{OTHER}", *self.pin("listener"))
         dialer.line("looking for ")
         return listener, dialer
 
     def meet(self, listener, dialer):
-        """The dialer finds what is published now, and the listener was published again."""
+        """Expects that the dialer finds a new service, and that the listener can be found again."""
         other = self.listen(*self.pin("dialer"), service=OTHER)
         dialer.line("channel ready: ", within=60)
         self.assertEqual(dialer.status(30), 0, dialer.lines)
@@ -52,7 +52,7 @@ class RecoveryTests(DiscoveryTests):
         self.assertEqual(listener.status(30), 0, listener.lines)
 
     def test_recovers_from_restart(self):
-        """bluetoothd is killed and started again: both tools say so, and find each other"""
+        """after bluetoothd is killed and restarted, both tools report that and find each other"""
         listener, dialer = self.apart()
         restart_bluetoothd(lambda: [
             tool.line("bluetoothd has gone", within=10) for tool in (listener, dialer)])
@@ -61,9 +61,10 @@ class RecoveryTests(DiscoveryTests):
         self.meet(listener, dialer)
 
     def test_recovers_from_switch(self):
-        """an adapter is switched off and on: both tools say so, and find each other"""
+        """after an adapter is switched off and on, both tools report that and find each other"""
         listener, dialer = self.apart()
-        # With nobody to dial: kernel 6.1 crashes when an adapter goes in the middle of a connect.
+        # Neither tool has a peer to dial: kernel 6.1 crashes when an adapter disappears during a
+        # connect.
         for adapter, tool in (("hci1", listener), ("hci0", dialer)):
             power(adapter, False)
             self.addCleanup(power, adapter, True)
@@ -73,7 +74,7 @@ class RecoveryTests(DiscoveryTests):
         self.meet(listener, dialer)
 
     def test_silent_peer(self):
-        """a peer that was found, and falls silent, is given up within the idle deadline"""
+        """a peer that was found and falls silent is given up within the idle deadline"""
         self.expect(self.bereft, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
 
 

@@ -26,16 +26,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLESEC = Path(os.environ.get("BLESEC_TOOL", ROOT / ".build/release/blesec"))
 XX = "Noise_XX_25519_ChaChaPoly_SHA256"
-# Nobody has it: the laboratory's controllers begin with 00:AA.
+# An address that no device has: the laboratory's controllers begin with 00:AA.
 ABSENT = "AA:BB:CC:DD:EE:01"
 MEBIBYTE = 1 << 20
 
-# The exit statuses, as `blesec --help` has them.
+# The exit statuses, as in `blesec --help`.
 USAGE, NO_PEER, REFUSED, TIMED_OUT, PROTOCOL, UNTRUSTED = 64, 68, 69, 75, 76, 77
 
 
 class Tool:
-    """A `blesec` that runs, with its standard error read as it comes."""
+    """A running `blesec`, whose standard error is read as it arrives."""
 
     def __init__(self, test, *arguments, given=os.devnull, written=os.devnull, user=None):
         self.arguments = arguments
@@ -56,7 +56,7 @@ class Tool:
         self.fresh.put(None)
 
     def line(self, beginning, within=30):
-        """The next line of standard error that begins so."""
+        """The next line of standard error that begins with the given text."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -70,7 +70,7 @@ class Tool:
                 return line
 
     def status(self, within):
-        """The exit status, which has to be there in time."""
+        """The exit status; the tool must end in time."""
         try:
             status = self.process.wait(within)
         except subprocess.TimeoutExpired:
@@ -89,7 +89,7 @@ class Tool:
 
 
 class LabTests(unittest.TestCase):
-    """Keys, files, and what is expected of a tool: for every test that runs one."""
+    """Keys, files and expectations for every test that runs a tool."""
 
     @classmethod
     def setUpClass(cls):
@@ -119,7 +119,7 @@ class LabTests(unittest.TestCase):
     # Expecting
 
     def expect(self, tool, status, message, within):
-        """Ends in time, with the status, and with one last line that says so."""
+        """Expects that the tool ends in time, with the status, and with one last line about the reason."""
         begun = time.monotonic()
         self.assertEqual(tool.status(within), status, tool.lines)
         self.assertTrue(tool.lines, "no line says why")
@@ -151,7 +151,7 @@ class ToolTests(LabTests):
         return Tool(self, "connect", endpoint, "--adapter", "hci0", *proof, *options, **streams)
 
     def certify(self, *names):
-        """Certificates from an authority of one's own: how each proves its own, by name."""
+        """Makes a private authority and certificates; returns the options of each device by name."""
         def authority(command, *words):
             made = subprocess.run(
                 [BLESEC, "ca", command, self.folder / "ca", *words], capture_output=True, text=True,
@@ -170,15 +170,15 @@ class ToolTests(LabTests):
         return proofs
 
     def ready(self, peer, certified=False):
-        """What a tool says when its channel is ready."""
+        """The line that a tool prints when its channel is ready."""
         if certified:
             key = self.keys[peer]["certificate"]
             return f"channel ready: TLS1.3 with {key}, blesec://lab/{peer}"
         return f"channel ready: {XX} with {self.keys[peer]['fingerprint']}"
 
     def pair(self, there, back, user=None, certified=False):
-        """A listener and a dialer with a ready channel, and what they write: with pinned keys, or
-        with certificates."""
+        """A listener and a dialer with a ready channel, and the files with their output; with pinned
+        keys or with certificates."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
         proofs = self.certify("listener", "dialer") if certified else {}
         trust = lambda who: () if certified else self.pin(who)
@@ -204,27 +204,28 @@ class ToolTests(LabTests):
         seconds = time.monotonic() - begun
         self.same(at_listener, self.bytes["there"])
         self.same(at_dialer, self.bytes["back"])
-        # They went through the controllers, and not some other way: 188 bytes a packet at most.
+        # The data went through the controllers, and not over another path: at most 188 bytes a
+        # packet.
         for name in before:
             self.assertGreater(packets(name) - before[name], 8 * MEBIBYTE // 188)
         print(f"   {seconds:5.1f} s, {16 * MEBIBYTE / seconds / 1000:.0f} kB/s", flush=True)
 
     def test_transfer(self):
-        """8 MiB each way with pinned keys arrive as they were, over Noise XX"""
+        """8 MiB each way arrive unchanged over Noise XX, with pinned keys"""
         self.move_eight_mebibytes()
 
     def test_transfer_as_nobody(self):
-        """8 MiB each way arrive as they were when both tools run as nobody"""
+        """8 MiB each way arrive unchanged when both tools run as the user nobody"""
         for name in self.keys:
             os.chown(self.folder / name, pwd.getpwnam("nobody").pw_uid, -1)
         self.move_eight_mebibytes(user="nobody")
 
     def test_transfer_with_certificates(self):
-        """8 MiB each way arrive as they were over TLS, with certificates of an own authority"""
+        """8 MiB each way arrive unchanged over TLS, with certificates of a private authority"""
         self.move_eight_mebibytes(certified=True)
 
     def test_both_engines(self):
-        """a listener of both engines has a Noise peer and a TLS peer at the same time"""
+        """a listener of both engines serves a Noise peer and a TLS peer at the same time"""
         proofs = self.certify("listener", "stranger")
         content = {name: self.bytes["there"][: 2 * MEBIBYTE + len(name)] for name in ("noise", "tls")}
         content["tls"] = content["tls"][::-1]
@@ -240,7 +241,7 @@ class ToolTests(LabTests):
         ]
         for dialer, certified in zip(dialers, (False, True)):
             self.assertEqual(dialer.line("channel ready: "), self.ready("listener", certified))
-        # Neither has ended when both are ready.
+        # Neither dialer has ended when both are ready.
         self.assertEqual([dialer.process.poll() for dialer in dialers], [None, None])
         for dialer in dialers:
             self.assertEqual(dialer.status(120), 0, dialer.lines)
@@ -252,17 +253,17 @@ class ToolTests(LabTests):
         self.assertIn(digest(written.read_bytes()), [digest(one) for one in either])
 
     def test_nothing_to_send(self):
-        """a channel over which nothing is sent is a success too"""
+        """a channel over which no data is sent is a success"""
         listener, dialer, at_listener, at_dialer = self.pair(b"", b"")
         self.assertEqual(dialer.status(20), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
         self.same(at_listener, b"")
         self.same(at_dialer, b"")
 
-    # The peer is not the one
+    # The peer has another key
 
     def test_listener_is_a_stranger(self):
-        """a dialer that meets another key than the pinned one says so, and tells nothing"""
+        """a dialer that finds another key than the pinned key reports that, and sends nothing"""
         listener, endpoint = self.listen(
             *self.pin("dialer"), "--timeout", "8", given=self.given("secret", b"secret"))
         dialer = self.connect(endpoint, *self.pin("stranger"), written=self.folder / "written")
@@ -271,17 +272,17 @@ class ToolTests(LabTests):
         self.assertEqual((self.folder / "written").read_bytes(), b"")
 
     def test_dialer_is_a_stranger(self):
-        """a dialer whose key the listener did not pin is refused, and the listener waits on"""
+        """a dialer whose key the listener did not pin is refused, and the listener keeps waiting"""
         listener, endpoint = self.listen(*self.pin("stranger"), "--timeout", "8")
         dialer = self.connect(endpoint, *self.pin("listener"), given=self.given("x", b"x"))
         self.expect(dialer, REFUSED, "the peer refuses this identity", within=6)
         listener.line("blesec: no channel with ", within=6)
         self.expect(listener, TIMED_OUT, "within 8 s", within=12)
 
-    # The link goes
+    # The link is lost
 
     def interrupted_pair(self):
-        """A pair in the middle of a transfer that is far from its end."""
+        """A pair in the middle of a long transfer."""
         content = random.Random("endless").randbytes(32 * MEBIBYTE)
         listener, dialer, at_listener, at_dialer = self.pair(content, content[::-1])
         deadline = time.monotonic() + 60
@@ -291,7 +292,7 @@ class ToolTests(LabTests):
         return listener, dialer, (at_listener, content), (at_dialer, content[::-1])
 
     def expect_beginning(self, path, content):
-        """What was written is how what was sent begins, and not all of it."""
+        """Expects that the output is a beginning of what was sent, and not all of it."""
         written = path.read_bytes()
         self.assertLess(len(written), len(content))
         self.assertEqual(digest(written), digest(content[: len(written)]))
@@ -313,7 +314,7 @@ class ToolTests(LabTests):
         self.expect_beginning(at_listener, there)
 
     def test_interrupted(self):
-        """SIGINT at one side is told to the other, which does not take it for an end"""
+        """SIGINT at one side is reported at the other side, which does not take it for an end"""
         listener, dialer, *outputs = self.interrupted_pair()
         listener.process.send_signal(signal.SIGINT)
         self.expect(listener, 130, "interrupted", within=15)
@@ -324,7 +325,7 @@ class ToolTests(LabTests):
     # The peer is silent
 
     def test_silent_listener(self):
-        """a listener that takes the link and says nothing is given up after the hello's deadline"""
+        """a listener that accepts the link and stays silent is given up at the hello's deadline"""
         with silent_socket(self.address["hci1"]) as waiting:
             endpoint = f"l2cap:{self.address['hci1']}/0x{psm_of(waiting):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"))
@@ -338,7 +339,7 @@ class ToolTests(LabTests):
             self.expect(dialer, TIMED_OUT, "within 2 s", within=4)
 
     def test_silent_dialer(self):
-        """a dialer that says nothing is dropped, and the listener serves the next one"""
+        """a silent dialer is dropped, and the listener serves the next dialer"""
         listener, endpoint = self.listen(*self.pin("dialer"), written=self.folder / "written")
         with silent_socket(self.address["hci0"]) as silent:
             connect_socket(silent, self.address["hci1"], int(endpoint[-2:], 16))
@@ -356,14 +357,14 @@ class ToolTests(LabTests):
         listener.process.send_signal(signal.SIGSTOP)
         self.expect(dialer, TIMED_OUT, "within (30|60) s", within=75)
         listener.process.send_signal(signal.SIGCONT)
-        # It finds the link's end, or before that its own deadline in the past.
+        # The listener finds the link's end, or earlier its own deadline in the past.
         self.assertIn(listener.status(10), (PROTOCOL, TIMED_OUT), listener.lines)
         self.assertRegex(listener.lines[-1], "^blesec: (the link ended before|a record was begun)")
         self.expect_beginning(at_listener, there)
         self.expect_beginning(at_dialer, back)
 
     def test_garbage(self):
-        """a dialer that sends garbage is dropped at once, and the listener waits on"""
+        """a dialer that sends garbage is dropped at once, and the listener keeps waiting"""
         listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "6")
         with silent_socket(self.address["hci0"]) as stranger:
             connect_socket(stranger, self.address["hci1"], int(endpoint[-2:], 16))
@@ -371,10 +372,10 @@ class ToolTests(LabTests):
             listener.line("blesec: no channel with ", within=3)
         self.expect(listener, TIMED_OUT, "within 6 s", within=9)
 
-    # Nobody is there
+    # No peer
 
     def test_wrong_psm(self):
-        """a PSM on which nobody listens is no such peer"""
+        """a PSM without a listener is reported as no such peer"""
         listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "8")
         wrong = endpoint[:-2] + ("F1" if endpoint[-2:] == "F0" else "F0")
         dialer = self.connect(wrong, *self.pin("listener"))
@@ -382,16 +383,16 @@ class ToolTests(LabTests):
         self.expect(listener, TIMED_OUT, "within 8 s", within=12)
 
     def test_absent_address(self):
-        """an address that nobody has is given up when --timeout says so"""
+        """an address that no device has is given up at --timeout"""
         begun = time.monotonic()
         dialer = self.connect(f"l2cap:{ABSENT}/0x80", *self.pin("listener"), "--timeout", "3")
         self.expect(dialer, TIMED_OUT, "(no answer came in time|within 3 s)", within=6)
         self.assertGreaterEqual(time.monotonic() - begun, 3)
 
-    # Bad words
+    # Bad arguments
 
     def test_bad_endpoints(self):
-        """an endpoint or adapter that cannot be is refused before anything is dialed"""
+        """an invalid endpoint or adapter is refused before the tool dials"""
         here = self.address["hci1"]
         for endpoint, adapter, status, message in (
             (f"l2cap:{here}/0x80", "hci9", NO_PEER, "hci9"),
@@ -405,7 +406,7 @@ class ToolTests(LabTests):
                 self.expect(dialer, status, re.escape(message), within=3)
 
     def test_adapter_that_is_off(self):
-        """an adapter that is off is no such adapter"""
+        """an adapter that is off is reported as no such adapter"""
         mgmt("power", "off", "hci0")
         self.addCleanup(mgmt, "power", "on", "hci0")
         dialer = self.connect(f"l2cap:{self.address['hci1']}/0x80", "--anyone")
@@ -427,12 +428,12 @@ def mgmt(*arguments):
 
 
 def packets(name):
-    """How many packets of data a controller has been given."""
+    """How many data packets a controller has received from its host."""
     return int(re.search(r'"acl_tx": (\d+)', run("packets.py", name))[1])
 
 
-# A peer that is not blesec. Python's own bind and connect cannot say that an address is of the low
-# energy kind, so the C library is called with <bluetooth/l2cap.h>'s sockaddr_l2.
+# A peer that is not blesec. Python's own bind and connect cannot express a low energy address, so
+# the C library is called with <bluetooth/l2cap.h>'s sockaddr_l2.
 
 LE_PUBLIC = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -448,7 +449,7 @@ def call(function, sock, address, psm):
 
 
 def silent_socket(address):
-    """A socket that listens on a dynamic PSM of this adapter, or can dial from it."""
+    """A socket that listens on a dynamic PSM of this adapter, or dials from this adapter."""
     sock = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_STREAM, socket.BTPROTO_L2CAP)
     call(LIBC.bind, sock, address, 0)
     sock.settimeout(20)
@@ -461,7 +462,7 @@ def psm_of(sock):
 
 
 def what_comes(sock):
-    """Everything until the other side closes, which the kernel may call a reset."""
+    """All bytes until the other side closes, which the kernel may report as a reset."""
     received = b""
     try:
         while piece := sock.recv(65536):
@@ -477,7 +478,7 @@ def connect_socket(sock, address, psm):
 
 
 class Result(unittest.TextTestResult):
-    """Says what each test is for, and how long it took."""
+    """Prints what each test checks, and how long the test took."""
 
     def startTest(self, test):
         super().startTest(test)

@@ -68,7 +68,7 @@ extension SocketLink {
         return (bytes, outcome)
     }
 
-    /// Sends `bytes` in SDUs of at most `sdu` bytes while it receives, until `receiving` bytes have
+    /// Sends `bytes` in SDUs of at most `sdu` bytes while it receives, until `count` bytes have
     /// come. Returns early at the end of the link, or when the link fails.
     @discardableResult
     func exchange(

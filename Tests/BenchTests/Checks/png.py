@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""png.py FILE: what a PNG of 8-bit RGB or RGBA shows, as JSON: its size, and how many pixels have each of the
-commonest colours, as [red, green, blue, pixels]."""
+"""png.py FILE: prints a PNG of 8-bit RGB or RGBA as JSON: its size, and the most frequent colours
+with their pixel counts, as [red, green, blue, pixels]."""
 
 import collections
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""schema.py SCHEMA FILE: whether the JSON in FILE fits the schema; says where it does not."""
+"""schema.py SCHEMA FILE: checks whether the JSON in FILE fits the schema, and prints where it does not."""
 
 import json
 import sys

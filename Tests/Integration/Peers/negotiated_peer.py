@@ -1,14 +1,14 @@
-"""One end of a negotiated channel, written from docs/wire-format.md on `noiseprotocol`.
+"""One end of a negotiated channel, written from docs/wire-format.md on top of `noiseprotocol`.
 
     negotiated_peer.py dialer|acceptor PRIVATE-KEY SOCKET PROTOCOL [PROTOCOL ...]
     negotiated_peer.py public PRIVATE-KEY           prints the public key
 
-The key is raw X25519, in base64. Standard input goes to the peer in messages of odd sizes, and what
-the peer sends to standard output. To standard error: `listening` when it can be dialed, `ready KEY
-PROTOCOL` once both sides are proven, and `complete` when both ends are said and acknowledged.
-A dialer whose first protocol is IK needs the peer's key in the environment, as PEER_KEY. With
-PEER_FEATURES=1 it offers and takes the feature *taken*, and insists that the peer does so, too; otherwise
-it is of the kind that knows no extension.
+The key is raw X25519, in base64. Standard input is sent to the peer in messages of various sizes, and
+the peer's messages are written to standard output. Standard error gets `listening` when the program
+can be dialed, `ready KEY PROTOCOL` once both sides are proven, and `complete` when both ends are
+sent and acknowledged. A dialer whose first protocol is IK needs the peer's key in the environment,
+as PEER_KEY. With PEER_FEATURES=1 the program offers and accepts the feature *taken*, and requires that
+the peer does so, too; otherwise it knows no extension.
 """
 
 import base64
@@ -24,9 +24,10 @@ from noise.connection import Keypair, NoiseConnection
 MAGIC = b"BLS1"
 ACCEPT, FALLBACK, SWITCH, REFUSED, BUSY = range(5)
 DATA, MORE, END, PING, PONG, REKEY, READY, REJECT, ACK = range(9)
-# The extension with features, and the bit of acknowledgements that say that a program has taken a message.
+# The extension with features, and the bit for acknowledgements that report that a program has taken
+# a message.
 FEATURES, TAKEN = 1, 1
-# Empty, tiny, in one record, and in several of the longest.
+# Empty, tiny, in one record, and in several records of the greatest length.
 SIZES = [0, 1, 1000, 16384, 16385, 200000]
 
 
@@ -39,7 +40,7 @@ def framed(data):
 
 
 class Link:
-    """A byte stream that knows where a frame ends."""
+    """A byte stream that can read whole frames."""
 
     def __init__(self, stream):
         self.stream = stream
@@ -83,7 +84,7 @@ class Peer:
         return bytes([FEATURES, 1, TAKEN]) if self.has_features else b""
 
     def check_features(self, extensions):
-        """What the peer has sent behind its offers, or behind its answer's index."""
+        """Checks what the peer has sent after its offers, or after its answer's index."""
         found = {}
         while extensions:
             kind, length = extensions[:2]
@@ -91,7 +92,7 @@ class Peer:
             found[kind], extensions = extensions[2:2 + length], extensions[2 + length:]
         bits = found.get(FEATURES, b"")
         has_taken = bool(bits and bits[0] & TAKEN)
-        # A dialer of blesec offers it always, an acceptor answers with what was offered.
+        # A dialer of blesec always offers the feature; an acceptor answers with what was offered.
         assert has_taken == (self.has_features or self.role == "acceptor"), found
 
     def noise(self, name, prologue, is_initiator):
@@ -202,13 +203,13 @@ class Peer:
             self.sent += 1
             self.send(DATA, message)
         self.send(PING, b"ping")
-        # Before it leaves, since its acknowledgement may be quicker than this thread.
+        # Counted before sending, since the acknowledgement may arrive before this thread continues.
         self.sent += 1
         self.end_sent = True
         self.send(END, b"\0")
 
     def receive_all(self):
-        """Until both ends are said, everything sent is acknowledged, and the ping is answered."""
+        """Runs until both ends are sent, everything is acknowledged, and the ping is answered."""
         while not (
             self.end_received and self.end_sent and self.is_answered
             and self.acknowledged == self.sent
@@ -217,7 +218,7 @@ class Peer:
             if kind in (DATA, MORE):
                 assert not self.end_received
                 sys.stdout.buffer.write(payload)
-                # What is acknowledged is written.
+                # Everything that is acknowledged has been written.
                 sys.stdout.buffer.flush()
                 self.received += kind == DATA
             elif kind == END:
@@ -247,7 +248,7 @@ class Peer:
         self.receive_all()
         sender.join()
         if self.role == "acceptor":
-            # The dialer closes, once it has this side's acknowledgement.
+            # The dialer closes once it has this side's acknowledgement.
             assert link.stream.recv(1) == b"", "something after the end"
         link.stream.close()
         say("complete")

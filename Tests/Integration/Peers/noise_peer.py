@@ -1,11 +1,12 @@
-"""One end of a direct channel by `noiseprotocol`, an implementation that is not this project's.
+"""One end of a direct channel, made with the independent implementation `noiseprotocol`.
 
     noise_peer.py initiator|responder PROTOCOL PRIVATE-KEY SOCKET [PEER-KEY]
     noise_peer.py public PROTOCOL PRIVATE-KEY        prints the public key
 
-Keys are raw, in base64. Standard input goes to the peer in messages of odd sizes, and what the peer sends to standard
-output. To standard error: `listening` when it can be dialed, `peer KEY` with the static key that
-the peer has proven, and at the end `ended by an empty message` or `ended without one`.
+Keys are raw, in base64. Standard input is sent to the peer in messages of various sizes, and the
+peer's messages are written to standard output. Standard error gets `listening` when the program can
+be dialed, `peer KEY` with the static key that the peer has proven, and at the end `ended by an empty
+message` or `ended without one`.
 """
 
 import base64
