@@ -2,19 +2,19 @@ package import BLESecChannelCore
 
 /// A command's words, sorted into options and operands.
 ///
-/// `--option VALUE` and `--option=VALUE` are the same; `--` ends the options; nothing may be
-/// abbreviated, and only what says so may be repeated.
+/// `--option VALUE` and `--option=VALUE` are the same; `--` ends the options. Options cannot be
+/// abbreviated, and only options marked as repeatable may be repeated.
 package struct Arguments: Sendable {
     private var values: [Option: [String]] = [:]
     private let manual: Manual
-    /// Whether `--help` was among them; nothing else is checked then.
+    /// Whether `--help` was given; then no other word is checked.
     package private(set) var wantsHelp = false
-    /// Whether `--version` was among them.
+    /// Whether `--version` was given.
     package private(set) var wantsVersion = false
-    /// What is not an option.
+    /// The words that are not options.
     package private(set) var operands: [String] = []
 
-    /// Reads the words behind the command's name.
+    /// Parses the words after the command's name.
     package init(_ words: [String], of manual: Manual) throws(ChannelError) {
         self.manual = manual
         var rest = words[...]
@@ -48,7 +48,7 @@ package struct Arguments: Sendable {
         }
         var value = parts.count > 1 ? String(parts[1]) : nil
         if let placeholder = option.value {
-            // A word that looks like an option is more likely a forgotten value than a value.
+            // A word that looks like an option probably means that the value was forgotten.
             if value == nil, let next = rest.first, !next.hasPrefix("--") {
                 value = next
                 rest.removeFirst()
@@ -65,7 +65,7 @@ package struct Arguments: Sendable {
         values[option, default: []].append(value ?? "")
     }
 
-    /// Throws unless there are as many operands as the command takes.
+    /// Throws unless the number of operands is the number that the command takes.
     package func requireOperands() throws(ChannelError) {
         let isRepeatable = manual.operands.first?.hasSuffix("...") ?? false
         let needed = manual.operands.count { !$0.hasPrefix("[") }
@@ -89,12 +89,12 @@ package struct Arguments: Sendable {
     /// All values of an option that may be repeated, in their order.
     package func values(_ option: Option) -> [String] { values[option] ?? [] }
 
-    /// A usage error that says where to read more.
+    /// A usage error that refers to `--help`.
     package func usage(_ what: String) -> ChannelError {
         .usage("\(what); see `\(manual.name) --help`")
     }
 
-    /// Throws when both are given.
+    /// Throws when both options are given.
     package func exclude(_ first: Option, _ second: Option) throws(ChannelError) {
         if has(first), has(second) {
             throw usage("\(first.name) and \(second.name) exclude each other")

@@ -1,15 +1,15 @@
 internal import BLESecLocking
 internal import Glibc
 
-/// A thread for calls that may block, one after another, so that the event loop never does.
+/// A thread that runs blocking calls one after another, so that the event loop never blocks.
 ///
-/// Standard input and output are descriptors that the tool shares with others and may not make
-/// nonblocking; and a file cannot be waited for in `epoll`.
+/// The tool shares standard input and output with other processes, so it may not make them
+/// nonblocking; and `epoll` cannot wait for a file.
 package final class BlockingThread: Sendable {
     private let calls = Locked<[@Sendable () -> Void]>([])
     private let semaphore = Semaphore()
 
-    /// Starts the thread, which lives as long as the process.
+    /// Starts the thread, which runs until the process ends.
     package init() {
         var thread = pthread_t()
         let failure = unsafe pthread_create(
@@ -23,7 +23,7 @@ package final class BlockingThread: Sendable {
         pthread_detach(thread)
     }
 
-    /// Runs `call` on the thread, after those that wait already.
+    /// Runs `call` on the thread, after the calls that are already queued.
     package func perform(_ call: @escaping @Sendable () -> Void) {
         calls.withLock { $0.append(call) }
         semaphore.signal()
@@ -38,7 +38,7 @@ package final class BlockingThread: Sendable {
 
 /// A POSIX semaphore.
 @safe private final class Semaphore: @unchecked Sendable {
-    // Sendable because a semaphore is made to be used by several threads.
+    // Sendable because several threads may use a semaphore.
     private let semaphore: UnsafeMutablePointer<sem_t>
 
     package init() {

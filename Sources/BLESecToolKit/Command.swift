@@ -1,16 +1,17 @@
 package import BLESecChannelCore
 
-/// One of a tool's commands.
+/// A command of a tool.
 package struct Command: Sendable {
-    /// What a command fails with.
+    /// The error type of a command.
     package typealias Failure = ChannelError
 
-    /// What it is called, takes and does.
+    /// The command's name, operands, options and description.
     package var manual: Manual
-    /// Does it. An error becomes one line and the exit status of its code.
+    /// Runs the command. An error becomes one line on standard error and the exit status of its
+    /// code.
     package var run: @Sendable @concurrent (Arguments) async throws(Failure) -> Void
 
-    /// Puts the two together.
+    /// A command with a manual and a function that runs it.
     package init(
         manual: Manual,
         run: @escaping @Sendable @concurrent (Arguments) async throws(Failure) -> Void
@@ -20,21 +21,22 @@ package struct Command: Sendable {
     }
 }
 
-/// What a command is called, takes and does: the parser reads it, and `--help` prints it.
+/// A command's name, operands, options and description: the parser reads it, and `--help` prints
+/// it.
 package struct Manual: Sendable {
-    /// The words that start it: the tool's, and its own where it has one.
+    /// The words that start the command: the tool's name, and the command's own word if it has one.
     package var name: String
-    /// What it does, in a few words without a full stop.
+    /// A summary in a few words, without a full stop.
     package var summary: String
-    /// What stands behind the options, by name, all of it needed but a last `[NAME]`; an only
-    /// `[NAME]...` is any number of them, none included.
+    /// The names of the operands. All are required, except a last `[NAME]`; a single `[NAME]...`
+    /// stands for any number, including none.
     package var operands: [String]
     package var options: [Option]
-    /// Paragraphs.
+    /// The description, in paragraphs.
     package var description: [String]
-    /// Each a command line and what it is good for.
+    /// Command lines, each with its purpose.
     package var examples: [(line: String, purpose: String)]
-    /// What it may exit with.
+    /// The exit statuses of the command.
     package var statuses: [ExitStatus]
 
     /// Describes a command.
@@ -51,18 +53,18 @@ package struct Manual: Sendable {
         self.statuses = statuses
     }
 
-    /// The command's own word, the last of its name.
+    /// The last word of the command's name.
     package var word: String { String(name.split(separator: " ").last ?? "") }
 }
 
 /// An option of a command.
 package struct Option: Sendable, Hashable {
-    /// With its dashes.
+    /// The name, with its dashes.
     package var name: String
-    /// What its value is called; nil when it takes none.
+    /// The name of the option's value; nil if the option takes no value.
     package var value: String?
     package var isRepeatable = false
-    /// What it does, in sentences.
+    /// The description, in sentences.
     package var help: String
 
     /// Describes an option.
@@ -73,13 +75,13 @@ package struct Option: Sendable, Hashable {
         self.help = help
     }
 
-    /// For commands whose result or progress a script may want to read.
+    /// The option `--json`, for commands whose result or progress a script may read.
     package static let json = Option(
         name: "--json",
         help: "Write results and diagnostics as JSON, one object a line, instead of text.")
     package static let help = Option(name: "--help", help: "Print this page and exit.")
     package static let version = Option(name: "--version", help: "Print the version and exit.")
 
-    /// As a synopsis shows it.
+    /// The option in the form that a synopsis shows.
     package var usage: String { value.map { "\(name) \($0)" } ?? name }
 }

@@ -8,7 +8,7 @@ package enum Diagnostics {
     private static let json = Atomic(false)
     private static let name = Locked("blesec")
 
-    /// What errors begin with.
+    /// The prefix of errors.
     package static var program: String {
         get { name.withLock { $0 } }
         set { name.withLock { $0 = newValue } }
@@ -20,7 +20,7 @@ package enum Diagnostics {
         set { json.store(newValue, ordering: .relaxed) }
     }
 
-    /// Says what went wrong: `NAME: …`.
+    /// Prints an error: `NAME: …`.
     package static func print(_ error: ChannelError) {
         if isJSON {
             write(
@@ -34,14 +34,14 @@ package enum Diagnostics {
         }
     }
 
-    /// Says that something has happened: `text`, or an object with `event` and `fields`.
+    /// Prints an event: `text`, or an object with `event` and `fields`.
     package static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = [])
     {
         write(isJSON ? JSON.object([("event", .string(event))] + fields) : oneLine(text))
     }
 
-    /// `text` on one line, whatever is in it: a file's name may hold a line feed or a terminal's
-    /// escapes.
+    /// `text` on one line, with control characters replaced: a file's name may contain a line feed
+    /// or a terminal's escapes.
     package static func oneLine(_ text: String) -> String {
         var line = ""
         for scalar in text.unicodeScalars {
@@ -55,7 +55,7 @@ package enum Diagnostics {
     }
 
     private static func write(_ line: String) {
-        // Nothing can be done about a standard error that takes nothing.
+        // A failure to write to standard error cannot be reported.
         try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
     }
 }

@@ -1,9 +1,9 @@
 package import BLESecChannelCore
 
-/// How the tool ends, with the numbers of `sysexits.h`.
+/// The tool's exit statuses, with the numbers of `sysexits.h`.
 package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
-    /// As of `diff`: nothing failed, but what was compared differs.
+    /// As with `diff`: nothing failed, but the compared data differ.
     case worse = 1
     case usage = 64
     case badData = 65
@@ -16,12 +16,12 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     case timedOut = 75
     case protocolError = 76
     case untrusted = 77
-    /// 128 and the number of the signal.
+    /// 128 plus the number of the signal.
     case hungUp = 129
     case interrupted = 130
     case terminated = 143
 
-    /// The status for an error: the one place where codes become numbers.
+    /// The exit status for an error. Only this function maps codes to numbers.
     package init(_ error: ChannelError) {
         self =
             switch error.code {
@@ -45,7 +45,7 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
             }
     }
 
-    /// What a manual page says of it.
+    /// The description of the status in a manual page.
     package var meaning: String {
         switch self {
         case .success: "Everything was done. For a channel: both ends said that they were complete."
@@ -70,21 +70,21 @@ package enum ExitStatus: Int32, Sendable, CaseIterable {
     }
 }
 
-/// What only the tool reports.
+/// Errors that only the tool reports.
 extension ChannelError.Code {
-    /// What was compared has become worse; whoever throws it has said what.
+    /// A comparison found a change for the worse, which has already been printed.
     package static let worse = Self(rawValue: "worse")
     /// The command line is wrong.
     package static let usage = Self(rawValue: "usage")
-    /// An input is not what it should be.
+    /// An input is invalid.
     package static let badData = Self(rawValue: "bad-data")
     /// Standard input or output failed.
     package static let inputOutput = Self(rawValue: "input-output")
-    /// SIGHUP came.
+    /// SIGHUP was received.
     package static let hungUp = Self(rawValue: "hung-up")
-    /// SIGINT came.
+    /// SIGINT was received.
     package static let interrupted = Self(rawValue: "interrupted")
-    /// SIGTERM came.
+    /// SIGTERM was received.
     package static let terminated = Self(rawValue: "terminated")
 }
 

@@ -2,8 +2,8 @@ package import BLESec
 internal import BLESecLocking
 internal import Glibc
 
-/// The first SIGINT, SIGTERM or SIGHUP, which ends what is going on politely. The second ends the
-/// process at once.
+/// Handles SIGINT, SIGTERM and SIGHUP: the first signal cancels the current work, the second ends
+/// the process at once.
 package final class Interruption: Sendable {
     private struct State: Sendable {
         var number: Int32?
@@ -12,7 +12,7 @@ package final class Interruption: Sendable {
 
     private let state = Locked(State())
 
-    /// Begins to look for signals, for as long as the process lives.
+    /// Begins to handle signals, until the process ends.
     package init() {
         _ = Signals.add { [self] number in
             let (isFirst, action) = state.withLock { state in
@@ -25,7 +25,7 @@ package final class Interruption: Sendable {
         }
     }
 
-    /// What a command ends with that was interrupted; nil when it was not.
+    /// The error of an interrupted command; nil if no signal was received.
     package var error: ChannelError? {
         switch state.withLock({ $0.number }) {
         case nil: nil
@@ -35,7 +35,7 @@ package final class Interruption: Sendable {
         }
     }
 
-    /// Sets what the first signal does; at once, if it has come already.
+    /// Sets the action of the first signal, and runs it at once if a signal was already received.
     package func setAction(_ action: (@Sendable () -> Void)?) {
         let isLate = state.withLock { state in
             state.action = action
@@ -44,7 +44,7 @@ package final class Interruption: Sendable {
         if isLate { action?() }
     }
 
-    /// Runs `body`, which a signal cancels.
+    /// Runs `body`, and cancels it when a signal is received.
     package func cancelling<Value: Sendable>(
         _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {

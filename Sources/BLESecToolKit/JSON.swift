@@ -1,10 +1,10 @@
-/// The little JSON that the tools write (RFC 8259).
+/// JSON values that the tools write (RFC 8259).
 package enum JSON {
-    /// A value; an object keeps the order of its members.
+    /// A JSON value; an object keeps the order of its members.
     package enum Value: Sendable {
         case string(String)
         case number(Int)
-        /// Written with up to six significant digits; what is no number becomes `null`.
+        /// Written with up to six significant digits; infinity and NaN become `null`.
         case real(Double)
         case bool(Bool)
         case array([Value])
@@ -12,15 +12,15 @@ package enum JSON {
         case null
     }
 
-    /// An object on one line, with its members in the given order. What a terminal would act on is
-    /// escaped, so that the line may be shown as it is.
+    /// An object on one line, with its members in the given order. Characters that control a
+    /// terminal are escaped, so that the line can be shown unchanged.
     package static func object(_ members: [(String, Value)]) -> String {
         let texts = members.map { name, value in "\(quote(name)): \(text(value))" }
         return "{" + texts.joined(separator: ", ") + "}"
     }
 
-    /// A document of several lines: what nests is indented, what holds only plain values stays on
-    /// one line.
+    /// A document of several lines: nested values are indented, and arrays and objects of plain
+    /// values stay on one line.
     package static func document(_ value: Value) -> String { lines(value, indent: "") + "\n" }
 
     private static func lines(_ value: Value, indent: String) -> String {
@@ -75,8 +75,8 @@ package enum JSON {
 }
 
 extension Unicode.Scalar {
-    /// Whether it may stand on a terminal's line as it is: no control, no sign that changes how others
-    /// are shown, and no separator of lines.
+    /// Whether a terminal can show the character unchanged: it is no control character, no
+    /// character that changes how others are shown, and no line separator.
     package var isShown: Bool {
         switch properties.generalCategory {
         case .control, .format, .lineSeparator, .paragraphSeparator: false
@@ -86,7 +86,7 @@ extension Unicode.Scalar {
 }
 
 extension JSON.Value {
-    /// Whether it holds other values.
+    /// Whether the value is an array or an object.
     fileprivate var isNested: Bool {
         switch self {
         case .array, .object: true

@@ -1,7 +1,7 @@
 package import BLESecChannelCore
 internal import Glibc
 
-/// A manual page as text, as wide as the terminal, or 80 columns where there is none.
+/// A manual page as text, as wide as the terminal, or 80 columns wide without a terminal.
 package struct ManualPage {
     private var text = ""
     private let width: Int
@@ -79,14 +79,14 @@ package struct ManualPage {
         wrap(words, indent: Self.indent)
     }
 
-    /// An option and what it does, below it.
+    /// An option, with its description on the lines below.
     private mutating func entry(_ option: Option) {
         line(option.usage, indent: Self.indent)
         wrap(option.help, indent: Self.deepIndent)
         text += "\n"
     }
 
-    /// A term and what it means, beside it or, where it is too long for that, below.
+    /// A term and its description, on the same line or, after a long term, on the lines below.
     private mutating func entry(_ term: String, _ words: String) {
         let room = Self.deepIndent - Self.indent
         guard term.count < room else {
@@ -101,7 +101,7 @@ package struct ManualPage {
         text.replaceSubrange(start..<first, with: beside)
     }
 
-    /// The command, and what it takes beside it; nothing is torn apart.
+    /// The command and its arguments, wrapped only between arguments.
     private mutating func synopsis(_ command: String, _ items: [String]) {
         var current = command
         let indent = String(repeating: " ", count: command.count)

@@ -1,21 +1,21 @@
 internal import BLESec
 internal import Glibc
 
-/// A command-line tool: what it is called, and its commands in a table.
+/// A command-line tool: its name and its commands.
 package struct Program: Sendable {
-    /// The words that start it: the last is a group's own.
+    /// The words that start the tool; for a group of commands, the last word is the group's.
     package var name: String
-    /// What it is, in a few words without a full stop.
+    /// A summary in a few words, without a full stop.
     package var summary: String
-    /// What its own page says, in paragraphs.
+    /// The description on the tool's own page, in paragraphs.
     package var description: [String]
-    /// Its commands, in the order in which `--help` lists them.
+    /// The commands, in the order of `--help`.
     package var commands: [Command]
-    /// Words that have commands of their own behind them, listed after the others.
+    /// Groups of commands, listed after the commands.
     package var groups: [Program]
-    /// What it does when no command is named; nil when one must be.
+    /// The command that runs when none is named; nil if a command is required.
     package var defaultCommand: Command?
-    /// Words other than options that may begin its command line.
+    /// Words, besides options, with which the default command's arguments may begin.
     package var defaultWords: [String]
 
     /// The version that `--version` prints.
@@ -35,16 +35,16 @@ package struct Program: Sendable {
         self.defaultWords = defaultWords
     }
 
-    /// Does what the words of the command line say, and ends the process.
+    /// Runs the command that the command line names, and ends the process.
     package func main() -> Never {
-        // Before there is any other thread, so that all of them leave signals to one.
+        // Before any other thread starts, so that only one thread handles signals.
         Signals.start()
         StandardDescriptors.claim()
         Diagnostics.program = name
         let words = Array(CommandLine.arguments.dropFirst())
-        // On the loop that channels live on, so that no call of theirs changes threads.
+        // On the loop of the channels, so that their calls do not change threads.
         Task(executorPreference: EventLoop.shared) {
-            // Not `exit`: OpenSSL's clean-up must not meet threads that still work.
+            // Not `exit`: OpenSSL's cleanup must not run while other threads still use OpenSSL.
             _exit(await status(of: words).rawValue)
         }
         while true { pause() }
@@ -55,7 +55,7 @@ package struct Program: Sendable {
             try await run(words)
             return .success
         } catch {
-            // What is wrong may stand in the command's own output; the status says it as well.
+            // The command's own output may already report the error, as the status does.
             if !error.reason.isEmpty { Diagnostics.print(error) }
             return ExitStatus(error)
         }
@@ -103,7 +103,7 @@ package struct Program: Sendable {
         try StandardOutput.print("\(name) \(Self.version)\n")
     }
 
-    /// Its commands and groups, each with what it does.
+    /// The commands and groups, each with its summary.
     var table: [(word: String, summary: String)] {
         commands.map { ($0.manual.word, $0.manual.summary) } + groups.map { ($0.word, $0.summary) }
     }

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// One line on standard error that says how far a run is; nothing where nobody looks.
+/// A progress line on standard error; without a terminal, nothing is printed.
 package struct ProgressLine {
     private let total: Int
     private let isShown = isatty(STDERR_FILENO) == 1
@@ -8,16 +8,16 @@ package struct ProgressLine {
 
     private static let width = 24
 
-    /// A line for so many steps.
+    /// A progress line for the given number of steps.
     package init(steps: Int) { total = max(1, steps) }
 
-    /// Says what the next step is, and counts it as done once the one behind it is shown.
+    /// Shows the next step, and counts the previous step as done.
     package mutating func show(_ what: String) {
         show(what, done: done)
         done += 1
     }
 
-    /// Says what goes on, with so many steps done.
+    /// Shows the current step and the number of finished steps.
     package mutating func show(_ what: String, done: Int) {
         self.done = done
         let filled = min(done * Self.width / total, Self.width)
@@ -27,13 +27,13 @@ package struct ProgressLine {
         write("\r\u{1B}[K[\(bar)] \(done * 100 / total)% \(what)")
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     package func clear() { write("\r\u{1B}[K") }
 
     private func write(_ text: String) {
         guard isShown else { return }
         let bytes = Array(text.utf8)
-        // Whether anyone sees it changes nothing.
+        // A failed write is ignored.
         _ = unsafe bytes.withUnsafeBytes {
             unsafe Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count)
         }

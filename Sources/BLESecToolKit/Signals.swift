@@ -2,16 +2,17 @@ internal import BLESecChannelCore
 internal import BLESecLocking
 internal import Glibc
 
-/// SIGINT, SIGTERM and SIGHUP, which one thread waits for, so that no code runs inside a handler.
+/// Receives SIGINT, SIGTERM and SIGHUP on one thread, so that no code runs in a signal handler.
 package enum Signals {
-    /// What a signal does; returns whether the process shall go on for now.
+    /// Handles a signal; returns whether the process continues for now.
     package typealias Handler = @Sendable (_ number: Int32) -> Bool
 
     private static let handlers = Locked<[(token: Int, body: Handler)]>([])
     private static let nextToken = Locked(0)
 
-    /// Blocks the signals in this thread and all that it starts, and begins to wait for them.
-    /// Writing to what nobody reads becomes an error of the write, here and for good.
+    /// Blocks the signals in this thread and in all threads that it starts, and begins to wait for
+    /// them. Also ignores SIGPIPE for good, so that a write to a closed pipe or socket fails with
+    /// an error.
     package static func start() {
         signal(SIGPIPE, SIG_IGN)
         var set = self.set
@@ -26,7 +27,7 @@ package enum Signals {
         pthread_detach(thread)
     }
 
-    /// Lets `body` answer signals until ``remove(_:)``, the newest handler first.
+    /// Installs `body` as a handler until ``remove(_:)``; the newest handler runs first.
     package static func add(_ body: @escaping Handler) -> Int {
         let token = nextToken.withLock { next in
             next += 1
@@ -36,7 +37,7 @@ package enum Signals {
         return token
     }
 
-    /// Takes a handler away.
+    /// Removes a handler.
     package static func remove(_ token: Int) {
         handlers.withLock { $0.removeAll { $0.token == token } }
     }
@@ -57,7 +58,7 @@ package enum Signals {
         die(of: number)
     }
 
-    /// Ends the process as the signal would have.
+    /// Ends the process as the signal's default action does.
     private static func die(of number: Int32) {
         signal(number, SIG_DFL)
         var set = sigset_t()

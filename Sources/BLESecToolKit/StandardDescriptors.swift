@@ -1,13 +1,13 @@
 internal import Glibc
 
-/// Standard input, output and error as places that nothing else takes.
+/// Keeps the descriptors of standard input, output and error reserved.
 package enum StandardDescriptors {
-    /// Puts something that fails where one of the three is closed. Otherwise the next file or socket
-    /// would get its number, and the channel's own bytes would be piped into it.
+    /// Opens a descriptor that fails for each of the three that is closed. Otherwise the next file
+    /// or socket would get its number, and the channel's data would be written to it.
     package static func claim() {
         for number in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(number, F_GETFD) < 0
         {
-            // The wrong way round, so that reading and writing fail.
+            // Opened for the wrong direction, so that reading and writing fail.
             _ = unsafe open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY)
         }
     }

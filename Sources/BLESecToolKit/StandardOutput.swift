@@ -1,16 +1,16 @@
 package import BLESecChannelCore
 internal import Glibc
 
-/// Standard output, of which every byte is written or an error says so.
+/// Standard output: every byte is written, or an error is thrown.
 package enum StandardOutput {
     /// Writes text.
     package static func print(_ text: String) throws(ChannelError) {
         try write(Array(text.utf8))
     }
 
-    /// Writes all of `bytes`, waiting for whoever reads them.
+    /// Writes all of `bytes`, and waits for the reader if necessary.
     ///
-    /// - Throws: `input-output`: a full disk, a reader that went away.
+    /// - Throws: `input-output`, for a full disk or a closed pipe.
     package static func write(
         _ bytes: [UInt8], to descriptor: Int32 = STDOUT_FILENO
     ) throws(ChannelError) {
@@ -24,7 +24,7 @@ package enum StandardOutput {
             if count > 0 {
                 done += count
             } else if count < 0, errno == EAGAIN {
-                // Someone who shares the descriptor made it nonblocking.
+                // Another process that shares the descriptor made it nonblocking.
                 var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             } else if count < 0, errno != EINTR {
@@ -33,14 +33,14 @@ package enum StandardOutput {
         }
     }
 
-    /// The same without blocking whoever calls.
+    /// The same without blocking the caller's thread.
     package static func send(_ bytes: [UInt8]) async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in try write(bytes) }
     }
 
-    /// Says that nothing more comes, so that who reads it sees the end; later writes go nowhere.
+    /// Closes standard output, so that its reader sees the end; later writes are discarded.
     ///
-    /// - Throws: `input-output`, where what was written comes to nothing as late as now.
+    /// - Throws: `input-output`, when earlier writes fail only at this point.
     package static func finish() async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in
             let nowhere = unsafe open("/dev/null", O_WRONLY | O_CLOEXEC)
@@ -62,7 +62,7 @@ package enum StandardOutput {
         try result.get()
     }
 
-    /// The error of a write or a close that failed.
+    /// The error of a failed write or close.
     private static func failure(_ number: Int32) -> ChannelError {
         let text = unsafe strerror(number).map { unsafe String(cString: $0) }
         let reason =

@@ -1,15 +1,15 @@
-/// What someone may have meant by a word that is none.
+/// Suggests a known word for an unknown one.
 package enum Suggestion {
-    /// `: did you mean X?` with the nearest word, or nothing when none is near.
+    /// `: did you mean X?` with the nearest word, or an empty text when none is near.
     package static func text(for word: String, among candidates: [String]) -> String {
         guard let nearest = nearest(to: word, among: candidates) else { return "" }
         return ": did you mean `\(nearest)`?"
     }
 
-    /// The candidate with the fewest typing errors: a third of the word at the most, or an only
-    /// candidate that begins with it.
+    /// The candidate with the fewest typing errors, at most a third of the word's length; or the
+    /// only candidate that begins with the word.
     package static func nearest(to word: String, among candidates: [String]) -> String? {
-        // What nobody types by accident is not compared letter by letter.
+        // A word that is far too long is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }
         let rated = candidates.map { (word: $0, distance: distance(word, $0)) }
         let best = rated.min { $0.distance < $1.distance }
@@ -18,8 +18,8 @@ package enum Suggestion {
         return longer.count == 1 ? longer.first : nil
     }
 
-    /// Letters to insert, remove, replace or swap with their neighbour until the words are equal
-    /// (the optimal string alignment distance).
+    /// The number of letters to insert, remove, replace or swap with their neighbour until the
+    /// words are equal (the optimal string alignment distance).
     private static func distance(_ first: String, _ second: String) -> Int {
         let a = Array(first.unicodeScalars)
         let b = Array(second.unicodeScalars)

@@ -1,15 +1,15 @@
 internal import BLESec
 
-/// What the bench itself finds wrong.
+/// Errors that the bench itself reports.
 enum BenchError: Error {
-    /// Bytes came back other than they went; the text says from where.
+    /// Returned bytes differ from the sent ones; the text names the source.
     case wrongResult(String)
-    /// The peer does not begin as a bench does.
+    /// The peer does not begin with a bench's preface.
     case notABench
 }
 
 extension ChannelError {
-    /// Whatever went wrong while measuring.
+    /// Any other error during a measurement.
     init(bench error: any Error) {
         switch error {
         case let error as ChannelError: self = error

@@ -1,6 +1,7 @@
 internal import BLESecToolKit
 
-/// The bench: what a record, a message and a link cost, told apart and beside their limits.
+/// The bench: it measures the cost of a record, a message and a link separately, beside their
+/// limits.
 @main enum BlesecBench {
     private static let program = Program(
         name: "blesec-bench", summary: "measure what encrypted channels cost",

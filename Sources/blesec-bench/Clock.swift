@@ -1,10 +1,10 @@
 internal import Glibc
 
-/// Where times are taken, in nanoseconds.
+/// Clocks, in nanoseconds.
 enum Clock {
-    /// What this thread has computed so far: other processes on the machine do not count.
+    /// The processor time of this thread, which excludes other processes.
     static var threadTime: UInt64 { read(CLOCK_THREAD_CPUTIME_ID) }
-    /// Time as it passes.
+    /// Elapsed time.
     static var time: UInt64 { read(CLOCK_MONOTONIC) }
 
     private static func read(_ clock: clockid_t) -> UInt64 {

@@ -1,19 +1,19 @@
 internal import CBLESecBench
 internal import Glibc
 
-/// What a report says of the machine that it is of.
+/// Facts about the machine, for a report.
 struct HostInfo: Sendable {
-    /// The processor's own name.
+    /// The name of the processor.
     let processor: String
     let cores: Int
     let kernel: String
     let sodium: String
     let openSSL: String
 
-    /// This one.
+    /// This machine.
     static let this = HostInfo()
 
-    /// Whether the compiler optimized; without that no figure means anything.
+    /// Whether the build is optimized; figures of other builds are meaningless.
     static var isOptimized: Bool {
         #if DEBUG
             false

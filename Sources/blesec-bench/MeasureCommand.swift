@@ -141,7 +141,7 @@ enum MeasureCommand {
         if case .remote = place, !settings.scenarios.contains(.link) {
             throw arguments.usage("--connect is for the scenario link, which is left out")
         }
-        // A file that cannot be read or written is told before anything is measured.
+        // Errors of files are reported before the measurement.
         let old = try arguments.value(compare).map { path throws(ChannelError) in
             try OldReport(path)
         }
@@ -179,7 +179,7 @@ enum MeasureCommand {
         return report
     }
 
-    /// What changed since an old report, and is seen in another run as well.
+    /// The changes since an old report that a second run confirms.
     private static func comparison(
         of report: Report, with old: OldReport, _ settings: Settings, _ place: LinkTarget
     ) async throws(ChannelError) -> Comparison {
@@ -213,7 +213,8 @@ enum MeasureCommand {
         if arguments.has(`protocol`) {
             let names = arguments.values(`protocol`)
             settings.handshakes = names
-            // The ends of a link have no keys of each other; handshakes in memory need none.
+            // The ends of a link do not have each other's keys; only handshakes in memory allow
+            // every pattern.
             settings.protocols = try names.map { name throws(ChannelError) in
                 settings.scenarios == [.handshake]
                     ? try EngineChoice(handshake: name) : try EngineChoice(protocol: name)
@@ -235,7 +236,7 @@ enum MeasureCommand {
         if let text = arguments.value(sample) {
             settings.sampleTime = 1e6 * Double(try number(text, 1...60_000, of: sample, arguments))
         }
-        // Who asks for so much gets it.
+        // An explicit request has no upper limit.
         if arguments.has(rounds) || arguments.has(sample) { settings.seconds = 24 * 60 * 60 }
         return settings
     }

@@ -1,6 +1,6 @@
 internal import BLESecToolKit
 
-/// The tool: one command a file.
+/// The tool; each command has its own file.
 @main enum Blesec {
     private static let program = Program(
         name: "blesec", summary: "encrypted, authenticated channels over Bluetooth LE",

@@ -3,7 +3,8 @@ internal import BLESecTLSEngine
 internal import BLESecToolKit
 internal import Glibc
 
-/// The options of a channel over TLS: one's own certificate, and whom authorities have to vouch for.
+/// The options of a channel over TLS: the own certificate, and the authorities and URIs of accepted
+/// peers.
 enum CertificateOptions {
     static let certificate = Option(
         name: "--certificate", value: "FILE",
@@ -30,10 +31,10 @@ enum CertificateOptions {
         help: "Accept a peer whose certificate has this URI, whatever its key; goes with "
             + "--authority. Given several times, or beside --peer, any of them.")
 
-    /// All of them, in the order of the pages.
+    /// All options, in the order of the manual pages.
     static let all = [certificate, key, authority, revoked, peerURI]
 
-    /// Refuses options that mean nothing without another one.
+    /// Refuses an option without another option that it needs.
     static func check(_ arguments: Arguments) throws(ChannelError) {
         for (option, other) in [
             (certificate, key), (key, certificate), (authority, certificate),
@@ -63,7 +64,7 @@ enum CertificateOptions {
         return try TLSContext(identity: identity, authorities: authorities, revoked: source)
     }
 
-    /// Who may come with TLS, where `keys` may as well; nil when nobody is named at all.
+    /// The accepted peers over TLS, which include `keys`; nil when no peer is named.
     static func policy(
         _ arguments: Arguments, or keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {

@@ -2,9 +2,9 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// What the tool says about a channel on standard error.
+/// Messages about a channel on standard error.
 enum ChannelNotes {
-    /// `channel ready: PROTOCOL with SHA256:…`, and the URI where an authority vouches for one.
+    /// `channel ready: PROTOCOL with SHA256:…`, and the URI if an authority certifies one.
     static func ready(_ channel: SecureChannel) async {
         let name = await channel.protocolName
         let identity = await channel.peer
@@ -24,13 +24,13 @@ enum ChannelNotes {
     }
 }
 
-/// Handshakes that failed: each of the first ones, and then ever fewer, so that unauthenticated peers cannot
-/// fill a log.
+/// Reports failed handshakes: each of the first ones, and then fewer and fewer, so that
+/// unauthenticated peers cannot fill a log.
 final class FailureLog: Sendable {
     private static let told = 8
     private let count = Locked(0)
 
-    /// Takes note of all that fail with a listener, until that is closed.
+    /// Reports a listener's failed handshakes until the listener is closed.
     func follow(_ listener: SecureListener) async {
         let failures = await listener.failures()
         Task(executorPreference: listener.loop) {
@@ -38,14 +38,14 @@ final class FailureLog: Sendable {
         }
     }
 
-    /// Takes note of a failure, and says so if it is time.
+    /// Counts a failure, and reports it if it is due.
     func note(_ failure: PeerFailure) {
         let (peer, error) = (failure.peer, failure.error)
         let count = count.withLock { count in
             count += 1
             return count
         }
-        // Beyond the first ones: the 16th, the 32nd, the 64th.
+        // After the first failures: the 16th, the 32nd, the 64th and so on.
         guard count <= Self.told || count.nonzeroBitCount == 1 else { return }
         let total = count <= Self.told ? "" : " (\(count) so far)"
         Diagnostics.note(

@@ -38,19 +38,19 @@ struct ChannelOptions: Sendable {
             + "tell whether everything has arrived. Some patterns, IK among them, prove a peer only "
             + "with its first message behind the handshake: there is no channel before that.")
 
-    /// What both commands take, in the order of their pages.
+    /// The options of both commands, in the order of their manual pages.
     static let all =
         [adapter, addressType, identity] + CertificateOptions.all + [
             IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, peer, anyone,
             `protocol`, direct, TimeLimit.option, .json,
         ]
 
-    /// What both commands may exit with.
+    /// The exit statuses of both commands.
     static let statuses = ExitStatus.allCases
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
-    /// Whether the peers to accept are known by their keys.
+    /// Whether the accepted peers are given by their keys.
     let isPinned: Bool
 
     /// Reads the options, and the files of keys and certificates.
@@ -82,13 +82,13 @@ struct ChannelOptions: Sendable {
             if let identity { configuration.protocols.append(Self.standard(for: identity)) }
         }
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
-        // What was written to standard output is confirmed, and nothing else.
+        // The tool confirms a message only when it has written it to standard output.
         if configuration.mode == .negotiated { configuration.acknowledgement = .manual }
         if let timeLimit { configuration.timeouts.connect = timeLimit.duration }
         self.configuration = configuration
     }
 
-    /// The endpoint that the command names, with the adapter and the kind of address.
+    /// The endpoint in the operand, with the adapter and the type of address.
     static func endpoint(_ arguments: Arguments) throws(ChannelError) -> Endpoint {
         var endpoint = try Endpoint(parsing: arguments.operands[0])
         for option in [adapter, addressType] where arguments.has(option) {
@@ -106,7 +106,7 @@ struct ChannelOptions: Sendable {
         return endpoint
     }
 
-    /// Whom to accept: for whatever protocol, and for TLS where that is another question.
+    /// The peers to accept: for all protocols, and for TLS if TLS differs.
     private static func trust(
         _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
@@ -123,7 +123,7 @@ struct ChannelOptions: Sendable {
         for text in arguments.values(peer) { keys.append(try PeerKey(parsing: text)) }
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, or: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
-        // What an authority says of certificates is no answer for Noise.
+        // An authority's certificates cannot identify peers over Noise.
         guard let forTLS, !engines.hasNoise else {
             let authority = engines.hasTLS ? "--authority FILE for TLS, " : ""
             throw arguments.usage(
@@ -143,7 +143,7 @@ struct ChannelOptions: Sendable {
         where arguments.has(option) && !engines.hasTLS {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
-        // A name that is none is refused with all that is wrong with it, a little later.
+        // An invalid name is refused later, with an error that describes every fault.
         let known = engines.names.lazy.compactMap { try? ProtocolName($0) }.first
         return try .generate(curve: known?.curve ?? .x25519, hash: known?.hash ?? .sha256)
     }
@@ -158,9 +158,9 @@ struct ChannelOptions: Sendable {
     }
 }
 
-/// Which engines a command line asks for, by the protocols that it names or by what it brings.
+/// The engines that a command line selects, by its protocols or by its keys and certificates.
 private struct Engines {
-    /// The protocols that are named.
+    /// The named protocols.
     let names: [String]
     let hasTLS: Bool
     let hasNoise: Bool

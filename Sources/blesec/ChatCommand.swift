@@ -81,7 +81,7 @@ enum ChatCommand {
         await end()
     }
 
-    /// How the two meet, and what ends that.
+    /// How the two peers connect, and how the connection is stopped.
     private static func way(
         _ arguments: Arguments, _ options: ChannelOptions, _ configuration: ChannelConfiguration,
         _ notes: ConnectionNotes, _ failures: FailureLog

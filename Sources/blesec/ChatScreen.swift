@@ -2,16 +2,17 @@ internal import BLESec
 internal import BLESecToolKit
 internal import Glibc
 
-/// How a chat looks: colour and width on a terminal, plain lines elsewhere, objects with `--json`.
+/// The output of a chat: coloured lines of the terminal's width, plain lines without a terminal,
+/// objects with `--json`.
 struct ChatScreen: Sendable {
     private let isOutputTerminal = isatty(STDOUT_FILENO) == 1
     private let isErrorTerminal = isatty(STDERR_FILENO) == 1
 
-    /// Shows what the peer says, on one line, whatever is in it.
+    /// Shows a message of the peer on one line, with control characters replaced.
     func show(_ message: [UInt8]) async throws(ChannelError) {
         let line: String
         if Diagnostics.isJSON {
-            // The peer's own characters: JSON escapes what a terminal would act on.
+            // The message unchanged: JSON escapes characters that control a terminal.
             line = JSON.object([
                 ("event", .string("message")),
                 ("text", .string(String(decoding: message, as: UTF8.self))),
@@ -24,13 +25,13 @@ struct ChatScreen: Sendable {
         try await StandardOutput.send(Array((line + "\n").utf8))
     }
 
-    /// Shows what has become of one's own line.
+    /// Shows the fate of a sent line.
     func tell(_ fate: ConnectionSession.Fate, _ number: Int, _ message: [UInt8]) {
         guard isErrorTerminal, !Diagnostics.isJSON else {
             return Diagnostics.note(
                 "\(fate.rawValue) \(number)", fate.rawValue, [("number", .number(number))])
         }
-        // It stands above already.
+        // The terminal already shows the typed line.
         if fate == .sent { return }
         let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
         let room = max(8, Self.width - 16)
@@ -44,7 +45,7 @@ struct ChatScreen: Sendable {
         Diagnostics.oneLine(String(decoding: message, as: UTF8.self))
     }
 
-    /// How many characters a line of the terminal has.
+    /// The width of the terminal, in characters.
     private static var width: Int {
         var size = winsize()
         guard unsafe ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else {

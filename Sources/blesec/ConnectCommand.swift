@@ -110,12 +110,12 @@ enum ConnectCommand {
         await way.end()
     }
 
-    /// How a channel comes about.
+    /// How a channel is made.
     private struct Way: Sendable {
         let dial: PeerRoute.Dial
-        /// What an error means that has ended it.
+        /// Maps the error that ended the channel to the error to report.
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-        /// Leaves nothing behind.
+        /// Ends the search or the service behind the channel.
         var end: @Sendable () async -> Void = {}
     }
 
@@ -151,7 +151,7 @@ enum ConnectCommand {
             throw way.explained(error)
         }
         do throws(ChannelError) {
-            // A peer that was to be remembered and cannot be is no peer.
+            // A peer that cannot be remembered, although it has to be, is refused.
             try notes.remember(await channel.peer, over: channel.linkDescription)
         } catch {
             await channel.abort()
@@ -165,7 +165,7 @@ enum ConnectCommand {
         if arguments.has(.json) { await ChannelNotes.complete(channel) }
     }
 
-    /// Keeps a connection until both sides have ended.
+    /// Keeps a connection until both sides have sent their ends.
     private static func stay(
         _ arguments: Arguments, _ options: ChannelOptions, _ way: Way, to peer: PeerKey?,
         _ notes: ConnectionNotes
@@ -194,7 +194,7 @@ enum ConnectCommand {
                 + "missing")
     }
 
-    /// Whom to dial.
+    /// The peer to dial.
     private enum Target {
         case endpoint(Endpoint)
         case service(BluetoothUUID)
@@ -214,7 +214,7 @@ enum ConnectCommand {
             }
         }
 
-        /// The key that the target names.
+        /// The key that the target specifies.
         var peer: PeerKey? {
             if case .peer(let key, _) = self { key } else { nil }
         }

@@ -2,13 +2,13 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// What the tool says on standard error about a connection, and what it remembers of the peer.
+/// Messages about a connection on standard error, and the memory of its peer.
 final class ConnectionNotes: Sendable {
     private let memory: PeerMemory
-    /// Where the channel under way can be dialed without a search.
+    /// Where the current channel's peer can be dialed without a search.
     private let endpoint: Locked<(address: String, endpoint: Endpoint)?>
     private let wasConnected = Locked(false)
-    /// The peer, once one has come.
+    /// The peer, once a channel was ready.
     private let peer = Locked<Fingerprint?>(nil)
     private let nearby: NearbyNotes
 
@@ -18,7 +18,7 @@ final class ConnectionNotes: Sendable {
         endpoint = Locked(nil)
     }
 
-    /// Takes note of what happens around a service.
+    /// Records and reports the events of a service.
     var take: @Sendable (NearbyEvent) -> Void {
         { [self] event in
             if case .handshaking(let candidate, let endpoint?) = event {
@@ -28,7 +28,7 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    /// Anyone may come, until somebody has; then nobody else.
+    /// Any peer is accepted until the first channel; then only that peer.
     var firstComer: TrustPolicy {
         .asking { [self] claimed in
             guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
@@ -38,7 +38,7 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    /// A link that leads to `address` was dialed at an endpoint.
+    /// Records the endpoint at which `address` was dialed.
     func reached(_ endpoint: Endpoint, over address: String) {
         self.endpoint.withLock { $0 = (address, endpoint) }
     }
@@ -49,7 +49,7 @@ final class ConnectionNotes: Sendable {
         try memory.note(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
     }
 
-    /// Says what is worth saying of a state.
+    /// Reports a state of the connection.
     func stands(_ status: ConnectionStatus) throws(ChannelError) {
         if status.state == .connected {
             peer.withLock { $0 = status.peer?.fingerprint }

@@ -1,33 +1,34 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// A connection with this machine's input and output at one end, over links that come and go.
+/// A connection between the peer and this process's input and output, over one link after another.
 struct ConnectionSession: Sendable {
-    /// What becomes of something that was sent.
+    /// The fate of a sent message.
     enum Fate: String, Sendable { case sent, delivered, received, unknown }
 
     let connection: PeerConnection
     let interruption: Interruption
-    /// How long the first link may take.
+    /// The time limit for the first link.
     let timeLimit: TimeLimit?
-    /// What is to be sent next; nil at the end.
+    /// Returns the next message to send; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> [UInt8]?
-    /// Takes what has come.
+    /// Receives a message.
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
-    /// Is told what becomes of the first, the second and so on that was sent, each in its order.
+    /// Gets the fate of each sent message, in the order of sending.
     var tell: @Sendable (Fate, Int, [UInt8]) -> Void = { _, _, _ in }
-    /// Takes note of how the connection stands.
+    /// Gets each state of the connection.
     let stands: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
-    /// Whether the end of the input leaves the peer to end as well.
+    /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
 
-    /// How long a side that is stopped stays to say so.
+    /// How long a stopped side stays to tell the peer.
     private static let linkShutdown = Duration.seconds(2)
 
     private enum Event: Sendable {
-        /// All input was given to links, and what became of each is known; so many are unknown.
+        /// All input was sent, and each message has a fate; the number of messages with the fate
+        /// unknown.
         case sentEverything(unknown: Int)
-        /// The peer has ended, and everything is written.
+        /// The peer has ended, and all its messages are written.
         case wroteEverything
         /// The input, the output or a file failed.
         case localFailure(ChannelError)
@@ -35,8 +36,8 @@ struct ConnectionSession: Sendable {
         case interrupted
     }
 
-    /// Moves messages until the input has ended, and returns of how many nobody knows what became of
-    /// them.
+    /// Moves messages until the input has ended, and returns the number of messages whose fate is
+    /// unknown.
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
@@ -115,7 +116,7 @@ struct ConnectionSession: Sendable {
             do throws(ChannelError) {
                 outgoing = try await connection.send(message)
             } catch {
-                // What has closed the connection is told by it.
+                // The connection itself reports why it was closed.
                 let isClosed = await connection.status.state == .closed
                 return isClosed || error.code == .cancelled ? nil : .localFailure(error)
             }
@@ -133,13 +134,13 @@ struct ConnectionSession: Sendable {
             do throws(ChannelError) {
                 message = try await connection.receive()
             } catch {
-                // The watch says so too.
+                // The task that watches the connection reports it too.
                 return nil
             }
             do throws(ChannelError) {
                 guard let message else { return .wroteEverything }
                 try await output(message)
-                // Nothing counts as delivered that is not written.
+                // A message counts as delivered only when it is written.
                 try await connection.confirm(through: connection.lastReceived)
             } catch {
                 return .localFailure(error)
@@ -160,7 +161,7 @@ struct ConnectionSession: Sendable {
         return .closed(failure)
     }
 
-    /// Gives up when there is no link in time.
+    /// Gives up when there is no link before the time limit.
     private func limit() async -> Event? {
         guard let timeLimit else { return nil }
         do throws(ChannelError) {
@@ -175,7 +176,7 @@ struct ConnectionSession: Sendable {
         }
     }
 
-    /// Ends the connection, and does not wait for ever.
+    /// Ends the connection, within a time limit.
     private func leave(_ reason: EndReason) async {
         let loop = connection.loop
         let stop = Task(executorPreference: loop) {

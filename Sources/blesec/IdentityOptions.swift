@@ -13,14 +13,15 @@ enum IdentityOptions {
         name: "--passphrase-prompt",
         help: "Ask for the key's passphrase at the terminal, without showing it.")
 
-    /// Where the passphrase comes from by the command line; nil when it says nothing.
+    /// The source of the passphrase that the command line names; nil when it names none.
     static func passphrase(_ arguments: Arguments) throws(ChannelError) -> PassphraseSource? {
         try arguments.exclude(passphraseFile, passphrasePrompt)
         if arguments.has(passphrasePrompt) { return TerminalPrompt.source }
         return arguments.value(passphraseFile).map { .file($0) }
     }
 
-    /// The same for a key that is there already: what has none says what to do where it is needed.
+    /// The same for an existing key. Without a source, an encrypted key fails with an error that
+    /// names the remedy.
     static func requiredPassphrase(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {
@@ -33,14 +34,14 @@ enum IdentityOptions {
         return try passphrase(arguments) ?? missing
     }
 
-    /// Reads a key file; one that is encrypted needs one of the two options.
+    /// Reads a key file; an encrypted file needs one of the two options.
     static func load(
         _ path: String, _ arguments: Arguments
     ) throws(ChannelError) -> IdentityKey {
         try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }
 
-    /// Prints the two lines by which others know an identity.
+    /// Prints an identity's public key and fingerprint, in two lines.
     static func print(_ identity: IdentityKey, _ arguments: Arguments) throws(ChannelError) {
         let key = Base64.encode(identity.publicKey, padded: true)
         let fingerprint = identity.fingerprint.description

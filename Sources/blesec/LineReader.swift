@@ -3,12 +3,12 @@ internal import BLESecLocking
 
 /// Standard input line by line.
 final class LineReader: Sendable {
-    /// The longest line, in bytes; a longer one is several.
+    /// The longest line, in bytes; a longer line is split.
     static let maximumLength = 16 << 10
 
     private struct State {
         var bytes: [UInt8] = []
-        /// How far there is no line feed.
+        /// The number of leading bytes known to contain no line feed.
         var searched = 0
         var hasEnded = false
     }
@@ -16,12 +16,13 @@ final class LineReader: Sendable {
     private let state = Locked(State())
     private let source: @Sendable () async throws(ChannelError) -> [UInt8]?
 
-    /// Reads lines from what `source` gives piece by piece, nil at its end.
+    /// Reads lines from the pieces that `source` returns; nil is their end.
     init(_ source: @escaping @Sendable () async throws(ChannelError) -> [UInt8]?) {
         self.source = source
     }
 
-    /// The next line without its end, or nil after the last. By one task at a time.
+    /// The next line without its line feed, or nil after the last. Only one task at a time may call
+    /// this.
     func next() async throws(ChannelError) -> [UInt8]? {
         while true {
             if let line = state.withLock({ Self.take(&$0) }) { return line }

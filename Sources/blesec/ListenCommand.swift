@@ -81,7 +81,7 @@ enum ListenCommand {
         await door.close()
     }
 
-    /// Where peers come in, whichever way they find it.
+    /// A source of accepted channels: a listener or a service.
     private struct Door: Sendable {
         let accept: @Sendable () async throws(ChannelError) -> SecureChannel
         let close: @Sendable () async -> Void
@@ -135,7 +135,7 @@ enum ListenCommand {
                 try await session.run()
                 if keeps || Diagnostics.isJSON { await ChannelNotes.complete(channel) }
             } catch {
-                // Without its own input or output the tool has nothing to offer to the next peer.
+                // Without its input or output the tool cannot serve another peer.
                 let isOwn = error.code == .inputOutput || interruption.error != nil
                 guard keeps, !isOwn else { throw error }
                 Diagnostics.print(error)

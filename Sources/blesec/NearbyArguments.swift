@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// The options of commands that find peers, or let themselves be found.
+/// The options of commands that search for peers, or advertise.
 struct NearbyArguments: Sendable {
     static let service = Option(
         name: "--service", value: "UUID",
@@ -33,13 +33,13 @@ struct NearbyArguments: Sendable {
             "Begin to scan anew so often, for an adapter that reports advertisers only when a scan begins."
     )
 
-    /// What concerns both sides.
+    /// The options of both sides.
     private static let common = [service, transport]
-    /// What says how to be found.
+    /// The options for advertising.
     static let accepting = common + [advertise, hidePSM]
-    /// What says whom to dial.
+    /// The options for dialing.
     static let dialing = common + choosing
-    /// What concerns who does both.
+    /// The options of commands that both advertise and dial.
     static let all = accepting + choosing
     private static let choosing = [heard, within, signal, rescan]
 

@@ -1,13 +1,13 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// What the tool says on standard error about finding and being found.
+/// Messages about searching and advertising on standard error.
 struct NearbyNotes: Sendable {
     private let failures: FailureLog
 
     init(_ failures: FailureLog) { self.failures = failures }
 
-    /// Says what is worth saying of an event.
+    /// Reports an event.
     var take: @Sendable (NearbyEvent) -> Void {
         { [failures] event in
             switch event {
@@ -25,7 +25,7 @@ struct NearbyNotes: Sendable {
         }
     }
 
-    /// `bluetoothd does not run: …`, and what became of it.
+    /// Reports the adapter's state, such as `the adapter is on again`.
     static func adapter(_ state: AdapterState) {
         let text =
             switch state {

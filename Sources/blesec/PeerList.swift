@@ -1,31 +1,31 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// Who was heard, on standard output: a table that is drawn anew, or a line for what is new.
+/// The list of heard peers on standard output: a table that is redrawn, or a line for each change.
 struct PeerList {
     private var table = PeerTable()
     private var generator = SystemRandomNumberGenerator()
     private let isTable: Bool
     private var drawnLines = 0
     private var lastDrawn: MonotonicTime?
-    /// What was last printed of a candidate.
+    /// What was last printed about a candidate.
     private var printed: [Candidate: AdvertisementPayload?] = [:]
 
-    /// Between two drawings of the table.
+    /// The time between two drawings of the table.
     private static let pause = Duration.milliseconds(250)
-    /// How many peers the table shows.
+    /// The number of peers in the table.
     private static let mostRows = 20
     private static let header =
         "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"
 
     init(isTable: Bool) { self.isTable = isTable }
 
-    /// Shows that nobody was heard yet.
+    /// Shows that no peer was heard yet.
     mutating func begin() {
         if isTable { try? draw(at: EventLoop.shared.now) }
     }
 
-    /// Takes note of an advertisement, and shows what has changed.
+    /// Records an advertisement, and shows the change.
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
         table.hear(sighting, at: now, using: &generator)
         guard isTable else { return try print(sighting) }
@@ -37,7 +37,7 @@ struct PeerList {
         let candidate = sighting.candidate
         let payload = sighting.advertisement.payload
         if let known = printed[candidate], known == payload { return }
-        // Unauthenticated peers can make up as many as they like.
+        // Unauthenticated peers can invent any number of candidates.
         if printed.count >= table.capacity { printed = [:] }
         printed[candidate] = .some(payload)
         guard Diagnostics.isJSON else {
@@ -78,7 +78,7 @@ struct PeerList {
                     + Self.pad("\(entry.timesHeard)", 6) + " \(age) s")
         }
         if table.count == 0 { lines.append("nobody yet") }
-        // Back to the first line, and each line anew.
+        // Moves to the first line, and prints each line again.
         let back = drawnLines > 0 ? "\u{1B}[\(drawnLines)A" : ""
         let text = lines.map { $0 + "\u{1B}[K\n" }.joined()
         drawnLines = max(drawnLines, lines.count)
@@ -92,7 +92,7 @@ struct PeerList {
 }
 
 extension AdvertisementPayload {
-    /// What the peer can do, in words.
+    /// The peer's features, as text.
     fileprivate var words: [String] {
         let all: [(Capabilities, String)] = [
             (.l2cap, "l2cap"), (.gattStream, "gatt"), (.noise, "noise"), (.tls, "tls"),

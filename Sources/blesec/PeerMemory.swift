@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// What the tool remembers of peers: names for keys, and where each was reached last.
+/// The tool's memory of peers: names for keys, and each peer's last address.
 struct PeerMemory: Sendable {
     static let state = Option(
         name: "--state", value: "DIR",
@@ -18,14 +18,14 @@ struct PeerMemory: Sendable {
 
     private let folder: StateFolder?
     private let name: String?
-    /// Whether somebody has asked for it, so that what is wrong with it ends the command.
+    /// Whether an option needs the folder, so that a fault in the folder ends the command.
     private let isAsked: Bool
 
-    /// Opens the folder, for who wants to remember somebody or names a peer, and checks what is in it.
-    /// It is made only for who wants to remember somebody.
+    /// Opens the folder, for a command that remembers or names a peer, and checks its contents. The
+    /// folder is created only for a command that remembers a peer.
     ///
-    /// What is wrong is told before a peer is dialed: with `--remember`, `--state` or `peer:NAME` as an
-    /// error. For `peer:KEY` it would only save a search, and is a note.
+    /// Faults are reported before a peer is dialed: with `--remember`, `--state` or `peer:NAME` as
+    /// an error. With `peer:KEY` the folder could only save a search, so a fault is only a note.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
@@ -58,12 +58,12 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// What stands behind `peer:` in an operand.
+    /// The text after `peer:` in an operand.
     static func peer(_ operand: String) -> String? {
         operand.hasPrefix("peer:") ? String(operand.dropFirst(5)) : nil
     }
 
-    /// The key that `text` is, or the one that it is the name of.
+    /// The key that `text` contains, or the key with the name `text`.
     func key(_ text: String) throws(ChannelError) -> PeerKey {
         if let key = try? PeerKey(parsing: text) { return key }
         guard let key = try folder?.knownPeers.key(named: text) else {
@@ -76,7 +76,7 @@ struct PeerMemory: Sendable {
         return PeerKey(fingerprint: key)
     }
 
-    /// The key that the name to be remembered has already.
+    /// The key that is already stored under the name to remember.
     var expected: PeerKey? {
         get throws(ChannelError) {
             guard let name, let key = try folder?.knownPeers.key(named: name) else { return nil }
@@ -99,7 +99,7 @@ struct PeerMemory: Sendable {
     }
 
     private func endpoint(_ text: String) throws(ChannelError) -> Endpoint {
-        // The path of a socket may have spaces in it.
+        // The path of a socket may contain spaces.
         guard let space = text.lastIndex(of: " "),
             let type = AddressType(rawValue: String(text[text.index(after: space)...])),
             var endpoint = try? Endpoint(parsing: String(text[..<space]))
@@ -112,11 +112,11 @@ struct PeerMemory: Sendable {
         return endpoint
     }
 
-    /// Remembers a peer that has proven itself: by name, if it is to be, and where it was reached, if
-    /// it has a name.
+    /// Remembers a proven peer: its name, if `--remember` is given, and its address, if it has a
+    /// name.
     ///
-    /// - Throws: when the name cannot be bound. Where the peer was is worth a note and no error: the
-    ///   channel is there.
+    /// - Throws: when the name cannot be stored. If only the address cannot be stored, that is a
+    ///   note and no error, since the channel works.
     func note(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
         if let name { try folder.knownPeers.bind(name, to: key) }
@@ -133,8 +133,8 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// The error of a peer that came with another key than the one expected at an endpoint: which
-    /// name, which keys, and where that is written. Nil for any other error.
+    /// The error for a peer with another key than the expected one at an endpoint: the name, both
+    /// keys, and the file and line of the expected key. Nil for any other error.
     func changedKey(
         _ error: ChannelError, of peer: PeerKey, at endpoint: Endpoint
     ) -> ChannelError? {

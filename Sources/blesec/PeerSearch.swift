@@ -2,15 +2,15 @@ internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// Finds a peer by a service, or first where it was last.
+/// Finds a peer at its last address, or else by its service.
 final class PeerSearch: Sendable {
-    /// Where a peer was last.
+    /// A peer's last address.
     struct Place: Sendable {
         let endpoint: Endpoint
         let peer: PeerKey
     }
 
-    /// How long is waited for a peer where it was last.
+    /// The time limit for dialing the last address.
     private static let patience = Duration.seconds(4)
 
     private let settings: NearbyArguments
@@ -20,7 +20,7 @@ final class PeerSearch: Sendable {
 
     private struct State: Sendable {
         var last: Place?
-        /// What was met at the last place that says more than a search without success: another key, a
+        /// An error at the last address that is more useful than a failed search: another key, a
         /// refusal, or this device itself.
         var news: ChannelError?
         var service: NearbyService?
@@ -41,10 +41,11 @@ final class PeerSearch: Sendable {
         state = Locked(State(last: last))
     }
 
-    /// Looks for someone who is accepted, and for nobody else once there is a channel. One at a time.
+    /// Searches for an accepted peer, and after the first channel only for that peer. Only one
+    /// search may run at a time.
     func dial(_ progress: @escaping PeerRoute.Progress) async throws(ChannelError) -> SecureChannel
     {
-        // Where it was once is tried once.
+        // The last address is tried once.
         if let last = state.withLock({ $0.last.take() }),
             let channel = try await dial(last, progress)
         {
@@ -59,8 +60,8 @@ final class PeerSearch: Sendable {
         }
     }
 
-    /// The reason why nobody was found: what was met where the peer was last is the news, and not what
-    /// has ended the search.
+    /// The reason why no peer was found: an error at the last address takes precedence over the
+    /// error that ended the search.
     func explained(_ error: ChannelError) -> ChannelError {
         guard [.timedOut, .noSuchAdapter, .permission, .link].contains(error.code),
             var news = state.withLock({ $0.news })
@@ -86,7 +87,7 @@ final class PeerSearch: Sendable {
         return try await service.next()
     }
 
-    /// Ends the search. A channel that has come of it lives on.
+    /// Ends the search. A channel that it has made stays open.
     func end() async { await state.withLock({ $0.service.take() })?.close() }
 
     private func dial(

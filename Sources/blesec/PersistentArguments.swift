@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// The options of connections that come back.
+/// The options of connections that reconnect.
 enum PersistentArguments {
     static let idle = Option(
         name: "--idle", value: "SECONDS",
@@ -11,7 +11,7 @@ enum PersistentArguments {
 
     private static let standardIdle = Duration.seconds(20)
 
-    /// The configuration of a channel whose end is to be noticed soon.
+    /// The configuration of a channel that detects a lost peer quickly.
     static func configuration(
         _ options: ChannelOptions, _ arguments: Arguments
     ) throws(ChannelError) -> ChannelConfiguration {

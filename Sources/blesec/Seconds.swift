@@ -3,7 +3,7 @@ internal import BLESecToolKit
 
 /// A number of seconds on the command line.
 enum Seconds {
-    /// The longest that can be asked for: a year.
+    /// The longest duration: a year.
     private static let most = 365.0 * 24 * 60 * 60
 
     /// The value of an option; nil when it was not given.
@@ -11,7 +11,7 @@ enum Seconds {
         _ arguments: Arguments, _ option: Option
     ) throws(ChannelError) -> Duration? {
         guard let text = arguments.value(option) else { return nil }
-        // `Double` also reads hexadecimal, infinity and exponents, which nobody means here.
+        // `Double` also reads hexadecimal, infinity and exponents, which are refused here.
         let isPlain = text.utf8.allSatisfy {
             ("0"..."9").contains(Character(.init($0))) || $0 == 46
         }

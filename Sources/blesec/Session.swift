@@ -5,28 +5,28 @@ internal import BLESecToolKit
 struct Session: Sendable {
     let channel: SecureChannel
     let isDirect: Bool
-    /// Whether another peer comes afterwards, so that standard output stays open.
+    /// Whether another peer may follow, so that standard output stays open.
     let keepsOutput: Bool
     let interruption: Interruption
 
-    /// How long a side that gives up stays to say so.
+    /// How long a side that gives up stays to tell the peer.
     private static let linkShutdown: Duration = .seconds(2)
 
     private enum Event: Sendable {
-        /// Standard input has ended, and the peer was told.
+        /// Standard input has ended, and the end was sent to the peer.
         case sentEverything
-        /// The peer has ended, and all of it is written.
+        /// The peer has ended, and all its messages are written.
         case wroteEverything
         /// Standard input or standard output failed.
         case localFailure(ChannelError)
-        /// What sending ended with; receiving says the same, after the last message.
+        /// The error that ended sending; receiving throws the same error after the last message.
         case cannotSend(ChannelError)
         case cannotReceive(ChannelError)
         case over(ChannelError?)
         case interrupted
     }
 
-    /// Moves bytes until both ends are complete, and says why if that is not to be.
+    /// Moves bytes until both directions are complete, or throws the reason why they are not.
     func run() async throws(ChannelError) {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
@@ -67,10 +67,10 @@ struct Session: Sendable {
             case .over(nil):
                 isOver = true
             }
-            // What has arrived is written before anything else counts.
+            // Received messages are written before any error is reported.
             guard wrote else { continue }
             if let failure { throw failure }
-            // A direct peer that has closed takes nothing any more.
+            // A peer in direct mode that has closed receives nothing more.
             if sent || isOver && isDirect { return }
             if isOver {
                 throw ChannelError(
@@ -109,12 +109,12 @@ struct Session: Sendable {
             }
             do throws(ChannelError) {
                 guard let message else {
-                    // Whoever reads standard output learns of the end although input goes on.
+                    // The reader of standard output sees the end although input continues.
                     if !keepsOutput { try await StandardOutput.finish() }
                     return .wroteEverything
                 }
                 try await StandardOutput.send(message)
-                // Nothing counts as delivered that is not written.
+                // A message counts as delivered only when it is written.
                 if !isDirect { try await channel.confirm(through: channel.lastReceived) }
             } catch {
                 return .localFailure(error)
@@ -131,7 +131,7 @@ struct Session: Sendable {
         }
     }
 
-    /// Ends the channel without having sent everything, and lets the peer know that.
+    /// Ends the channel before everything was sent, and tells the peer so.
     private func leave() async {
         guard !isDirect else { return await channel.abort() }
         try? await channel.finish(.interrupted)

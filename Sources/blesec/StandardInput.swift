@@ -3,18 +3,18 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// Standard input, read when someone asks and no sooner.
+/// Standard input, read only on request.
 final class StandardInput: Sendable {
-    /// The process's own.
+    /// The process's standard input.
     static let shared = StandardInput()
 
-    /// How much is read at once: what a channel takes before it makes its sender wait.
+    /// The size of a read: as much as a channel queues before its sender has to wait.
     private static let chunk = 64 << 10
 
     private typealias Chunk = Result<[UInt8]?, ChannelError>
 
     private struct State: Sendable {
-        /// A read that nobody waited for any more, or the end, which stays.
+        /// The result of a read whose caller was cancelled, or the end, which is kept.
         var arrived: Chunk?
         var waiter: CheckedContinuation<Chunk, Never>?
         var isReading = false
@@ -25,8 +25,8 @@ final class StandardInput: Sendable {
 
     /// The next bytes, at least one, or nil at the end.
     ///
-    /// - Throws: `input-output`; `cancelled`, after which the bytes that were waited for come first
-    ///   next time.
+    /// - Throws: `input-output`; `cancelled`, after which the next call returns the bytes of the
+    ///   cancelled read.
     func next() async throws(ChannelError) -> [UInt8]? {
         let chunk: Chunk = await withTaskCancellationHandler {
             await withCheckedContinuation { wait($0) }
@@ -45,7 +45,7 @@ final class StandardInput: Sendable {
                 if case .success(.some) = chunk { state.arrived = nil }
                 return (chunk, false)
             }
-            // Whoever cancels first sets this and looks for the waiter then.
+            // Cancellation sets this flag first, and then looks for the waiting task.
             if Task.isCancelled { return (Self.cancelled, false) }
             state.waiter = waiter
             defer { state.isReading = true }
@@ -73,7 +73,7 @@ final class StandardInput: Sendable {
             switch errno {
             case EINTR: continue
             case EAGAIN:
-                // Someone who shares the descriptor made it nonblocking.
+                // Another process that shares the descriptor made it nonblocking.
                 var entry = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             case let number:

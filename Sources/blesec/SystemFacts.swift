@@ -1,8 +1,8 @@
 internal import Glibc
 
-/// What this machine tells of itself.
+/// Facts about this machine.
 enum SystemFacts {
-    /// As `uname -sr` prints it.
+    /// The kernel, as `uname -sr` prints it.
     static var kernelVersion: String {
         let release = firstLine(of: "/proc/sys/kernel/osrelease") ?? "of unknown version"
         return "Linux " + release
@@ -10,7 +10,7 @@ enum SystemFacts {
 
     static var hostName: String? { firstLine(of: "/proc/sys/kernel/hostname") }
 
-    /// What bluetoothd prints when it is asked for its version; nil where it is not found.
+    /// The output of `bluetoothd --version`; nil if bluetoothd is not found.
     static var bluetoothdVersion: String? {
         for path in ["/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd"]
         where unsafe access(path, X_OK) == 0 {
@@ -24,15 +24,15 @@ enum SystemFacts {
         return nil
     }
 
-    /// The words with which a process was started; none where that is not told.
+    /// The arguments of a process; empty if they cannot be read.
     static func commandLine(of process: Int) -> [String] {
         (read("/proc/\(process)/cmdline") ?? []).split(separator: 0).map {
             String(decoding: $0, as: UTF8.self)
         }
     }
 
-    /// How many channels of ATT's own bluetoothd opens to a peer, by the file that it was configured
-    /// with; nil where that is not told.
+    /// The number of ATT channels that bluetoothd opens to a peer, from its configuration file; nil
+    /// if the file does not set it.
     static func attChannels(of words: [String]) -> Int? {
         var path = "/etc/bluetooth/main.conf"
         for (word, next) in zip(words, words.dropFirst() + [""]) {
@@ -50,7 +50,7 @@ enum SystemFacts {
         return 3
     }
 
-    /// The first line of a small file; nil where there is none.
+    /// The first line of a small file; nil if there is none.
     static func firstLine(of path: String) -> String? {
         guard let bytes = read(path) else { return nil }
         return String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)

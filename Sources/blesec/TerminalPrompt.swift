@@ -4,9 +4,9 @@ internal import BLESecPrimitives
 internal import BLESecToolKit
 internal import Glibc
 
-/// Asks a person for a passphrase at the terminal, without showing it.
+/// Asks for a passphrase at the terminal, without showing it.
 enum TerminalPrompt {
-    /// Asks once to open a key, and twice to protect a new one.
+    /// Asks once to open a key, and twice for a new key.
     static let source = PassphraseSource { path, purpose throws(ChannelError) in
         switch purpose {
         case .opening:
@@ -38,7 +38,7 @@ enum TerminalPrompt {
         let shown = settings
         settings.c_lflag &= ~tcflag_t(ECHO)
         settings.c_lflag |= tcflag_t(ECHONL)
-        // A signal must not leave the terminal mute.
+        // A signal must not leave the terminal without echo.
         let token = Signals.add { _ in
             restore(terminal, shown)
             return false

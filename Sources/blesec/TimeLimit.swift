@@ -21,7 +21,7 @@ struct TimeLimit: Sendable {
 
     /// Runs `body`, and cancels it when the time is over.
     ///
-    /// - Throws: `timedOut` with `what`, the thing that was waited for, and what `body` throws.
+    /// - Throws: `timedOut` with `what`, the awaited thing, or the error of `body`.
     func run<Value: Sendable>(
         _ what: String, _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
@@ -40,7 +40,7 @@ struct TimeLimit: Sendable {
             }
             let first = await group.next() ?? nil
             group.cancelAll()
-            // At the last moment is in time: a channel that is ready is not thrown away.
+            // A result at the last moment counts: a ready channel is not discarded.
             let second = await group.next() ?? nil
             if case .success = second { return second }
             return first

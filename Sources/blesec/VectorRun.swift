@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
-/// A run over files of vectors, and what it prints.
+/// A run of vector files, and its output.
 struct VectorRun {
     private let listsSkipped: Bool
     private var passed = 0
@@ -14,8 +14,8 @@ struct VectorRun {
 
     /// Reads all files, then runs their vectors.
     ///
-    /// - Throws: for a file that cannot be read; and, without words, when a vector failed or none
-    ///   was run.
+    /// - Throws: for a file that cannot be read; and, without a message, when a vector failed or
+    ///   none was run.
     consuming func run(_ operands: [String]) async throws(ChannelError) {
         var files: [VectorFile] = []
         do throws(VectorFileError) {
@@ -77,12 +77,12 @@ struct VectorRun {
                 ("failed", .number(failed)), ("skipped", .number(skipped)),
             ]) : "\(passed) passed, \(failed) failed, \(skipped) skipped"
         try StandardOutput.print(line + "\n")
-        // Everything is said; the last line stays the last.
+        // No message, since the result is printed: the line with the counts stays the last.
         if failed > 0 || passed == 0 { throw ChannelError(.badData, "") }
     }
 }
 
-/// Where a vector stands.
+/// The place of a vector: its file and number.
 private struct VectorPlace {
     private let path: String
     private let index: Int
@@ -94,7 +94,7 @@ private struct VectorPlace {
         self.name = name
     }
 
-    /// Prints what became of the vector, on one line.
+    /// Prints the vector's outcome on one line.
     func print(
         _ event: String, _ reason: String, _ members: [(String, JSON.Value)]
     ) throws(ChannelError) {
@@ -111,7 +111,7 @@ private struct VectorPlace {
 }
 
 extension VectorFailure {
-    /// What a program may want to know of the failure.
+    /// The failure's details for `--json`.
     fileprivate var members: [(String, JSON.Value)] {
         var members: [(String, JSON.Value)] = []
         switch part {
@@ -124,7 +124,7 @@ extension VectorFailure {
 }
 
 extension ChannelError {
-    /// A file that cannot be read, in the tool's terms.
+    /// The tool's error for a file that cannot be read.
     fileprivate init(_ error: VectorFileError) {
         let code: Code =
             switch error.kind {

@@ -68,7 +68,7 @@ enum VectorsCommand {
         try await write(arguments)
     }
 
-    /// How many vectors are held at once.
+    /// The number of vectors in memory at once.
     private static let batch = 1024
 
     private static func write(_ arguments: Arguments) async throws(ChannelError) {
@@ -114,7 +114,7 @@ enum VectorsCommand {
         _ option: Option, in range: ClosedRange<Number>, _ arguments: Arguments
     ) throws(ChannelError) -> Number {
         let text = arguments.value(option) ?? ""
-        // `Number(_:)` would take a sign as well.
+        // `Number(_:)` would accept a sign as well.
         guard text.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }),
             let number = Number(text), range.contains(number)
         else {

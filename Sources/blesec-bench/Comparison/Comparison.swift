@@ -1,26 +1,26 @@
-/// What has changed from one run to another, by their ratios alone.
+/// The changes from one run to another, computed from ratios alone.
 struct Comparison: Sendable {
-    /// A ratio that moved further than noise moves one.
+    /// A ratio that changed by more than noise.
     struct Change: Sendable, Equatable {
         var name: String
         var limit: String
         /// The medians.
         var before: Double
         var now: Double
-        /// The least move that would have counted, as a share.
+        /// The threshold of the change, as a fraction.
         var margin: Double
         var isWorse: Bool
     }
 
-    /// How many ratios both runs have.
+    /// The number of ratios that both runs have.
     private(set) var common = 0
-    /// The changes, the worst first.
+    /// The changes, worst first.
     private(set) var changes: [Change] = []
 
-    /// Whether anything got slower, or sends more.
+    /// Whether any ratio became worse.
     var isWorse: Bool { changes.contains(where: \.isWorse) }
 
-    /// Compares what both have.
+    /// Compares the ratios that both runs have.
     init(_ ratios: [Ratio], to old: [OldReport.Ratio]) {
         let before = Dictionary(old.map { ($0.name, $0) }) { first, _ in first }
         for ratio in ratios {
@@ -31,7 +31,7 @@ struct Comparison: Sendable {
         changes.sort { ($0.isWorse ? 1 : 0, $0.move) > ($1.isWorse ? 1 : 0, $1.move) }
     }
 
-    /// Forgets what another run of the same build does not confirm.
+    /// Removes changes that another run of the same build does not confirm.
     mutating func confirm(by other: Comparison) {
         changes.removeAll { change in
             !other.changes.contains { $0.name == change.name && $0.isWorse == change.isWorse }
@@ -43,18 +43,18 @@ struct Comparison: Sendable {
         Set(
             changes.compactMap { change in
                 let word = String(change.name.prefix { $0 != "/" })
-                // These two are measured together with links.
+                // The link scenario measures these two.
                 return ["packets", "sdus"].contains(word) ? .link : .init(rawValue: word)
             })
     }
 }
 
 extension Comparison.Change {
-    /// Nil when noise may have moved it as far.
+    /// Nil when noise can explain the change.
     ///
-    /// The spread over the root of the number of samples is about the standard error of a median.
-    /// Three of those, of both runs together, are noise; and never less than what a ratio of that
-    /// basis wavers between runs for reasons that samples of one run share.
+    /// The spread divided by the square root of the number of samples is about the standard error
+    /// of a median. The threshold is three standard errors of both runs combined, but at least the
+    /// variation between runs that all samples of a run share, which depends on the ratio's basis.
     fileprivate init?(_ ratio: Ratio, _ old: OldReport.Ratio) {
         let own = ratio.summary
         let noise = 3 * (own.error * own.error + old.error * old.error).squareRoot()
@@ -68,12 +68,12 @@ extension Comparison.Change {
             margin: margin, isWorse: isLess != ratio.lessIsBetter)
     }
 
-    /// How far it moved, as a share of the smaller one.
+    /// The size of the change, as a fraction of the smaller median.
     fileprivate var move: Double { max(now / before, before / now) - 1 }
 }
 
 extension Ratio.Basis {
-    /// Smaller moves are never reported, as a share.
+    /// The smallest change that is reported, as a fraction.
     var leastMargin: Double {
         switch self {
         case .processor: 0.08
@@ -84,12 +84,12 @@ extension Ratio.Basis {
 }
 
 extension Summary {
-    /// About the standard error of the median, as a share of it.
+    /// About the standard error of the median, as a fraction of the median.
     fileprivate var error: Double { spread / Double(count).squareRoot() }
 }
 
 extension Comparison {
-    /// What changed, as a table.
+    /// The changes as a table.
     func text(_ path: String) -> String {
         let word = common == 1 ? "ratio" : "ratios"
         guard !changes.isEmpty else {

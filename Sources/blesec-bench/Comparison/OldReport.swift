@@ -3,26 +3,26 @@ internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
-/// What a comparison needs of a report in a file.
+/// The part of a report file that a comparison needs.
 struct OldReport: Sendable {
-    /// A ratio of it.
+    /// A ratio of the report.
     struct Ratio: Sendable {
         var name: String
         var median: Double
-        /// About the standard error of the median, as a share of it.
+        /// About the standard error of the median, as a fraction of the median.
         var error: Double
     }
 
     let path: String
     let ratios: [Ratio]
 
-    /// The largest file that is read, in bytes: some forty times a whole report.
+    /// The largest accepted file, in bytes: about forty times a whole report.
     private static let maximumSize = 16 << 20
 
     /// Reads and checks the file.
     ///
-    /// - Throws: `no-such-file`; `bad-data` for what is no report of this schema, or one of a build
-    ///   that the compiler did not optimize as this one.
+    /// - Throws: `no-such-file`; `bad-data` for a file that is no report of this schema, or that
+    ///   compares a debug build with a release build.
     init(_ path: String) throws(ChannelError) {
         self.path = path
         let bytes = try Self.read(path)

@@ -1,30 +1,30 @@
 /// One figure of a report as a multiple of its limit or of a peer, under a name that stays the same
 /// from run to run.
 ///
-/// Such figures can be compared between machines and days; times by themselves cannot.
+/// Ratios can be compared between machines and days; times cannot.
 struct Ratio: Sendable {
-    /// What a figure is measured with, which decides how much it wavers from run to run.
+    /// How a figure is measured, which determines how much it varies between runs.
     enum Basis: String, Sendable, CaseIterable {
         /// Processor time of one thread.
         case processor
-        /// Time as it passes, in which other threads and processes have their part.
+        /// Elapsed time, which other threads and processes affect.
         case wall
-        /// Counted or computed: the same each time.
+        /// Counted or computed: the same in each run.
         case counted
     }
 
-    /// Where it belongs: `engine/PROTOCOL/SIZE/LAYER`, and likewise for other scenarios.
+    /// The name: `engine/PROTOCOL/SIZE/LAYER`, and similarly for other scenarios.
     var name: String
-    /// What it is a multiple of.
+    /// The reference: the figure is a multiple of this.
     var limit: String
     var basis: Basis
-    /// Whether a smaller one is the better one.
+    /// Whether smaller is better.
     var lessIsBetter: Bool
     var summary: Summary
 }
 
 extension Report {
-    /// All figures that have a limit beside them.
+    /// All figures that have a limit.
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
             + link.flatMap(\.toOthers) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
@@ -33,7 +33,7 @@ extension Report {
 }
 
 extension EngineScenario.Result {
-    /// Nil for the limit itself.
+    /// The ratio to the limit; nil for the limit itself.
     fileprivate var toLimit: Ratio? {
         guard library == nil else { return nil }
         return Ratio(
@@ -72,7 +72,7 @@ extension LinkScenario.Result {
 }
 
 extension SDUScenario.Result {
-    /// Nil for the plain link itself.
+    /// The ratio to the plain link; nil for the plain link itself.
     fileprivate var toPlain: Ratio? {
         link.goodputRatio.map {
             Ratio(

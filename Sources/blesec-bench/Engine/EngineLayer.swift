@@ -5,10 +5,10 @@ internal import BLESecPrimitives
 
 /// One of the layers between the libraries and a channel, which seals records and opens them again.
 protocol EngineLayer: AnyObject {
-    /// What reports call it.
+    /// The name in reports.
     var name: String { get }
 
-    /// Seals `count` bytes of plaintext, at least one, and opens them again, so many times.
+    /// Seals `count` bytes of plaintext, at least one, and opens them again, `repetitions` times.
     func sealAndOpen(_ count: Int, repetitions: Int) throws
 }
 
@@ -31,7 +31,7 @@ final class AEADLayer: EngineLayer {
         nonce += UInt64(repetitions)
     }
 
-    // Taken out of the object for the whole run, so that each call is not checked for exclusivity.
+    // Moved out of the object for the whole run, which avoids a check of exclusivity for each call.
     private static func run(
         _ sealing: inout AEAD, _ opening: inout AEAD, _ buffer: inout [UInt8], _ first: UInt64,
         _ count: Int, _ repetitions: Int
@@ -96,8 +96,8 @@ final class TransportLayer: EngineLayer {
     }
 }
 
-/// The engine of a channel, which frames records as well: a type and a payload, together the
-/// plaintext, go in, and lie in the receive buffer at the end.
+/// The engine of a channel, which frames records as well: the plaintext, a type and a payload, is
+/// sealed and opened, and ends in the receive buffer.
 final class NoiseEngineLayer: EngineLayer {
     let name = "NoiseEngine"
     private var sender: NoiseEngine
@@ -141,7 +141,7 @@ final class NoiseEngineLayer: EngineLayer {
 }
 
 extension EngineLayer {
-    /// Seals so many records with one engine of a channel, and opens them with the other.
+    /// Seals `repetitions` records with one engine of a channel, and opens them with the other.
     static func run<Engine: SecureEngine & ~Copyable>(
         _ sender: inout Engine, _ receiver: inout Engine, _ wire: inout RecordBuffer,
         _ payload: Span<UInt8>, _ repetitions: Int

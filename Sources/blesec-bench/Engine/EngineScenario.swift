@@ -2,44 +2,45 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// Sealing and opening records, layer by layer, beside the libraries themselves.
+/// Measures sealing and opening records, for each layer and for the libraries alone.
 struct EngineScenario {
-    /// What holds the longest record.
+    /// The size of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
 
-    /// A protocol, and its cipher where that is ours to choose.
+    /// A protocol, and its cipher if the protocol's name determines it.
     struct Suite: Sendable, Equatable {
         /// The cipher of a Noise protocol; nil for TLS.
         let algorithm: AEADAlgorithm?
         let name: String
 
-        /// The suite of a protocol's name.
+        /// The suite in a protocol's name.
         init(_ name: String) throws {
             algorithm = name == TLSContext.protocolName ? nil : try ProtocolName(name).aead
             self.name = name
         }
     }
 
-    /// How long one sample computes, in nanoseconds.
+    /// The processor time of one sample, in nanoseconds.
     var sampleTime: UInt64 = 2_000_000
     var rounds: Int
-    /// Of our layers' time, how much they idle on top, for a test that a comparison sees it.
+    /// The additional spinning of this package's layers, as a fraction of their time, for testing
+    /// comparisons.
     var slowdown = Slowdown.wanted
 
-    /// What one layer takes for a record of one size.
+    /// The cost of one layer for a record of one size.
     struct Result: Sendable {
         var suite: String
         var layer: String
-        /// Which library the limit is of, when this is the limit.
+        /// The library of the limit, if this figure is the limit.
         var library: String?
         var size: Int
         /// Nanoseconds of processor time for one seal and one open.
         var time: Summary
-        /// Times the limit, sample by sample.
+        /// Multiples of the limit, one for each sample.
         var ratio: Summary
     }
 
-    /// Measures all layers at one size, the samples of one after those of another.
+    /// Measures all layers at one size, with interleaved samples.
     func measure(_ suite: Suite, size: Int) throws -> [Result] {
         let (limit, library, own) = try layers(suite, size)
         let layers = [limit] + (slowdown == 0 ? own : own.map { Slowdown($0, by: slowdown) })
@@ -61,7 +62,7 @@ struct EngineScenario {
         }
     }
 
-    /// The limit, the library behind it, and our layers above.
+    /// The limit, its library, and this package's layers above.
     private func layers(
         _ suite: Suite, _ size: Int
     ) throws -> (limit: any EngineLayer, library: RawKeys.Library, own: [any EngineLayer]) {
@@ -79,7 +80,7 @@ struct EngineScenario {
         )
     }
 
-    /// The library that is the faster one at that size.
+    /// The faster library at that size.
     private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawKeys {
         let candidates = RawKeys.Library.allCases.compactMap { RawKeys(algorithm, $0) }
         var best: (keys: RawKeys, time: Double)?
@@ -92,7 +93,7 @@ struct EngineScenario {
         return best.keys
     }
 
-    /// How many repetitions fill a sample.
+    /// The number of repetitions in a sample.
     private func calibrate(_ layer: any EngineLayer, _ size: Int) throws -> Int {
         let few = 16
         let first = try sample(layer, size, few)

@@ -1,7 +1,7 @@
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit: one of the libraries, called from C, over one buffer.
+/// The limit: one of the libraries, called from C, on one buffer.
 @safe final class RawKeys {
     enum Library: String, CaseIterable {
         case sodium = "libsodium"
@@ -14,7 +14,7 @@ internal import CBLESecBench
     private let buffer: UnsafeMutablePointer<UInt8>
     private var nonce: UInt64 = 0
 
-    /// Nil when the library does not have the cipher on this machine.
+    /// Nil when the library lacks the cipher on this machine.
     init?(_ algorithm: AEADAlgorithm, _ library: Library) {
         let key = [UInt8](repeating: 7, count: AEADAlgorithm.keyLength)
         let cipher = algorithm == .chaChaPoly ? BLESEC_BENCH_CHACHAPOLY : BLESEC_BENCH_AESGCM

@@ -1,11 +1,11 @@
 internal import Glibc
 
-/// A layer made slower on purpose: it spins after each run for a share of what the run took.
+/// A deliberately slowed layer: after each run it spins for a fraction of the run's time.
 final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
     private let share: Double
 
-    /// What `BLESEC_BENCH_SLOWDOWN` says in percent; 0 without it.
+    /// The fraction that `BLESEC_BENCH_SLOWDOWN` gives in percent; 0 without the variable.
     static var wanted: Double {
         guard let text = unsafe getenv("BLESEC_BENCH_SLOWDOWN"),
             let percent = Double(unsafe String(cString: text)), percent > 0, percent <= 1_000

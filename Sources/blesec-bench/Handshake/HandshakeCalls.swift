@@ -2,11 +2,12 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// Every call of a primitive in a Noise handshake, on both sides, in their order.
+/// All calls of primitives in a Noise handshake, on both sides, in order.
 ///
-/// It follows Noise §5 from the pattern alone, and shares nothing with what it is compared with.
+/// It is derived from Noise §5 and the pattern alone, and shares no code with the measured
+/// implementation.
 struct HandshakeCalls {
-    /// How many calls of each kind there are.
+    /// The number of calls of each kind.
     struct Counts: Sendable, Equatable {
         var keyPairs = 0
         var products = 0
@@ -22,19 +23,19 @@ struct HandshakeCalls {
     private let name: ProtocolName
     private let digestLength: Int
     private let mixesEphemerals: Bool
-    /// What is sealed so far in the handshake, by its writer, and opened by its reader.
+    /// The number of ciphertexts that the writer has sealed and the reader has opened so far.
     private var sealed: UInt32 = 0
     private var opened: UInt32 = 0
 
-    /// A side's cipher state, as far as it matters.
+    /// The relevant part of a side's cipher state.
     private enum Key { case none, new, used }
 
-    /// Walks through the handshake of `name`, with empty payloads and prologue.
+    /// Lists the calls of the handshake `name`, with empty payloads and prologue.
     init(_ name: ProtocolName) {
         self.name = name
         digestLength = name.hash.digestLength
         mixesEphemerals = name.pattern.pskCount > 0
-        // Both sides are always in the same state, but one writes, and one reads after it.
+        // Both sides are always in the same state: one side writes, then the other reads.
         var key = Key.none
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {

@@ -1,32 +1,32 @@
-/// Handshakes in memory, beside the same work from C: the primitives that Noise calls, or a
-/// handshake that OpenSSL does by itself.
+/// Measures handshakes in memory, beside the same work from C: the primitives of a Noise handshake,
+/// or a handshake of OpenSSL alone.
 struct HandshakeScenario {
-    /// How long one sample computes, in nanoseconds.
+    /// The processor time of one sample, in nanoseconds.
     var sampleTime = 3_000_000.0
     var rounds: Int
 
-    /// What one kind of handshake takes.
+    /// The cost of one kind of handshake.
     struct Result: Sendable {
         var name: String
         /// Nanoseconds of processor time of each side.
         var time: BothSides<Summary>
         var flights: BothSides<Int>
         var bytes: BothSides<Int>
-        /// What the same work of both sides takes from C, where that is known.
+        /// The cost of the same work of both sides from C, if it is measured.
         var limit: Limit?
     }
 
-    /// What the same work takes from C.
+    /// The cost of the same work from C.
     struct Limit: Sendable {
-        /// The calls of primitives, where these are the limit.
+        /// The calls of primitives, if they are the limit.
         var calls: HandshakeCalls.Counts?
         /// Nanoseconds of processor time for both sides.
         var time: Summary
-        /// Both sides' time as a multiple of that, sample by sample.
+        /// Both sides' time as a multiple of the limit, one for each sample.
         var ratio: Summary
     }
 
-    /// Measures one kind, a sample of it and one of its primitives in turn.
+    /// Measures one kind, with alternating samples of the handshake and of its limit.
     func measure(_ subject: any HandshakeSubject) throws -> Result {
         let limit = subject.limit
         let count = try calibrate { try subject.run($0).time.sum }
@@ -61,7 +61,7 @@ struct HandshakeScenario {
             })
     }
 
-    /// How many handshakes fill a sample, after some to warm up with.
+    /// The number of handshakes in a sample, found after some warm-up handshakes.
     private func calibrate(_ run: (Int) throws -> Double) throws -> Int {
         let few = 2
         let first = try run(few)
@@ -71,6 +71,6 @@ struct HandshakeScenario {
 }
 
 extension BothSides<Double> {
-    /// Both sides together.
+    /// The sum of both sides.
     fileprivate var sum: Double { dialer + acceptor }
 }

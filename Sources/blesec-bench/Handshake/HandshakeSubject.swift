@@ -1,24 +1,26 @@
 /// Both sides of one kind of handshake in memory.
 ///
-/// Many are run at once, step by step, so that a clock is read around many like steps: reading it
-/// costs as much as a hash.
+/// Many handshakes run in parallel, step by step, so that the clock is read only around many equal
+/// steps: reading the clock costs as much as a hash.
 protocol HandshakeSubject: AnyObject {
-    /// What reports call it: a protocol's name.
+    /// The name in reports: a protocol's name.
     var name: String { get }
 
-    /// What it is compared with, if there is something.
+    /// The work to compare with, if any.
     var limit: (any HandshakeLimit)? { get }
 
-    /// Runs so many handshakes from their beginning to the keys for transport.
+    /// Runs `count` handshakes from their beginning to the transport keys.
     func run(_ count: Int) throws -> HandshakeSample
 }
 
-/// The same work from C: the calls of primitives in a Noise handshake, or OpenSSL's own handshake.
+/// The same work from C: the calls of primitives in a Noise handshake, or a handshake of OpenSSL
+/// alone.
 protocol HandshakeLimit: AnyObject {
-    /// The calls of primitives, where these are the limit.
+    /// The calls of primitives, if they are the limit.
     var counts: HandshakeCalls.Counts? { get }
 
-    /// Does the work of both sides of so many handshakes; the nanoseconds of all of them.
+    /// Does the work of both sides of `count` handshakes, and returns the nanoseconds of all of
+    /// them.
     func run(_ repetitions: Int) throws -> Double
 }
 
@@ -30,16 +32,16 @@ struct BothSides<Value: Sendable>: Sendable {
 
 extension BothSides: Equatable where Value: Equatable {}
 
-/// What some handshakes at once took.
+/// The cost of a number of parallel handshakes.
 struct HandshakeSample {
-    /// Nanoseconds of processor time of all of them together.
+    /// Nanoseconds of processor time of all handshakes together.
     var time = BothSides(dialer: 0.0, acceptor: 0.0)
-    /// How often a side sent something after the other one had, in one handshake.
+    /// The number of flights in one handshake.
     var flights = BothSides(dialer: 0, acceptor: 0)
-    /// What a side sent in one handshake.
+    /// The bytes that a side sent in one handshake.
     var bytes = BothSides(dialer: 0, acceptor: 0)
 
-    /// Adds what `body` computes to one side's time.
+    /// Adds the processor time of `body` to one side's time.
     mutating func charge(
         _ side: WritableKeyPath<BothSides<Double>, Double>, _ body: () throws -> Void
     ) rethrows {

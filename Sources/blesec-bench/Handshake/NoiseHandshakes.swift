@@ -8,7 +8,7 @@ final class NoiseHandshakes: HandshakeSubject {
     private let dialer: Party
     private let acceptor: Party
 
-    /// What a side brings to each handshake; it is made before any is timed.
+    /// A side's keys for each handshake; made before the measurement.
     private struct Party {
         let role: Role
         let localStatic: DHKeyPair
@@ -17,7 +17,7 @@ final class NoiseHandshakes: HandshakeSubject {
         let carried: CarriedEphemeral?
     }
 
-    /// - Throws: for a name that is no protocol's, or a library that lacks its curve.
+    /// - Throws: for a name of no protocol, or if a library lacks the curve.
     init(_ name: String) throws {
         let protocolName = try ProtocolName(name)
         let pattern = protocolName.pattern
@@ -38,8 +38,8 @@ final class NoiseHandshakes: HandshakeSubject {
             psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
     }
 
-    /// XX in every suite, then every other pattern in the first of them, and what Noise Pipes fall back
-    /// to when the first message of IK cannot be read.
+    /// XX in every suite, then every other pattern in the first suite, and XXfallback, which Noise
+    /// Pipes use when the first message of IK cannot be read.
     static var names: [String] {
         guard let xx = HandshakePattern.named("XX") else { return [] }
         var names: [ProtocolName] = []
@@ -94,14 +94,14 @@ final class NoiseHandshakes: HandshakeSubject {
 
     /// One side of one handshake.
     private final class Side {
-        /// More than any message with an empty payload has.
+        /// More than the length of any message with an empty payload.
         private static let room = 512
 
         var handshake: HandshakeState?
         private(set) var message: [UInt8] = []
         private var transport: TransportState?
 
-        /// The finished handshake's hash.
+        /// The hash of the finished handshake.
         var hash: [UInt8]? { transport?.handshakeHash }
 
         func write() throws {

@@ -2,13 +2,13 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import CBLESecBench
 
-/// The limit: the calls of a handshake, one after the other, in the libraries from C.
+/// The limit: the primitive calls of a handshake, one after the other, made from C.
 @safe final class RawHandshake: HandshakeLimit {
     let calls: HandshakeCalls
     var counts: HandshakeCalls.Counts? { calls.counts }
     private let primitives: OpaquePointer
 
-    /// Nil when a library lacks something here.
+    /// Nil when a library lacks a primitive on this machine.
     init?(_ name: ProtocolName) {
         guard
             let primitives = unsafe blesec_bench_primitives_new(
@@ -20,7 +20,7 @@ internal import CBLESecBench
 
     deinit { unsafe blesec_bench_primitives_free(primitives) }
 
-    /// Performs the calls of so many handshakes; the nanoseconds of all of them.
+    /// Performs the calls of `count` handshakes, and returns the nanoseconds of all of them.
     func run(_ repetitions: Int) throws -> Double {
         let start = Clock.threadTime
         let worked = unsafe calls.list.withUnsafeBufferPointer { calls in

@@ -2,7 +2,7 @@ internal import CBLESecBench
 
 /// Two threads in C that block in send and recv of a SEQPACKET pair.
 struct BlockingPeers {
-    /// What they do with messages of one size, sample by sample.
+    /// Samples with messages of one size.
     struct Samples {
         /// Bytes of messages a second, one way.
         fileprivate(set) var goodput: [Double] = []
@@ -10,23 +10,23 @@ struct BlockingPeers {
         fileprivate(set) var roundTrips: [Double] = []
     }
 
-    /// With nothing sealed.
+    /// Threads that send in clear.
     private var plain = Samples()
-    /// With ChaCha20-Poly1305.
+    /// Threads that seal with ChaCha20-Poly1305.
     private var sealed = Samples()
     private let size: Int
     private let sampleTime: Double
     private let measuresRoundTrips: Bool
 
-    /// Samples that take so many nanoseconds each; none when that is 0.
+    /// Takes samples of that many nanoseconds each; none when it is 0.
     init(size: Int, sampleTime: Double, measuresRoundTrips: Bool) {
         self.size = size
-        // A packet takes the whole record here.
+        // A packet has to hold the whole record.
         self.sampleTime = size <= 32 << 10 ? sampleTime : 0
         self.measuresRoundTrips = measuresRoundTrips
     }
 
-    /// What is the same work as an engine's; none beside one with another cipher.
+    /// The samples that do the same work as an engine; nil for an engine with another cipher.
     func samples(besides engine: EngineChoice) -> Samples {
         if engine == .plain { return plain }
         return engine.name.contains("_ChaChaPoly_") ? sealed : Samples()
@@ -48,7 +48,7 @@ struct BlockingPeers {
         if let echo { samples.roundTrips.append(echo) }
     }
 
-    /// Nanoseconds of one repetition, of as many as fill a sample; nil when a call failed.
+    /// Nanoseconds of one repetition, averaged over a sample; nil when a call failed.
     private func time(_ run: (Int32) -> Int64) -> Double? {
         let few: Int32 = 64
         let first = run(few)

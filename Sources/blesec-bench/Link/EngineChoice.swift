@@ -1,16 +1,16 @@
 internal import BLESec
 internal import BLESecNoise
 
-/// What protects a channel in the bench.
+/// The protection of a channel in the bench.
 struct EngineChoice: Sendable, Hashable {
-    /// What reports call it: `plain`, or a Noise protocol's name.
+    /// The name in reports: `plain`, or a protocol's name.
     let name: String
 
     /// The link alone.
     static let plain = EngineChoice(name: "plain")
     /// The channel's default protocol.
     static let noise = EngineChoice(name: ChannelConfiguration.defaultProtocol)
-    /// The same with the other cipher.
+    /// The default protocol with the other cipher.
     static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
 
     /// Mutual TLS.
@@ -18,7 +18,7 @@ struct EngineChoice: Sendable, Hashable {
 
     private init(name: String) { self.name = name }
 
-    /// TLS, or a Noise protocol in which nobody needs to know the other's key beforehand.
+    /// TLS, or a Noise protocol in which neither side needs the other's key beforehand.
     ///
     /// - Throws: `configuration`.
     init(protocol name: String) throws(ChannelError) {
@@ -43,7 +43,7 @@ struct EngineChoice: Sendable, Hashable {
         self.name = name
     }
 
-    /// TLS or any Noise protocol, for handshakes in memory alone.
+    /// TLS or any Noise protocol, only for handshakes in memory.
     ///
     /// - Throws: `configuration`.
     init(handshake name: String) throws(ChannelError) {
@@ -59,12 +59,12 @@ struct EngineChoice: Sendable, Hashable {
         self.name = name
     }
 
-    /// Reads what a peer says; throws `configuration`.
+    /// Parses the name that a peer sends; throws `configuration`.
     init(_ name: String) throws(ChannelError) {
         if name == Self.plain.name { self = .plain } else { try self.init(protocol: name) }
     }
 
-    /// Opens a channel over a link. On the link's loop.
+    /// Opens a channel over a link. Call this on the link's loop.
     func open(over link: any Link, role: ChannelRole) async throws -> any MessageChannel {
         guard self != .plain else {
             let channel = PlainChannel(over: link)
@@ -74,7 +74,7 @@ struct EngineChoice: Sendable, Hashable {
         var configuration = ChannelConfiguration(identity: nil, trust: .anyone)
         configuration.protocols = [name]
         if self == .tls {
-            // Who serves from another machine has an authority of its own.
+            // A bench on another machine has an authority of its own.
             configuration.tls = try TLSContext(
                 identity: BenchCompany.shared().context(role).identity)
         } else {

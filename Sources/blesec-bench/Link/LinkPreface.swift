@@ -1,10 +1,11 @@
 internal import BLESec
 
-/// What a link begins with in the bench, so that one listener can serve every engine.
+/// The first bytes of a link in the bench, which select the engine, so that one listener can serve
+/// every engine.
 enum LinkPreface {
     private static let magic = Array("blesec-bench/1 ".utf8)
 
-    /// Says which engine will follow.
+    /// Sends the engine to use.
     static func send(_ engine: EngineChoice, over link: any Link) async throws {
         let name = Array(engine.name.utf8)
         var rest = (magic + [UInt8(name.count)] + name)[...]
@@ -15,7 +16,7 @@ enum LinkPreface {
         }
     }
 
-    /// Waits for it.
+    /// Waits for the preface.
     static func receive(from link: any Link) async throws -> EngineChoice {
         let start = try await read(magic.count + 1, from: link)
         guard start.starts(with: magic), let length = start.last else {
@@ -42,7 +43,7 @@ enum LinkPreface {
     }
 }
 
-/// One wait for one event of a link that nobody else uses yet. On the loop's thread.
+/// Waits for one event of a link that has no other user yet. On the loop's thread.
 final class LinkEvent: LinkHandler {
     private let link: any Link
     private var waiter: CheckedContinuation<Void, Never>?

@@ -1,32 +1,31 @@
 internal import BLESec
 
-/// Messages over a link: how many bytes a second go one way, and how long they take there and back.
+/// Measures messages over a link: goodput one way, and round trips.
 struct LinkScenario: Sendable {
-    /// How long one sample takes, in nanoseconds, unless a single message takes longer.
+    /// The length of one sample, in nanoseconds, unless a single message takes longer.
     var sampleTime: Double
     var rounds: Int
-    /// Whether messages also go there and back.
+    /// Whether round trips are measured too.
     var measuresRoundTrips = true
 
-    /// What one engine does with messages of one size.
+    /// The figures of one engine with messages of one size.
     struct Result: Sendable {
         var transport: String
         var engine: String
         var size: Int
-        /// How many rounds there were time for.
+        /// The number of rounds within the time limit.
         var rounds: Int
         /// Bytes of messages a second, one way.
         var goodput: Summary
-        /// Goodput over the plain link's, sample by sample.
+        /// Goodput divided by the plain link's, one quotient for each sample.
         var goodputRatio: Summary?
-        /// Goodput over that of two blocking threads in C that do the same, where these can.
+        /// Goodput divided by that of two blocking threads in C that do the same work, if they can.
         var goodputToBlocking: Summary?
-        /// Nanoseconds there and back: the shares below which half, 90 and 99 in a hundred lie, and
-        /// the longest.
+        /// Nanoseconds of a round trip: the 50th, 90th and 99th percentiles, and the maximum.
         var roundTrip: Percentiles?
-        /// The round's median over the plain link's.
+        /// Each round's median divided by the plain link's.
         var roundTripRatio: Summary?
-        /// The round's median over that of two blocking threads in C that do the same.
+        /// Each round's median divided by that of two blocking threads in C that do the same work.
         var blockingRatio: Summary?
     }
 
@@ -42,7 +41,7 @@ struct LinkScenario: Sendable {
         }
     }
 
-    /// What is measured of one channel at one size.
+    /// The samples of one channel at one size.
     private struct Samples {
         var transferCount = 0
         var roundTripCount = 0
@@ -52,10 +51,10 @@ struct LinkScenario: Sendable {
         var roundTripMedians: [Double] { roundTrips.map(\.median) }
     }
 
-    /// Measures all sessions at one size, the samples of one after those of another; the first is
-    /// the plain link's.
+    /// Measures all sessions at one size, with interleaved samples; the first session is the plain
+    /// link's.
     ///
-    /// After `deadline` no further round begins.
+    /// No round begins after `deadline`.
     func measure(
         _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
         besideBlocking: Bool
@@ -106,7 +105,7 @@ struct LinkScenario: Sendable {
         Summary(zip(samples, others).map { $0 / $1 })
     }
 
-    /// How many messages fill a sample.
+    /// The number of messages in a sample.
     private func calibrate(_ session: Session, _ size: Int) async throws -> Samples {
         var samples = Samples()
         var count = max(1, 4_096 / size)

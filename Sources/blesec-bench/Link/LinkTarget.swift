@@ -1,14 +1,14 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// Where the links are that a run measures.
+/// The links that a run measures.
 enum LinkTarget: Sendable {
     /// Between two ends in this process.
     case local([Transport])
     /// To a `blesec-bench serve`.
     case remote(Endpoint)
 
-    /// Reads the options; throws `noSuchAdapter` when l2cap is asked for and cannot be had.
+    /// Reads the options; throws `noSuchAdapter` when l2cap is requested and not available.
     init(_ arguments: Arguments) throws(ChannelError) {
         let names = arguments.values(MeasureCommand.transport)
         guard let text = arguments.value(MeasureCommand.connect) else {
@@ -38,7 +38,7 @@ enum LinkTarget: Sendable {
                     "--transport is memory, unix, unix-seqpacket or l2cap, and not `\(name)`")
             }
         }
-        // Unless asked for, it is measured where it can be.
+        // By default L2CAP is measured only if it is available.
         if names.isEmpty, let transport = try? l2cap(arguments) { transports.append(transport) }
         return transports
     }

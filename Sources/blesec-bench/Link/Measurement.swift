@@ -1,14 +1,16 @@
 internal import BLESec
 
-/// The measuring end of a channel, whatever its type. Its calls belong on the channel's loop.
+/// The measuring end of a channel of any type. Call its functions on the channel's loop.
 protocol Measuring: Sendable {
-    /// Sends messages one way, and returns the nanoseconds until the peer has said that it has all.
+    /// Sends messages one way, and returns the nanoseconds until the peer has confirmed all of
+    /// them.
     func transfer(count: Int, size: Int) async throws -> Double
-    /// Sends messages that come back, one after another, and returns the nanoseconds of each.
+    /// Sends messages that the peer returns, one after another, and returns the nanoseconds of each
+    /// round trip.
     func roundTrips(count: Int, size: Int) async throws -> [Double]
 }
 
-/// The measuring end of a channel of one type, so that its calls are direct ones.
+/// The measuring end of a channel of one type, so that calls are dispatched statically.
 struct Measurement<Channel: MessageChannel>: Measuring {
     let channel: Channel
 

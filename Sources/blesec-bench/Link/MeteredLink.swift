@@ -1,9 +1,9 @@
 internal import BLESec
 internal import BLESecLocking
 
-/// A link that counts what is sent over it.
+/// A link that counts the SDUs and bytes that it sends.
 final class MeteredLink: Link {
-    /// What one end has sent.
+    /// The counters of one end.
     struct Count: Sendable, Equatable {
         var sdus = 0
         var bytes = 0
@@ -21,7 +21,7 @@ final class MeteredLink: Link {
         self.mps = mps
     }
 
-    /// What has been sent so far. On any thread.
+    /// The counters so far. May be read on any thread.
     var count: Count { sent.withLock { $0 } }
 
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {

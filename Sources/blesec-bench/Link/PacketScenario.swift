@@ -1,17 +1,18 @@
 internal import BLESec
 internal import BLESecL2CAP
 
-/// What an adapter sends for messages over L2CAP, counted by the adapter's driver and computed from
-/// the SDUs.
+/// Measures the packets that an adapter sends for messages over L2CAP, counted by the adapter's
+/// driver and computed from the SDUs.
 struct PacketScenario: Sendable {
-    /// A link whose both ends count.
+    /// A link that counts at both ends.
     struct Ends: Sendable {
-        /// The end on ``PacketScenario/adapter``.
+        /// The end at ``PacketScenario/adapter``.
         let dialer: MeteredLink
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter: while one is measured, another may still acknowledge.
+    /// All links from the adapter: while one link is measured, another may still send
+    /// acknowledgements.
     private(set) var links: [Ends] = []
     /// The adapter of the dialing ends.
     let adapter: Adapter
@@ -21,36 +22,36 @@ struct PacketScenario: Sendable {
     /// Adds the next session's link.
     mutating func add(_ ends: Ends) { links.append(ends) }
 
-    /// What was sent for a number of messages of one size, one way.
+    /// The packets for a number of messages of one size, one way.
     struct Result: Sendable {
         var engine: String
         var size: Int
         var messages: Int
         var sdus: Int
-        /// Bytes of the SDUs; those of the messages are `size` times `messages`.
+        /// Bytes of the SDUs; the messages have `size` times `messages` bytes.
         var sduBytes: Int
-        /// What the adapter was given: the SDUs in pieces, and credits for the SDUs that came back.
+        /// The packets that the adapter got: the SDUs in pieces, and credits for received SDUs.
         var packets: Int
         var computedPackets: Int
 
-        /// The share of the SDUs' bytes that is the messages'.
+        /// The messages' bytes as a fraction of the SDUs' bytes.
         var messageShare: Double { Double(size * messages) / Double(max(1, sduBytes)) }
     }
 
     private struct Reading: Equatable {
         var own: MeteredLink.Count
-        /// What the adapter has been given by now, and what it should have been.
+        /// The adapter's packets so far, and the expected number.
         var packets: UInt32
         var computed: Int
     }
 
-    /// Longer than an acknowledgement may wait, so that silence is the end.
+    /// Longer than the delay of an acknowledgement, so that silence means the end.
     private static let quiet = Duration.milliseconds(150)
     private static let patience = 20
-    /// What one count sends at the least, in bytes.
+    /// The least number of bytes to send for one count.
     private static let volume = 64 << 10
 
-    /// Sends messages over the link with that index, and counts when all is quiet again.
+    /// Sends messages over the link with that index, and counts when nothing is sent any more.
     func measure(_ session: Session, link: Int, size: Int) async throws -> Result {
         let messages = min(64, max(1, Self.volume / size))
         let before = try await settledReading(link)
@@ -63,7 +64,8 @@ struct PacketScenario: Sendable {
             computedPackets: after.computed - before.computed)
     }
 
-    /// A reading that has not changed for a while, and that adds up if it ever does.
+    /// A reading that has not changed for a while; counted and computed packets agree in it, if
+    /// they ever do.
     private func settledReading(_ link: Int, since start: Reading? = nil) async throws -> Reading {
         var last = try reading(link)
         for _ in 0..<Self.patience {

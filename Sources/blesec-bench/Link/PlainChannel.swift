@@ -1,11 +1,11 @@
 internal import BLESec
 internal import BLESecPrimitives
 
-/// The link alone: the same messages in the same pieces over the same link and loop, with nothing
-/// sealed, acknowledged or proven.
+/// A channel without protection: the same messages in the same pieces over the same link and loop,
+/// without sealing, acknowledgements or handshake.
 ///
-/// A record is a u16 length, a type byte and up to 16 KiB of a message. What a secure channel costs
-/// beyond this is what it is for.
+/// A record is a u16 length, a type byte and up to 16 KiB of a message. The difference between a
+/// secure channel and this one is the cost of security.
 @safe actor PlainChannel: MessageChannel {
     private enum Kind { static let last: UInt8 = 0, more: UInt8 = 1, end: UInt8 = 2 }
 
@@ -45,7 +45,7 @@ internal import BLESecPrimitives
         maximumSDU = min(link.maximumSDU, 32 << 10)
     }
 
-    /// Begins; once, before anyone else has the channel.
+    /// Starts the channel. Call this once, before the channel is shared.
     func start() {
         port.channel = self
         link.setHandler(port)
@@ -187,7 +187,7 @@ internal import BLESecPrimitives
     }
 }
 
-/// Where a link calls its plain channel.
+/// Passes the link's events to the plain channel.
 private final class Port: LinkHandler {
     weak var channel: PlainChannel?
 
@@ -196,11 +196,11 @@ private final class Port: LinkHandler {
     func linkDidHangUp() { channel?.assumeIsolated { $0.read() } }
 }
 
-/// Messages first in, first out.
+/// A queue of messages, first in, first out.
 struct MessageQueue {
     private var messages: [[UInt8]] = []
     private var head = 0
-    /// The bytes of those that wait.
+    /// The bytes of the queued messages.
     private(set) var byteCount = 0
 
     var isEmpty: Bool { head == messages.count }

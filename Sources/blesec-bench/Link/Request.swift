@@ -1,11 +1,11 @@
 internal import BLESec
 
-/// What a measuring end asks of the other, as a message of its own.
+/// A request of the measuring end to the other end, sent as a message.
 struct Request: Sendable, Equatable {
     enum Kind: UInt8, Sendable {
-        /// Take so many messages, then answer with a single byte.
+        /// Receive that many messages, then answer with a single byte.
         case sink = 1
-        /// Send so many messages back, each as soon as it has come.
+        /// Return that many messages, each as soon as it has arrived.
         case echo = 2
     }
 
@@ -21,7 +21,7 @@ struct Request: Sendable, Equatable {
         self.size = size
     }
 
-    /// Reads what ``encoded`` makes.
+    /// Parses the result of ``encoded``.
     init(_ bytes: [UInt8]) throws {
         guard bytes.count == Self.length, let kind = Kind(rawValue: bytes[0]) else {
             throw BenchError.wrongResult("the peer's request")
@@ -38,9 +38,9 @@ struct Request: Sendable, Equatable {
     }
 }
 
-/// The other end: does what it is asked until the channel ends.
+/// The other end: it serves requests until the channel ends.
 enum Responder {
-    /// Serves one link from its preface to its end. On the link's loop.
+    /// Serves one link from its preface to its end. Call this on the link's loop.
     static func serve(_ link: any Link) async throws {
         let engine = try await LinkPreface.receive(from: link)
         try await serve(engine.open(over: link, role: .acceptor))

@@ -1,15 +1,15 @@
 internal import BLESec
 internal import BLESecL2CAP
 
-/// Bulk over l2cap in SDUs of several sizes, to receivers of several MTUs.
+/// Measures bulk data over L2CAP in SDUs of several sizes, to receivers of several MTUs.
 struct SDUScenario: Sendable {
-    /// The largest SDU that a receiver takes, and the largest that a sender sends.
+    /// The receiver's MTU, and the largest SDU of the sender.
     struct Sizes: Sendable, Hashable {
         var mtu = L2CAPLink.maximumReceiveMTU
         var sdu = L2CAPLink.maximumSDU
     }
 
-    /// What one engine does with SDUs of one size.
+    /// The figures of one engine with SDUs of one size.
     struct Result: Sendable {
         var sizes: Sizes
         var link: LinkScenario.Result
@@ -19,7 +19,7 @@ struct SDUScenario: Sendable {
     static let messageSize = 16_384
     private static let steps = [512, 1_024, 2_048, L2CAPLink.maximumSDU, 8_192]
 
-    /// All that is measured: each MTU, with every SDU that it takes.
+    /// All combinations: each MTU, with every SDU size up to the MTU.
     static let all = steps.flatMap { mtu in
         steps.filter { $0 <= mtu }.map { Sizes(mtu: mtu, sdu: $0) }
     }

@@ -1,12 +1,12 @@
 internal import BLESec
 
-/// An open channel to a responder, ready to be measured from any task.
+/// An open channel to a responder, which any task can measure.
 struct Session: Sendable {
     let engine: EngineChoice
     private let loop: EventLoop
     private let channel: any MessageChannel
 
-    /// Opens a channel over a link whose other end a ``Responder`` serves.
+    /// Opens a channel over a link; a ``Responder`` serves the other end.
     init(_ engine: EngineChoice, over link: any Link) async throws {
         self.engine = engine
         loop = link.loop
@@ -30,7 +30,7 @@ struct Session: Sendable {
         }
     }
 
-    /// Ends the channel, and with it the responder's service.
+    /// Ends the channel, which also ends the responder.
     func close() async throws {
         try await onLoop { channel in try await channel.close() }
     }

@@ -1,9 +1,9 @@
 internal import BLESec
 
-/// Open channels of every engine over links of one kind, the plain one first.
+/// Open channels of every engine over links of one kind, the plain channel first.
 struct SessionSet: Sendable {
     let sessions: [Session]
-    /// What counts the packets of the sessions' links, where they can be counted.
+    /// The packet counter of the sessions' links, if their packets can be counted.
     let packets: PacketScenario?
     private let responders: [Task<Void, any Error>]
 
@@ -26,7 +26,7 @@ struct SessionSet: Sendable {
         return SessionSet(sessions: sessions, packets: packets, responders: responders)
     }
 
-    /// Opens channels to a bench that serves.
+    /// Opens channels to a `blesec-bench serve`.
     static func open(
         _ endpoint: Endpoint, _ engines: [EngineChoice], _ loops: LoopPair
     ) async throws -> SessionSet {
@@ -39,7 +39,7 @@ struct SessionSet: Sendable {
         return SessionSet(sessions: sessions, packets: nil, responders: [])
     }
 
-    /// Ends all channels; throws what went wrong at the other ends.
+    /// Ends all channels; throws the errors of the other ends.
     func close() async throws {
         for session in sessions { try await session.close() }
         for responder in responders { try await responder.value }

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecL2CAP
 
-/// How two ends of the bench in one process reach each other.
+/// The kind of link between two ends of the bench in one process.
 enum Transport: Sendable, Hashable {
     /// Memory, both ends on one loop.
     case memory
@@ -10,7 +10,7 @@ enum Transport: Sendable, Hashable {
     /// L2CAP from one Bluetooth adapter of this machine to another.
     case l2cap(from: Adapter, to: Adapter, SDUScenario.Sizes = .init())
 
-    /// What reports and `--transport` call it.
+    /// The name in reports and in `--transport`.
     var name: String {
         switch self {
         case .memory: "memory"
@@ -28,7 +28,7 @@ enum Transport: Sendable, Hashable {
         }
     }
 
-    /// The same with SDUs of other sizes; nil where there are none.
+    /// The same transport with SDUs of other sizes; nil if it has no SDUs.
     func with(_ sizes: SDUScenario.Sizes) -> Transport? {
         guard case .l2cap(let dialer, let acceptor, _) = self else { return nil }
         return .l2cap(from: dialer, to: acceptor, sizes)
@@ -63,7 +63,7 @@ enum Transport: Sendable, Hashable {
         }
     }
 
-    /// What one packet carries of an SDU: all but the four bytes of L2CAP's own header.
+    /// The bytes of an SDU in one packet: all bytes but the four of L2CAP's header.
     private static func mps(of adapter: Adapter) throws -> Int {
         max(1, Int(try adapter.packets().size) - 4)
     }
@@ -83,7 +83,7 @@ enum Transport: Sendable, Hashable {
 struct LinkEnds: Sendable {
     let dialer: any Link
     let acceptor: any Link
-    /// The same two, where they count what they send.
+    /// The same two ends as metered links, if they count.
     var metered: PacketScenario.Ends?
 
     init(dialer: any Link, acceptor: any Link) {
@@ -91,7 +91,7 @@ struct LinkEnds: Sendable {
         self.acceptor = acceptor
     }
 
-    /// The same with what both ends send counted.
+    /// The same link with both ends counting.
     init(metering ends: LinkEnds, mps: Int) {
         let dialer = MeteredLink(ends.dialer, mps: mps)
         let acceptor = MeteredLink(ends.acceptor, mps: mps)

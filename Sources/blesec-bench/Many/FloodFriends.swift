@@ -2,14 +2,14 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// Who opens and closes channels, one after another, with two tries for each.
+/// Known peers that open and close channels, one after another, with two tries for each channel.
 actor FloodFriends {
-    /// How far away they are.
+    /// Their number and their distance from the listener.
     struct Kind: Sendable, Equatable {
-        /// How many dial at once.
+        /// The number of dials at once.
         let count: Int
-        /// How long the dialer's bytes take on top of what the socket takes, in milliseconds: each
-        /// dial's round trip, by chance.
+        /// The additional delay of the dialer's bytes, in milliseconds: each dial's round trip is
+        /// drawn at random.
         let roundTrip: ClosedRange<Int>
 
         static let near = Kind(count: 4, roundTrip: 0...0)
@@ -17,10 +17,10 @@ actor FloodFriends {
         static let overRadio = Kind(count: 64, roundTrip: 100...500)
     }
 
-    /// What came of their dials.
+    /// The outcome of the dials.
     struct Count: Sendable {
         var dials = 0
-        /// Dials that made a channel, with the first link or the second.
+        /// Dials that opened a channel, with the first link or the second.
         var served = 0
         var servedAtOnce = 0
         /// Links that they opened.
@@ -53,7 +53,7 @@ actor FloodFriends {
         self.loop = loop
     }
 
-    /// What comes of dials for a while; those that have begun are waited for.
+    /// Dials for a given time, waits for dials that have begun, and returns the outcome.
     func watch(for window: UInt64) async throws -> Count {
         let tasks = (0..<kind.count).map { _ in
             Task(executorPreference: loop) { [self] in while await !isOver { await call() } }
@@ -66,7 +66,7 @@ actor FloodFriends {
         return count
     }
 
-    /// One dial, as an application's: the second link after 100 to 500 ms.
+    /// One dial like an application's: a second link follows after 100 to 500 ms.
     private func call() async {
         var channel = await link()
         let isServedAtOnce = channel != nil

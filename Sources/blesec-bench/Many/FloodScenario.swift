@@ -2,22 +2,22 @@ internal import BLESec
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Friends who dial a listener again and again, near and far, by themselves and among unauthenticated peers who
-/// only keep it busy.
+/// Measures a listener that known peers dial repeatedly, near and far, without and with a flood of
+/// unauthenticated peers. The code calls known peers friends.
 struct FloodScenario: Sendable {
-    /// How long each crowd is watched, in nanoseconds.
+    /// The length of each measurement, in nanoseconds.
     var window: UInt64
 
     struct Result: Sendable {
         var engine: String
-        /// Channels a second that near friends opened, without unauthenticated peers and among them.
+        /// Channels a second that near friends opened, without and with unauthenticated peers.
         var alone: Double
         var flooded: Double
-        /// Links of near friends that failed among unauthenticated peers, over all their links there.
+        /// The fraction of near friends' links that failed during the flood.
         var failures: Double
-        /// UnauthenticatedPeers a second that were turned away.
+        /// Links of unauthenticated peers that were refused, a second.
         var strangers: Double
-        /// How each kind of friends fared, and among whom.
+        /// The outcome for each group of friends, with the flood that they met.
         var friends: [Friends]
 
         struct Friends: Sendable {
@@ -27,7 +27,7 @@ struct FloodScenario: Sendable {
         }
     }
 
-    /// Measures a listener, its friends and the unauthenticated peers on a loop each.
+    /// Measures the listener, its friends and the unauthenticated peers, each on its own loop.
     func measure(_ engine: String, _ peers: PeerConfigurations) async throws -> Result {
         let loops = LoopPair()
         let outside = EventLoop(name: "bench-flood")
@@ -44,7 +44,7 @@ struct FloodScenario: Sendable {
         for crowd in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
             let strangers = UnauthenticatedPeers(crowd, address, words, outside)
             await strangers.come()
-            // Until all places are taken that they take.
+            // Waits until the unauthenticated peers have taken their places.
             try await outside.sleep(for: .milliseconds(300))
             let (start, before) = (Clock.time, await strangers.count)
             for kind in crowd.friends {

@@ -1,23 +1,23 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// Many channels at once, both ends of all of them on one loop.
+/// Measures many channels at once, with both ends of all channels on one loop.
 struct ManyScenario: Sendable {
-    /// How long the channels are busy, in nanoseconds: more of them need longer to have had their
-    /// turns.
+    /// How long the channels send, in nanoseconds: more channels need more time until each has
+    /// sent.
     var window: @Sendable (_ channels: Int) -> UInt64 = { channels in
         min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(channels))
     }
     static let messageSize = 1_024
 
-    /// Over what the channels run.
+    /// The links under the channels.
     enum LinkKind: String, Sendable {
-        /// Byte streams, as L2CAP's sockets are.
+        /// Byte streams, like L2CAP's sockets.
         case unix
-        /// Where there are too few descriptors for sockets.
+        /// Memory, if there are too few descriptors for sockets.
         case memory
 
-        /// What fits the limit, with room for all else.
+        /// The kind that fits the limit of descriptors, with room for other files.
         init(channels: Int, descriptorLimit: Int) {
             self = 2 * channels + 64 <= descriptorLimit ? .unix : .memory
         }
@@ -27,17 +27,18 @@ struct ManyScenario: Sendable {
         var engine: String
         var link: LinkKind
         var channels: Int
-        /// Channels opened in a second of processor time, one after another, both ends of each.
+        /// Channels opened in a second of processor time, one after another; both ends count.
         var handshakes: Double
         var idle: Cost
         var busy: Cost
-        /// Bytes of messages in a second of processor time, of all channels together, both ends.
+        /// Bytes of messages in a second of processor time, of all channels together; both ends
+        /// count.
         var goodput: Double
-        /// The slowest channel's share over the mean one.
+        /// The slowest channel's messages divided by the mean.
         var fairness: Double
     }
 
-    /// What the channels add to the process.
+    /// The memory that the channels add to the process.
     struct Cost: Sendable {
         private let before: ProcessState
         private let after: ProcessState
@@ -48,18 +49,18 @@ struct ManyScenario: Sendable {
             ends = 2 * channels
         }
 
-        /// Bytes of one end: resident, and of those what the heap says is in use.
+        /// Bytes of one end: resident, and allocated on the heap.
         var memory: Double { Double(after.resident - before.resident) / Double(ends) }
         var heap: Double { Double(after.heap - before.heap) / Double(ends) }
         var descriptors: Double { Double(after.descriptors - before.descriptors) / Double(ends) }
-        /// Of all ends together.
+        /// The same for all ends together.
         var threads: Int { max(0, after.threads - before.threads) }
         var maps: Int { after.maps - before.maps }
         var locked: Int { after.locked - before.locked }
     }
 
-    /// Opens so many channels, looks at them while they are idle and while they are busy, and closes
-    /// them.
+    /// Opens a number of channels, measures them while they are idle and while they send, and
+    /// closes them.
     func measure(
         _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {
@@ -67,7 +68,8 @@ struct ManyScenario: Sendable {
         let loop = EventLoop(name: "bench-many")
         let window = window(count)
         let result = try await Task(executorPreference: loop) {
-            // What the first channel of a process leaves behind is nobody's share.
+            // One channel before the measurement, since a process's first channel allocates memory
+            // that remains.
             try await Pair(kind, peers, loop).close()
             let before = ProcessState.now
             let start = Clock.threadTime
@@ -121,9 +123,9 @@ private struct Pair: Sendable {
     }
 }
 
-/// Channels that all send at once. On the loop's thread.
+/// Channels that all send at once. Used on the loop's thread.
 private final class Crowd: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used only on the loop's thread.
 
     private let pairs: [Pair]
     private let loop: EventLoop
@@ -137,8 +139,8 @@ private final class Crowd: @unchecked Sendable {
         received = Array(repeating: 0, count: pairs.count)
     }
 
-    /// Has every channel send until the time is over, and says how many messages each one moved, and
-    /// how the process stood in the middle of it.
+    /// Lets every channel send until the time is over, and returns the number of each channel's
+    /// messages and the process's state halfway.
     func work(
         for window: UInt64
     ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {
@@ -156,7 +158,7 @@ private final class Crowd: @unchecked Sendable {
                     try await pair.acceptor.close()
                 })
         }
-        // Until every channel is at work.
+        // Waits until every channel sends.
         try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
         let (first, start) = (received, Clock.threadTime)
         try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
@@ -169,7 +171,7 @@ private final class Crowd: @unchecked Sendable {
         return (messages, middle - start + end - second, state)
     }
 
-    /// Ends all channels; throws what went wrong in any.
+    /// Ends all channels; throws the error of any channel.
     func close() async throws {
         isOver = true
         for task in tasks { try await task.value }

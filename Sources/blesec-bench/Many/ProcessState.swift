@@ -1,7 +1,7 @@
 internal import CBLESecBench
 internal import Glibc
 
-/// What this process holds at one moment.
+/// The resources of this process at one moment.
 struct ProcessState: Sendable {
     /// Bytes of memory that are resident, and those that are locked.
     var resident = 0
@@ -10,10 +10,10 @@ struct ProcessState: Sendable {
     var heap = 0
     var descriptors = 0
     var threads = 0
-    /// Ranges of memory, of which Linux allows 65,530 by default.
+    /// Memory mappings, of which Linux allows 65,530 by default.
     var maps = 0
 
-    /// Now, after what is free has been given back.
+    /// The current state, after free memory has been given back.
     static var now: ProcessState {
         var state = ProcessState()
         state.heap = Int(blesec_bench_trimmed_heap())
@@ -31,7 +31,7 @@ struct ProcessState: Sendable {
         return state
     }
 
-    /// Lets this process have as many descriptors as it may, and says how many that is.
+    /// Raises the limit of descriptors to the maximum, and returns it.
     static func raiseDescriptorLimit() -> Int {
         var limit = rlimit()
         guard unsafe getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else {
@@ -50,7 +50,7 @@ struct ProcessState: Sendable {
         defer { unsafe closedir(folder) }
         var count = 0
         while unsafe readdir(folder) != nil { count += 1 }
-        // Not this folder, the one above, and what it is read with.
+        // Without the entries `.` and `..`, and the descriptor that reads the folder.
         return count - (path.hasSuffix("fd") ? 3 : 2)
     }
 

@@ -5,7 +5,7 @@ internal import BLESecToolKit
 extension Report {
     private static let engines = [ChannelConfiguration.defaultProtocol, TLSContext.protocolName]
 
-    /// The steps of its progress.
+    /// The steps of the progress line.
     var manySteps: Int {
         guard settings.scenarios.contains(.many) else { return 0 }
         return settings.channels.count + (settings.channels.isEmpty ? 0 : 1) + 2
@@ -16,7 +16,8 @@ extension Report {
         let scenario = ManyScenario()
         for engine in Self.engines {
             let peers = try PeerConfigurations(engine)
-            // The second engine with the most channels alone, where their memory shows best.
+            // The second engine only with the largest number of channels, where memory is measured
+            // best.
             let counts =
                 engine == Self.engines[0]
                 ? settings.channels : settings.channels.max().map { [$0] } ?? []
@@ -49,7 +50,7 @@ extension Report {
                 "busy, KiB", "descriptors", "threads", "maps",
             ], words: [1])
         for result in many {
-            // What the process takes or gives back besides is more than a few ends hold.
+            // With few ends, other changes of the process's memory exceed the ends' memory.
             let memory = [result.idle.memory, result.idle.heap, result.busy.memory].map {
                 result.channels < 10 ? "" : kibibytes($0)
             }
@@ -107,11 +108,11 @@ extension Report {
 }
 
 extension ManyScenario.Result {
-    /// What an idle end may take, in bytes.
+    /// The limit of an idle end's memory, in bytes.
     private var idleLimit: Int { engine == TLSContext.protocolName ? 64 << 10 : 16 << 10 }
 
     var toLimits: [Ratio] {
-        // The first channels carry what they make the process load.
+        // The first channels include the memory that they make the process load.
         guard channels >= 100 else { return [] }
         let name = "many/\(engine)/\(channels)"
         return [

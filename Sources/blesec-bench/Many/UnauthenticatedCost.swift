@@ -1,18 +1,19 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// What one unauthenticated peer costs a listener, with its own end of the link.
+/// The cost of one unauthenticated peer for a listener, including the peer's own end of the link.
 struct UnauthenticatedCost: Sendable {
     var engine: String
-    /// Bytes of memory that are resident for one that says nothing, one whose first message was
-    /// answered, and one that leaves the longest message unfinished.
+    /// Bytes of resident memory for a peer that sends nothing, a peer whose first message was
+    /// answered, and a peer that leaves the longest message unfinished.
     var silent = 0.0
     var answered = 0.0
     var unfinished = 0.0
-    /// Processor time of the listener's thread, in nanoseconds, from the link to the answer.
+    /// Processor time of the listener's thread, in nanoseconds, from accepting the link to the
+    /// answer.
     var processorTime = 0.0
 
-    /// As many as have a place at once, by the limits' defaults, less some.
+    /// The number of peers, a little below the default limit of handshakes at once.
     private static let count = 200
 
     static func measure(_ engine: String, _ peers: PeerConfigurations) async throws
@@ -21,7 +22,7 @@ struct UnauthenticatedCost: Sendable {
         let (loop, outside) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
         let words = try await FloodMessage(peers, outside)
         var cost = UnauthenticatedCost(engine: engine)
-        // What the first ones make the process load is nobody's share.
+        // A first group before the measurement, since it makes the process load code and data.
         _ = try await hold([], peers, loop, outside)
         cost.silent = try await hold([], peers, loop, outside).memory
         _ = try await hold(words.firstFlight, peers, loop, outside)
@@ -34,7 +35,7 @@ struct UnauthenticatedCost: Sendable {
         return cost
     }
 
-    /// What each of many takes who say so much and stay.
+    /// The memory of each of many peers that send the given bytes and stay.
     private static func hold(
         _ words: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ outside: EventLoop
     ) async throws -> (memory: Double, time: Double) {

@@ -4,26 +4,26 @@ internal import BLESecLinks
 
 /// How unauthenticated peers flood a listener.
 enum UnauthenticatedFlood: String, Sendable {
-    /// 64 of them, each with 8 links at a time that it opens anew as soon as it can: more than the
-    /// listener has places for.
+    /// 64 peers, each with 8 links at a time that it reopens as soon as it can: more links than the
+    /// listener has places.
     case fullSpeed = "full-speed"
-    /// What a listener over LE has to bear: 32 devices that have links to its adapter, 4 handshakes of
-    /// each, since a listener has no more from one address; and 1,000 new channels a second of all.
+    /// The load of a listener over LE: 32 devices with links to its adapter, 4 handshakes of each,
+    /// the limit for one address, and 1,000 new channels a second in total.
     case lowEnergy = "low-energy"
 
-    /// How many links they have at a time.
+    /// The number of links at a time.
     var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
-    /// How long they keep a link unless they are turned away before.
+    /// How long a peer keeps a link, unless the listener closes it before.
     var patience: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
-    /// Who dials among them.
+    /// The known peers that dial during the flood.
     var friends: [FloodFriends.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
 }
 
-/// What anybody can send.
+/// Bytes that any peer can send.
 struct FloodMessage: Sendable {
-    /// A hello and the first message of a dialer whose recording is sent again and again.
+    /// A hello and the first message of a dialer, recorded once and replayed.
     let firstFlight: [UInt8]
-    /// A hello and all but the last byte of the longest first message that fits before the bound.
+    /// A hello and the longest first message below the limit, without its last byte.
     let unfinished: [UInt8]
 
     init(_ peers: PeerConfigurations, _ loop: EventLoop) async throws {
@@ -49,14 +49,14 @@ struct FloodMessage: Sendable {
     }
 }
 
-/// Who dials to keep a listener busy: every second one says a hello and a first message, the others
-/// nothing, and each stays until it is turned away.
+/// Unauthenticated peers that keep a listener busy: every second link sends a hello and a first
+/// message, the others nothing, and each stays until the listener closes it.
 actor UnauthenticatedPeers {
     private let crowd: UnauthenticatedFlood
     private let address: UnixAddress
     private let words: FloodMessage
     private let loop: EventLoop
-    /// How many were turned away.
+    /// The number of links that the listener closed.
     private(set) var count = 0
     private var isOver = false
     private var tasks: [Task<Void, Never>] = []
@@ -93,7 +93,7 @@ actor UnauthenticatedPeers {
         }
     }
 
-    /// Has all go, and returns when they have.
+    /// Closes all links, and returns when they are closed.
     func end() async {
         isOver = true
         for task in tasks { task.cancel() }
@@ -103,16 +103,17 @@ actor UnauthenticatedPeers {
     private func didLeave() { count += 1 }
 }
 
-/// One unauthenticated peer's link. On the loop's thread.
+/// One unauthenticated peer's link. Used on the loop's thread.
 final class Stranger: LinkHandler, TimerHandler, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used only on the loop's thread.
     private let link: SocketLink
     private var waiter: CheckedContinuation<Void, Never>?
     private var timer: LoopTimer?
 
     init(_ link: SocketLink) { self.link = link }
 
-    /// Says its words, and returns when the link is gone, the time is over or the task cancelled.
+    /// Sends its bytes, and returns when the link is closed, the time is over or the task is
+    /// cancelled.
     func stay(after words: [UInt8], atMost patience: Duration) async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { waiter in

@@ -3,9 +3,9 @@ internal import BLESecCredentials
 internal import BLESecToolKit
 internal import Glibc
 
-/// What the commands of `blesec ca` have in common.
+/// Options and functions that the commands of `blesec ca` share.
 enum AuthorityOptions {
-    /// The group in the tool's table.
+    /// The group of commands in the tool's list.
     static let group = Program(
         name: "blesec ca", summary: "run a small certificate authority, for TLS",
         description: [
@@ -18,12 +18,12 @@ enum AuthorityOptions {
             AuthorityRevokeCommand.command, AuthorityListCommand.command,
         ])
 
-    /// The options of whatever uses the authority's key.
+    /// The options of commands that use the authority's key.
     static let key = [
         IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, Option.json,
     ]
 
-    /// The number behind an option, or what goes without it.
+    /// The number given with an option, or the default.
     static func days(
         _ option: Option, _ arguments: Arguments, standard: Int
     ) throws(ChannelError) -> Int {
@@ -40,7 +40,7 @@ enum AuthorityOptions {
     /// Seconds since 1970.
     static var now: Int64 { Int64(time(nil)) }
 
-    /// Prints lines of a name and a value, or an object.
+    /// Prints names and values, one pair on each line, or as a JSON object.
     static func print(
         _ fields: [(String, String)], _ arguments: Arguments
     ) throws(ChannelError) {
