@@ -1,12 +1,13 @@
-# The front door. Each target works as the only command on a fresh Debian 12 with a Swift
-# toolchain: what is missing is installed, and named, first.
+# Commands for development. Each target works as the first command on a fresh Debian 12 with a Swift
+# toolchain: it first installs missing packages, and prints their names.
 
-# The tools are linked so that they run where there is no Swift, the laboratory included.
+# The tools are linked statically with Swift's libraries, so they run without Swift, in the
+# laboratory too.
 release := -c release --static-swift-stdlib
 
 .DEFAULT_GOAL := help
 .PHONY: help bench test lab check check-release report format docs clean ready ready-python ready-lab release tests
-# Tests for the laboratory exist only where it is asked for.
+# The laboratory's tests and the fuzz targets are built only on request.
 unexport BLESEC_LAB BLESEC_FUZZ
 
 help:

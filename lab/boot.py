@@ -20,25 +20,25 @@ KERNEL_ARGUMENTS = (
     "console=ttyS0 loglevel=7 panic=-1 oops=panic rdinit=/init cryptomgr.notests nokaslr "
     "tsc=reliable no_timer_check random.trust_cpu=on mitigations=off"
 )
-# What of the caller's environment the command sees.
+# The caller's environment variables that the command gets.
 PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
 PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
-# About one boot in a hundred fails on a busy machine: the kernel says nothing any more, or the
-# guest has no controllers. Nothing of the job has been done, so the machine is started again.
-SILENCE = 30  # seconds; a busy machine makes a kernel silent for a few
+# About one boot in a hundred fails on a busy machine: the kernel falls silent, or the guest has no
+# controllers. The job has not begun, so the machine is started again.
+SILENCE = 30  # seconds; on a busy machine a kernel may be silent for a few
 BOOTS = 3
 
 
 class Ended(Exception):
-    """A reason to stop: the exit status, a line for standard error, how much of the kernel's last words."""
+    """A reason to stop: the exit status, a line for standard error, and how much of the kernel's output to show."""
 
     def __init__(self, status, line=None, kernel_lines=0):
         self.status, self.line, self.kernel_lines = status, line, kernel_lines
 
 
 def machine(options, pipes, job):
-    """The command line of the emulator. It dies with this process, however that ends."""
+    """The command line of the emulator, which is killed when this process ends for any reason."""
 
     def file_of(name):
         return ["-add-fd", f"fd={pipes[name]},set={pipes[name]}", "-chardev", f"file,id={name},path=/dev/fdset/{pipes[name]},append=on"]
@@ -84,7 +84,7 @@ class NotReady(Exception):
 
 
 class Stream(threading.Thread):
-    """Passes bytes from the guest on as they come.
+    """Passes bytes from the guest on as they arrive.
 
     The guest begins with the mark, and ends with the mark and the exit status.
     """
@@ -93,7 +93,7 @@ class Stream(threading.Thread):
         super().__init__(daemon=True)
         self.source, self.target, self.mark, self.changed = source, target, mark, changed
         self.begun = False
-        self.trailer = None  # what followed the second mark: the stream is complete
+        self.trailer = None  # the bytes after the second mark: the stream is complete
         self.reader_gone = False
         self.ended = False
         self.start()
@@ -132,7 +132,7 @@ class Stream(threading.Thread):
 
 
 class Console(threading.Thread):
-    """Keeps the last of what the kernel says, and shows it at once when asked to."""
+    """Keeps the last part of the kernel's output, and with --console shows the output at once."""
 
     def __init__(self, source, show):
         super().__init__(daemon=True)
@@ -174,7 +174,7 @@ def wait(out, err, changed, console):
 
 
 def handle_signals(timeout):
-    """Turns a signal to stop, and the end of the time, into the exception that says so."""
+    """Turns a signal or the end of the time limit into the exception with the reason."""
 
     def raising(*ended):
         def handler(number, frame):
@@ -219,7 +219,7 @@ def run_once(options, command):
             emulator.kill()
             emulator.wait()
     for stream in streams:
-        stream.join(1)  # what is on its way; not longer, since our own reader may be slow
+        stream.join(1)  # for bytes on their way; no longer, since the reader of this process may be slow
     if ended.kernel_lines and console:
         ended.line += "\n" + console.tail(ended.kernel_lines)
     return ended
@@ -243,7 +243,7 @@ def main():
     if ended.line:
         sys.stderr.write(f"lab: {ended.line.rstrip()}\n")
     sys.stderr.flush()
-    os._exit(ended.status)  # not exit: a thread may be held up by a reader that does not read
+    os._exit(ended.status)  # not exit: a thread may be blocked by a reader that does not read
 
 
 if __name__ == "__main__":

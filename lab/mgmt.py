@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Management:
-    """A management socket. Commands are answered one at a time, events kept for `wait_for_index`."""
+    """A management socket. It handles one command at a time, and keeps events for `wait_for_index`."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI)
@@ -110,13 +110,13 @@ class Management:
         advertising to the peer instead of scanning for it, and two that both
         advertise never meet.
         """
-        if value:  # instance 1, connectable, no data, for ever
+        if value:  # instance 1, connectable, no data, without a time limit
             self.command(ADD_ADVERTISING, index, struct.pack("<BIHHBB", 1, 1, 0, 0, 0, 0))
         elif self.advertisements(index):
             self.command(REMOVE_ADVERTISING, index, bytes([0]))
 
     def advertisements(self, index):
-        """How many advertisements were added."""
+        """The number of advertising instances."""
         return self.command(READ_ADVERTISING, index)[7]
 
     def connections(self, index):
@@ -142,7 +142,7 @@ class Management:
 
 
 def text(address):
-    """A device address as people write it, from its six bytes, which are little-endian."""
+    """A device address as text, from its six bytes, which are little-endian."""
     return ":".join(f"{byte:02X}" for byte in reversed(address))
 
 

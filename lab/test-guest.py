@@ -29,7 +29,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(name):
-    """Runs a function at once and writes down whether it went well."""
+    """Runs a function at once and records whether it succeeded."""
 
     def run(function):
         try:
@@ -77,7 +77,7 @@ def pair(dialing, listening, psm=PSM):
 
 
 def move(sender, receiver, size, count):
-    """Sends SDUs of random bytes and returns whether the same came out."""
+    """Sends SDUs of random bytes and returns whether the same bytes arrived."""
     sent, received = hashlib.sha256(), hashlib.sha256()
 
     def send():
@@ -101,7 +101,7 @@ def cut(address):
 
 
 def eventually(read, wanted):
-    """Waits, five seconds at most, for a counter that the kernel is still at."""
+    """Waits, five seconds at most, until the kernel has updated a counter."""
     deadline = time.monotonic() + 5
     while (got := read()) != wanted and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -114,7 +114,7 @@ def addresses():
 
 
 def streams():
-    """What lab/test compares: the arguments, and bytes of every value on both streams."""
+    """Writes the output that lab/test compares: the arguments, and bytes of every value on both streams."""
     arguments = sys.argv[2:]
     with open(os.environ["LAB_OUT"] + "/arguments", "wb") as file:
         file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))

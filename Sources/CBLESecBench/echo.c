@@ -15,7 +15,7 @@ struct end {
     int repetitions;
     blesec_bench_key *sealing, *opening;  // NULL when nothing is sealed
     uint8_t *payload, *record;            // `largest` bytes each
-    bool isOneWay;  // nothing is sent back but a record at the end
+    bool isOneWay;  // only the last record is answered
     bool failed;
 };
 

@@ -9,10 +9,10 @@ enum { MAX_KEY = 56, MAX_DIGEST = 64, MAX_BLOCK = 128, SLOTS = 32 };
 
 struct blesec_bench_primitives {
     size_t key_length, digest_length, block_length;
-    EVP_PKEY *x448;                             // NULL with X25519, which is libsodium's
-    EVP_MD *digest;                             // NULL with BLAKE2b, which is libsodium's
+    EVP_PKEY *x448;                             // NULL with X25519 (libsodium)
+    EVP_MD *digest;                             // NULL with BLAKE2b (libsodium)
     EVP_MD_CTX *context;
-    crypto_generichash_blake2b_state *blake2b;  // NULL with what is OpenSSL's
+    crypto_generichash_blake2b_state *blake2b;  // NULL with OpenSSL's hashes
     crypto_aead_aes256gcm_state *expanded;      // NULL with ChaCha20-Poly1305
     uint8_t private_key[MAX_KEY], peer_key[MAX_KEY], product[MAX_KEY];
     uint8_t cipher_key[32], nonce[12];
@@ -21,7 +21,7 @@ struct blesec_bench_primitives {
     uint8_t slots[SLOTS][MAX_KEY + 16];
 };
 
-// Hashes: one context, begun anew for each digest.
+// Hashes: one context, initialized again for each digest.
 
 static void begin(blesec_bench_primitives *p) {
     if (p->blake2b != NULL) {
@@ -47,7 +47,7 @@ static void finish(blesec_bench_primitives *p, uint8_t *output) {
     }
 }
 
-// HMAC of two pieces; the key is a digest, and so shorter than a block.
+// HMAC of two pieces; the key is a digest, so it is shorter than a block.
 static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *first,
                  size_t first_count, const uint8_t *second, size_t second_count, uint8_t *output) {
     uint8_t pad[MAX_BLOCK];
@@ -65,8 +65,8 @@ static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *
     finish(p, output);
 }
 
-// HKDF of Noise §4.3. The keys stay as they are, so that what one call seals
-// another one can open.
+// HKDF of Noise §4.3. Cipher keys are not replaced, so that one call can open another call's
+// ciphertext.
 static void hkdf(blesec_bench_primitives *p, const blesec_bench_call *call) {
     uint8_t extracted[MAX_DIGEST];
     hmac(p, p->chaining_key, p->product, call->input, NULL, 0, extracted);

@@ -3,13 +3,13 @@
 #include <openssl/ssl.h>
 #include <stdlib.h>
 
-// Longer than a flight, and than the longest record with what its pieces are sealed into.
+// Longer than a flight, and than the longest record in its sealed form.
 static const size_t pipe_size = 1 << 17;
 static const unsigned char application[] = "\x08" "blesec/1";
 
 struct blesec_bench_tls {
     SSL_CTX *contexts[2];  // the client's and the server's
-    SSL *ends[2];          // of the connection that records go over
+    SSL *ends[2];          // of the connection that carries records
 };
 
 static int choose(SSL *ssl, const unsigned char **chosen, unsigned char *length,
@@ -22,7 +22,7 @@ static int choose(SSL *ssl, const unsigned char **chosen, unsigned char *length,
     return SSL_TLSEXT_ERR_OK;
 }
 
-// The same settings as TLSContext has.
+// The same settings as in TLSContext.
 static SSL_CTX *new_context(const char *authority, const char *certificate, const char *key) {
     static const char signatures[] =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
@@ -61,7 +61,7 @@ static void disconnect(blesec_bench_tls *tls) {
     }
 }
 
-// Two ends with a pair of BIOs between them, which have shaken hands.
+// Two ends with a pair of BIOs between them, after the handshake.
 static bool connect_ends(blesec_bench_tls *tls) {
     BIO *pipes[2] = {NULL, NULL};
     disconnect(tls);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-// HCIGETDEVLIST: the numbers of up to HCI_MAX_DEV adapters; how many there are, or -1.
+// HCIGETDEVLIST: stores the numbers of up to HCI_MAX_DEV adapters; returns their count, or -1.
 static inline int blesec_hci_list(int descriptor, uint16_t *_Nonnull numbers) {
     struct {
         struct hci_dev_list_req list;
@@ -33,8 +33,8 @@ static inline int blesec_hci_info(int descriptor, uint16_t number, char *_Nonnul
     return 0;
 }
 
-// HCIGETDEVINFO: the size of an ACL packet's payload, and how many the host has given to the adapter
-// and got from it.
+// HCIGETDEVINFO: the size of an ACL packet's payload, and the numbers of packets that the host has
+// given to the adapter and received from it.
 static inline int blesec_hci_packets(int descriptor, uint16_t number, uint16_t *_Nonnull size,
                                      uint32_t *_Nonnull sent, uint32_t *_Nonnull received) {
     struct hci_dev_info info;

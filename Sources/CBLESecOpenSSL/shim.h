@@ -7,24 +7,25 @@
 #include <openssl/x509v3.h>
 #include <openssl/pkcs12.h>
 
-// The parameter keeps its name's address: a literal here, where Swift would hand out a temporary.
+// The parameter stores the address of its name, so the name is a literal in C; Swift would pass a
+// temporary string.
 static inline OSSL_PARAM blesec_openssl_tag_parameter(unsigned char *tag, size_t length) {
     return OSSL_PARAM_construct_octet_string(OSSL_CIPHER_PARAM_AEAD_TAG, tag, length);
 }
 
-// X.509: each line stands for a macro that Swift does not see.
+// X.509: each function wraps a macro that Swift cannot import.
 static inline int blesec_general_name_count(const GENERAL_NAMES *names) { return sk_GENERAL_NAME_num(names); }
 static inline const ASN1_IA5STRING *blesec_general_name_uri(const GENERAL_NAMES *names, int index) {
     const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, index);
     return name->type == GEN_URI ? name->d.uniformResourceIdentifier : NULL;
 }
 
-// Whether an error says that a text holds no further PEM block.
+// Whether an error means that a text contains no further PEM block.
 static inline int blesec_error_is_end_of_pem(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
 }
 
-// The entries of a revocation list, which is a stack: macros again.
+// The entries of a revocation list, which are a stack; stacks are accessed by macros too.
 static inline int blesec_revoked_count(X509_CRL *list) { return sk_X509_REVOKED_num(X509_CRL_get_REVOKED(list)); }
 static inline X509_REVOKED *blesec_revoked_entry(X509_CRL *list, int index) {
     return sk_X509_REVOKED_value(X509_CRL_get_REVOKED(list), index);

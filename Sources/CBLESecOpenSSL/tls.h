@@ -1,9 +1,9 @@
 #pragma once
 #include <openssl/ssl.h>
 
-// TLS: each function stands for a macro that Swift does not see.
+// TLS: each function wraps a macro that Swift cannot import.
 
-// TLS 1.3 alone, without tickets, and with nothing on the wire that a peer does not need.
+// Only TLS 1.3, without tickets, and without optional fields on the wire.
 static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
@@ -16,7 +16,7 @@ static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chai
 static inline int blesec_ssl_context_groups(SSL_CTX *context, const char *names) {
     return SSL_CTX_set1_groups_list(context, names);
 }
-// The signatures that both sides may make, as a client and as a server say them.
+// The signature algorithms of both sides, in the form for a client and for a server.
 static inline int blesec_ssl_context_signatures(SSL_CTX *context, const char *names) {
     return SSL_CTX_set1_sigalgs_list(context, names) && SSL_CTX_set1_client_sigalgs_list(context, names);
 }
@@ -26,7 +26,7 @@ static inline int blesec_ssl_context_add_intermediate(SSL_CTX *context, X509 *ce
 static inline void blesec_ssl_retry_verify(SSL *ssl) { SSL_set_retry_verify(ssl); }
 static inline void blesec_bio_clear_retry(BIO *bio) { BIO_clear_retry_flags(bio); }
 static inline void blesec_bio_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
-// Whether an error is an alert that the peer has sent.
+// Whether an error is an alert from the peer.
 static inline int blesec_error_is_alert(unsigned long code) {
     return ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET;
 }
@@ -38,7 +38,8 @@ static inline X509 *blesec_certificate(const STACK_OF(X509) *chain, int index) {
 static inline int blesec_ssl_context_newest_version(SSL_CTX *context, int version) {
     return SSL_CTX_set_max_proto_version(context, version);
 }
-// Sessions to resume, each used once: kept by us alone, and found by a number that is the whole ticket.
+// Sessions to resume, each used once: kept only by blesec, and found by a number that is the whole
+// ticket.
 static inline void blesec_ssl_context_resume(SSL_CTX *context) {
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_BOTH | SSL_SESS_CACHE_NO_INTERNAL);
 }

@@ -236,7 +236,7 @@ enum MeasureCommand {
         if let text = arguments.value(sample) {
             settings.sampleTime = 1e6 * Double(try number(text, 1...60_000, of: sample, arguments))
         }
-        // An explicit request has no upper limit.
+        // With an explicit number or length of samples, a run may take a day.
         if arguments.has(rounds) || arguments.has(sample) { settings.seconds = 24 * 60 * 60 }
         return settings
     }

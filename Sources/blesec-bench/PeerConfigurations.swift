@@ -3,14 +3,14 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// The configurations of two ends that know each other, so that any engine can be opened between
+/// The configurations of two ends that have each other's keys, so that any engine can run between
 /// them.
 struct PeerConfigurations: Sendable {
     let dialer: ChannelConfiguration
     let acceptor: ChannelConfiguration
 
-    /// Two ends that offer one protocol: a Noise protocol, whose keys each has of the other, or
-    /// TLS under one authority.
+    /// Two ends that offer one protocol: a Noise protocol, with each other's keys, or TLS with a
+    /// common authority.
     init(_ name: String) throws {
         guard name == TLSContext.protocolName else {
             let known = try ProtocolName(name)

@@ -1,5 +1,5 @@
-/// Bytes of records in storage that is made once: what comes is appended, what is used is
-/// forgotten.
+/// A buffer of records with storage that is allocated once: received bytes are appended, used bytes
+/// are removed.
 @safe struct RecordBuffer: ~Copyable {
     private let storage: UnsafeMutableBufferPointer<UInt8>
     private var head = 0
@@ -12,11 +12,11 @@
 
     deinit { unsafe storage.deallocate() }
 
-    /// How many bytes wait.
+    /// The number of unused bytes.
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append up to `room` bytes or more; so many must fit.
+    /// Lets `body` append `room` bytes or more; `room` bytes must fit.
     mutating func append<Result, Failure: Error>(
         room: Int, _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -35,7 +35,7 @@
         return result
     }
 
-    /// Shows the bytes that wait; `body` may change them in place.
+    /// Passes the unused bytes to `body`, which may change them in place.
     mutating func withBytes<Result, Failure: Error>(
         _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -44,7 +44,7 @@
         return try body(&span)
     }
 
-    /// Forgets the first `count` bytes.
+    /// Removes the first `count` bytes.
     mutating func consume(_ count: Int) {
         precondition(count <= self.count)
         head += count

@@ -1,7 +1,7 @@
 internal import BLESecToolKit
 
 extension Report {
-    /// The schema of ``json``, with its version: another one when a member changes its meaning.
+    /// The schema of ``json``, with its version, which changes when a member's meaning changes.
     static let schema = "blesec-bench/1"
 
     /// The report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
@@ -95,7 +95,7 @@ extension HandshakeScenario.Result {
 }
 
 extension HandshakeScenario.Limit {
-    /// What primitives take, where these are the limit.
+    /// The cost of the primitives, if they are the limit.
     fileprivate var primitives: JSON.Value? {
         calls.map { calls in
             .object(
@@ -110,7 +110,7 @@ extension HandshakeScenario.Limit {
         }
     }
 
-    /// What OpenSSL takes by itself, where that is the limit.
+    /// The cost of OpenSSL alone, if that is the limit.
     fileprivate var openSSL: JSON.Value? { calls == nil ? .object(figures) : nil }
 
     private var figures: [(String, JSON.Value)] {

@@ -133,7 +133,7 @@ extension Report {
 }
 
 extension String {
-    /// A Noise protocol's name without what all have in common here.
+    /// A Noise protocol's name without the parts that all names here share.
     var shortProtocol: String {
         hasPrefix("Noise_") ? String(dropFirst("Noise_".count)) : self
     }

@@ -1,9 +1,9 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// What one run has found.
+/// The results of one run.
 struct Report: Sendable {
-    /// What was asked for.
+    /// The requested measurements.
     let settings: Settings
     /// Sealing and opening records.
     var engine: [EngineScenario.Result] = []
@@ -11,7 +11,7 @@ struct Report: Sendable {
     var handshake: [HandshakeScenario.Result] = []
     /// Messages over links.
     var link: [LinkScenario.Result] = []
-    /// Bulk over l2cap in SDUs of several sizes.
+    /// Bulk data over L2CAP in SDUs of several sizes.
     var sdus: [SDUScenario.Result] = []
     /// Packets of adapters.
     var packets: [PacketScenario.Result] = []
@@ -21,7 +21,7 @@ struct Report: Sendable {
     var strangers: [UnauthenticatedCost] = []
     /// Channels over modelled radio.
     var radio: [RadioScenario.Result] = []
-    /// What was left out, and why.
+    /// Omitted measurements, with the reasons.
     var omissions: [String] = []
 
     init(_ settings: Settings) { self.settings = settings }
@@ -40,9 +40,9 @@ struct Report: Sendable {
             settings.scenarios.contains(.link)
             ? place.count * settings.sizes.count + sweep(place).count : 0
         let loops = LoopPair()
-        // A peer that is not there is told before anything is measured.
+        // A missing peer is reported before the measurement.
         let remote = try await place.openRemote(settings, loops)
-        // Many channels and radio have times of their own.
+        // Many channels and radio have time limits of their own.
         let others = manySteps + radioSteps
         var run = Run(
             progress: ProgressLine(steps: records + handshakes.count + links + others),
@@ -108,7 +108,7 @@ struct Report: Sendable {
         }
     }
 
-    /// The sizes of SDUs to measure, and a transport with each.
+    /// The SDU sizes to measure, each with a transport.
     private func sweep(_ place: LinkTarget) -> [(SDUScenario.Sizes, Transport)] {
         guard settings.sweepsSDUs else { return [] }
         return place.transports.flatMap { transport in
@@ -149,8 +149,8 @@ struct Report: Sendable {
         try await station.close()
     }
 
-    /// The handshakes that were asked for; without a wish the default pattern in every suite, then
-    /// every other pattern in the default suite, and TLS, in full and resumed.
+    /// The requested handshakes; by default the default pattern in every suite, then every other
+    /// pattern in the default suite, and TLS, in full and resumed.
     private static func handshakes(_ settings: Settings) throws -> [any HandshakeSubject] {
         guard let names = settings.handshakes else {
             let company = try BenchCompany.shared()
@@ -165,14 +165,14 @@ struct Report: Sendable {
         }
     }
 
-    /// The protocols that were asked for; without a wish also the other cipher, which costs little.
+    /// The requested protocols; by default also the other cipher, which takes little time.
     private static func suites(_ settings: Settings) throws -> [EngineScenario.Suite] {
         let isDefault = settings.handshakes == nil
         let names = isDefault ? [EngineChoice.noise, .noiseAESGCM, .tls] : settings.protocols
         return try names.map { try EngineScenario.Suite($0.name) }
     }
 
-    /// The sizes that fit one record.
+    /// The message sizes that fit into one record.
     private static func recordSizes(_ settings: Settings) -> [Int] {
         var sizes: [Int] = []
         for size in settings.sizes.map({ min($0, Record.maximumPayload + 1) })
@@ -192,7 +192,7 @@ extension LinkTarget {
         }
     }
 
-    /// How many kinds of link there are.
+    /// The number of kinds of link.
     fileprivate var count: Int {
         switch self {
         case .local(let transports): transports.count

@@ -2,7 +2,8 @@ internal import BLESec
 internal import BLESecToolKit
 internal import Glibc
 
-/// Where a report goes: a file that is made first and written last, or standard output.
+/// The destination of a report: a file that is created before the measurement and written at its
+/// end, or standard output.
 struct ReportFile {
     private let descriptor: Int32
     /// Whether it is standard output.
@@ -27,7 +28,7 @@ struct ReportFile {
         }
     }
 
-    /// Replaces what the file held.
+    /// Replaces the content of the file.
     func write(_ text: String) throws(ChannelError) {
         if !isStandardOutput { _ = ftruncate(descriptor, 0) }
         try StandardOutput.write(Array(text.utf8), to: descriptor)

@@ -7,7 +7,7 @@ enum ServeCommand {
         try await run(arguments)
     }
 
-    /// Benches that are served at once; more wait in the kernel.
+    /// The number of benches served at once; further ones wait in the kernel.
     private static let mostClients = 16
 
     private static let manual = Manual(

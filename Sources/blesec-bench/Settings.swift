@@ -1,24 +1,24 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// What is to be measured, and how thoroughly.
+/// The measurements to make, and their thoroughness.
 struct Settings: Sendable {
     /// One group of figures.
     enum Scenario: String, CaseIterable, Sendable {
         case engine, handshake, link, many, radio
 
-        /// All of them, as a sentence has them.
+        /// All scenarios, as a phrase for a sentence.
         static var names: String {
             let names = allCases.map(\.rawValue)
             return names.dropLast().joined(separator: ", ") + " or " + names[names.count - 1]
         }
     }
 
-    /// Which groups.
+    /// The groups to measure.
     var scenarios = Set(Scenario.allCases)
-    /// The protocols beside the plain link.
+    /// The protocols to measure besides the plain link.
     var protocols = [EngineChoice.noise, .tls]
-    /// Those and the plain link, which comes first.
+    /// The plain link, followed by these protocols.
     var engines: [EngineChoice] { [.plain] + protocols }
     /// The protocols whose handshakes are measured; nil for all patterns and suites.
     var handshakes: [String]?
@@ -26,24 +26,24 @@ struct Settings: Sendable {
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] {
         didSet { sweepsSDUs = false }
     }
-    /// Whether bulk over l2cap is sent in SDUs of several sizes too.
+    /// Whether bulk data over L2CAP is also measured with several SDU sizes.
     private(set) var sweepsSDUs = true
-    /// How many channels are open at once, one number after another.
+    /// The numbers of channels to open at once.
     var channels = [1, 10, 100, 1_000]
-    /// Samples of each kind, one kind after the other, over and over.
+    /// The number of samples of each kind, which are interleaved.
     var rounds = 5
-    /// Whether messages also go there and back.
+    /// Whether round trips are measured too.
     var measuresRoundTrips = true
-    /// How long one sample of a link takes, in nanoseconds.
+    /// The length of one sample of a link, in nanoseconds.
     var sampleTime = 30_000_000.0
-    /// What all but many channels and radio may take, in seconds; rounds are left out when time runs
-    /// short.
+    /// The time limit of everything except many channels and radio, in seconds; rounds are omitted
+    /// when time runs short.
     var seconds = 55
 
-    /// Whether some of what is measured is left out.
+    /// Whether some measurements are omitted.
     private(set) var isQuick = false
 
-    /// Half as many samples, and shorter ones.
+    /// Half as many samples, and shorter samples.
     mutating func makeQuick() {
         isQuick = true
         channels = [1, 100]
@@ -53,7 +53,7 @@ struct Settings: Sendable {
     }
 }
 
-/// How long a run may still take, shared fairly among what is still to be measured.
+/// The remaining time of a run, divided equally among the remaining steps.
 struct TimeBudget: Sendable {
     private let end: UInt64
     private var steps: Int
@@ -63,7 +63,7 @@ struct TimeBudget: Sendable {
         self.steps = steps
     }
 
-    /// Takes the next step's share; the time when it is used up.
+    /// Takes the next step's share, and returns the time at which the step has to end.
     mutating func next() -> UInt64 {
         let now = Clock.time
         let share = end > now ? (end - now) / UInt64(max(1, steps)) : 0

@@ -1,16 +1,16 @@
-/// What is said of a number of samples.
+/// The summary of a number of samples.
 struct Summary: Sendable, Equatable {
-    /// Half of the samples lie below it.
+    /// The median.
     var median: Double
     /// The smallest and the largest.
     var least: Double
     var most: Double
-    /// The middle half's width over the median: how noisy the samples are.
+    /// The interquartile range divided by the median: a measure of noise.
     var spread: Double
-    /// How many samples there are.
+    /// The number of samples.
     var count: Int
 
-    /// Sums up at least one sample.
+    /// Summarizes at least one sample.
     init(_ samples: [Double]) {
         let sorted = samples.sorted()
         median = sorted.quantile(0.5)
@@ -23,8 +23,8 @@ struct Summary: Sendable, Equatable {
 }
 
 extension [Double] {
-    /// The value below which that share of these sorted samples lies, between two of them by
-    /// proportion.
+    /// The quantile of sorted samples for the given fraction, interpolated linearly between two
+    /// samples.
     func quantile(_ share: Double) -> Double {
         let position = share * Double(count - 1)
         let lower = Int(position)
@@ -32,6 +32,6 @@ extension [Double] {
         return self[lower] + (self[upper] - self[lower]) * (position - Double(lower))
     }
 
-    /// The middle of these samples in any order.
+    /// The median of samples in any order.
     var median: Double { sorted().quantile(0.5) }
 }

@@ -1,4 +1,4 @@
-/// Columns of text: the first flush left, the others flush right unless they are words.
+/// Columns of text: the first column and columns of words are flush left, the others flush right.
 struct Table {
     private var rows: [[String]]
     private let words: Set<Int>
@@ -9,10 +9,10 @@ struct Table {
         self.words = words
     }
 
-    /// Adds a line.
+    /// Adds a row.
     mutating func append(_ row: [String]) { rows.append(row) }
 
-    /// The lines, two spaces between columns.
+    /// The rows as text, with two spaces between columns.
     var text: String {
         let widths = rows[0].indices.map { column in rows.map { $0[column].count }.max() ?? 0 }
         return rows.map { row in
@@ -38,7 +38,7 @@ extension Int {
 }
 
 extension Double {
-    /// With that many digits after the point.
+    /// The number with `digits` digits after the point.
     func fixed(_ digits: Int) -> String {
         guard isFinite else { return "-" }
         var scale = 1
@@ -51,6 +51,6 @@ extension Double {
         return "\(sign)\(scaled / scale).\(zeros)\(fraction)"
     }
 
-    /// With about three digits that count.
+    /// The number with about three significant digits.
     var short: String { fixed(self >= 100 ? 0 : self >= 10 ? 1 : 2) }
 }

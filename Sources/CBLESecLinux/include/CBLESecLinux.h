@@ -1,5 +1,5 @@
-// The parts of Linux's C interface that Swift's importer does not see (packed structures, macros
-// with arguments, variadic functions), as functions of a line or two. Each begins with `blesec_`.
+// The parts of Linux's C interface that Swift cannot import (packed structures, macros with
+// arguments, variadic functions), as functions of a line or two. Their names begin with `blesec_`.
 #pragma once
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ static inline int blesec_epoll_control(int epoll, int operation, int descriptor,
     return epoll_ctl(epoll, operation, descriptor, &event);
 }
 
-// Waits for `nanoseconds`, or for ever when that is negative.
+// Waits for `nanoseconds`, or without a limit when `nanoseconds` is negative.
 static inline int blesec_epoll_wait(int epoll, struct epoll_event *_Nonnull events, int count,
                                     int64_t nanoseconds) {
     struct timespec timeout = {.tv_sec = nanoseconds / 1000000000,
@@ -44,8 +44,8 @@ static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nul
     return ioctl(descriptor, request, argument);
 }
 
-// Bytes in the send queue: SIOCOUTQ of Unix sockets. The same request is called TIOCOUTQ where
-// Bluetooth sockets answer it, with the free space.
+// Bytes in the send queue of a Unix socket (SIOCOUTQ). Bluetooth sockets return the free space for
+// the same request, under the name TIOCOUTQ.
 static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }
@@ -60,8 +60,8 @@ static inline void blesec_name_thread(const char *_Nonnull name) {
 // accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC, which Swift's C library module does not show.
 int blesec_accept(int descriptor);
 
-// SO_PEERCRED: who dialed or listens at the other end of a Unix socket.
+// SO_PEERCRED: the process and user that dialed or listen at the other end of a Unix socket.
 int blesec_peer_credentials(int descriptor, pid_t *_Nonnull process, uid_t *_Nonnull user);
 
-// The kernel's words for an error, of static storage; NULL if it knows none.
+// The C library's text for an error, in static storage; NULL for an unknown error.
 const char *_Nullable blesec_error_text(int number);

@@ -7,7 +7,7 @@ struct EngineScenario {
     /// The size of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
 
-    /// A protocol, and its cipher if the protocol's name determines it.
+    /// A protocol, and its cipher for a Noise protocol.
     struct Suite: Sendable, Equatable {
         /// The cipher of a Noise protocol; nil for TLS.
         let algorithm: AEADAlgorithm?

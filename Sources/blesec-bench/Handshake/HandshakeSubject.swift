@@ -19,8 +19,8 @@ protocol HandshakeLimit: AnyObject {
     /// The calls of primitives, if they are the limit.
     var counts: HandshakeCalls.Counts? { get }
 
-    /// Does the work of both sides of `count` handshakes, and returns the nanoseconds of all of
-    /// them.
+    /// Does the work of both sides of `repetitions` handshakes, and returns the nanoseconds of all
+    /// of them.
     func run(_ repetitions: Int) throws -> Double
 }
 
@@ -36,9 +36,9 @@ extension BothSides: Equatable where Value: Equatable {}
 struct HandshakeSample {
     /// Nanoseconds of processor time of all handshakes together.
     var time = BothSides(dialer: 0.0, acceptor: 0.0)
-    /// The number of flights in one handshake.
+    /// The number of flights that each side sent in one handshake.
     var flights = BothSides(dialer: 0, acceptor: 0)
-    /// The bytes that a side sent in one handshake.
+    /// The bytes that each side sent in one handshake.
     var bytes = BothSides(dialer: 0, acceptor: 0)
 
     /// Adds the processor time of `body` to one side's time.

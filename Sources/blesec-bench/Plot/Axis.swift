@@ -1,14 +1,14 @@
 internal import Glibc
 
-/// Where values lie between two ends, by their logarithms.
+/// A logarithmic axis between two values.
 struct Axis {
     private let least: Double
     private let most: Double
     private let start: Double
     private let end: Double
 
-    /// An axis from `start` to `end` that has room for all the values above zero, up to the next of
-    /// 1, 2 and 5 on either side.
+    /// An axis from `start` to `end` that contains all positive values, extended on either side to
+    /// the next 1, 2 or 5 times a power of ten.
     init(_ values: [Double], from start: Double, to end: Double) {
         let positive = values.filter { $0 > 0 && $0.isFinite }
         let low = Self.step(below: positive.min() ?? 1)
@@ -16,7 +16,7 @@ struct Axis {
         self.init(least: low, most: high > low ? high : 10 * low, from: start, to: end)
     }
 
-    /// An axis between two values above zero.
+    /// An axis between two positive values.
     init(least: Double, most: Double, from start: Double, to end: Double) {
         self.least = least
         self.most = most
@@ -24,14 +24,14 @@ struct Axis {
         self.end = end
     }
 
-    /// Where a value lies; what is outside lies at an end.
+    /// The position of a value; values outside are placed at the nearer end.
     func position(_ value: Double) -> Double {
         guard most > least else { return (start + end) / 2 }
         let share = log(min(max(value, least), most) / least) / log(most / least)
         return start + share * (end - start)
     }
 
-    /// The powers of ten in it; also 2 and 5 times those when there are few.
+    /// The powers of ten on the axis; also 2 and 5 times these when there are few.
     var ticks: [Double] {
         let factors = most / least > 1_000 ? [1.0] : [1.0, 2, 5]
         var ticks: [Double] = []

@@ -1,9 +1,9 @@
-/// An SVG document that is legible on light and on dark ground.
+/// An SVG document that is legible on light and dark backgrounds.
 ///
-/// Who draws names what a thing is, and the style sheet its colour. Programs that do not know
-/// `prefers-color-scheme` draw on light ground.
+/// Elements have classes, and the style sheet sets their colours. Programs without
+/// `prefers-color-scheme` show the light colours.
 struct Drawing {
-    /// What a thing is.
+    /// The class of an element.
     enum Style: String {
         case title, label, small, axis, grid, limit, mark
     }
@@ -12,12 +12,12 @@ struct Drawing {
     private(set) var height = 0
     private var elements: [String] = []
 
-    /// How many series have colours of their own.
+    /// The number of series with colours of their own.
     static let colours = 5
 
     init(width: Int) { self.width = width }
 
-    /// Makes room for something so high below what there is, and returns where it begins.
+    /// Adds space of the given height at the bottom, and returns the upper edge of that space.
     mutating func addSpace(_ space: Int) -> Double {
         defer { height += space }
         return Double(height)
@@ -48,7 +48,7 @@ struct Drawing {
                 + "x2=\"\(x2.fixed(1))\" y2=\"\(y2.fixed(1))\"/>")
     }
 
-    /// A curve through some points, in the colour of a series, or as a limit without one.
+    /// A curve through points, in the colour of a series, or as a limit when there is no series.
     mutating func curve(_ points: [(x: Double, y: Double)], series: Int?) {
         let name = series.map { "series \(Self.colour($0))" } ?? Style.limit.rawValue
         let list = points.map { "\($0.x.fixed(1)),\($0.y.fixed(1))" }.joined(separator: " ")
@@ -113,7 +113,7 @@ struct Drawing {
         }.joined(separator: "\n")
     }
 
-    /// Text as XML has it, without what XML cannot have.
+    /// Text escaped for XML, without characters that XML forbids.
     private static func escaped(_ text: String) -> String {
         var result = ""
         for scalar in text.unicodeScalars {

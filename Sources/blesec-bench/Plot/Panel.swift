@@ -1,29 +1,29 @@
-/// A plot of some series over the sizes of messages.
+/// A plot of several series over the message size.
 struct Panel {
-    /// What is drawn of a size.
+    /// The values at one message size.
     struct Point {
         var size: Int
         var value: Double
-        /// Further values above, for a bar that reaches up to the last of them.
+        /// Larger values, for a bar that reaches up to the last one.
         var above: [Double] = []
     }
 
     struct Series {
         var name: String
         var points: [Point]
-        /// Whether it is what the others cannot be better than.
+        /// Whether the series is the limit of the others.
         var isLimit = false
     }
 
     var title: String
-    /// What the values are, with their unit.
+    /// The title: the quantity and its unit.
     var unit: String
     var series: [Series]
 
     static let size = (width: 460.0, height: 320.0)
     private static let margin = (left: 58.0, right: 16.0, top: 72.0, bottom: 40.0)
 
-    /// Draws it with its upper left corner there.
+    /// Draws the panel with its upper left corner at the given point.
     func draw(into drawing: inout Drawing, x: Double, y: Double) {
         let (left, right) = (x + Self.margin.left, x + Self.size.width - Self.margin.right)
         let (top, bottom) = (y + Self.margin.top, y + Self.size.height - Self.margin.bottom)
@@ -74,7 +74,7 @@ struct Panel {
         _ across: Axis, _ up: Axis
     ) {
         let hasBars = series.points.contains { !$0.above.isEmpty }
-        // Bars of several series would hide each other.
+        // Moved sideways, since bars of several series would cover each other.
         let shift = hasBars ? 7 * (index - Double(self.series.count - 1) / 2) : 0
         let places = series.points.map { point in
             (x: across.position(Double(point.size)) + shift, y: up.position(point.value))
@@ -99,6 +99,6 @@ struct Panel {
 }
 
 extension Double {
-    /// Without digits that say nothing: `0.5`, `20`, `1000`.
+    /// A number without superfluous digits: `0.5`, `20`, `1000`.
     fileprivate var plain: String { self >= 1 ? fixed(0) : fixed(self >= 0.1 ? 1 : 2) }
 }

@@ -24,12 +24,12 @@ extension Report {
         return drawing.document
     }
 
-    /// Bytes a second of records sealed and opened, below what the primitive allows.
+    /// Bytes a second of records sealed and opened, with the primitive as the limit.
     private var enginePanels: [Panel] {
         engine.map(\.suite).unique.map { suite in
             let own = engine.filter { $0.suite == suite }
             let layers = own.map(\.layer).unique
-            // The limit, and the layer that does the whole work.
+            // The limit, and the layer that does all the work of a channel's engine.
             let drawn = [layers.first, layers.last].compactMap(\.self).unique
             return Panel(
                 title: "Records: \(suite.shortProtocol)", unit: "MB/s sealed and opened",
@@ -85,7 +85,8 @@ extension Report {
 
     // MARK: Handshakes
 
-    /// A bar for each kind: the dialer's time, then the acceptor's; the primitives' sum as a mark.
+    /// A bar for each kind: the dialer's time, then the acceptor's; a mark shows the sum of the
+    /// primitives.
     private func drawHandshakes(_ drawing: inout Drawing) {
         guard !handshake.isEmpty else { return }
         let top = drawing.addSpace(70)

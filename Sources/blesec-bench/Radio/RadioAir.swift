@@ -2,15 +2,15 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// The link layer between two ends: connection events, in which packet and answer take turns (Core
+/// The link layer between two ends: connection events, in which packets and answers alternate (Core
 /// Specification, Vol 6, Part B, §4.5).
 ///
-/// Both controllers plan perfectly: no event is cut short by anything else, and no packet is begun
-/// for which there is no time.
+/// Both controllers schedule perfectly: no other activity shortens an event, and a packet is sent
+/// only if there is time for it.
 final class RadioAir: TimerHandler, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used only on the loop's thread.
 
-    /// What the next fire of the timer means.
+    /// The meaning of the timer's next fire.
     private enum Phase {
         /// Nothing waits to be sent.
         case idle
@@ -18,7 +18,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         case anchor
         /// The central's packet has been sent.
         case question(RadioPacket, isHeard: Bool)
-        /// So has the peripheral's.
+        /// The peripheral's packet has been sent.
         case answer(RadioPacket, isHeard: Bool)
     }
 
@@ -31,9 +31,9 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     private var timer: LoopTimer?
     private var phase = Phase.idle
     private var eventEnd: UInt64 = 0
-    /// The central has more to send, or has heard that the peripheral has (the MD bit).
+    /// Whether the central has more to send, or has received the peripheral's MD bit.
     private var hasMore = false
-    /// Packets in a row that each end has heard wrong in this event.
+    /// Consecutive packets with a wrong CRC at each end in this event.
     private var wrongInARow = (central: 0, peripheral: 0)
 
     init(_ parameters: RadioParameters, loop: EventLoop) {
@@ -49,7 +49,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer = LoopTimer(loop: loop, handler: self)
     }
 
-    /// Something may be there to be sent.
+    /// Tells the link layer that an end may have something to send.
     func wake() {
         switch phase {
         case .idle, .anchor: sleepUntilNeeded()
@@ -87,7 +87,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         guard left >= parameters.exchangeTime(central.unacknowledged?.length ?? 0, answer: owed)
         else { return sleepUntilNeeded() }
         let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: owed))
-        // Where its next packet does not fit and the other end has none, an empty one is of no use.
+        // If the next packet does not fit and the peripheral has none, an empty packet is useless.
         let isFirst = start + parameters.interval == eventEnd
         guard
             isFirst || central.canSend(now: start, atMost: limit)
@@ -109,14 +109,15 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload that still fits, when `rest` is what takes time with an empty packet.
+    /// The longest payload that still fits, if an empty packet and all that follows take `rest`.
     private func longest(within left: UInt64, beside rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
         return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
     }
 
-    /// Whether the next packet arrives whole; `wrong` counts those that did not.
+    /// Whether the next packet arrives with a right CRC; `wrong` counts packets in a row that do
+    /// not.
     private func isHeard(_ wrong: inout Int) -> Bool {
         guard parameters.loss > 0 else { return true }
         let isLost = Double.random(in: 0..<1, using: &losses) < parameters.loss
@@ -124,8 +125,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         return !isLost
     }
 
-    /// Waits for the first connection event in which there is something to send: those without
-    /// change nothing.
+    /// Waits for the first connection event in which there is something to send; events without
+    /// data have no effect.
     private func sleepUntilNeeded() {
         let ready = [central?.readyAt, peripheral?.readyAt].compactMap { $0 }.min()
         guard let ready else {
@@ -138,7 +139,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: nextAnchor(after: now, notBefore: ready)))
     }
 
-    /// The first anchor point after `now` at which it is at least `earliest`.
+    /// The first anchor point after `now` that is not before `earliest`.
     private func nextAnchor(after now: UInt64, notBefore earliest: UInt64) -> UInt64 {
         let interval = parameters.interval
         let next = (now - origin) / interval + 1

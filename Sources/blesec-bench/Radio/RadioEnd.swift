@@ -1,10 +1,10 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// One end of a measured channel: notes when messages arrive, and sends what it is told to. On the
-/// loop's thread.
+/// One end of a measured channel: it sends messages, and records the arrival times of received
+/// ones. Used on the loop's thread.
 final class RadioEnd: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used only on the loop's thread.
 
     private let link: RadioLink
     private let role: ChannelRole
@@ -20,7 +20,8 @@ final class RadioEnd: @unchecked Sendable {
         self.configuration = configuration
     }
 
-    /// Opens the channel, sends a message as soon as it may, and receives from then on.
+    /// Opens the channel, sends a message as soon as the channel is ready, and receives from then
+    /// on.
     func open(andSend message: [UInt8]) {
         run { [self] in
             let channel = try await SecureChannel.open(
@@ -33,20 +34,20 @@ final class RadioEnd: @unchecked Sendable {
         }
     }
 
-    /// Sends a message so many times.
+    /// Sends a message a number of times.
     func send(_ message: [UInt8], count: Int) {
         run { [self] in
             for _ in 0..<count { try await channel?.send(message) }
         }
     }
 
-    /// When the message with that number came, the first being number one; nil before.
+    /// The arrival time of the message with that number, counted from one; nil before it arrives.
     func arrival(of number: Int) throws -> UInt64? {
         if let failure { throw failure }
         return number <= arrivals.count ? arrivals[number - 1] : nil
     }
 
-    /// Ends whatever it is at.
+    /// Cancels its tasks.
     func cancel() {
         for task in tasks { task.cancel() }
     }

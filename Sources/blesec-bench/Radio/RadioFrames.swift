@@ -1,17 +1,17 @@
-/// One packet's payload on the air.
+/// The payload of one packet on the air.
 struct RadioPacket: Sendable {
-    /// Octets of payload; none in a packet that only acknowledges.
+    /// Octets of payload; 0 in a packet that only acknowledges.
     var length = 0
-    /// What it carries of an SDU.
+    /// Bytes of an SDU in the packet.
     var bytes: ArraySlice<UInt8> = []
-    /// It ends a K-frame, for which the sender has spent a credit.
+    /// Whether the packet ends a K-frame, for which the sender has spent a credit.
     var endsFrame = false
     var endsSDU = false
-    /// Credits that it gives.
+    /// Credits that the packet gives.
     var credits = 0
 }
 
-/// What one host has handed to its controller: SDUs cut into K-frames, those into packets, and
+/// The data that one host has given to its controller: SDUs in K-frames, K-frames in packets, and
 /// credits for the peer (Core Specification, Vol 3, Part A, §3.4 and §4.24).
 struct RadioFrames: Sendable {
     private struct Waiting {
@@ -22,17 +22,17 @@ struct RadioFrames: Sendable {
     private let parameters: RadioParameters
     private var sdus: [Waiting] = []
     private var head = 0
-    /// Bytes of the first SDU that are in frames already.
+    /// Bytes of the first SDU that have been put into frames.
     private var offset = 0
-    /// Octets of the current K-frame that are still to be sent, its headers included.
+    /// Unsent octets of the current K-frame, including headers.
     private var frameLeft = 0
     private var frameHeaders = 0
-    /// Credits that wait for a packet to the peer.
+    /// Credits to send to the peer.
     private var granted = (count: 0, readyAt: UInt64(0))
 
-    /// What the peer still takes, in K-frames.
+    /// The number of K-frames that the peer still accepts.
     private(set) var credits: Int
-    /// Bytes of SDUs that have not been sent.
+    /// Unsent bytes of SDUs.
     private(set) var byteCount = 0
 
     init(_ parameters: RadioParameters) {
@@ -51,7 +51,7 @@ struct RadioFrames: Sendable {
         granted.count += count
     }
 
-    /// Takes credits from the peer, which the host has to hear of before it can spend them.
+    /// Receives credits from the peer; the host can spend them only after it has learned of them.
     mutating func take(credits count: Int, now: UInt64) {
         let wasEmpty = credits == 0
         credits += count
@@ -59,7 +59,7 @@ struct RadioFrames: Sendable {
         sdus[head].readyAt = max(sdus[head].readyAt, now + parameters.hostDelay)
     }
 
-    /// When the next packet can be sent; nil while there is none.
+    /// The time at which the next packet can be sent; nil if there is no packet.
     var readyAt: UInt64? {
         if frameLeft > 0 { return 0 }
         let sdu = head < sdus.count && credits > 0 ? sdus[head].readyAt : nil
@@ -67,7 +67,7 @@ struct RadioFrames: Sendable {
         return min(granted.readyAt, sdu ?? .max)
     }
 
-    /// Whether a packet can be sent at that time.
+    /// Whether a packet can be sent at the given time.
     func isReady(now: UInt64) -> Bool { readyAt.map { $0 <= now } ?? false }
 
     /// The length of the packet that ``next(now:)`` gives; nil for none.
@@ -78,7 +78,7 @@ struct RadioFrames: Sendable {
         return min(nextFrame.headers + nextFrame.part, parameters.dataLength)
     }
 
-    /// Takes the next packet; nil where none is ready.
+    /// Removes and returns the next packet; nil if none is ready.
     mutating func next(now: UInt64) -> RadioPacket? {
         guard isReady(now: now) else { return nil }
         if frameLeft == 0 {
@@ -103,7 +103,7 @@ struct RadioFrames: Sendable {
 
     private func hasGrant(now: UInt64) -> Bool { granted.count > 0 && granted.readyAt <= now }
 
-    /// Octets of headers, and bytes of the first SDU, in its next K-frame.
+    /// Octets of headers, and bytes of the first SDU, in the next K-frame.
     private var nextFrame: (headers: Int, part: Int) {
         let field = offset == 0 ? RadioParameters.lengthField : 0
         return (

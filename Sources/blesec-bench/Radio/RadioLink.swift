@@ -4,20 +4,21 @@ internal import BLESecPrimitives
 
 /// One end of a connection-oriented channel over modelled radio.
 ///
-/// A real link in every respect that a channel sees, but its time is that of a clock moved by hand.
+/// For a channel it behaves like a real link, but its time is a manual clock's.
 final class RadioLink: Link, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used only on the loop's thread.
 
-    /// What an end has sent.
+    /// The counters of an end's sent packets.
     struct Count: Sendable, Equatable {
         var sdus = 0
         var bytes = 0
-        /// Packets that carried bytes of SDUs, without those that were sent again.
+        /// Packets that carried bytes of SDUs, without retransmissions.
         var packets = 0
         var repeated = 0
     }
 
-    /// What the sender's socket and controller hold, and the receiver's socket, in bytes.
+    /// The capacity of the sender's socket and controller together, and of the receiver's socket,
+    /// in bytes.
     private static let sendBuffer = 32 << 10
     private static let receiveBuffer = 64 << 10
 
@@ -27,9 +28,9 @@ final class RadioLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private weak var peer: RadioLink?
 
-    /// What waits to be sent; the air takes it.
+    /// The data to send, which ``RadioAir`` removes.
     private(set) var frames: RadioFrames
-    /// The packet that the peer has not acknowledged, and both sequence bits (Vol 6, Part B, §4.5.9).
+    /// The unacknowledged packet, and both sequence bits (Vol 6, Part B, §4.5.9).
     private(set) var unacknowledged: RadioPacket?
     private var sequence = false
     private var expected = false
@@ -37,7 +38,7 @@ final class RadioLink: Link, @unchecked Sendable {
     private var incoming: [UInt8] = []
     private var arrived: [UInt8] = []
     private var arrivedOffset = 0
-    /// K-frames that came and for which no credit was given back, and whether it should be.
+    /// Received K-frames whose credits have not been returned, and whether to return them.
     private var framesTaken = 0
     private var owesCredits = false
     private(set) var count = Count()
@@ -45,7 +46,7 @@ final class RadioLink: Link, @unchecked Sendable {
     private var isScheduled = false
     private var hasToldHangUp = false
 
-    /// Two ends of a channel, the first of them the central's, who decides when there is a packet.
+    /// Two ends of a channel. The first is the central's, which starts each exchange.
     static func pair(
         _ parameters: RadioParameters, loop: EventLoop
     ) -> (central: RadioLink, peripheral: RadioLink) {
@@ -136,10 +137,10 @@ final class RadioLink: Link, @unchecked Sendable {
     private var isWritable: Bool { hasRoom || isPeerGone }
 }
 
-// What the air does with an end. Each packet is acknowledged by the next one that comes back.
+// The interface for ``RadioAir``. The next packet in the other direction acknowledges a packet.
 extension RadioLink {
-    /// The packet to send now: the last one again unless it was acknowledged, else the next if it is
-    /// no longer than `limit`, else an empty one.
+    /// The packet to send now: the last packet again if it was not acknowledged, else the next
+    /// packet if it is no longer than `limit`, else an empty packet.
     func transmit(now: UInt64, atMost limit: Int) -> RadioPacket {
         if let unacknowledged {
             if unacknowledged.length > 0 { count.repeated += 1 }
@@ -155,24 +156,24 @@ extension RadioLink {
         return packet
     }
 
-    /// The sequence bits of the packet that is sent.
+    /// The sequence bits of the packet to send.
     var bits: (sequence: Bool, expected: Bool) { (sequence, expected) }
 
-    /// Whether there is more to send than the packet that is on its way.
+    /// Whether there is more to send after the packet on its way.
     func hasMore(now: UInt64) -> Bool { frames.isReady(now: now) }
 
-    /// Whether there is a packet to send that is no longer than `limit`, or one to send again.
+    /// Whether there is a packet of at most `limit` to send, or a packet to send again.
     func canSend(now: UInt64, atMost limit: Int) -> Bool {
         if let unacknowledged { return unacknowledged.length > 0 }
         return frames.nextLength(now: now).map { $0 <= limit } ?? false
     }
 
-    /// When there is something to send; nil when there is nothing.
+    /// The time at which there is something to send; nil if there is nothing.
     var readyAt: UInt64? {
         (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt
     }
 
-    /// Takes a packet that arrived whole.
+    /// Receives a packet that arrived with a right CRC.
     func hear(_ packet: RadioPacket, _ bits: (sequence: Bool, expected: Bool), now: UInt64) {
         if bits.expected != sequence {
             sequence.toggle()
@@ -191,7 +192,7 @@ extension RadioLink {
         schedule()
     }
 
-    /// Tops the peer's credits up, unless nobody reads.
+    /// Returns used credits to the peer, unless the receiver has stopped reading.
     private func giveCredits() {
         guard owesCredits, arrived.count - arrivedOffset < Self.receiveBuffer else { return }
         owesCredits = false

@@ -1,7 +1,7 @@
 internal import BLESecL2CAP
 
-/// An LE connection and a connection-oriented channel on it, as far as they decide how fast bytes
-/// move. `docs/radio-model.md` says where each figure is from.
+/// The parameters of an LE connection and of a connection-oriented channel on it that determine the
+/// speed. `docs/radio-model.md` gives the source of each figure.
 struct RadioParameters: Sendable, Equatable {
     /// An uncoded physical layer.
     enum PHY: String, CaseIterable, Sendable {
@@ -17,32 +17,32 @@ struct RadioParameters: Sendable, Equatable {
     var phy = PHY.twoMegabit
     /// Nanoseconds from the anchor point of one connection event to the next.
     var interval: UInt64 = 30_000_000
-    /// The most octets of L2CAP that a packet carries, 27 to 251.
+    /// The largest number of L2CAP octets in a packet, 27 to 251.
     var dataLength = 251
-    /// Whether the link itself is encrypted, which costs a packet with a payload four octets.
+    /// Whether the link is encrypted, which adds four octets to each packet with a payload.
     var isLinkEncrypted = false
-    /// The share of packets that arrive with a wrong CRC, in either direction.
+    /// The fraction of packets that arrive with a wrong CRC, in either direction.
     var loss = 0.0
-    /// Where the losses begin.
+    /// The seed of the losses.
     var seed: UInt64 = 1
 
-    /// The largest SDU that the receiver takes, in bytes.
+    /// The largest SDU that the receiver accepts, in bytes.
     var mtu = 8_192
     /// The largest SDU that the sender makes, in bytes; at most the MTU.
     var sdu = L2CAPLink.maximumSDU
-    /// The most bytes of an SDU and its length that one K-frame carries.
+    /// The largest number of bytes, of an SDU and its length field, in one K-frame.
     var mps = 247
     var credits = Credits.ample
 
-    /// Nanoseconds between what a host hears and the first packet that can answer it: the way through
-    /// the controller's buffers and the kernel, and back.
+    /// Nanoseconds from the arrival of data at a host to the first packet that can answer it: the
+    /// way through the controller's buffers and the kernel, and back.
     var hostDelay: UInt64 = 1_000_000
 
-    /// How a receiver gives credits, one for a K-frame.
+    /// How a receiver gives credits; each K-frame costs one credit.
     enum Credits: Sendable, Equatable {
-        /// Never too few.
+        /// The sender always has enough.
         case ample
-        /// As Linux does: as many as the longest SDU takes and one more, topped up when an SDU is
+        /// As Linux does: the credits for the longest SDU and one more, returned when an SDU is
         /// complete.
         case linux
     }
@@ -51,44 +51,44 @@ struct RadioParameters: Sendable, Equatable {
 extension RadioParameters {
     /// Nanoseconds of silence between two packets (T_IFS).
     static let spacing: UInt64 = 150_000
-    /// Octets of a packet beside preamble and payload: access address, header, CRC.
+    /// Octets of a packet besides preamble and payload: access address, header, CRC.
     static let packetOverhead = 4 + 2 + 3
-    /// Octets of L2CAP's own header.
+    /// Octets of L2CAP's header.
     static let headerLength = 4
-    /// Octets of an SDU's length before its first byte.
+    /// Octets of the length field before an SDU.
     static let lengthField = 2
     /// Octets of the L2CAP packet that gives credits.
     static let creditPacket = 12
 
-    /// Nanoseconds on the air of a packet with so many octets of payload, which may be none.
+    /// Nanoseconds on the air of a packet with the given number of payload octets, which may be 0.
     func airTime(_ payload: Int) -> UInt64 {
         let mic = isLinkEncrypted && payload > 0 ? 4 : 0
         return UInt64(phy.preamble + Self.packetOverhead + payload + mic) * phy.octetTime
     }
 
-    /// Nanoseconds of a packet and its answer, with the silence behind each.
+    /// Nanoseconds of a packet and its answer, with the silence after each.
     func exchangeTime(_ payload: Int, answer: Int = 0) -> UInt64 {
         airTime(payload) + Self.spacing + airTime(answer) + Self.spacing
     }
 
-    /// Bytes a second that a channel moves at the most in packets that are all full, none of them
-    /// lost, where connection events have no end.
+    /// The largest number of bytes a second with full packets, without losses and without limits on
+    /// the length of connection events.
     var endlessLimit: Double {
         Double(payload) / Double(exchangeTime(dataLength)) * 1e9
     }
 
-    /// The same with as many whole exchanges as fit each connection interval.
+    /// The same with only the complete exchanges that fit each connection interval.
     var limit: Double {
         Double(interval / exchangeTime(dataLength)) * Double(payload) / Double(interval) * 1e9
     }
 
-    /// What a full packet carries of SDUs when K-frames are as long as packets.
+    /// The SDU bytes in a full packet when each K-frame fills a packet.
     private var payload: Int { dataLength - Self.headerLength }
 
-    /// What an SDU takes in K-frames.
+    /// The number of K-frames of an SDU.
     func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
 
-    /// The credits that a channel begins with.
+    /// The initial credits of a channel.
     var firstCredits: Int {
         switch credits {
         case .ample: .max / 2

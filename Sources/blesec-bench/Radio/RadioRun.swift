@@ -2,8 +2,7 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// One connection and what happens on it, from its beginning to its end, on a loop whose clock it
-/// moves.
+/// One simulated connection, from beginning to end, on a loop whose clock the run advances.
 struct RadioRun: Sendable {
     private let clock: ManualClock
     private let loop: EventLoop
@@ -12,10 +11,10 @@ struct RadioRun: Sendable {
     private let peripheral: RadioLink
     private let origin: UInt64
 
-    /// So long nothing in a run takes, in virtual time: an hour.
+    /// The limit of each step of a run, in virtual time: an hour.
     private static let patience = Duration.seconds(3_600)
     private static let step = Duration.milliseconds(100)
-    /// Longer than acknowledgements wait.
+    /// Longer than the delay of acknowledgements.
     private static let quiet = Duration.seconds(1)
 
     init(_ parameters: RadioParameters) async throws {
@@ -38,7 +37,7 @@ struct RadioRun: Sendable {
         await loop.shutdown()
     }
 
-    /// Bytes a second that the L2CAP channel moves by itself, in SDUs as long as may be.
+    /// Bytes a second of the L2CAP channel alone, with SDUs of the largest size.
     func rawGoodput(volume: Int) async throws -> Double {
         try await onLoop {
             let source = RawSource(central, volume: volume)
@@ -51,7 +50,7 @@ struct RadioRun: Sendable {
         }
     }
 
-    /// Opens a channel, and measures its first messages, a short one and many long ones.
+    /// Opens a channel, and measures its first messages, a short message and many long messages.
     func measure(
         _ peers: PeerConfigurations, volume: Int, messageSize: Int, shortMessage: Int
     ) async throws -> (RadioScenario.Opening, goodput: Double) {
@@ -88,8 +87,8 @@ struct RadioRun: Sendable {
         }
     }
 
-    /// Moves the time until what is sent now leaves with the next connection event, and says when
-    /// that is: so that no run begins with a longer wait than another.
+    /// Advances the time until data sent now leave in the next connection event, and returns that
+    /// time. So no run begins with a longer wait than another.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin
@@ -98,7 +97,7 @@ struct RadioRun: Sendable {
         return next
     }
 
-    /// Moves the time until `time` knows when it was.
+    /// Advances the time until `time` returns a value.
     private func pass(until time: () throws -> UInt64?) async throws -> UInt64 {
         var left = Self.patience
         while left > .zero {
@@ -153,7 +152,7 @@ private final class RawSource: LinkHandler {
     func linkDidHangUp() {}
 }
 
-/// Reads a link and counts.
+/// Reads a link and counts bytes.
 private final class RawSink: LinkHandler {
     private let link: RadioLink
     private(set) var count = 0

@@ -2,44 +2,45 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
 
-/// What channels make of an LE connection, on a modelled link layer and by a clock of its own: the
-/// channel's code is real, and no figure depends on the machine.
+/// Computes the speed of channels on an LE connection, with a modelled link layer and a virtual
+/// clock. The channel's code is real, and no figure depends on the machine.
 struct RadioScenario: Sendable {
-    /// What bulk data is measured with: at least so many bytes, and for at least so many connection
-    /// intervals, so that the last one does not count for much; and one message of it, in bytes.
+    /// The bulk measurement: the least number of bytes, the least number of connection intervals,
+    /// so that the last interval hardly matters, and the bytes of one message.
     var leastVolume = 256 << 10
     var leastIntervals = 64
     static let messageSize = 16 << 10
-    /// The message whose packets are counted, and which is the first one on a new channel.
+    /// The bytes of the first message on a new channel, and of the message whose packets are
+    /// counted.
     static let shortMessage = 100
 
-    /// The engines beside the bare channel.
+    /// The engines to measure besides the bare channel.
     static let engines =
         ["XX", "IK", "KK"].map { "Noise_\($0)_25519_ChaChaPoly_SHA256" } + [TLSContext.protocolName]
 
-    /// What one engine makes of one connection; the engine is nil for the L2CAP channel by itself.
+    /// The figures of one engine on one connection; the engine is nil for the L2CAP channel alone.
     struct Result: Sendable {
         var parameters: RadioParameters
-        /// What sets these parameters apart, where they are not those of the common table.
+        /// The difference from the parameters of the common table, if any.
         var variation: String?
         var engine: String?
         /// Bytes of messages a second, one way.
         var goodput: Double
-        /// Goodput over that of the channel by itself.
+        /// Goodput divided by that of the channel alone.
         var ratio: Double?
-        /// What an engine needs before and beside its data.
+        /// The overhead of an engine: its first messages and a short message.
         var opening: Opening?
     }
 
     struct Opening: Sendable {
-        /// Nanoseconds from an open L2CAP channel to the first message that the other end has: the
-        /// dialer's at the acceptor, and the acceptor's at the dialer.
+        /// Nanoseconds from the opening of the L2CAP channel until the other end has the first
+        /// message: the dialer's at the acceptor, and the acceptor's at the dialer.
         var firstMessage: BothSides<Double>
-        /// What a short message takes once the channel is open.
+        /// The packets of a short message once the channel is open.
         var shortMessage: RadioLink.Count
     }
 
-    /// Measures all engines on one connection, the channel by itself first.
+    /// Measures all engines on one connection, after the channel alone.
     func measure(
         _ parameters: RadioParameters, _ peers: [String: PeerConfigurations], engines: [String],
         variation: String? = nil
@@ -86,7 +87,8 @@ extension RadioScenario {
         }
     }
 
-    /// Single steps away from a connection at 2M with 30 ms, of which the common table knows nothing.
+    /// Variations of one parameter of a connection at 2M with 30 ms, which are not in the common
+    /// table.
     static var variations: [(name: String, parameters: RadioParameters)] {
         func vary(
             _ name: String, _ change: (inout RadioParameters) -> Void

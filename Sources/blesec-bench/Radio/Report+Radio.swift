@@ -3,7 +3,7 @@ internal import BLESecToolKit
 
 // The radio scenario in a report.
 extension Report {
-    /// The steps of its progress.
+    /// The steps of the progress line.
     var radioSteps: Int {
         guard settings.scenarios.contains(.radio) else { return 0 }
         return RadioScenario.connections(isQuick: settings.isQuick).count
@@ -28,7 +28,7 @@ extension Report {
         }
     }
 
-    /// One connection and what was measured on it, in order.
+    /// One connection and its figures, in order.
     private var connections: [[RadioScenario.Result]] {
         var groups: [[RadioScenario.Result]] = []
         for result in radio {
@@ -91,14 +91,14 @@ extension RadioParameters {
 }
 
 extension String {
-    /// A Noise protocol's pattern; TLS as it is.
+    /// A Noise protocol's pattern, or the name of TLS.
     fileprivate var shortEngine: String {
         hasPrefix("Noise_") ? String(shortProtocol.prefix { $0 != "_" }) : self
     }
 }
 
 extension RadioScenario.Result {
-    /// The ratios of the common table; those of the channel by itself are the limit.
+    /// The ratios of the common table; the figures of the channel alone are the limit.
     var toBare: [Ratio] {
         guard variation == nil, let engine, let ratio, let opening else { return [] }
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"

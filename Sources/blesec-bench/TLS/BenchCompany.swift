@@ -5,14 +5,14 @@ internal import Glibc
 
 /// An authority and two devices, as `blesec ca` makes them, for one run of the bench.
 final class BenchCompany: Sendable {
-    /// Made when it is first asked for, and kept for the run.
+    /// Made on first use, and kept for the run.
     private static let first = Result { try BenchCompany() }
 
     static func shared() throws -> BenchCompany { try first.get() }
 
     private let dialer: TLSContext
     private let acceptor: TLSContext
-    /// The same two devices, spoken for by OpenSSL alone.
+    /// The same two devices, for OpenSSL alone.
     let raw: RawTLS
 
     private init() throws {
@@ -22,7 +22,7 @@ final class BenchCompany: Sendable {
                 .cannotCreate, "no folder can be made in /tmp", underlying: .errno(errno))
         }
         let folder = unsafe String(cString: made)
-        // What is read stays in memory.
+        // The files can be removed, since their contents are in memory.
         defer { unsafe blesec_bench_remove(folder) }
         let now = Int64(time(nil))
         let authority = try CertificateAuthority.create(

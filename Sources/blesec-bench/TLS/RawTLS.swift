@@ -1,12 +1,13 @@
 internal import CBLESecBench
 
-/// The limit: two connections of OpenSSL's with a pair of BIOs between them, driven from C.
+/// The limit: two OpenSSL connections with a pair of BIOs between them, driven from C.
 @safe final class RawTLS: @unchecked Sendable {
-    // Unchecked: one thread measures at a time.
+    // Unchecked because only one thread measures at a time.
     private let tls: OpaquePointer
     private let buffer: UnsafeMutablePointer<UInt8>
 
-    /// Reads the certificate of an authority, and each side's from `PREFIX.pem` and `PREFIX.key`.
+    /// Reads an authority's certificate, and each side's certificate and key from `PREFIX.pem` and
+    /// `PREFIX.key`.
     init(authority: String, _ dialer: String, _ acceptor: String) throws {
         let made = unsafe (dialer + ".pem").withCString { certificate in
             unsafe (dialer + ".key").withCString { key in
@@ -33,7 +34,7 @@ internal import CBLESecBench
 extension RawTLS: EngineLayer {
     var name: String { "raw" }
 
-    /// The bytes are those of a channel's record, with its length.
+    /// The plaintext is a channel's record with its length.
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
         guard
             unsafe blesec_bench_tls_seal_and_open(

@@ -1,10 +1,10 @@
 internal import BLESecChannelCore
 internal import BLESecTLSEngine
 
-/// TLS as the engine of a channel: a type and a payload, together the plaintext, go in, and lie in
-/// the receive buffer at the end.
+/// TLS as the engine of a channel: the plaintext, a type and a payload, is sealed and opened, and
+/// ends in the receive buffer.
 final class TLSEngineLayer: EngineLayer {
-    /// The length before a record in the application data.
+    /// The size of the length field before a record in the application data.
     static let lengthSize = 2
 
     let name = "TLSEngine"

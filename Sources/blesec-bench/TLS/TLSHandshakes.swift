@@ -18,7 +18,7 @@ final class TLSHandshakes: HandshakeSubject {
         return try Self.run(count, contexts)
     }
 
-    /// Runs so many handshakes between two contexts.
+    /// Runs `count` handshakes between two contexts.
     static func run(_ count: Int, _ contexts: BothSides<TLSContext>) throws -> HandshakeSample {
         var sample = HandshakeSample()
         let dialers = (0..<count).map { _ in Side() }
@@ -97,7 +97,7 @@ final class TLSHandshakes: HandshakeSubject {
             else { throw BenchError.wrongResult("a ticket") }
         }
 
-        /// Gives the engine away.
+        /// Hands the engine over.
         func take() throws -> TLSEngine {
             guard let taken = engine.take() else { throw BenchError.wrongResult("TLSEngine") }
             return taken
@@ -106,7 +106,7 @@ final class TLSHandshakes: HandshakeSubject {
 }
 
 extension HandshakeSample {
-    /// Counts what a side has sent, if it had anything to say.
+    /// Counts the bytes and the flight of a side, if it has sent any.
     fileprivate mutating func count(
         _ message: [UInt8], _ side: WritableKeyPath<BothSides<Int>, Int>
     ) {

@@ -1,15 +1,17 @@
 internal import BLESecChannelCore
 internal import BLESecTLSEngine
 
-/// Handshakes that each resume the session of the one before, with the ticket for the next.
+/// Handshakes that each resume the session of the previous handshake, and get the ticket for the
+/// next.
 ///
-/// One after another, since a session is resumed once; with nothing of OpenSSL's own beside them.
+/// They run one after another, since a session can be resumed only once. There is no comparison
+/// with OpenSSL alone.
 final class TLSResumptions: HandshakeSubject {
     let name = TLSContext.protocolName + " resumed"
     let limit: (any HandshakeLimit)? = nil
     private let contexts: BothSides<TLSContext>
 
-    /// Shakes hands in full, for the first to resume.
+    /// Runs a full handshake, which the first one resumes.
     init(_ company: BenchCompany) throws {
         func context(_ role: ChannelRole) throws -> TLSContext {
             var options = TLSOptions()
