@@ -50,14 +50,14 @@ struct ChannelOptions: Sendable {
 
     let configuration: ChannelConfiguration
     let timeLimit: TimeLimit?
-    /// Whether the accepted peers are given by their keys.
+    /// Whether only certain peers are accepted: `--anyone` is absent, or the peer is remembered.
     let isPinned: Bool
 
     /// Reads the options, and the files of keys and certificates.
     ///
     /// - Parameters:
-    ///   - peer: whom to accept, when something else than an option says so.
-    ///   - known: whom to accept whatever the options say, since it was remembered.
+    ///   - peer: the peer to accept, if the operand names it and no option does.
+    ///   - known: a remembered peer, which is the only accepted one.
     init(
         _ arguments: Arguments, expecting peer: PeerKey? = nil, known: PeerKey? = nil
     ) throws(ChannelError) {

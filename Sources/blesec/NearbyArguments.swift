@@ -49,8 +49,8 @@ struct NearbyArguments: Sendable {
     /// Reads the options.
     ///
     /// - Parameters:
-    ///   - service: the one that the operand names.
-    ///   - isPinned: whether the peers to accept are known by their keys.
+    ///   - service: the service that the operand names.
+    ///   - isPinned: whether only certain peers are accepted.
     init(
         _ arguments: Arguments, service: BluetoothUUID? = nil, isPinned: Bool
     ) throws(ChannelError) {
