@@ -119,7 +119,7 @@ struct AppearanceTests {
         #expect(pair.dialer.outcome?.code == .untrusted)
     }
 
-    @Test("a dialer can tell a refusal from a failed handshake, at which the acceptor only closes")
+    @Test("after a failed handshake an acceptor sends no record, unlike after a refusal")
     func acceptorGoes() throws {
         for back in [52, 60, 80, 110] {
             let pair = try PinnedPeers().pair([Self.xx])

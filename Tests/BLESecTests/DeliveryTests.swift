@@ -158,7 +158,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("two programs that both deliver before they receive time out, and can go on")
+    @Test("two programs that both deliver before they receive time out, and can continue")
     func bothDeliver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()

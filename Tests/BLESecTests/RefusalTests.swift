@@ -448,7 +448,7 @@ struct RefusalTests {
         }
     }
 
-    @Test("a ClientHello that is replayed proves nobody")
+    @Test("a replayed ClientHello authenticates no peer")
     func replayedHello() throws {
         let scenery = try Refusable.Scenery()
         let configuration = try scenery.configuration()

@@ -1,16 +1,16 @@
 """Devices of Bumble, an independent Bluetooth stack, beside an adapter of the kernel.
 
     bumble_peer.py peer SERVICE PROTOCOL    advertises the service with the characteristic that Apple
-                                            has named, and answers on the channel that it tells of
-                                            with noiseprotocol: what comes, reversed
+                                            defines, and listens on the PSM in its value: with
+                                            noiseprotocol it sends back the data, reversed
     bumble_peer.py impostor SERVICE PROTOCOL
-                                            the same, but whoever answers on that channel knows
-                                            nothing of it, until a line of standard input
-    bumble_peer.py central SERVICE          finds who advertises the service, and reads where to dial
-    bumble_peer.py flood SERVICE COUNT      lets the adapter hear so many advertisements, none honest
+                                            the same, but another service answers on the PSM until a
+                                            line of standard input
+    bumble_peer.py central SERVICE          finds an advertiser of the service, and reads its PSM
+    bumble_peer.py flood SERVICE COUNT      lets the adapter hear COUNT forged advertisements
 
-A controller of Bumble's is the kernel's through /dev/vhci; `adapter hciN` says which. What happens is
-told on standard output, a line each, and a line of standard input ends it.
+The kernel gets a Bumble controller through /dev/vhci; a line `adapter hciN` names its adapter. Each
+event is a line on standard output, and a line of standard input ends the program.
 """
 
 import asyncio

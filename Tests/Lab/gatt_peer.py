@@ -3,8 +3,9 @@ docs/wire-format.md.
 
     gatt_peer.py ADAPTER LISTENER PROTOCOL COUNT
 
-opens the stream at the listener, is noiseprotocol's initiator of a direct channel over it, sends COUNT
-bytes, and tells the digest of what comes back. The first two are addresses.
+opens the stream at the listener, runs noiseprotocol as the initiator of a direct channel over the
+stream, sends COUNT bytes, and prints the digest of the bytes that come back. ADAPTER and LISTENER are
+Bluetooth addresses.
 """
 
 import ctypes

@@ -121,7 +121,9 @@ struct ResumptionTests {
         #expect(pair.dialer.established == nil && pair.acceptor.established == nil)
     }
 
-    @Test("a replayed first flight with a ticket leads to a full handshake, and proves no peer")
+    @Test(
+        "a replayed first flight with a ticket leads to a full handshake, and authenticates no peer"
+    )
     func replayed() throws {
         _ = try first()
         var pair = try EnginePair(dialer, acceptor)
