@@ -83,6 +83,7 @@ extension NearbyService {
                 LiveChannel(
                     channel: channel, address: candidate.address, identity: identity, side: side))
         case .failure(let error):
+            await waitForPeersChannel(from: candidate.address)
             await release(candidate.address)
             dials[candidate] = nil
             if error.code == .cancelled {
@@ -95,6 +96,16 @@ extension NearbyService {
             }
         }
         runDialPolicy()
+    }
+
+    /// Waits for a channel that the peer may be opening over the link of a dial that has failed.
+    ///
+    /// Two sides that dial each other end one another's attempts, and the peer's channel arrives a
+    /// moment after this side's has failed. bluetoothd takes 2 seconds to end a link, and would end
+    /// the peer's channel with it. An accepted link ends the wait.
+    private func waitForPeersChannel(from address: DeviceAddress) async {
+        guard options.accepts, connected.contains(address) else { return }
+        try? await loop.sleep(for: Self.peersTurn)
     }
 
     /// Makes a link, finds out which transport the peer offers, and opens a channel over it.

@@ -19,6 +19,9 @@ public actor NearbyService {
     static let quietTimeout = Duration.seconds(2)
     /// How long querying a candidate over GATT may take.
     static let askTimeout = Duration.seconds(10)
+    /// The time that a peer has to open a channel of its own after a dial has failed, before the
+    /// link is ended.
+    static let peersTurn = Duration.milliseconds(500)
     /// A link that lasts this long counts as good, even if it has carried no message.
     static let stableAfter = Duration.seconds(10)
     /// The longest wait before the service acts on new sightings.
