@@ -45,7 +45,11 @@ extension Integration {
                 [command, pair.endpoint(), "--peer", pair.listenerKey] + identity("dialer"),
                 input: .bytes(Array("all of it\n".utf8)),
                 environment: ["XDG_STATE_HOME": pair.folder.path])
-            if command == "chat" { listener.endInput() }
+            if command == "chat" {
+                // A line that is typed after the peer has left waits for the next link.
+                _ = try listener.output("all of it".utf8.count, with: [dialer])
+                listener.endInput()
+            }
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             #expect(outcomes[0].text.hasPrefix("all of it"))

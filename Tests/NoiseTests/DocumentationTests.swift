@@ -141,8 +141,7 @@ struct DatagramEnd: ~Copyable {
         return datagram
     }
 
-    /// Nil for a forged, repeated or too old datagram: anyone can send such a datagram, and it
-    /// changes nothing.
+    /// Nil for what is forged, repeated or too old: anybody can send that, and it changes nothing.
     mutating func open(_ datagram: [UInt8]) -> [UInt8]? {
         guard datagram.count >= 8 else { return nil }
         let nonce = datagram.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
