@@ -43,9 +43,11 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// The observers of one kind of value; owned by the observed object.
-struct Observers<Value: Sendable> {
+/// The observers of one kind of value; owned by the observed object, with which the observations end.
+struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
+
+    deinit { for observer in observers { observer.feed.finish() } }
 
     /// How many failures the buffer of one observer holds.
     static var failureCapacity: Int { 64 }

@@ -49,6 +49,15 @@ struct ObservationTests {
         #expect(await stays.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
+    @Test("an observation ends with what it observes, even if that is dropped and not closed")
+    func droppedObject() async {
+        func observe() -> Observation<Int> {
+            var observers = Observers<Int>()
+            return observers.add(beginningWith: 1)
+        }
+        #expect(await observe().reduce(into: []) { $0.append($1) } == [1])
+    }
+
     @Test("a connection's states begin with the present one and end when it is closed")
     func connection() async throws {
         let fixture = try ChannelFixture()

@@ -95,7 +95,6 @@ public actor PeerConnection {
         attempt?.cancel()
         arrivals?.cancel()
         timer?.disarm()
-        observers.finish()
         for channel in [current?.channel, leaving].compactMap({ $0 }) {
             Task { await channel.abort() }
         }
