@@ -98,15 +98,16 @@ enum DoctorCommand {
             findings.append(
                 Finding(
                     .note, "bluetoothd",
-                    "it runs all of its plugins, of which some ask to pair with what connects "
-                        + "(`--noplugin=battery,hog,midi,input` leaves them out)"))
+                    "it runs all of its plugins, of which some ask to pair with a device that "
+                        + "connects (`--noplugin=battery,hog,midi,input` leaves them out)"))
         }
         if let channels = SystemFacts.attChannels(of: words), channels != 1 {
             findings.append(
                 Finding(
                     .note, "bluetoothd",
-                    "it opens channels of its own to what connects, which may confuse the kernel; "
-                        + "`Channels = 1` below `[GATT]` in /etc/bluetooth/main.conf ends that"))
+                    "it opens channels of its own to a device that connects, which may confuse "
+                        + "the kernel; `Channels = 1` below `[GATT]` in /etc/bluetooth/main.conf "
+                        + "ends that"))
         }
         return findings
     }

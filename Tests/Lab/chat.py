@@ -74,7 +74,7 @@ class Chat:
             time.sleep(0.02)
 
     def more_received(self, count, within):
-        """Waits until so many more lines have come than now."""
+        """Waits until `count` more lines are received."""
         seen, deadline = len(self.received), time.monotonic() + within
         while len(self.received) < seen + count:
             assert time.monotonic() < deadline, f"nothing comes: {self.events[-20:]}"
@@ -179,16 +179,15 @@ class ChatTests(DiscoveryTests):
         return self.management.disconnect(self.address["hci1"], [0])
 
     def cut_between(self, wait, chats):
-        """Loses the link once `wait` has returned; says when. The link may go by itself just then, as on a
-        machine that stands still for seconds: then there is nothing to cut, and the chats have to come
-        back all the same."""
+        """Cuts the link once `wait` has returned, and returns the time of the cut. If the link is lost
+        already, the chats have to make a new one first; that is printed."""
         while True:
             wait()
             begun = time.monotonic()
             if self.cut():
                 return begun
             lost = [[event for event in chat.events if event["event"] == "state"][-3:] for chat in chats]
-            print(f"   the link went by itself: {lost}", flush=True)
+            print(f"   the link was lost before the cut: {lost}", flush=True)
 
     def chat(self, who, *options):
         adapter, peer = {
