@@ -1,4 +1,5 @@
 @testable internal import BLESec
+internal import BLESecLinks
 internal import BLESecPrimitives
 
 /// A machine, the machine of a peer whose keys are the fuzzer's, and a link between them.
@@ -43,7 +44,7 @@ final class MachineScene {
         for _ in 0..<8 {
             flush()
             deliver()
-            if victim.takeTrustEvaluation() != nil { victim.didDecide(.admit, now: now) }
+            if victim.takeTrustQuestion() != nil { victim.didDecide(.admit, now: now) }
         }
     }
 
@@ -82,8 +83,8 @@ final class MachineScene {
         if !hasLinkEnded { endLink(0) }
         victim.fail(ChannelError(.closed, "the input is over"))
         verify()
-        while victim.popMessage() != nil {}
-        precondition(victim.inbox.byteCount == 0)
+        while victim.popMessage(now: now) != nil {}
+        precondition(victim.session?.inbox.byteCount ?? 0 == 0)
     }
 
     // MARK: - The peer
@@ -95,28 +96,24 @@ final class MachineScene {
 
     /// Seals a record, which needs the session's keys.
     private func seal(_ type: UInt8, _ payload: [UInt8]) {
-        guard peer.outcome == nil, case .established = peer.engine.phase else { return }
+        guard let records = peer.stage?.records, case .established = records.engine.phase else {
+            return
+        }
         isHonest = false
         hasPeerSealed = true
-        let type = peer.configuration.mode == .direct ? nil : type
-        append(Self.sealed(&peer.engine, type, payload))
-        if type == RecordType.rekey.rawValue, peer.outcome == nil {
-            try? peer.engine.rekeySending()
-        }
-    }
-
-    private static func sealed(
-        _ engine: inout Engine, _ type: UInt8?, _ payload: [UInt8]
-    ) -> [UInt8] {
-        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        let type = peer.parameters.configuration.mode == .direct ? nil : type
+        let length = records.engine.sealedLength(payload.count + (type == nil ? 0 : 1))
         let record = try? [UInt8](capacity: length) { output throws(ChannelError) in
-            try engine.seal(type, payload.span, into: &output)
+            try records.engine.seal(type, payload.span, into: &output)
         }
-        return record ?? []
+        append(record ?? [])
+        if type == RecordType.rekey.rawValue { try? records.engine.rekeySending() }
     }
 
     /// Simulates that the peer has sent enough records to change its key.
-    private func hurry() { victim.receiving.records = Record.leastRekeyInterval + 1 }
+    private func hurry() {
+        victim.stage?.records.receiving.records = Record.leastRekeyInterval + 1
+    }
 
     private func peerSays(_ message: [UInt8]) {
         guard peer.hasRoom, (try? peer.queue(message)) != nil else { return }
@@ -139,48 +136,47 @@ final class MachineScene {
         let piece = piece == 0 ? 16 << 10 : min(piece, 16 << 10)
         var rest = wire[...]
         while !rest.isEmpty, victim.wantsBytes, !hasLinkEnded {
-            let part = Array(rest.prefix(min(piece, victim.readAllowance)))
-            rest = rest.dropFirst(part.count)
-            victim.arrive(part, now: now)
+            let count = victim.arrive(Array(rest.prefix(piece)), now: now)
+            guard count > 0 else { break }
+            rest = rest.dropFirst(count)
         }
         wire = Array(rest)
     }
 
     /// Lets both sides seal what they have, and takes the bytes from them.
     private func flush() {
-        victim.sealPending(now: now)
-        while isFlowing, victim.outcome == nil, !victim.outbound.isEmpty {
-            let bytes = victim.outbound.withBytes { $0.span.array }
-            victim.didSend(bytes.count, now: now)
+        while isFlowing {
+            let bytes = victim.transmit(now: now)
+            guard !bytes.isEmpty else { break }
             var rest = bytes[...]
-            while peer.outcome == nil, !rest.isEmpty {
-                let part = Array(rest.prefix(peer.readAllowance))
-                rest = rest.dropFirst(part.count)
-                let waiting = peer.outbound.count
-                peer.arrive(part, now: now)
-                if peer.outbound.count > waiting { hasPeerAnswered = true }
-                while peer.popMessage() != nil {
-                    peer.didTakeMessage(now: now)
+            while let stage = peer.stage, !rest.isEmpty {
+                let waiting = peer.unsentBytes
+                rest = rest.dropFirst(peer.arrive(Array(rest), now: now))
+                // A ready exchange and a direct session that owes a proof begin with a record.
+                if peer.stage !== stage, peer.stage is ReadyExchange || peer.session != nil {
+                    hasPeerSealed = true
+                }
+                if peer.unsentBytes > waiting { hasPeerAnswered = true }
+                while peer.popMessage(now: now) != nil {
+                    peer.session?.didTakeMessage(now: now)
                     peer.resumedReading(now: now)
                 }
             }
-            victim.sealPending(now: now)
         }
-        if !victim.outbound.isEmpty { victim.didBlock() }
-        fillPeer()
-        while peer.outcome == nil, !peer.outbound.isEmpty {
-            let bytes = peer.outbound.withBytes { $0.span.array }
-            peer.didSend(bytes.count, now: now)
-            append(bytes)
+        if !isFlowing { victim.block(now: now) }
+        while true {
             fillPeer()
+            let bytes = peer.transmit(now: now)
+            guard !bytes.isEmpty else { break }
+            append(bytes)
         }
     }
 
     /// Lets the peer seal what it has; handshake messages are made when bytes arrive, and not here.
     private func fillPeer() {
-        let waiting = peer.outbound.count
+        let waiting = peer.unsentBytes
         peer.sealPending(now: now)
-        if peer.outbound.count > waiting { hasPeerSealed = true }
+        if peer.unsentBytes > waiting { hasPeerSealed = true }
     }
 
     private func endLink(_ how: UInt8) {
@@ -188,7 +184,7 @@ final class MachineScene {
             victim.startDraining(now: now)
             deliver()
         }
-        let isHalf = how & 2 == 2 && victim.configuration.mode == .direct
+        let isHalf = how & 2 == 2 && victim.parameters.configuration.mode == .direct
         let error = how & 4 == 4 ? ChannelError(.link, "the link broke") : nil
         if !isHalf { hasLinkEnded = true }
         victim.linkEnded(isHalf ? nil : error, canSend: isHalf, now: now)
@@ -201,18 +197,16 @@ final class MachineScene {
     }
 
     private func take() {
-        let wasFull = !victim.wantsBytes
-        guard let message = victim.popMessage() else { return }
-        victim.didTakeMessage(now: now)
-        if isHonest, victim.configuration.mode == .negotiated {
+        guard let message = victim.popMessage(now: now) else { return }
+        victim.session?.didTakeMessage(now: now)
+        if isHonest, victim.parameters.configuration.mode == .negotiated {
             precondition(received < sent.count && message == sent[received], "another message")
         }
         received += 1
-        if wasFull, victim.wantsBytes { victim.resumedReading(now: now) }
     }
 
     private func evaluateTrust(_ verdict: UInt8) {
-        _ = victim.takeTrustEvaluation()
+        _ = victim.takeTrustQuestion()
         victim.didDecide(verdict & 1 == 0 ? .admit : .refuse("no"), now: now)
     }
 
@@ -223,30 +217,22 @@ final class MachineScene {
 
     /// Moves the time by `duration`, or to the victim's next deadline without a duration.
     private func pass(_ duration: UInt64?) {
-        let deadline = victim.deadline(now: now)
+        let deadline = victim.nextTimeout(now: now)
         let next = duration.map { now + $0 } ?? deadline
         guard next < 1 << 60 else { return }
         now = max(now, next)
-        victim.timeout(now: now)
-        peer.timeout(now: now)
+        victim.handleTimeout(now: now)
+        peer.handleTimeout(now: now)
         victim.sealPending(now: now)
         // A deadline that has passed and stays set would keep the loop busy forever.
-        precondition(victim.outcome != nil || victim.deadline(now: now) > now, "a stuck deadline")
+        precondition(victim.isOver || victim.nextTimeout(now: now) > now, "a stuck deadline")
     }
 
-    /// Checks what must hold after any events.
-    private func verify() {
-        let limits = victim.configuration.limits
-        precondition(victim.peer == nil || victim.isReady)
-        // Only the peer has its keys: bytes that the fuzzer invents, records or repeats are no
-        // proof.
-        precondition(
-            !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
-            "a peer that has proven nothing")
-        precondition(
-            victim.isPeerReady || victim.inbox.isEmpty, "a message of an unauthenticated peer")
-        precondition(victim.acknowledgements.acknowledged <= victim.acknowledgements.sent)
-        let acknowledgements = victim.acknowledgements
+    /// The victim's record layer, which must be empty when the channel has ended.
+    private var records: RecordLayer?
+
+    private func verify(_ acknowledgements: AcknowledgementState) {
+        precondition(acknowledgements.acknowledged <= acknowledgements.sent)
         precondition(acknowledgements.ackSent <= acknowledgements.received)
         precondition(
             acknowledgements.rule == .arrived
@@ -255,17 +241,37 @@ final class MachineScene {
                         ? acknowledgements.taken : acknowledgements.confirmed)
                         + (acknowledgements.endReceived ? 1 : 0),
             "acknowledged, and the program has it not")
+    }
+
+    /// Checks what must hold after any events.
+    private func verify() {
+        let limits = victim.parameters.configuration.limits
+        // Only the peer has its keys: bytes that the fuzzer invents, records or repeats are no
+        // proof.
         precondition(
-            victim.inbox.byteCount <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
-        precondition(
-            victim.isPeerReady || victim.unauthenticatedBytes <= victim.unauthenticatedLimit
-                || victim.outcome != nil, "more than may be read")
-        precondition(
-            victim.outcome != nil || !victim.wantsBytes || victim.readAllowance > 0,
-            "a channel that waits for bytes that it may not read")
+            !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
+            "a peer that has proven nothing")
+        if let session = victim.session as? NegotiatedSession {
+            verify(session.acknowledgements)
+        }
+        if let session = victim.session {
+            precondition(
+                session.inbox.byteCount
+                    <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
+        }
+        if let stage = victim.stage as? UnauthenticatedStage {
+            precondition(stage.arrived <= stage.unauthenticatedLimit, "more than may be read")
+            precondition(
+                !stage.wantsBytes || stage.readAllowance > 0,
+                "a channel that waits for bytes that it may not read")
+        }
+        if let stage = victim.stage { records = stage.records }
         guard let outcome = victim.outcome else { return }
-        precondition(victim.inbound.isEmpty && victim.outbound.isEmpty && victim.outbox.isEmpty)
-        precondition(victim.engine.phase == .failed, "keys that are left")
+        if let records {
+            precondition(records.inbound.isEmpty && records.outbound.isEmpty)
+            precondition(records.engine.phase == .failed, "keys that are left")
+        }
+        precondition(victim.session?.outbox.isEmpty != false)
         if isHonest, case .failed(let error) = outcome {
             let faults: [ChannelError.Code] = [
                 .protocolViolation, .authenticationFailed, .internal, .selfConnection,
@@ -276,13 +282,38 @@ final class MachineScene {
 }
 
 extension ChannelMachine {
-    /// Hands bytes from a link to the machine; there is always room for them.
-    fileprivate mutating func arrive(_ bytes: [UInt8], now: UInt64) {
-        do {
-            try inbound.append(bytes)
+    /// Hands bytes from a link to the machine, as a driver does, within the machine's allowance;
+    /// returns how many it took.
+    fileprivate mutating func arrive(_ bytes: [UInt8], now: UInt64) -> Int {
+        var count = 0
+        do throws(LinkError) {
+            _ = try receive(now: now) { space throws(LinkError) in
+                count = min(space.freeCapacity, bytes.count)
+                for byte in bytes.prefix(count) { space.append(byte) }
+                return count > 0 ? .bytes : .wouldBlock
+            }
         } catch {
             fatalError("\(error)")
         }
-        process(arrived: bytes.count, now: now)
+        return count
     }
+
+    /// Takes at most `limit` bytes of the next SDU, as a link does.
+    fileprivate mutating func transmit(atMost limit: Int = .max, now: UInt64) -> [UInt8] {
+        var taken: [UInt8] = []
+        do throws(LinkError) {
+            _ = try transmit(now: now) { bytes throws(LinkError) in
+                taken = (0..<min(limit, bytes.count)).map { bytes[$0] }
+                return taken.count
+            }
+        } catch {
+            fatalError("\(error)")
+        }
+        return taken
+    }
+
+    /// Offers bytes to a link that takes none.
+    fileprivate mutating func block(now: UInt64) { _ = transmit(atMost: 0, now: now) }
+
+    fileprivate var unsentBytes: Int { stage?.records.outbound.count ?? 0 }
 }

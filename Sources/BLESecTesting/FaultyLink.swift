@@ -26,6 +26,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     private var isCut = false
     private var sentBytes = 0
     private var sentSDUs = 0
+    /// How many bytes were read from the link.
+    package private(set) var receivedBytes = 0
 
     /// Wraps `link` with `faults`; no other code may use `link` from now on.
     public init(_ link: any Link, _ faults: [Fault] = []) {
@@ -105,6 +107,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     public func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         loop.assertCurrent()
         if isCut { return .end }
+        let before = buffer.count
+        defer { receivedBytes += buffer.count - before }
         let limit = nextReadLimit()
         guard limit < buffer.freeCapacity else { return try link.receive(into: &buffer) }
         var outcome = LinkReceive.wouldBlock

@@ -64,7 +64,7 @@ struct AttackRun {
             pair.run()
             Self.serve(&pair.dialer, .dialer, &dialer, pair.now)
             Self.serve(&pair.acceptor, .acceptor, &acceptor, pair.now)
-            if pair.dialer.outbound.isEmpty,
+            if pair.dialer.unsentBytes == 0,
                 pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .closeWhenDrained
             {
                 pair.dialer.didCloseLink()
@@ -79,7 +79,7 @@ struct AttackRun {
             }
             guard !pair.hasBytes else { continue }
             let next = min(
-                pair.dialer.deadline(now: pair.now), pair.acceptor.deadline(now: pair.now))
+                pair.dialer.nextTimeout(now: pair.now), pair.acceptor.nextTimeout(now: pair.now))
             guard next != .max else {
                 Issue.record("nothing will ever happen")
                 break

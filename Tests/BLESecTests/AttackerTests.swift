@@ -451,7 +451,7 @@ private struct Attackers {
     }
 }
 
-/// A machine whose application has a message to send, and which records the identity that is
+/// A machine whose application tries to send and to receive all the time, and which records the identity that is
 /// reported.
 private final class Victim {
     private var machine: ChannelMachine
@@ -467,7 +467,6 @@ private final class Victim {
         machine = ChannelMachine(
             role: role, configuration: configuration, maximumSDU: 8_192, now: now)
         try machine.begin()
-        _ = try machine.queue([7])
     }
 
     func deliver(_ bytes: [UInt8]) {
@@ -477,12 +476,9 @@ private final class Victim {
     }
 
     func collect() {
-        machine.sealPending(now: now)
         look()
-        guard machine.outcome == nil else { return }
-        let bytes = machine.outbound.withBytes { $0.span.array }
-        machine.didSend(bytes.count, now: now)
-        said += bytes
+        said += machine.transmit(now: now)
+        look()
     }
 
     /// Takes one message, with a length before it, from what the victim has sent.
@@ -498,15 +494,17 @@ private final class Victim {
     /// peer.
     func waits() -> Bool {
         now += 61_000_000_000
-        machine.timeout(now: now)
+        machine.handleTimeout(now: now)
         look()
         return machine.outcome != nil && reported == nil
     }
 
     private func look() {
+        let isQueued = (try? machine.queue([7])) != nil
+        let isReceived = machine.popMessage(now: now) != nil
         if machine.isReady {
             reported = machine.peer
-        } else if machine.outcome == nil, machine.outbox.isEmpty || !machine.inbox.isEmpty {
+        } else if isQueued || isReceived {
             hasSpoken = true
         }
     }

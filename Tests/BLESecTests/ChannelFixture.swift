@@ -76,22 +76,19 @@ extension SecureChannel {
     }
 
     /// The code with which the channel has failed.
-    var failure: ChannelError.Code? { machine.outcome?.code }
+    var failure: ChannelError.Code? { driver.machine.outcome?.code }
 
-    /// How many bytes arrived before the peer was authenticated.
-    var unauthenticatedBytes: Int { machine.unauthenticatedBytes }
+    /// How many deadlines of calls that wait the channel keeps.
+    var callDeadlines: Int { driver.callDeadlines.count }
 
     /// What the channel holds: messages queued so far, bytes not sealed yet, and bytes not received
     /// yet.
     var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
-        (machine.queued, machine.unsealedBytes, machine.inbox.byteCount)
+        (driver.machine.queued, driver.machine.unsealedBytes, driver.machine.unreceivedBytes)
     }
 
     /// How many messages the peer has acknowledged.
-    var acknowledged: UInt64 { machine.acknowledgements.acknowledged }
-
-    /// Whether the channel is over.
-    var isOver: Bool { machine.outcome != nil }
+    var acknowledged: UInt64 { driver.machine.acknowledged }
 }
 
 /// The code of the error that a task throws, or `nil` if it throws nothing.

@@ -22,7 +22,7 @@ struct ConfigurationTests {
         var machine = ChannelMachine(
             role: role, configuration: configuration, maximumSDU: 1_000, now: 0)
         #expect(throws: ChannelError(.configuration, ""), comment) { try machine.begin() }
-        #expect(machine.outbound.isEmpty == true)
+        #expect(machine.transmit(now: 0).isEmpty)
     }
 
     static func psk() throws -> PreSharedKey {

@@ -53,9 +53,9 @@ struct DeadlineTests {
         try forger.pump()
         try forger.send(.data, [1])
         forger.now = forger.now.after(.milliseconds(60))
-        forger.victim.timeout(now: forger.now)
+        forger.victim.handleTimeout(now: forger.now)
         try forger.pump()
-        #expect(forger.victim.deadline(now: forger.now) > forger.now)
+        #expect(forger.victim.nextTimeout(now: forger.now) > forger.now)
         forger.isBlocked = false
         try forger.pump()
         #expect(forger.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
@@ -77,12 +77,11 @@ struct DeadlineTests {
         func check(_ machine: inout ChannelMachine) {
             #expect(machine.phase == .established)
             machine.end()
-            machine.sealPending(now: pair.now)
-            machine.didSend(machine.outbound.count, now: pair.now)
+            _ = machine.transmit(now: pair.now)
             for seconds in 0..<5 {
                 let now = pair.now.after(.seconds(seconds))
-                machine.timeout(now: now)
-                #expect(machine.deadline(now: now) >= now.after(.seconds(1)))
+                machine.handleTimeout(now: now)
+                #expect(machine.nextTimeout(now: now) >= now.after(.seconds(1)))
             }
         }
         if role == .dialer { check(&pair.dialer) } else { check(&pair.acceptor) }
@@ -97,7 +96,7 @@ extension MaliciousNoisePeer {
             try passTime(.seconds(1))
             guard victim.outcome == nil else { return }
             if let ping = records.last(where: { $0.type == .ping }),
-                victim.control.outstandingPing != nil
+                (victim.session as? NegotiatedSession)?.outstandingPing != nil
             {
                 try send(.pong, ping.payload)
             } else {

@@ -79,10 +79,13 @@ struct DeliveryTests {
     @Test("no message is delivered to a peer that does not report what its program has taken")
     func received() async throws {
         let forger = try MaliciousNoisePeer.ready(.acceptor)
-        #expect(!forger.victim.features.contains(.acknowledgesTaken))
+        let agreement = forger.victim.session?.agreement
+        #expect(agreement?.features.contains(.acknowledgesTaken) == false)
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
-        await fixture.loop.run { dialer.assumeIsolated { $0.machine.features = [] } }
+        await fixture.loop.run {
+            dialer.assumeIsolated { $0.driver.machine.session?.agreement.features = [] }
+        }
         async let got = acceptor.receive()
         let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([1]) }
         try await #expect(got == [1])
@@ -97,7 +100,7 @@ struct DeliveryTests {
         try forger.send(.data, [1])
         try forger.passTime(.milliseconds(60))
         #expect(forger.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
-        #expect(forger.victim.inbox.byteCount > 0, "its program has not taken it")
+        #expect(forger.victim.unreceivedBytes > 0, "its program has not taken it")
     }
 
     @Test(
@@ -168,10 +171,10 @@ struct DeliveryTests {
             }
         }
         await fixture.clock.advance(by: .milliseconds(4_999))
-        #expect(await dialer.deliveryDeadlines.count == 1)
+        #expect(await dialer.callDeadlines == 1)
         await fixture.clock.advance(by: .milliseconds(1))
         for task in delivering { #expect(await failure(of: task) == .timedOut) }
-        #expect(await dialer.deliveryDeadlines.isEmpty)
+        #expect(await dialer.callDeadlines == 0)
         #expect(try await dialer.receive() == [7])
         #expect(try await acceptor.receive() == [7])
         await fixture.end(dialer, acceptor)

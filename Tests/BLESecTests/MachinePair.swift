@@ -1,5 +1,6 @@
 import BLESecChannelCore
 import BLESecPrimitives
+import Testing
 
 @testable import BLESec
 
@@ -38,7 +39,7 @@ final class MachinePair {
     var hasBytes: Bool {
         dialer.sealPending(now: now)
         acceptor.sealPending(now: now)
-        return !dialer.outbound.isEmpty || !acceptor.outbound.isEmpty
+        return dialer.unsentBytes > 0 || acceptor.unsentBytes > 0
     }
 
     /// Carries what `role` wants to send, and returns whether there was anything.
@@ -53,7 +54,7 @@ final class MachinePair {
 
     /// Takes one SDU from what `role` wants to send.
     func take(_ role: ChannelRole) -> [UInt8] {
-        role == .dialer ? Self.take(&dialer, now: now) : Self.take(&acceptor, now: now)
+        role == .dialer ? dialer.transmit(now: now) : acceptor.transmit(now: now)
     }
 
     /// Hands bytes to `role`.
@@ -73,37 +74,32 @@ final class MachinePair {
     /// Moves the time by `duration`, and gives both sides their timeout.
     func passTime(_ duration: Duration) {
         now += duration.wholeNanoseconds
-        dialer.timeout(now: now)
-        acceptor.timeout(now: now)
-    }
-
-    private static func take(_ machine: inout ChannelMachine, now: UInt64) -> [UInt8] {
-        machine.sealPending(now: now)
-        guard machine.outcome == nil else { return [] }
-        let limit = machine.maximumSDU
-        let bytes = machine.outbound.withBytes { $0.span.array }.prefix(limit)
-        if !bytes.isEmpty { machine.didSend(bytes.count, now: now) }
-        return Array(bytes)
+        dialer.handleTimeout(now: now)
+        acceptor.handleTimeout(now: now)
     }
 
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
         // A driver asks a store on another thread, and returns the store's answer in the same way.
-        if let lookUp = machine.takeLookUp() { machine.didDecide(lookUp(), now: now) }
-    }
-}
-
-extension ChannelMachine {
-    /// Hands bytes from a link to the machine, as a driver does. A test brings no more bytes than
-    /// there is room for.
-    mutating func arrive(_ bytes: [UInt8], now: UInt64) {
-        do {
-            try inbound.append(bytes)
-        } catch {
-            preconditionFailure("\(error)")
+        let handshake = machine.stage as? Handshake
+        if case .lookUp(let lookUp) = handshake?.question {
+            machine.didDecide(lookUp(), now: now)
         }
-        process(arrived: bytes.count, now: now)
+    }
+
+    /// What both sides have negotiated, out of what they have sent.
+    func transcript(context: [UInt8] = []) throws -> NegotiationTranscript {
+        var transcript = NegotiationTranscript(context: context)
+        let flight = sent[.dialer, default: []].first ?? []
+        let hello = try #require(try Hello(prefixOf: flight.span))
+        transcript.hello = hello.encoded
+        transcript.early = Array(flight.dropFirst(hello.encoded.count + 2))
+        let answer = sent[.acceptor, default: []].first ?? []
+        transcript.answer = try #require(
+            try Answer(prefixOf: answer.span, offerCount: hello.offers.count)
+        ).encoded
+        return transcript
     }
 }
 
@@ -132,14 +128,5 @@ struct PinnedPeers {
         try MachinePair(
             dialer: configuration(.dialer, protocols),
             acceptor: configuration(.acceptor, protocols), maximumSDU: maximumSDU)
-    }
-}
-
-extension ChannelMachine {
-    /// Takes the next message, as an application does.
-    mutating func takeMessage(now: UInt64) -> [UInt8]? {
-        guard let message = popMessage() else { return nil }
-        didTakeMessage(now: now)
-        return message
     }
 }

@@ -45,7 +45,7 @@ final class MaliciousNoisePeer {
             presharedKeys: configuration.presharedKeys, allowsExposedIdentity: true)
         try victim.begin()
         if role == .acceptor {
-            let hello = victim.outbound.withBytes { $0.span.array }
+            let hello = victim.stage?.records.outbound.withBytes { $0.span.array } ?? []
             transcript.hello = try #require(try Hello(prefixOf: hello.span)).encoded
         }
         engine = try NoiseEngine(plan, prologue: transcript.prologue(for: .accept))
@@ -146,10 +146,10 @@ final class MaliciousNoisePeer {
     func passTime(_ duration: Duration) throws {
         let target = now.after(duration)
         for _ in 0..<1_000 {
-            let next = victim.deadline(now: now)
+            let next = victim.nextTimeout(now: now)
             guard next <= target else { break }
             now = max(next, now)
-            victim.timeout(now: now)
+            victim.handleTimeout(now: now)
             try pump()
         }
         now = target
@@ -172,12 +172,11 @@ final class MaliciousNoisePeer {
             victim.sealPending(now: now)
             guard victim.outcome == nil else { return }
             // A deadline that has passed and stays set would make the driver's timer spin.
-            #expect(victim.deadline(now: now) > now)
-            if isBlocked { return victim.didBlock() }
-            let bytes = victim.outbound.withBytes { $0.span.array }.prefix(victim.maximumSDU)
+            #expect(victim.nextTimeout(now: now) > now)
+            if isBlocked { return victim.block(now: now) }
+            let bytes = victim.transmit(now: now)
             guard !bytes.isEmpty else { return }
             incoming += bytes
-            victim.didSend(bytes.count, now: now)
         }
         Issue.record("the victim does not stop sending")
     }

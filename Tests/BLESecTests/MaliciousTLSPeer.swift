@@ -196,13 +196,13 @@ import Testing
     /// Whether the victim believes that both sides are proven.
     var isReady: Bool { victim.isReady }
     /// The identity that the victim believes the malicious peer has.
-    var identity: PeerIdentity? { victim.identity }
+    var identity: PeerIdentity? { victim.peer }
     /// How many bytes the victim holds unread.
-    var held: Int { victim.inbound.count }
+    var held: Int { victim.unprocessedBytes }
     /// Whether the victim's channel is over.
     var isOver: Bool { victim.outcome != nil }
-    /// The stage that the victim has reached.
-    var stage: ChannelMachine.Stage { victim.stage }
+    /// The phase that the victim has reached.
+    var phase: ChannelPhase { victim.phase }
 
     /// The error with which the victim has failed, after it has waited for the malicious peer to
     /// close.
@@ -265,11 +265,8 @@ import Testing
 
     private func collect() {
         while true {
-            victim.sealPending(now: now)
-            guard victim.outcome == nil else { return }
-            let bytes = victim.outbound.withBytes { $0.span.array }
+            let bytes = victim.transmit(now: now)
             guard !bytes.isEmpty else { return }
-            victim.didSend(bytes.count, now: now)
             incoming += bytes
             readNegotiation()
             guard hasNegotiated else { continue }

@@ -13,9 +13,9 @@ struct MemoryBoundTests {
         for _ in 0..<2_000 where forger.victim.wantsBytes { try forger.send(.data) }
         #expect(forger.victim.wantsBytes == false)
         var count = 0
-        while forger.victim.inbox.next() != nil { count += 1 }
+        while forger.victim.nextMessage() != nil { count += 1 }
         #expect(count == 1_000)
-        #expect(forger.victim.inbox.byteCount == 0)
+        #expect(forger.victim.unreceivedBytes == 0)
     }
 
     @Test("empty messages that wait to be sent use up the room for sending")
@@ -34,11 +34,11 @@ struct MemoryBoundTests {
         var flood: [UInt8] = []
         for _ in 0..<100 { flood += try forger.sealed(0, Array(repeating: 1, count: 1_400)) }
         forger.victim.arrive(flood, now: forger.now)
-        #expect(!forger.victim.wantsBytes && forger.victim.inbound.count > 130_000)
+        #expect(!forger.victim.wantsBytes && forger.victim.unprocessedBytes > 130_000)
         forger.victim.startDraining(now: forger.now)
-        #expect(forger.victim.inbound.isEmpty && forger.victim.wantsBytes)
+        #expect(forger.victim.unprocessedBytes == 0 && forger.victim.wantsBytes)
         forger.victim.linkEnded(nil, now: forger.now)
-        for _ in 0..<100 { #expect(forger.victim.inbox.next()?.count == 1_400) }
+        for _ in 0..<100 { #expect(forger.victim.nextMessage()?.count == 1_400) }
     }
 
     @Test("a link that ends while the program does not receive loses nothing that it still held")
@@ -90,7 +90,7 @@ struct MemoryBoundTests {
         for _ in 0..<2 {
             for _ in 0..<3 { try forger.send(.dataMore, Array(repeating: 1, count: 16_000)) }
             try forger.send(.data, Array(repeating: 1, count: 2_000))
-            #expect(forger.victim.inbox.next()?.count == 50_000)
+            #expect(forger.victim.nextMessage()?.count == 50_000)
         }
         #expect(forger.failure == nil)
         #expect(budget.bytesLeft == 50_000)
@@ -105,7 +105,7 @@ struct MemoryBoundTests {
         }
         #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
         try forgers[0].send(.data)
-        #expect(forgers[0].victim.inbox.next()?.count == 20_000)
+        #expect(forgers[0].victim.nextMessage()?.count == 20_000)
         try forgers[1].send(.dataMore, Array(repeating: 1, count: 30_000))
         #expect(forgers[1].failure == nil)
     }

@@ -21,7 +21,7 @@ struct ReassemblyTests {
         for _ in 0..<2 { try innocent.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         try innocent.send(.data)
         #expect(innocent.failure == nil)
-        #expect(innocent.victim.inbox.next()?.count == 20_000)
+        #expect(innocent.victim.nextMessage()?.count == 20_000)
     }
 
     @Test("channels of one peer share one peer's share")
@@ -70,7 +70,9 @@ struct ReassemblyTests {
     func driverEnds() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
-        await fixture.loop.run { acceptor.assumeIsolated { $0.machine.revokeReassembly() } }
+        await fixture.loop.run {
+            acceptor.assumeIsolated { $0.driver.machine.session?.onRevocation() }
+        }
         await fixture.clock.settle()
         #expect(await acceptor.failure == .limitExceeded)
         await dialer.abort()
@@ -95,7 +97,7 @@ struct ReassemblyTests {
         try forger.send(.data, Array(repeating: 1, count: 1_000))
         #expect(forger.victim.wantsBytes == false)
         try forger.passTime(.seconds(300))
-        _ = forger.victim.popMessage()
+        _ = forger.victim.popMessage(now: forger.now)
         forger.victim.resumedReading(now: forger.now)
         try forger.send(.dataMore, [1])
         try forger.send(.data, [2])

@@ -460,7 +460,7 @@ struct RefusalTests {
             .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
         victim.deliver(
             try Hello(offers: [CertificateFixture.tls]).encoded + MaliciousNoisePeer.framed(hello))
-        #expect(victim.identity == nil && victim.stage == .handshake)
+        #expect(victim.identity == nil && victim.phase == .handshaking)
         victim.deliver(first.flights.dropFirst().flatMap(\.self))
         #expect(victim.failure?.code == .authenticationFailed)
     }

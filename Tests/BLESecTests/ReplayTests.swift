@@ -183,12 +183,12 @@ struct ReplayTests {
         var dialer = try friends.configuration(.dialer)
         dialer.pendingDials = dials
         let pair = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))
-        let early = pair.dialer.transcript.early
+        let early = try #require(pair.dialer.stage as? Negotiation).transcript.early
         #expect(dials.contains(early, by: dialer.ownKeys))
         pair.run()
         #expect(!dials.contains(early, by: dialer.ownKeys))
         let failed = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))
-        let other = failed.dialer.transcript.early
+        let other = try #require(failed.dialer.stage as? Negotiation).transcript.early
         #expect(dials.contains(other, by: dialer.ownKeys))
         failed.passTime(.seconds(5))
         #expect(!dials.contains(other, by: dialer.ownKeys))

@@ -24,8 +24,8 @@ struct SecrecyTests {
             _ = try pair.dialer.queue(message)
             _ = try pair.acceptor.queue(message)
             pair.run()
-            #expect(pair.acceptor.inbox.next() == message)
-            #expect(pair.dialer.inbox.next() == message)
+            #expect(pair.acceptor.nextMessage() == message)
+            #expect(pair.dialer.nextMessage() == message)
         }
         let travelled = Self.travelled(pair)
         for start in 0...message.count - 8 {
@@ -89,7 +89,7 @@ struct SecrecyTests {
         _ = try pair.dialer.queue([2])
         _ = pair.take(.dialer)
         pair.acceptor.linkEnded(nil, now: pair.now)
-        #expect(pair.acceptor.inbox.next() == [1])
+        #expect(pair.acceptor.nextMessage() == [1])
         #expect(pair.acceptor.outcome?.code == nil && pair.acceptor.outcome != nil)
     }
 }

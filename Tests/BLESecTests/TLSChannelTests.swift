@@ -95,7 +95,9 @@ struct TLSChannelTests {
             #expect(pair.acceptor.takeMessage(now: pair.now) == message)
             #expect(pair.dialer.takeMessage(now: pair.now) == message)
         }
-        #expect(pair.dialer.sending.bytes < 1 << 20 && pair.acceptor.sending.bytes < 1 << 20)
+        for side in [pair.dialer.stage, pair.acceptor.stage] {
+            #expect(try #require(side).records.sending.bytes < 1 << 20)
+        }
     }
 
     @Test("a pinned key is enough, even with a certificate that no authority has signed")
@@ -199,19 +201,20 @@ struct TLSChannelTests {
             let verdict: TrustPolicy.Verdict = admits ? .admit : .refuse("no")
             if role == .dialer {
                 #expect(
-                    pair.dialer.stage == .awaitingTrustDecision
-                        && pair.dialer.takeTrustEvaluation() != nil)
+                    pair.dialer.phase == .awaitingTrustDecision
+                        && pair.dialer.takeTrustQuestion() != nil)
                 #expect(pair.sent[.dialer]?.count == 1)
                 pair.dialer.didDecide(verdict, now: pair.now)
             } else {
                 #expect(
-                    pair.acceptor.stage == .awaitingTrustDecision
-                        && pair.acceptor.takeTrustEvaluation() != nil)
+                    pair.acceptor.phase == .awaitingTrustDecision
+                        && pair.acceptor.takeTrustQuestion() != nil)
                 pair.acceptor.didDecide(verdict, now: pair.now)
             }
             pair.run()
             #expect(pair.isReady == admits)
-            #expect(pair.dialer.pendingEvaluation == nil && pair.acceptor.pendingEvaluation == nil)
+            #expect(
+                pair.dialer.takeTrustQuestion() == nil && pair.acceptor.takeTrustQuestion() == nil)
             guard !admits else { continue }
             let other = role == .dialer ? pair.acceptor.outcome : pair.dialer.outcome
             #expect(other?.code == .refused)
@@ -324,7 +327,7 @@ struct TLSChannelTests {
         source.list.withLock { $0 = revoked }
         _ = try open.dialer.queue([1])
         open.run()
-        #expect(open.acceptor.inbox.next() == [1])
+        #expect(open.acceptor.nextMessage() == [1])
         let next = try pair()
         #expect(!next.isReady)
         next.acceptor.linkEnded(nil, now: next.now)

@@ -42,7 +42,7 @@ struct TLSRecordTests {
             rogue.send(RecordType(rawValue: UInt8(type)), Array(repeating: 0, count: type))
         }
         rogue.send(.data, [1])
-        #expect(rogue.victim.inbox.next() == [1])
+        #expect(rogue.victim.nextMessage() == [1])
         rogue.send(.ready, Array(repeating: 0, count: 32))
         #expect(rogue.failure?.code == .authenticationFailed)
     }
@@ -80,7 +80,7 @@ struct TLSRecordTests {
         for start in stride(from: 0, to: stream.count, by: piece) {
             rogue.write(Array(stream[start..<min(start + piece, stream.count)]))
         }
-        for size in sizes { #expect(rogue.victim.inbox.next()?.count == size) }
+        for size in sizes { #expect(rogue.victim.nextMessage()?.count == size) }
         #expect(rogue.held == 0)
         rogue.send(.ping, [1])
         #expect(rogue.types.last == .pong)
@@ -97,7 +97,7 @@ struct TLSRecordTests {
                 break
             }
         }
-        #expect(rogue.victim.inbox.next() == payload)
+        #expect(rogue.victim.nextMessage() == payload)
         #expect(rogue.held == 0)
     }
 
@@ -109,7 +109,7 @@ struct TLSRecordTests {
         for second in 0..<31 where !rogue.isOver {
             rogue.deliver([bytes[second]])
             rogue.now += Duration.seconds(1).wholeNanoseconds
-            rogue.victim.timeout(now: rogue.now)
+            rogue.victim.handleTimeout(now: rogue.now)
             if second < 28 { #expect(!rogue.isOver) }
         }
         #expect(rogue.failure?.code == .timedOut)
@@ -122,7 +122,7 @@ struct TLSRecordTests {
             for round in 0..<40 as Range<UInt8> {
                 rogue.changeKey(asking: round % 2 == 0)
                 rogue.send(.data, [round])
-                #expect(rogue.victim.inbox.next() == [round])
+                #expect(rogue.victim.nextMessage() == [round])
                 _ = try rogue.victim.queue([round])
                 rogue.pump()
                 #expect(rogue.opened.last?.payload == [round])
@@ -157,9 +157,9 @@ struct TLSRecordTests {
         }
         // Each TLS record has several records in it.
         rogue.deliver(rogue.sealed(records))
-        #expect(!rogue.victim.wantsBytes && rogue.victim.inbox.byteCount < 12_000)
+        #expect(!rogue.victim.wantsBytes && rogue.victim.unreceivedBytes < 12_000)
         for index in 0..<30 {
-            #expect(rogue.victim.inbox.next() == [UInt8](repeating: UInt8(index), count: 1_000))
+            #expect(rogue.victim.nextMessage() == [UInt8](repeating: UInt8(index), count: 1_000))
             if rogue.victim.wantsBytes { rogue.victim.resumedReading(now: rogue.now) }
         }
         #expect(rogue.held == 0)
@@ -187,6 +187,6 @@ struct TLSRecordTests {
         let more = loud.sealed(MaliciousTLSPeer.record(.data, [1]))
         loud.shutDown()
         loud.deliver(more)
-        #expect(loud.failure != nil && loud.victim.inbox.next() == nil)
+        #expect(loud.failure != nil && loud.victim.nextMessage() == nil)
     }
 }

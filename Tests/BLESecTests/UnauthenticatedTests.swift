@@ -80,7 +80,7 @@ struct UnauthenticatedTests {
             let part = Array(flood[sent..<min(sent + piece, flood.count)])
             pair.deliver(part, to: .acceptor)
             sent += part.count
-            if pair.acceptor.outcome == nil { #expect(pair.acceptor.inbound.count <= 4_096) }
+            if pair.acceptor.outcome == nil { #expect(pair.acceptor.unprocessedBytes <= 4_096) }
         }
         #expect(pair.acceptor.outcome?.code == .limitExceeded)
         #expect(sent <= 4_096 + piece)
@@ -92,12 +92,13 @@ struct UnauthenticatedTests {
         let (near, far) = await fixture.loop.run { [loop = fixture.loop] in
             MemoryLink.pair(loop: loop, capacity: 200_000, maximumSDU: 200_000)
         }
-        let channel = try fixture.channel(over: far, .acceptor)
+        let link = await fixture.loop.run { FaultyLink(far) }
+        let channel = try fixture.channel(over: link, .acceptor)
         let opening = fixture.opening(channel)
         let early = [0x80, 0x00] + [UInt8](repeating: 1, count: 150_000)
         await fixture.loop.run { _ = try? near.send((Self.hello + early).span) }
         #expect(await failure(of: opening) == .limitExceeded)
-        #expect(await channel.unauthenticatedBytes == 32_768)
+        #expect(await fixture.loop.run { link.receivedBytes } == 32_768)
         await fixture.loop.run { near.close() }
         await fixture.finish()
     }
@@ -131,7 +132,8 @@ struct UnauthenticatedTests {
             try await sending.value
         } else {
             #expect(await failure(of: opening) == .limitExceeded)
-            #expect(await bounded.unauthenticatedBytes == needed - 1)
+            let link = role == .dialer ? first : second
+            #expect(await fixture.loop.run { link.receivedBytes } == needed - 1)
             _ = await failure(of: sending)
         }
         await dialer.abort()
@@ -177,7 +179,7 @@ struct UnauthenticatedTests {
                 try forger.shakeHands()
                 try forger.send(type, [0])
                 #expect(forger.failure == .protocolViolation)
-                #expect(forger.victim.inbox.next() == nil)
+                #expect(forger.victim.nextMessage() == nil)
             }
         }
     }

@@ -42,7 +42,7 @@ struct WireFormatTests {
         pair.run()
         let dialer = pair.sent[.dialer] ?? []
         let acceptor = pair.sent[.acceptor] ?? []
-        let bound = pair.dialer.transcript
+        let bound = try pair.transcript(context: Array("example".utf8))
         return [
             Example(name: "hello", bytes: bound.hello),
             Example(name: "prologue", bytes: bound.prologue(for: .accept)),
@@ -77,7 +77,7 @@ struct WireFormatTests {
         var machine = ChannelMachine(
             role: .dialer, configuration: configuration, maximumSDU: 8_192, now: 0)
         try machine.begin()
-        return machine.outbound.withBytes { $0.span.array }
+        return machine.transmit(now: 0)
     }
 
     /// The keys of the page: 32 bytes that count up from `first`.

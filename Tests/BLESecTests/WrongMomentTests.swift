@@ -84,7 +84,7 @@ struct WrongMomentTests {
         try forger.passTime(.seconds(61))
         forger.victim.close(now: forger.now)
         forger.victim.sealPending(now: forger.now)
-        forger.victim.timeout(now: forger.now)
+        forger.victim.handleTimeout(now: forger.now)
         #expect(forger.failure == nil)
     }
 
@@ -193,10 +193,8 @@ struct WrongMomentTests {
         for _ in 0..<20 where forger.victim.outcome == nil {
             forger.isBlocked = true
             try forger.passTime(.seconds(9))
-            forger.victim.sealPending(now: forger.now)
-            let count = min(forger.victim.outbound.count, 4_096)
-            guard count > 0 else { break }
-            forger.victim.didSend(count, now: forger.now)
+            let sent = forger.victim.transmit(atMost: 4_096, now: forger.now)
+            guard !sent.isEmpty else { break }
         }
         #expect(forger.failure == nil)
         try forger.passTime(.seconds(11))
@@ -224,9 +222,9 @@ struct WrongMomentTests {
     func longStop() throws {
         let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }
         forger.now += Duration.seconds(25 * 3_600).wholeNanoseconds
-        forger.victim.timeout(now: forger.now)
+        forger.victim.handleTimeout(now: forger.now)
         #expect(forger.victim.outcome == nil)
-        #expect(forger.victim.deadline(now: forger.now) > forger.now)
+        #expect(forger.victim.nextTimeout(now: forger.now) > forger.now)
         try forger.passTime(.seconds(11))
         #expect(forger.failure == .timedOut)
     }

@@ -13,7 +13,7 @@ struct AcknowledgementState {
         case confirmed
     }
 
-    var rule = Rule.arrived
+    let rule: Rule
     /// Messages sealed by this side.
     private(set) var sent: UInt64 = 0
     /// Messages that this side has sent and the peer has acknowledged.
@@ -30,6 +30,8 @@ struct AcknowledgementState {
     private(set) var endReceived = false
     /// Since when an acknowledgement has been pending; `nil` if none is.
     private(set) var ackPendingSince: UInt64?
+
+    init(rule: Rule) { self.rule = rule }
 
     /// Whether this side has sent its end, and the peer has acknowledged everything.
     var isSendingComplete: Bool { endSent && acknowledged == sent }

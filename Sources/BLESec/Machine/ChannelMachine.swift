@@ -1,257 +1,360 @@
 internal import BLESecChannelCore
+internal import BLESecLinks
 internal import BLESecPrimitives
 
 /// One end of a channel as a state machine without input or output: its driver passes bytes and
 /// times in and out.
 ///
-/// The driver appends arriving bytes to ``inbound`` and calls ``process(arrived:now:)``; it calls
-/// ``sealPending(now:)`` and sends the bytes in ``outbound``; and it calls ``timeout(now:)`` at
-/// ``deadline(now:)``. Times are nanoseconds of any monotonic clock. After each call, the driver
-/// checks what has changed: ``stage``, ``pendingEvaluation``, ``outcome``, the inbox and the
-/// acknowledgements.
+/// The driver calls ``receive(now:from:)`` when the link has bytes, ``transmit(now:to:)`` when the
+/// link may take some, and ``handleTimeout(now:)`` at ``nextTimeout(now:)``. Times are nanoseconds
+/// of any monotonic clock. After each call, the driver checks what has changed:
+/// ``takeTrustQuestion()``, ``session`` and ``outcome``.
+///
+/// A channel passes through stages, each an object that is valid for that time only:
+///
+///     Negotiation → Handshake → ReadyExchange → NegotiatedSession
+///                   Handshake → (DirectProof) → DirectSession
+///
+/// A side that refuses its peer goes from one of the first three to ``Refusing``.
 struct ChannelMachine: ~Copyable {
-    /// How to read the bytes that arrive next.
-    enum Stage: Equatable {
-        /// The acceptor waits for a hello, and then for the early message that follows the hello.
-        case hello, early
-        /// The dialer waits for an answer.
-        case answer
-        /// Either side waits for the next handshake message, other than the early one.
-        case handshake
-        /// A trust policy decides; nothing is read.
-        case awaitingTrustDecision
-        /// Records arrive; application data only once the peer's `ready` has been verified.
-        case records
-        /// This side refuses: it sends what is queued and waits for the peer to close the link.
-        case refusing
-    }
-
-    let role: ChannelRole
-    let configuration: ChannelConfiguration
-    let maximumSDU: Int
-    let start: UInt64
-
-    var stage: Stage
-    var engine: Engine = .none
-    var transcript: NegotiationTranscript
-    var protocolName = ""
-    var offers: [String] = []
-    /// The features that both sides support; before the answer, the features that the peer
-    /// supports.
-    var features: ChannelFeatures = []
-
-    var inbound = WireBuffer(pool: .incoming)
-    var outbound = WireBuffer(pool: .outgoing)
-    var outbox = Outbox()
-    /// Messages that have been queued so far.
-    var queued: UInt64 = 0
-    var inbox: Inbox
-    /// The memory budget for incomplete messages, and the action that ends the channel when its
-    /// part is revoked.
-    let budget: ReassemblyBudget
-    var revokeReassembly: @Sendable () -> Void = {}
-    var acknowledgements = AcknowledgementState()
-    var control = PendingControl()
-    var clocks: ChannelClocks
-    var sending = DirectionCount()
-    var receiving = DirectionCount()
-    var dialToken: PendingDials.Token?
-
-    /// The identity that the peer's handshake has claimed, proven or not; used for the trust policy
-    /// only.
-    var claimedIdentity: ClaimedIdentity?
-    /// The identity that the peer's handshake proves; reported only once ``isReady``.
-    var identity: PeerIdentity?
-    /// The question for a trust policy that needs time.
-    var pendingEvaluation: TrustPolicy.Evaluation?
-    /// The question for the policy's trust store, which may block.
-    var pendingLookUp: (@Sendable () -> TrustPolicy.Verdict)?
-    /// Why this side refuses the peer; `nil` if it does not.
-    var refusal: ChannelError?
-    var isOwnReadySent = false
-    var isPeerReady = false
-    var endRequested: EndReason?
-    /// Whether the link has taken everything up to and including this side's `end`.
-    var hasEndLeft = false
-    var peerEndReason: EndReason?
-    /// Bytes that arrived before the peer was authenticated; see ``unauthenticatedLimit``.
-    var unauthenticatedBytes = 0
-    var isDraining = false
-    /// How many calls wait for the peer's acknowledgement.
-    var acknowledgementWaiters = 0
-    /// In direct mode, whether the peer has ended its direction of the link.
-    var directPeerEnded = false
-    /// In direct mode, whether the peer's last message was empty.
-    var peerWentQuiet = false
-
-    /// How the channel ended; `nil` while it is open.
-    var outcome: Outcome?
-
     /// How a channel ends.
     enum Outcome: Sendable {
         /// Both sides sent `end`, and everything is acknowledged.
         case complete
         case failed(ChannelError)
+
+        /// The error that calls on an ended channel throw.
+        var error: ChannelError {
+            switch self {
+            case .complete: ChannelError(.closed, "the channel has ended")
+            case .failed(let error): error
+            }
+        }
     }
 
-    /// Whether both sides are proven, so that identities may be reported and data may flow.
-    var isReady: Bool { isOwnReadySent && isPeerReady }
-    /// Whether the peer has sent its end, so that no more messages arrive.
-    var hasPeerEnded: Bool { acknowledgements.endReceived || directPeerEnded }
-    /// Whether the handshake is over in direct mode, and the peer still has to prove itself with a
-    /// transport message. Until then no application data is sent, and the peer's identity is not
-    /// reported.
-    var awaitsProof: Bool {
-        configuration.mode == .direct && stage == .records && !isPeerReady
+    /// What a call of ``transmit(now:to:)`` has done.
+    enum Transmission {
+        /// Nothing waits to be sent.
+        case nothing
+        /// The link took nothing.
+        case blocked
+        case sent
     }
-    /// The peer's identity, once proven.
-    var peer: PeerIdentity? { isReady ? identity : nil }
 
-    /// The most bytes that are sealed ahead for one SDU, whatever the link accepts, so that these
-    /// bytes and the record that exceeds them fit into the buffer.
-    private static let largestSDU = 32 << 10
+    let parameters: ChannelParameters
+    /// What the channel does now; nil before it has begun and after its end.
+    private(set) var stage: ChannelStage?
+    /// The messages of both sides, once both sides are proven; kept when the channel ends.
+    private(set) var session: Session?
+    /// How the channel ended; nil while it is open.
+    private(set) var outcome: Outcome?
+    /// Whether the link is lost, and its remaining bytes are being read.
+    private var isDraining = false
+    /// Ends the channel when its part of the memory budget is revoked.
+    private var onRevocation: @Sendable () -> Void = {}
 
-    /// Makes a machine over a link whose SDUs hold `maximumSDU` bytes; call ``begin()`` next.
+    /// Makes a machine over a link whose SDUs hold `maximumSDU` bytes; call ``begin(onRevocation:)``
+    /// next.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
         budget: ReassemblyBudget = .shared
     ) {
-        self.role = role
-        self.configuration = configuration
-        self.maximumSDU = min(maximumSDU, Self.largestSDU)
-        start = now
-        stage = role == .dialer ? .answer : .hello
-        transcript = NegotiationTranscript(context: configuration.context)
-        self.budget = budget
-        inbox = Inbox(maximumMessageLength: configuration.limits.maximumMessageLength)
-        clocks = ChannelClocks(now: now, timeouts: configuration.timeouts)
+        parameters = ChannelParameters(
+            role: role, configuration: configuration, maximumSDU: maximumSDU, start: now,
+            budget: budget)
     }
 
-    /// Begins the channel. For a dialer, ``outbound`` then holds the first bytes.
+    /// Begins the channel. A dialer then has its first bytes to send.
     ///
-    /// Throws `configuration` when the configuration contradicts itself; nothing is sent then.
-    mutating func begin() throws(ChannelError) {
-        try configuration.validate(for: role)
-        switch configuration.mode {
-        case .direct: try beginDirect()
-        case .negotiated where role == .dialer: try beginHello()
-        case .negotiated: break
+    /// `onRevocation` is called, on any thread, when the channel has to end because its incomplete
+    /// message takes too much of the process's memory budget.
+    ///
+    /// - Throws: `configuration` when the configuration contradicts itself; nothing is sent then,
+    ///   and the channel has ended.
+    mutating func begin(onRevocation: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
+        self.onRevocation = onRevocation
+        do throws(ChannelError) {
+            try parameters.configuration.validate(for: parameters.role)
+            stage =
+                switch (parameters.configuration.mode, parameters.role) {
+                case (.direct, _): try Handshake(direct: parameters)
+                case (.negotiated, .dialer): try Negotiation(dialer: parameters)
+                case (.negotiated, .acceptor): Negotiation(acceptor: parameters)
+                }
+        } catch {
+            outcome = .failed(error.during(.negotiating))
+            throw error
         }
     }
 
-    /// The phase for error messages and timeouts.
-    var phase: ChannelPhase {
-        if outcome != nil { return .closed }
-        switch stage {
-        case .hello, .early, .answer: return .negotiating
-        case .handshake: return .handshaking
-        case .awaitingTrustDecision: return .awaitingTrustDecision
-        case .refusing: return .closing
-        case .records:
-            guard isReady else { return .proving }
-            return acknowledgements.endSent || hasPeerEnded ? .closing : .established
-        }
-    }
+    // MARK: - State
 
+    /// Whether both sides are proven, so that identities may be reported and data may flow.
+    var isReady: Bool { session != nil }
+    /// Whether the channel has ended.
+    var isOver: Bool { outcome != nil }
+    /// The phase for error messages.
+    var phase: ChannelPhase { stage?.phase ?? (isOver ? .closed : .negotiating) }
+    /// The peer's identity, once proven.
+    var peer: PeerIdentity? { session?.agreement.peer }
+    /// The key that the peer has claimed, proven or not; nil once the channel has ended.
+    var claimedKey: Fingerprint? { stage?.claimedKey }
     /// Whether the driver should read from the link: not while a trust policy decides, and not
-    /// while the application has enough messages to read.
-    var wantsBytes: Bool {
-        outcome == nil && stage != .awaitingTrustDecision && inbox.byteCount < readAhead
+    /// while the application has enough messages to receive.
+    var wantsBytes: Bool { stage?.wantsBytes ?? false }
+    /// Whether the peer has sent its end, so that no more messages arrive.
+    var hasPeerEnded: Bool { session?.hasPeerEnded ?? false }
+    /// Whether a message waits to be received, or no more will arrive.
+    var hasMessageNews: Bool {
+        isOver || session.map { !$0.inbox.isEmpty || $0.hasPeerEnded } ?? false
+    }
+    /// Whether another message may be queued now; otherwise `send` waits.
+    var hasRoom: Bool { session?.hasRoom ?? false }
+
+    // MARK: - The link
+
+    /// Reads from the link once, and processes what has arrived.
+    mutating func receive(
+        now: UInt64,
+        from read: (inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive
+    ) throws(LinkError) -> LinkReceive {
+        guard let stage else { return .wouldBlock }
+        let before = stage.records.inbound.count
+        let result = try stage.records.inbound.append(
+            room: Self.readSize, atMost: stage.readAllowance,
+            orThrow: LinkError(.tooLarge, "the channel's buffer has no room for what arrives"), read
+        )
+        if case .bytes = result {
+            process(arrived: stage.records.inbound.count - before, now: now)
+        }
+        return result
     }
 
-    /// Whether the peer's unread messages fill even the extra room for awaited acknowledgements, so
-    /// that no acknowledgement can be read before the application receives a message.
-    var hidesAcknowledgements: Bool { awaitsAcknowledgement && !wantsBytes && !isDraining }
+    /// The minimum buffer space for one read; most reads have much more.
+    private static let readSize = 16 << 10
 
-    private var readAhead: Int {
-        configuration.limits.readAhead
-            + (isDraining || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
+    /// Seals what waits, and offers the first bytes, at most one SDU, to the link; `send` returns
+    /// how many bytes the link took.
+    mutating func transmit(
+        now: UInt64, to send: (Span<UInt8>) throws(LinkError) -> Int
+    ) throws(LinkError) -> Transmission {
+        sealPending(now: now)
+        guard let stage, !stage.records.outbound.isEmpty else { return .nothing }
+        let limit = parameters.maximumSDU
+        let sent = try stage.records.outbound.withBytes { bytes throws(LinkError) in
+            try send(bytes.span.extracting(first: limit))
+        }
+        guard sent > 0 else {
+            stage.didBlock()
+            return .blocked
+        }
+        stage.records.outbound.consume(sent)
+        stage.didSend(now: now)
+        return .sent
     }
 
-    /// Whether a call waits for the peer to acknowledge sent messages. The acknowledgement follows
-    /// the peer's own messages.
-    private var awaitsAcknowledgement: Bool {
-        acknowledgementWaiters > 0 || clocks.closing != nil && !acknowledgements.isSendingComplete
+    /// Seals records until a whole SDU waits or nothing is left to seal.
+    mutating func sealPending(now: UInt64) {
+        guard let stage else { return }
+        do throws(ChannelError) {
+            while stage.records.outbound.count < parameters.maximumSDU,
+                try stage.sealNext(now: now)
+            {}
+        } catch {
+            fail(error)
+        }
     }
 
     /// Prepares for a lost link: the remaining bytes are read, with extra room for their messages.
     mutating func startDraining(now: UInt64) {
         isDraining = true
+        session?.isDraining = true
         // The next read relies on this: no whole record waits while there is room.
         process(arrived: 0, now: now)
     }
 
-    /// Returns the question for the application's trust policy, once.
-    mutating func takeTrustEvaluation() -> TrustPolicy.Evaluation? {
-        defer { pendingEvaluation = nil }
-        return pendingEvaluation
+    /// Records that the link has ended; `error` is the cause, or `nil` if the peer closed the link.
+    ///
+    /// If `canSend` is true, perhaps only the peer's direction has ended; this matters in direct
+    /// mode only.
+    mutating func linkEnded(_ error: ChannelError?, canSend: Bool = false, now: UInt64) {
+        perform { stage throws(ChannelError) in try stage.linkEnded(error, canSend: canSend) }
     }
 
-    /// Returns the question for the policy's trust store, once.
-    mutating func takeLookUp() -> (@Sendable () -> TrustPolicy.Verdict)? {
-        defer { pendingLookUp = nil }
-        return pendingLookUp
+    /// How far the driver may close the link.
+    func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
+        guard !isOver, let session, session.records.outbound.isEmpty else { return .stay }
+        return session.linkShutdown(canHalfClose: canHalfClose, now: now)
     }
 
-    /// The hash of the handshake; empty until the handshake is over, and kept when the channel
-    /// ends.
-    private(set) var handshakeHash: [UInt8] = []
+    /// Records that the driver has closed the link after ``LinkShutdown/closeWhenDrained``.
+    mutating func didCloseLink() { complete() }
 
-    /// Removes and returns the oldest message. A message that the application reads in parts is
-    /// popped here, and counted by ``didTakeMessage(now:)`` when the application has all of it.
-    mutating func popMessage() -> [UInt8]? { inbox.next() }
+    // MARK: - Time
 
-    /// Records that the application has taken the next message completely.
-    mutating func didTakeMessage(now: UInt64) {
-        acknowledgements.didTake(now: now)
-        restartClose(now: now)
+    /// When ``handleTimeout(now:)`` must be called next; `UInt64.max` for never.
+    func nextTimeout(now: UInt64) -> UInt64 { stage?.nextTimeout(now: now) ?? .max }
+
+    /// Performs what is due: an acknowledgement, a ping, a keep-alive, or the failure of a phase
+    /// that took too long.
+    mutating func handleTimeout(now: UInt64) {
+        let wasFull = !wantsBytes
+        perform { stage throws(ChannelError) in try stage.handleTimeout(now: now) }
+        resumeReading(if: wasFull, now: now)
     }
 
-    /// Records that the application has confirmed its first `count` messages.
-    mutating func confirm(through count: UInt64, now: UInt64) {
-        acknowledgements.didConfirm(through: count, now: now)
-        restartClose(now: now)
+    // MARK: - The trust decision
+
+    /// Returns the question that a trust decision waits for, once.
+    func takeTrustQuestion() -> Handshake.TrustQuestion? {
+        (stage as? Handshake)?.takeTrustQuestion()
     }
 
-    /// Saves the handshake hash while the engine exists.
-    mutating func noteHandshakeHash() { handshakeHash = engine.handshakeHash }
+    /// Applies the trust decision; a late decision changes nothing.
+    mutating func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) {
+        guard let handshake = stage as? Handshake else { return }
+        do throws(ChannelError) {
+            try handshake.didDecide(verdict, now: now)
+        } catch {
+            fail(error)
+        }
+        process(arrived: 0, now: now)
+    }
+
+    /// Turns a dialer away to make room. A dialer that waits for an answer gets the answer `busy`,
+    /// and has 2 seconds to close the link; in any later stage this side closes the link.
+    mutating func turnAway(_ error: ChannelError, now: UInt64) {
+        guard let negotiation = stage as? Negotiation else { return fail(error) }
+        perform { _ throws(ChannelError) in .next(try negotiation.turnAway(error, now: now)) }
+    }
+
+    // MARK: - Messages
+
+    /// Queues a message, and returns its number.
+    mutating func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
+        if let outcome { throw outcome.error }
+        guard let session else {
+            throw ChannelError(.closed, "the channel is not ready to send")
+        }
+        return try session.queue(message)
+    }
+
+    /// Removes and returns the oldest message. The application may read it in parts; it is counted
+    /// by ``Session/didTakeMessage(now:)`` when the application has all of it.
+    mutating func popMessage(now: UInt64) -> [UInt8]? {
+        let wasFull = !wantsBytes
+        guard let message = session?.inbox.next() else { return nil }
+        resumeReading(if: wasFull, now: now)
+        return message
+    }
+
+    /// Counts the calls that wait for an acknowledgement; the messages that precede the
+    /// acknowledgement are read, too.
+    mutating func addAcknowledgementWaiters(_ count: Int, now: UInt64) {
+        let wasFull = !wantsBytes
+        session?.acknowledgementWaiters += count
+        resumeReading(if: wasFull, now: now)
+    }
+
+    /// If reading has become possible again, processes what arrived before.
+    private mutating func resumeReading(if wasFull: Bool, now: UInt64) {
+        if wasFull, wantsBytes { resumedReading(now: now) }
+    }
+
+    /// Records that the program receives again: the peer's silence is measured from now on.
+    mutating func resumedReading(now: UInt64) {
+        guard let session, !isOver else { return }
+        session.resumedReading(now: now)
+        process(arrived: 0, now: now)
+    }
+
+    /// Sends `end` after the messages that are queued.
+    func end(_ reason: EndReason = .done) { session?.end(reason) }
+
+    /// Begins to close the channel; the close deadline starts now.
+    mutating func close(now: UInt64) {
+        guard !isOver, let session else { return }
+        let wasFull = !wantsBytes
+        session.close(now: now)
+        resumeReading(if: wasFull, now: now)
+    }
 
     /// Derives bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
     func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {
-        guard isReady, outcome == nil else { throw .engineIsDead }
-        return try engine.export(label: label, context: context, count: count)
+        guard !isOver, let session else { throw .engineIsDead }
+        return try session.records.engine.export(label: label, context: context, count: count)
+    }
+
+    // MARK: - Stages
+
+    /// Processes all bytes that can be processed.
+    private mutating func process(arrived count: Int, now: UInt64) {
+        do throws(ChannelError) {
+            try stage?.didReceive(count, now: now)
+            while let stage, apply(try stage.step(now: now)) {}
+            try stage?.didProcess(now: now)
+        } catch {
+            fail(error)
+        }
+    }
+
+    /// Makes a call to the stage.
+    private mutating func perform(
+        _ call: (ChannelStage) throws(ChannelError) -> ChannelStage.Step
+    ) {
+        guard let stage else { return }
+        do throws(ChannelError) {
+            _ = apply(try call(stage))
+        } catch {
+            fail(error)
+        }
+    }
+
+    /// Applies the result of a call; returns whether the call may be repeated.
+    private mutating func apply(_ step: ChannelStage.Step) -> Bool {
+        switch step {
+        case .wait: return false
+        case .again: return true
+        case .complete:
+            complete()
+            return false
+        case .next(let next):
+            stage = next
+            if let session = next as? Session {
+                session.onRevocation = onRevocation
+                session.isDraining = isDraining
+                self.session = session
+            }
+            return true
+        }
     }
 
     /// Ends the channel when both ends are sent and everything is acknowledged: successfully,
     /// unless the peer's end said that it did not send everything.
-    mutating func complete() {
-        finish(peerEndReason?.error.map { .failed($0) } ?? .complete)
+    private mutating func complete() {
+        finish(session?.peerEndReason?.error.map { .failed($0) } ?? .complete)
+    }
+
+    /// Ends the channel because of an error; an earlier refusal by this side takes precedence as
+    /// the reason.
+    mutating func fail(_ error: ChannelError) {
+        finish(.failed(stage?.reason(for: error) ?? error))
     }
 
     /// Ends the channel; the first outcome stands. Keys, buffers and unsent messages are discarded
     /// at once; whole messages that have arrived stay for the application.
-    mutating func finish(_ outcome: Outcome) {
+    private mutating func finish(_ outcome: Outcome) {
         guard self.outcome == nil else { return }
         if case .failed(let error) = outcome {
             self.outcome = .failed(error.during(phase))
         } else {
             self.outcome = outcome
         }
-        engine = .none
-        inbound.removeAll()
-        outbound.removeAll()
-        outbox.removeAll()
-        inbox.removePartial()
-        pendingEvaluation = nil
-        pendingLookUp = nil
-        dialToken = nil
-    }
-
-    /// Ends the channel because of an error; an earlier refusal by this side takes precedence as
-    /// the reason.
-    mutating func fail(_ error: ChannelError) {
-        finish(.failed(refusal ?? error))
+        stage?.records.end()
+        stage = nil
+        session?.outbox.removeAll()
+        session?.inbox.removePartial()
     }
 }

@@ -43,8 +43,7 @@ public actor SecureListener {
     private let listener: any LinkListener
     private let configuration: ChannelConfiguration
     private let limits: Limits
-    private let trustDecisions: TrustDecisionLimiter
-    private let storePlaces: TrustDecisionLimiter
+    private let trustLimits: TrustRequests.Limits
 
     /// The handshakes under way; a higher token means a later link.
     private var halfOpen: [UInt64: HalfOpen] = [:]
@@ -106,8 +105,9 @@ public actor SecureListener {
         localEndpoint = endpoint
         self.configuration = configuration
         self.limits = limits
-        trustDecisions = TrustDecisionLimiter(limits.awaitingTrustDecision)
-        storePlaces = TrustDecisionLimiter(limits.handshakes)
+        trustLimits = TrustRequests.Limits(
+            decisions: TrustDecisionLimiter(limits.awaitingTrustDecision),
+            stores: TrustDecisionLimiter(limits.handshakes))
         self.loop = loop
         waiting = LoopCondition(loop: loop)
         self.onFailure = onFailure
@@ -184,8 +184,7 @@ public actor SecureListener {
         if hasShare { await waitForRoom { halfOpen.count < limits.handshakes || makeRoom() } }
         guard !isClosed, !loop.isShutDown else { return link.close() }
         let channel = SecureChannel(
-            over: link, role: .acceptor, configuration: configuration,
-            trustDecisions: trustDecisions, storePlaces: storePlaces)
+            over: link, role: .acceptor, configuration: configuration, limits: trustLimits)
         do throws(ChannelError) {
             try await channel.start()
             guard !isClosed else { return await channel.abort() }

@@ -1,0 +1,253 @@
+internal import BLESecChannelCore
+internal import BLESecLinks
+
+/// Moves bytes between a channel's machine, which decides, and its link; and wakes tasks.
+///
+/// The driver is used on the loop's thread only: by its channel, its link and its timer.
+final class ChannelDriver {
+    /// What tasks wait for.
+    enum Event: Hashable { case ready, remembered, message, room, acknowledgement, end }
+
+    private let link: any Link
+    let waiting: LoopCondition<Event>
+    var machine: ChannelMachine
+    /// Asks about the peer; only until the channel is ready.
+    var trust: TrustRequests?
+    /// The deadlines of calls that wait.
+    private(set) var callDeadlines: [UInt64] = []
+
+    private let loop: EventLoop
+    private lazy var timer = LoopTimer(loop: loop, handler: self)
+    /// Why the link cannot send any more. The bytes that have arrived are still being read.
+    private var brokenLink: ChannelError?
+    /// Whether the link has nothing more to read.
+    private var hasLinkEnded = false
+    private var halfClose = HalfClose.possible
+    private var lastAcknowledged: UInt64 = 0
+
+    private enum HalfClose { case possible, done, unsupported }
+
+    /// The most link calls that one turn makes to read or to send, before the loop's other channels
+    /// run.
+    private static let callsPerTurn = 8
+    /// The most link calls that read before a deadline is checked: enough for more than a whole
+    /// record, at the sizes that a socket returns per call.
+    private static let callsBeforeDeadline = 32
+    /// How often a draining link queue is checked.
+    private static let drainPoll: Duration = .milliseconds(2)
+
+    init(over link: any Link, _ machine: consuming ChannelMachine, _ trust: TrustRequests) {
+        self.link = link
+        self.machine = machine
+        self.trust = trust
+        loop = link.loop
+        waiting = LoopCondition(loop: link.loop)
+    }
+
+    var now: UInt64 { loop.now.nanoseconds }
+
+    // MARK: - Beginning and end
+
+    /// Begins the handshake; called once, before any other code has the channel.
+    func start(onRevocation: @escaping @Sendable () -> Void) throws(ChannelError) {
+        do throws(ChannelError) {
+            try machine.begin(onRevocation: onRevocation)
+        } catch {
+            link.close()
+            throw error
+        }
+        link.setHandler(self)
+        pump()
+    }
+
+    /// Ends the channel at once; waiting calls throw `error`.
+    func fail(_ error: ChannelError) {
+        machine.fail(error)
+        trust?.fail(error)
+        pump()
+    }
+
+    /// Closes the link without an `end`, because nobody uses the channel any more.
+    func drop() {
+        trust?.cancelDecision()
+        timer.disarm()
+        link.close()
+    }
+
+    // MARK: - The link
+
+    /// Reads what the link has, and acts on it.
+    func read() {
+        let now = now
+        read(calls: Self.callsPerTurn, now: now)
+        pump(now: now)
+    }
+
+    private func read(calls: Int, now: UInt64) {
+        for _ in 0..<calls where machine.wantsBytes && !hasLinkEnded {
+            do throws(LinkError) {
+                let result = try machine.receive(now: now) { space throws(LinkError) in
+                    try link.receive(into: &space)
+                }
+                switch result {
+                case .bytes: continue
+                case .wouldBlock: return
+                case .end: linkEnded(nil)
+                }
+            } catch {
+                linkEnded(ChannelError(link: error))
+            }
+        }
+    }
+
+    private func linkEnded(_ error: ChannelError?) {
+        hasLinkEnded = true
+        // In direct mode the end of the link is the only end, so it is no error.
+        let isEnd = error == nil && machine.parameters.configuration.mode == .direct
+        machine.linkEnded(
+            isEnd ? nil : error ?? brokenLink, canSend: brokenLink == nil, now: now)
+    }
+
+    /// Sends what can be sent, wakes waiting tasks, and arms the timer.
+    func pump() { pump(now: now) }
+
+    /// Does the same, with the time already read in this turn.
+    func pump(now: UInt64) {
+        askAboutPeer(now: now)
+        transmit(now: now)
+        shutDownLink(now: now)
+        wake(now: now)
+        if machine.isOver {
+            trust?.cancelDecision()
+            timer.arm(at: MonotonicTime(nanoseconds: trust?.rememberDeadline ?? .max))
+            link.close()
+        } else {
+            link.wantsRead = machine.wantsBytes && !hasLinkEnded
+            timer.arm(at: MonotonicTime(nanoseconds: nextTimeout(now: now)))
+        }
+    }
+
+    private func transmit(now: UInt64) {
+        var calls = 0
+        while brokenLink == nil, !machine.isOver {
+            guard calls < Self.callsPerTurn else {
+                link.wantsWrite = true
+                return
+            }
+            calls += 1
+            do throws(LinkError) {
+                let transmission = try machine.transmit(now: now) { bytes throws(LinkError) in
+                    try link.send(bytes)
+                }
+                guard case .sent = transmission else {
+                    link.wantsWrite = transmission == .blocked
+                    return
+                }
+            } catch {
+                // What the peer sent before the link broke is still to be read.
+                brokenLink = ChannelError(link: error)
+                machine.startDraining(now: now)
+                link.wantsWrite = false
+                if hasLinkEnded { linkEnded(brokenLink) }
+            }
+        }
+    }
+
+    private func shutDownLink(now: UInt64) {
+        if linkShutdown(now: now) == .halfClose, halfClose == .possible {
+            halfClose = link.halfClose() ? .done : .unsupported
+        }
+        guard linkShutdown(now: now) == .closeWhenDrained, link.isDrained else { return }
+        link.close()
+        machine.didCloseLink()
+    }
+
+    private func linkShutdown(now: UInt64) -> LinkShutdown {
+        machine.linkShutdown(canHalfClose: halfClose != .unsupported, now: now)
+    }
+
+    // MARK: - The trust decision
+
+    private func askAboutPeer(now: UInt64) {
+        guard let question = machine.takeTrustQuestion() else { return }
+        if let refusal = trust?.ask(question) { machine.didDecide(.refuse(refusal), now: now) }
+    }
+
+    /// Applies the answer of a trust policy or store.
+    func didDecide(_ verdict: TrustPolicy.Verdict) {
+        trust?.didDecide()
+        machine.didDecide(verdict, now: now)
+        pump()
+    }
+
+    // MARK: - Time
+
+    /// Wakes a call that waits for room or for an acknowledgement at `deadline`, until
+    /// ``removeCallDeadline(_:)``.
+    func addCallDeadline(_ deadline: UInt64) { callDeadlines.append(deadline) }
+
+    func removeCallDeadline(_ deadline: UInt64) {
+        guard let index = callDeadlines.firstIndex(of: deadline) else { return }
+        callDeadlines.remove(at: index)
+    }
+
+    private func nextTimeout(now: UInt64) -> UInt64 {
+        // Tasks whose deadline has passed are already woken, and remove their own deadlines.
+        let call = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
+        let deadline = min(
+            machine.nextTimeout(now: now), call, trust?.rememberDeadline ?? .max)
+        let isDraining = linkShutdown(now: now) == .closeWhenDrained
+        return isDraining ? min(deadline, now.after(Self.drainPoll)) : deadline
+    }
+
+    private func wake(now: UInt64) {
+        let isOver = machine.isOver
+        if isOver || machine.isReady { waiting.wake(.ready) }
+        if machine.hasMessageNews { waiting.wake(.message) }
+        if trust?.rememberResult != nil { waiting.wake(.remembered) }
+        if isOver || machine.hasPeerEnded { waiting.wake(.end) }
+        let isLate = callDeadlines.contains { $0 <= now }
+        if isOver || isLate || machine.hasRoom { waiting.wake(.room) }
+        let acknowledged = machine.session?.acknowledged ?? 0
+        if isOver || isLate || acknowledged > lastAcknowledged
+            || machine.session?.hidesAcknowledgements == true
+        {
+            lastAcknowledged = acknowledged
+            waiting.wake(.acknowledgement)
+        }
+    }
+}
+
+extension ChannelDriver: LinkHandler, TimerHandler {
+    func linkIsReadable() { read() }
+    func linkIsWritable() { pump() }
+
+    func linkDidHangUp() {
+        if brokenLink == nil {
+            brokenLink = ChannelError(.truncated, "the link to the peer broke")
+        }
+        machine.startDraining(now: now)
+        // While a trust policy decides, nothing is read, and what the peer sent no longer matters.
+        if machine.phase == .awaitingTrustDecision { linkEnded(nil) }
+        // In direct mode the peer may already have ended its direction.
+        if hasLinkEnded { linkEnded(nil) }
+        read()
+    }
+
+    /// Handles a deadline, or the shutdown of the loop.
+    func timerFired(_ timer: LoopTimer) {
+        if loop.isShutDown {
+            let error = ChannelError(.closed, "the channel's event loop was shut down")
+            machine.fail(error)
+            trust?.fail(error)
+        }
+        let now = now
+        trust?.handleTimeout(now: now)
+        // After the process was stopped for a while, its deadlines are past, while bytes that
+        // arrived in time are still unread. Reading first avoids taking that for silence of the
+        // peer.
+        read(calls: Self.callsBeforeDeadline, now: now)
+        machine.handleTimeout(now: now)
+        pump(now: now)
+    }
+}

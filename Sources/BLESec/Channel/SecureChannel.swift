@@ -1,0 +1,505 @@
+public import BLESecChannelCore
+public import BLESecLinks
+public import BLESecPrimitives
+
+/// An authenticated, encrypted channel for messages to one peer.
+///
+/// A channel exists only after both sides have proven their identity:
+/// ``dial(_:configuration:loop:)``, ``open(over:role:configuration:)`` and
+/// ``SecureListener/accept()`` return a channel only then. The channel runs on its link's event
+/// loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not change
+/// threads. Close a channel with ``close()``: dropping the last reference closes the link without
+/// an `end`, and the peer then sees a truncated channel.
+public actor SecureChannel {
+    /// The loop on which the channel and its link run.
+    public nonisolated let loop: EventLoop
+    private let link: any Link
+    let parameters: ChannelParameters
+    let driver: ChannelDriver
+    private var denyToken: UInt64?
+    /// When the program last received a message.
+    private var lastReceipt: UInt64?
+    /// The rest of a message that ``ByteStream/read(atMost:)`` has returned in part.
+    var unread: ArraySlice<UInt8> = []
+
+    /// The loop's executor: the actor runs on the loop's thread only.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    /// Makes a channel that owns `link` from now on; see ``start()``.
+    init(
+        over link: any Link, role: ChannelRole, configuration: ChannelConfiguration,
+        limits: TrustRequests.Limits = .dialers
+    ) {
+        self.link = link
+        loop = link.loop
+        let machine = ChannelMachine(
+            role: role, configuration: configuration, maximumSDU: link.maximumSDU,
+            now: link.loop.now.nanoseconds)
+        parameters = machine.parameters
+        driver = ChannelDriver(over: link, machine, TrustRequests(limits))
+    }
+
+    isolated deinit {
+        if let denyToken { configuration.trust.denied?.stopObserving(denyToken) }
+        driver.drop()
+    }
+
+    nonisolated var configuration: ChannelConfiguration { parameters.configuration }
+
+    // MARK: - The handshake
+
+    /// Begins the handshake; called once, before any other code has the channel.
+    func start() throws(ChannelError) {
+        driver.trust?.onDecision = { [weak self] verdict in
+            Task { await self?.didDecide(verdict) }
+        }
+        driver.trust?.onRemembered = { [weak self] result in
+            Task { await self?.didRemember(result) }
+        }
+        try driver.start { [weak self] in
+            guard let self else { return }
+            Task(executorPreference: self.loop) { await self.abort(.tooMuchUnderWay) }
+        }
+        denyToken = configuration.trust.denied?.observe { [weak self] _ in
+            guard let self else { return }
+            Task(executorPreference: self.loop) { await self.checkDenyList() }
+        }
+    }
+
+    func didDecide(_ verdict: TrustPolicy.Verdict) { driver.didDecide(verdict) }
+
+    private func didRemember(_ result: Result<Void, ChannelError>) {
+        driver.trust?.didRemember(result)
+        driver.pump()
+    }
+
+    private func checkDenyList() {
+        guard let key = driver.machine.claimedKey,
+            configuration.trust.denied?.contains(key) == true
+        else { return }
+        driver.machine.fail(ChannelError(.untrusted, "\(key) has been put on the deny list"))
+        driver.pump()
+    }
+
+    /// Waits until both sides have proven their identity, and until the policy has remembered the
+    /// peer, if it remembers peers. Returns only after both.
+    func becomeReady() async throws(ChannelError) {
+        do throws(ChannelError) {
+            while !driver.machine.isReady {
+                if let outcome { throw outcome.error }
+                try await wait(for: .ready) { driver.machine.isReady || driver.machine.isOver }
+            }
+            // A channel can become ready and end in one turn; messages that have arrived can still
+            // be received.
+            try await remember()
+        } catch {
+            driver.fail(error)
+            throw error
+        }
+        driver.trust = nil
+    }
+
+    private func remember() async throws(ChannelError) {
+        let policy = configuration.policy(for: protocolName)
+        guard policy.remembers else { return }
+        driver.trust?.remember(
+            peer, by: policy, within: configuration.timeouts.trustDecision, now: now)
+        driver.pump()
+        while driver.trust?.rememberResult == nil {
+            try await wait(for: .remembered) { driver.trust?.rememberResult != nil }
+        }
+        try driver.trust?.rememberResult?.get()
+    }
+
+    /// Whether a listener may give this handshake's place to another link.
+    ///
+    /// True for a peer that has not proven its identity, except while an asking trust policy
+    /// decides about it: such decisions have a limit of their own. What an unproven peer has sent
+    /// does not count, because it can be replayed.
+    var mayLosePlace: Bool {
+        !driver.machine.isOver && !driver.machine.isReady
+            && driver.trust?.holdsDecisionPlace != true
+    }
+
+    /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if the
+    /// handshake may keep its place, because bytes that had arrived but were not read yet completed
+    /// it.
+    func turnAway(_ error: ChannelError) -> Bool {
+        // Before the hello is answered, unread bytes cannot complete the handshake.
+        if [.handshaking, .proving].contains(phase) { driver.read() }
+        guard mayLosePlace else { return false }
+        driver.machine.turnAway(error, now: now)
+        driver.pump()
+        return true
+    }
+
+    // MARK: - The peer
+
+    /// The identity that the peer has proven.
+    public var peer: PeerIdentity { driver.machine.peer ?? .anonymous }
+
+    /// The protocol that both sides agreed on.
+    public var protocolName: String { session?.agreement.protocolName ?? "" }
+
+    /// The phase that the channel has reached.
+    public var phase: ChannelPhase { driver.machine.phase }
+
+    /// A hash of the whole handshake: the same on both sides, and different for every channel
+    /// (Noise §11.2).
+    public var handshakeHash: [UInt8] { session?.agreement.handshakeHash ?? [] }
+
+    /// The messages of both sides, once both sides are proven.
+    private var session: Session? { driver.machine.session }
+    /// How the channel ended; nil while it is open.
+    private var outcome: ChannelMachine.Outcome? { driver.machine.outcome }
+
+    /// When the channel took over the link.
+    var began: MonotonicTime { MonotonicTime(nanoseconds: parameters.start) }
+
+    /// Whether the channel has ended, with or without an error.
+    var isOver: Bool { driver.machine.isOver }
+
+    /// The peer's address, for logs; it proves nothing.
+    public nonisolated var linkDescription: String { link.peerDescription }
+
+    /// Derives bytes for another layer, bound to this session and to `label`; both sides get the
+    /// same bytes.
+    ///
+    /// The bytes stay the same when record keys change. Throws `closed` once the channel is over.
+    public func export(
+        label: String, context: [UInt8] = [], count: Int = 32
+    ) throws(ChannelError) -> SecretBytes {
+        try driver.machine.export(label: label, context: context, count: count)
+    }
+
+    // MARK: - Sending
+
+    /// Queues a message for the peer, and suspends while too many bytes are waiting.
+    ///
+    /// A return does not mean that the peer has the message; see
+    /// ``deliver(_:within:)-([UInt8],_)``. Throws the error that ended the channel, `limitExceeded`
+    /// for a message above the limit, or `cancelled`.
+    public func send(_ message: [UInt8]) async throws(ChannelError) {
+        try await waitForRoom()
+        _ = try queue(message)
+    }
+
+    func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
+        let number = try driver.machine.queue(message)
+        driver.pump()
+        return number
+    }
+
+    /// Sends a message, and returns when the peer's program has taken it.
+    ///
+    /// The result is `delivered`, or `received` if the peer acknowledges only that its device has
+    /// the message; never `unknown`. If the call throws, the fate of the message is unknown.
+    /// Receive the peer's messages meanwhile: two programs that both deliver before they receive
+    /// wait for each other until the deadline.
+    ///
+    /// - Parameters:
+    ///   - message: the message.
+    ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
+    /// - Throws: `timedOut` past the limit; `limitExceeded` when the peer's unread messages fill
+    ///   the buffers here (``ChannelLimits/readAhead`` and ``ChannelLimits/extraReadAhead``), so
+    ///   that acknowledgements cannot be read, and the program received none for 5 seconds; the
+    ///   error that ended the channel; `cancelled`; in direct mode, which has no acknowledgements,
+    ///   `configuration`.
+    public func deliver(
+        _ message: [UInt8], within limit: Duration? = nil
+    ) async throws(ChannelError) -> Delivery {
+        try requireAcknowledgements()
+        let limit = limit ?? configuration.timeouts.delivery
+        let deadline = now.after(limit)
+        driver.addCallDeadline(deadline)
+        addAcknowledgementWaiters(1)
+        defer {
+            addAcknowledgementWaiters(-1)
+            driver.removeCallDeadline(deadline)
+        }
+        driver.pump()
+        try await waitForRoom(until: deadline)
+        let number = try queue(message)
+        while acknowledged < number {
+            if let outcome { throw outcome.error }
+            if now >= deadline { throw .notTaken(within: limit) }
+            // A program that still receives, even slowly, makes room for the acknowledgement.
+            let patience = lastReceipt?.after(Self.patience) ?? 0
+            let isHidden = hidesAcknowledgements
+            if isHidden {
+                if now >= patience { throw .hiddenAcknowledgements }
+                driver.addCallDeadline(patience)
+            }
+            defer { if isHidden { driver.removeCallDeadline(patience) } }
+            try await wait(for: .acknowledgement) {
+                acknowledged >= number || driver.machine.isOver || now >= deadline
+                    || hidesAcknowledgements != isHidden || isHidden && now >= patience
+            }
+        }
+        return acknowledgedMeans
+    }
+
+    /// How many messages the peer has acknowledged.
+    private var acknowledged: UInt64 { session?.acknowledged ?? 0 }
+
+    private var hidesAcknowledgements: Bool {
+        session?.hidesAcknowledgements ?? false
+    }
+
+    private func requireAcknowledgements() throws(ChannelError) {
+        guard configuration.mode == .negotiated else {
+            throw ChannelError(.configuration, "direct mode has no acknowledgements; use send")
+        }
+    }
+
+    /// What an acknowledgement from this peer means for a message.
+    private var acknowledgedMeans: Delivery {
+        let features = session?.agreement.features
+        return features?.contains(.acknowledgesTaken) == true ? .delivered : .received
+    }
+
+    /// Counts the calls that wait for an acknowledgement; the messages that precede the
+    /// acknowledgement are read, too.
+    private func addAcknowledgementWaiters(_ count: Int) {
+        let wasFull = !driver.machine.wantsBytes
+        driver.machine.addAcknowledgementWaiters(count, now: now)
+        if wasFull, driver.machine.wantsBytes { driver.pump() }
+    }
+
+    /// How long a program may pause between receives before a full inbox ends a delivery.
+    private static let patience: Duration = .seconds(5)
+
+    /// Queues a message for which the caller expects an acknowledgement, and returns the message's
+    /// number.
+    func enqueue(_ message: [UInt8]) async throws(ChannelError) -> UInt64 {
+        try requireAcknowledgements()
+        try await waitForRoom()
+        return try queue(message)
+    }
+
+    /// Returns the fate of a message, as soon as it is certain or the task is cancelled.
+    func delivery(of number: UInt64) async -> Delivery {
+        addAcknowledgementWaiters(1)
+        defer { addAcknowledgementWaiters(-1) }
+        while acknowledged < number, !isOver {
+            do throws(ChannelError) {
+                try await wait(for: .acknowledgement) { acknowledged >= number || isOver }
+            } catch {
+                break
+            }
+        }
+        return acknowledged >= number ? acknowledgedMeans : .unknown
+    }
+
+    /// Tells the peer that this side sends nothing more. This side can still receive.
+    ///
+    /// A `reason` other than `done` tells the peer that it does not have everything; direct mode
+    /// cannot send a reason. The first call's reason stands.
+    public func finish(_ reason: EndReason = .done) throws(ChannelError) {
+        if case .failed(let error) = outcome { throw error }
+        driver.machine.end(reason)
+        driver.pump()
+    }
+
+    /// Waits while too many bytes wait to be sent; throws `timedOut` past `deadline`.
+    func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
+        while !isOver, !driver.machine.hasRoom {
+            guard now < deadline else {
+                throw ChannelError(
+                    .timedOut, "there was no room to send the message in time; it was not sent")
+            }
+            try await wait(for: .room) {
+                isOver || driver.machine.hasRoom || now >= deadline
+            }
+        }
+    }
+
+    // MARK: - Receiving
+
+    /// Returns the next whole message, or `nil` once the peer has sent its end and every message
+    /// was received.
+    ///
+    /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
+    /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;
+    /// then this call throws the failure. It throws `truncated` if the peer's end said that it did
+    /// not send everything (``peerEndReason``).
+    public func receive() async throws(ChannelError) -> [UInt8]? {
+        guard let message = try await nextMessage() else { return nil }
+        didTakeMessage()
+        return message
+    }
+
+    /// Returns the next message without counting it as taken.
+    func nextMessage() async throws(ChannelError) -> [UInt8]? {
+        while true {
+            if let message = popMessage() { return message }
+            if driver.machine.hasPeerEnded {
+                if let error = session?.peerEndReason?.error { throw error }
+                return nil
+            }
+            switch outcome {
+            case .complete: return nil
+            case .failed(let error): throw error
+            case nil: try await wait(for: .message) { hasMessageNews }
+            }
+        }
+    }
+
+    /// Receives a message as ``receive()`` does, and returns it with its number.
+    func receiveNumbered() async throws(ChannelError) -> (message: [UInt8], number: UInt64)? {
+        guard let message = try await receive() else { return nil }
+        // No other code runs in between: both lines run in one turn of the actor.
+        return (message, lastReceived)
+    }
+
+    /// Whether messages wait to be received.
+    var hasUnread: Bool { session?.inbox.isEmpty == false }
+
+    /// Whether ``receive()`` can return or throw without waiting.
+    var hasMessageNews: Bool { driver.machine.hasMessageNews }
+
+    /// Whether the peer has sent a message on this channel, or acknowledged one.
+    var hasCarried: Bool { session?.hasCarried ?? false }
+
+    /// The reason that the peer gave for its end; `nil` until it has sent its end.
+    public var peerEndReason: EndReason? { session?.peerEndReason }
+
+    private func popMessage() -> [UInt8]? {
+        let now = now
+        let wasFull = !driver.machine.wantsBytes
+        guard let message = driver.machine.popMessage(now: now) else { return nil }
+        lastReceipt = now
+        if wasFull, driver.machine.wantsBytes { driver.pump(now: now) }
+        return message
+    }
+
+    /// Records that the program has taken a whole message.
+    func didTakeMessage() { acknowledge { $0.didTakeMessage(now: $1) } }
+
+    /// The number of the message that ``receive()`` returned last, counted from 1. If several tasks
+    /// receive, this may be the number of another task's message.
+    public var lastReceived: UInt64 { session?.taken ?? 0 }
+
+    /// Acknowledges all messages up to `number`, so that they count as delivered. Messages are
+    /// numbered from 1 in the order in which ``receive()`` returns them.
+    ///
+    /// Only for ``ChannelConfiguration/Acknowledgement/manual``. A number that is not above the
+    /// last one changes nothing.
+    ///
+    /// - Throws: `configuration` when acknowledgement is automatic, or when the message has not
+    ///   been received yet.
+    public func confirm(through number: UInt64) throws(ChannelError) {
+        guard configuration.acknowledgement == .manual else {
+            throw ChannelError(
+                .configuration, "messages are confirmed by hand only with manual acknowledgement")
+        }
+        guard number <= lastReceived else {
+            throw ChannelError(
+                .configuration,
+                "message \(number) cannot be confirmed: \(lastReceived) have been received")
+        }
+        acknowledge { $0.confirm(through: number, now: $1) }
+    }
+
+    /// Counts what may be acknowledged, and sends an acknowledgement that is due, or arranges for
+    /// it to be sent in time.
+    private func acknowledge(_ count: (Session, _ now: UInt64) -> Void) {
+        guard let session else { return }
+        let now = now
+        let wasPending = session.ackPendingSince != nil
+        count(session, now)
+        guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
+        // The timer of a delayed acknowledgement was armed for its first message.
+        if !wasPending || session.owesAck(now: now) || session.isClosing { driver.pump(now: now) }
+    }
+
+    // MARK: - Closing
+
+    /// Ends the channel without losing messages, and returns when the channel is closed. Then both
+    /// programs have taken everything, and both sides know it. (If a peer acknowledges what has
+    /// arrived rather than what its program has taken, both sides know only that everything has
+    /// arrived.)
+    ///
+    /// Each acknowledgement restarts the close deadline (``ChannelTimeouts/close``), so that a slow
+    /// reader is not cut off.
+    ///
+    /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer's end
+    ///   said that it did not send everything; `unacknowledged` when the fate of a sent message is
+    ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, past
+    ///   the close deadline, the peer still sends or its messages still wait to be received here.
+    public func close() async throws(ChannelError) {
+        driver.machine.close(now: now)
+        driver.pump()
+        try await waitUntilOver()
+    }
+
+    /// Returns when both sides have completed the channel, and throws the error if the channel
+    /// failed. Does not end the channel itself.
+    public func waitUntilOver() async throws(ChannelError) {
+        while true {
+            switch outcome {
+            case .complete: return
+            case .failed(let error): throw error
+            case nil: try await wait(for: .end) { isOver }
+            }
+        }
+    }
+
+    /// Returns when the channel is over, or when the peer has sent its end; returns the peer's
+    /// reason, if any.
+    func waitUntilEnding() async -> EndReason? {
+        while !isOver, !driver.machine.hasPeerEnded {
+            do throws(ChannelError) {
+                try await wait(for: .end) { isOver || driver.machine.hasPeerEnded }
+            } catch {
+                break
+            }
+        }
+        return driver.machine.hasPeerEnded ? peerEndReason ?? .done : nil
+    }
+
+    /// Whether the channel takes no more messages.
+    var isEnding: Bool { isOver || session?.endRequested != nil }
+
+    /// The error with which the channel has ended; `nil` while it has not ended.
+    var endError: ChannelError? { outcome?.error }
+
+    /// Ends the channel at once. The peer sees a truncated channel.
+    public func abort() {
+        abort(ChannelError(.closed, "the channel was aborted on this side"))
+    }
+
+    /// Ends the channel at once; waiting calls throw `error`.
+    func abort(_ error: ChannelError) { driver.fail(error) }
+
+    // MARK: - Waiting
+
+    private var now: UInt64 { loop.now.nanoseconds }
+
+    /// Suspends until `event` happens or `isOver` is true; throws `cancelled` as soon as the task
+    /// is cancelled.
+    func wait(for event: ChannelDriver.Event, unless isOver: () -> Bool) async throws(ChannelError)
+    {
+        guard await driver.waiting.wait(for: event, isolation: self, unless: isOver) else { return }
+        throw ChannelError(
+            .cancelled, "the task that waited was cancelled", phase: driver.machine.phase)
+    }
+}
+
+extension ChannelError {
+    fileprivate static func notTaken(within limit: Duration) -> ChannelError {
+        ChannelError(
+            .timedOut,
+            "the peer's program has not taken the message within "
+                + "\(limit.components.seconds) s; whether it will is unknown")
+    }
+
+    fileprivate static var hiddenAcknowledgements: ChannelError {
+        ChannelError(
+            .limitExceeded,
+            "so many of the peer's messages wait here that no acknowledgement gets through; "
+                + "receive them while you deliver")
+    }
+}

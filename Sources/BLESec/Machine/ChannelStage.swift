@@ -1,0 +1,197 @@
+internal import BLESecChannelCore
+
+/// What is constant for a channel's whole life.
+final class ChannelParameters: Sendable {
+    let role: ChannelRole
+    let configuration: ChannelConfiguration
+    /// The number of bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link
+    /// at most.
+    let maximumSDU: Int
+    /// When the channel took over the link.
+    let start: UInt64
+    /// The memory limit for incomplete messages.
+    let budget: ReassemblyBudget
+
+    /// The most bytes that are sealed ahead for one SDU, whatever the link accepts, so that these
+    /// bytes and the record that exceeds them fit into the buffer.
+    private static let largestSDU = 32 << 10
+
+    init(
+        role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, start: UInt64,
+        budget: ReassemblyBudget
+    ) {
+        self.role = role
+        self.configuration = configuration
+        self.maximumSDU = min(maximumSDU, Self.largestSDU)
+        self.start = start
+        self.budget = budget
+    }
+}
+
+/// What an open channel does until its next stage; ``ChannelMachine`` makes the calls.
+///
+/// A stage that throws has failed, and the channel ends.
+class ChannelStage {
+    /// What a call has led to.
+    enum Step {
+        /// The stage waits for bytes, for a decision, or for time to pass.
+        case wait
+        /// The stage has advanced, and the call may be repeated.
+        case again
+        /// The next stage begins.
+        case next(ChannelStage)
+        /// Both sides sent `end`, and everything is acknowledged.
+        case complete
+    }
+
+    final let parameters: ChannelParameters
+    final let records: RecordLayer
+
+    init(_ parameters: ChannelParameters, _ records: RecordLayer) {
+        self.parameters = parameters
+        self.records = records
+    }
+
+    final var configuration: ChannelConfiguration { parameters.configuration }
+
+    /// The phase for error messages.
+    var phase: ChannelPhase { .negotiating }
+    /// Whether the driver should read from the link.
+    var wantsBytes: Bool { true }
+    /// How many bytes the driver may read before the next call of ``step(now:)``.
+    var readAllowance: Int { .max }
+    /// The key that the peer has claimed, proven or not.
+    var claimedKey: Fingerprint? { nil }
+
+    /// Records that `count` bytes have arrived.
+    func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {}
+    /// Processes one unit of the bytes that have arrived.
+    func step(now: UInt64) throws(ChannelError) -> Step { .wait }
+    /// Called when ``step(now:)`` can process no more of the bytes.
+    func didProcess(now: UInt64) throws(ChannelError) {}
+
+    /// Seals the next record that waits; returns false if there is none.
+    func sealNext(now: UInt64) throws(ChannelError) -> Bool { false }
+    /// Records that the link took bytes.
+    func didSend(now: UInt64) {}
+    /// Records that the link took nothing.
+    func didBlock() {}
+
+    /// When ``handleTimeout(now:)`` must be called next; `UInt64.max` for never.
+    func nextTimeout(now: UInt64) -> UInt64 { .max }
+    /// Performs what is due.
+    func handleTimeout(now: UInt64) throws(ChannelError) -> Step { .wait }
+    /// Acts on the end of the link; see ``ChannelMachine/linkEnded(_:canSend:now:)``.
+    func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step { .wait }
+
+    /// The error with which the channel ends after a call has thrown `error`.
+    func reason(for error: ChannelError) -> ChannelError { error }
+}
+
+/// A stage in which the peer has not proven its identity, so that it is limited in time and in
+/// bytes.
+class UnauthenticatedStage: ChannelStage {
+    /// When the stage began.
+    final let began: UInt64
+    /// Bytes that have arrived on the channel.
+    private(set) final var arrived: Int
+    /// Marks this side's first message as sent by this process, until the peer is proven.
+    final var dialToken: PendingDials.Token?
+
+    /// The first stage of a channel.
+    init(_ parameters: ChannelParameters, _ engine: consuming Engine = .none) {
+        began = parameters.start
+        arrived = 0
+        super.init(parameters, RecordLayer(engine))
+    }
+
+    /// The stage after `previous`.
+    init(after previous: UnauthenticatedStage, now: UInt64) {
+        began = now
+        arrived = previous.arrived
+        dialToken = previous.dialToken
+        super.init(previous.parameters, previous.records)
+    }
+
+    /// How many bytes a peer may send until it is authenticated, including the bytes that
+    /// authenticate it.
+    var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
+
+    /// Whether the channel ends when the peer has sent the last byte that it may send.
+    var failsAtLimit: Bool { true }
+
+    /// The rest of the limit, so that nothing beyond the limit is held or processed; further bytes
+    /// stay in the link.
+    final override var readAllowance: Int { max(0, unauthenticatedLimit - arrived) }
+
+    final override func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {
+        arrived += count
+        // A driver that respects ``readAllowance`` never exceeds this limit.
+        guard arrived <= unauthenticatedLimit else {
+            throw .unauthenticated(after: unauthenticatedLimit)
+        }
+    }
+
+    final override func didProcess(now: UInt64) throws(ChannelError) {
+        guard arrived < unauthenticatedLimit || !failsAtLimit else {
+            throw .unauthenticated(after: unauthenticatedLimit)
+        }
+    }
+
+    override func linkEnded(
+        _ error: ChannelError?, canSend: Bool
+    ) throws(ChannelError) -> Step {
+        // An acceptor that detects a connection to itself closes the link without sending
+        // anything.
+        if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
+        throw error ?? ChannelError(.truncated, "the peer closed the link during the handshake")
+    }
+}
+
+/// This side refuses the peer: it sends what is queued, and waits for the peer to close the link.
+final class Refusing: UnauthenticatedStage {
+    private let error: ChannelError
+    /// How long a refused peer may take to close the link.
+    private static let timeToClose: Duration = .seconds(2)
+
+    init(after previous: UnauthenticatedStage, _ error: ChannelError, now: UInt64) {
+        self.error = error
+        super.init(after: previous, now: now)
+        records.endEngine()
+    }
+
+    override var phase: ChannelPhase { .closing }
+
+    override func step(now: UInt64) throws(ChannelError) -> Step {
+        records.inbound.removeAll()
+        return .wait
+    }
+
+    override func nextTimeout(now: UInt64) -> UInt64 { began.after(Self.timeToClose) }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        if now >= began.after(Self.timeToClose) { throw error }
+        return .wait
+    }
+
+    override func reason(for error: ChannelError) -> ChannelError { self.error }
+}
+
+extension ChannelError {
+    /// The error for a peer that has sent all it may send before it is authenticated.
+    fileprivate static func unauthenticated(after limit: Int) -> ChannelError {
+        ChannelError(
+            .limitExceeded, "the peer sent \(limit) bytes and did not authenticate itself with them"
+        )
+    }
+
+    static func late(
+        _ what: String, _ limit: Duration, _ code: Code = .timedOut
+    ) -> ChannelError {
+        ChannelError(code, "\(what) \(limit.components.seconds) s")
+    }
+
+    static func violation(_ what: String) -> ChannelError {
+        ChannelError(.protocolViolation, "the peer broke the protocol: \(what)")
+    }
+}

@@ -1,0 +1,177 @@
+internal import BLESecChannelCore
+internal import BLESecNoise
+
+/// A session in direct mode: each record is a message, and nothing else is sent. An empty record is
+/// the end, where the protocol can prove an end.
+final class DirectSession: Session {
+    private var takenCount: UInt64 = 0
+    private var hasSentEnd = false
+    private var peerHasEnded = false
+    /// Whether the peer's last message was empty.
+    private(set) var peerWentQuiet = false
+
+    /// The stage after the handshake. In some patterns the peer still has to prove itself with its
+    /// first message.
+    static func begin(
+        after handshake: Handshake, _ agreement: Agreement, now: UInt64
+    ) throws(ChannelError) -> ChannelStage {
+        handshake.records.engine.isPeerProven
+            ? try DirectSession(proven: handshake, agreement, now: now)
+            : DirectProof(after: handshake, agreement, now: now)
+    }
+
+    /// The session with a peer that has proven itself.
+    init(
+        proven previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
+    ) throws(ChannelError) {
+        super.init(after: previous, agreement, now: now)
+        // The peer waits for the proof, and the application may have nothing to send first.
+        if records.engine.owesProof { try seal([UInt8]().span) }
+    }
+
+    private func seal(_ payload: Span<UInt8>) throws(ChannelError) {
+        try records.seal(nil, payload)
+    }
+
+    // MARK: - Session
+
+    override var hasSealedEnd: Bool { hasSentEnd }
+    override var hasPeerEnded: Bool { peerHasEnded }
+    override var taken: UInt64 { takenCount }
+    override func didTakeMessage(now: UInt64) { takenCount += 1 }
+
+    override func check(_ message: [UInt8]) throws(ChannelError) {
+        guard !message.isEmpty else {
+            throw ChannelError(
+                .configuration, "an empty message cannot be told from the end in direct mode")
+        }
+    }
+
+    override func sealNext(now: UInt64) throws(ChannelError) -> Bool {
+        if !outbox.isEmpty {
+            _ = try outbox.take(atMost: bulkPayload) { piece, _ throws(ChannelError) in
+                try seal(piece)
+            }
+            return true
+        }
+        guard endRequested != nil, !hasSentEnd else { return false }
+        try seal([UInt8]().span)
+        hasSentEnd = true
+        return true
+    }
+
+    override func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {
+        peerWentQuiet = plaintext.isEmpty
+        if !peerWentQuiet {
+            try keep(plaintext, isLast: true)
+        } else if records.engine.provesEnd {
+            peerHasEnded = true
+        }
+    }
+
+    // MARK: - The end
+
+    /// When a link without half-close has been quiet long enough to be closed.
+    private var quietTime: UInt64 { activity.lastSign.after(.seconds(1)) }
+
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        let next = super.nextTimeout(now: now)
+        let endsWhenQuiet = hasSentEnd && parameters.role == .dialer && quietTime > now
+        return endsWhenQuiet ? min(next, quietTime) : next
+    }
+
+    override func closeTimedOut() throws(ChannelError) -> Step {
+        throw .late("the peer did not end its side within", configuration.timeouts.close)
+    }
+
+    override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
+        guard hasSentEnd else { return .stay }
+        if peerHasEnded { return .closeWhenDrained }
+        if canHalfClose { return .halfClose }
+        let isQuiet = peerWentQuiet || now >= quietTime
+        return parameters.role == .dialer && isQuiet ? .closeWhenDrained : .stay
+    }
+
+    override func linkEnded(
+        _ error: ChannelError?, canSend: Bool
+    ) throws(ChannelError) -> Step {
+        if let error { throw error }
+        guard records.inbound.isEmpty else {
+            throw ChannelError(.truncated, "the link ended inside a message")
+        }
+        guard peerHasEnded || !records.engine.provesEnd else {
+            throw ChannelError(.truncated, "the link ended before the peer said that it was done")
+        }
+        peerHasEnded = true
+        // The peer may have ended only its direction, and may wait for what this side still sends.
+        if canSend { return .wait }
+        guard outbox.isEmpty, records.outbound.isEmpty else {
+            throw ChannelError(.truncated, "the peer closed the link before everything was sent")
+        }
+        return .complete
+    }
+}
+
+/// The handshake is over in direct mode, and the peer still has to prove itself with a transport
+/// message. Until then no application data is sent, and the peer's identity is not reported.
+final class DirectProof: UnauthenticatedStage {
+    private let agreement: Agreement
+
+    init(after handshake: Handshake, _ agreement: Agreement, now: UInt64) {
+        self.agreement = agreement
+        super.init(after: handshake, now: now)
+    }
+
+    override var phase: ChannelPhase { .proving }
+    override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
+
+    /// The proof may have the maximum length of a transport message.
+    override var unauthenticatedLimit: Int {
+        super.unauthenticatedLimit + 2 + HandshakeState.maximumMessageLength
+    }
+
+    override func step(now: UInt64) throws(ChannelError) -> Step {
+        guard !records.inbound.isEmpty, let record = try records.open() else { return .wait }
+        guard let plaintext = record.plaintext else {
+            records.inbound.consume(record.consumed)
+            return .again
+        }
+        guard records.engine.isPeerProven else {
+            throw .unproven("the peer's first message proves nothing")
+        }
+        let session = try DirectSession(proven: self, agreement, now: now)
+        // An empty message that serves as the proof is not an end.
+        if !plaintext.isEmpty { try session.receive(plaintext, now: now) }
+        session.records.inbound.consume(record.consumed)
+        return .next(session)
+    }
+
+    override func nextTimeout(now: UInt64) -> UInt64 { began.after(configuration.timeouts.proof) }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        guard now >= nextTimeout(now: now) else { return .wait }
+        let seconds = configuration.timeouts.proof.components.seconds
+        throw .unproven("the peer sent no message to prove its key within \(seconds) s")
+    }
+
+    override func linkEnded(
+        _ error: ChannelError?, canSend: Bool
+    ) throws(ChannelError) -> Step {
+        if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
+        // A reset is reported in the same way: a peer that closes a socket with unread bytes resets
+        // it.
+        var unproven = ChannelError.unproven("the peer closed the link before it proved its key")
+        unproven.underlying = error?.underlying
+        throw unproven
+    }
+}
+
+extension ChannelError {
+    /// An error that tells what was missing, and what an honest peer must send instead.
+    fileprivate static func unproven(_ what: String) -> ChannelError {
+        ChannelError(
+            .unproven,
+            "\(what); with this pattern in direct mode it has to send a message first, which may be "
+                + "empty")
+    }
+}

@@ -1,0 +1,221 @@
+internal import BLESecChannelCore
+
+/// The engine's handshake, and the decision whether to trust the peer.
+final class Handshake: UnauthenticatedStage {
+    /// A question about the peer that the trust policy cannot answer at once.
+    enum TrustQuestion: Sendable {
+        /// For the application.
+        case evaluate(TrustPolicy.Evaluation, ClaimedIdentity)
+        /// For the policy's trust store, which may block.
+        case lookUp(@Sendable () -> TrustPolicy.Verdict)
+    }
+
+    private let protocolName: String
+    /// What both sides have negotiated; nil in direct mode.
+    private let transcript: NegotiationTranscript?
+    private let features: ChannelFeatures
+    /// When the handshake began, or when the trust decision was made.
+    private var resumed: UInt64
+    /// Since when a trust decision has been pending.
+    private var awaitingTrustSince: UInt64?
+    private(set) var question: TrustQuestion?
+    private var claimedIdentity: ClaimedIdentity?
+    /// Why this side refuses the peer; the handshake continues, so that the peer learns of it.
+    private var refusal: ChannelError?
+
+    /// Continues a negotiation with the protocol that both sides agreed on.
+    init(
+        after negotiation: Negotiation, _ protocolName: String,
+        _ transcript: NegotiationTranscript, _ features: ChannelFeatures, now: UInt64
+    ) {
+        self.protocolName = protocolName
+        self.transcript = transcript
+        self.features = features
+        resumed = now
+        super.init(after: negotiation, now: now)
+    }
+
+    /// Begins direct mode, with its only protocol.
+    init(direct parameters: ChannelParameters) throws(ChannelError) {
+        let configuration = parameters.configuration
+        protocolName = configuration.protocols[0]
+        transcript = nil
+        features = []
+        resumed = parameters.start
+        super.init(
+            parameters,
+            try configuration.makeEngine(
+                protocolName, role: parameters.role, prologue: configuration.prologue))
+        if parameters.role == .dialer, let message = try records.sendHandshake() {
+            dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
+        }
+    }
+
+    // MARK: - ChannelStage
+
+    override var phase: ChannelPhase {
+        awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
+    }
+    override var wantsBytes: Bool { awaitingTrustSince == nil }
+    /// At the limit nothing more is read, so only a pending trust decision can still change the
+    /// outcome.
+    override var failsAtLimit: Bool { awaitingTrustSince == nil }
+    override var claimedKey: Fingerprint? { claimedIdentity?.fingerprint }
+
+    override func step(now: UInt64) throws(ChannelError) -> Step {
+        guard awaitingTrustSince == nil else { return .wait }
+        switch records.engine.phase {
+        case .awaitingTrustDecision(let identity):
+            try evaluateTrust(identity, now: now)
+            return .again
+        case .established(let identity):
+            return .next(try nextStage(identity, now: now))
+        case .failing(let error):
+            while try records.sendHandshake() != nil {}
+            return .next(Refusing(after: self, refusal ?? error, now: now))
+        case .handshaking, .failed:
+            break
+        }
+        if try records.sendHandshake() != nil { return .again }
+        return try receive() ? .again : .wait
+    }
+
+    private var limit: (end: UInt64, error: ChannelError) {
+        let timeouts = configuration.timeouts
+        guard let awaitingTrustSince else {
+            return (
+                resumed.after(timeouts.handshake),
+                .late("the handshake did not end within", timeouts.handshake)
+            )
+        }
+        return (
+            awaitingTrustSince.after(timeouts.trustDecision),
+            .late("the trust policy did not decide within", timeouts.trustDecision)
+        )
+    }
+
+    override func nextTimeout(now: UInt64) -> UInt64 { limit.end }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        let limit = limit
+        if now >= limit.end { throw limit.error }
+        return .wait
+    }
+
+    override func linkEnded(
+        _ error: ChannelError?, canSend: Bool
+    ) throws(ChannelError) -> Step {
+        if let refusal { throw refusal }
+        return try super.linkEnded(error, canSend: canSend)
+    }
+
+    override func reason(for error: ChannelError) -> ChannelError { refusal ?? error }
+
+    // MARK: - Messages
+
+    /// Takes the peer's next handshake message; returns false while it is incomplete.
+    private func receive() throws(ChannelError) -> Bool {
+        guard records.engine.framesHandshake else {
+            // A TLS hello in direct mode stays in the buffer until it is complete.
+            if arrived == records.inbound.count {
+                let length = min(arrived, PendingDials.prefixLength)
+                try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })
+            }
+            return try records.receiveHandshake()
+        }
+        let bound = configuration.limits.unauthenticatedBytes
+        guard let message = try records.takeFramed(atMost: bound) else { return false }
+        try refuseOwnDial(message)
+        try records.engine.receiveHandshake(message.span)
+        return true
+    }
+
+    /// Rejects a dial of the acceptor's own process without sending anything.
+    private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
+        guard parameters.role == .acceptor,
+            configuration.pendingDials.refuses(message, by: configuration.ownKeys)
+        else { return }
+        throw .talksToItself
+    }
+
+    private func nextStage(
+        _ identity: PeerIdentity, now: UInt64
+    ) throws(ChannelError) -> ChannelStage {
+        if let refusal {
+            let filling = [UInt8](repeating: 0, count: Record.readyLength - 1)
+            try records.seal(.reject, [RejectCode.refused.rawValue] + filling)
+            return Refusing(after: self, refusal, now: now)
+        }
+        let agreement = Agreement(
+            peer: identity, protocolName: protocolName, features: features,
+            handshakeHash: records.engine.handshakeHash)
+        guard let transcript else {
+            return try DirectSession.begin(after: self, agreement, now: now)
+        }
+        return try ReadyExchange(after: self, agreement, transcript, now: now)
+    }
+
+    // MARK: - Trust
+
+    /// Returns the question that a trust decision waits for, once.
+    func takeTrustQuestion() -> TrustQuestion? {
+        defer { question = nil }
+        return question
+    }
+
+    private func evaluateTrust(_ identity: ClaimedIdentity, now: UInt64) throws(ChannelError) {
+        claimedIdentity = identity
+        guard !configuration.isOwn(identity) else { throw .talksToItself }
+        switch configuration.policy(for: protocolName).decide(identity) {
+        case .admit: return try records.engine.admit()
+        case .refuse(let reason): return try refuse(ChannelError(.untrusted, reason))
+        case .ask(let evaluate): question = .evaluate(evaluate, identity)
+        case .lookUp(let lookUp): question = .lookUp(lookUp)
+        }
+        awaitingTrustSince = now
+    }
+
+    /// Applies the trust decision; a late decision changes nothing.
+    func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {
+        guard awaitingTrustSince != nil else { return }
+        question = nil
+        awaitingTrustSince = nil
+        resumed = now
+        switch verdict {
+        case .admit: try records.engine.admit()
+        case .refuse(let reason): try refuse(ChannelError(.untrusted, reason))
+        }
+    }
+
+    /// Refuses the peer. The handshake ends in the engine's own way or with a `reject` record if
+    /// that reveals nothing about this side, and without a message otherwise.
+    private func refuse(_ reason: ChannelError) throws(ChannelError) {
+        var error = reason
+        error.claimed = claimedIdentity
+        switch records.engine.refuse() {
+        case .byHandshake:
+            refusal = error
+        case .byRecord where transcript != nil:
+            refusal = error
+            try records.engine.admit()
+        case .byRecord, .silent:
+            throw error
+        }
+    }
+}
+
+/// What a handshake has established.
+struct Agreement {
+    /// The identity that the peer has proven, or proves with its first record.
+    let peer: PeerIdentity
+    let protocolName: String
+    /// The features that both sides support.
+    var features: ChannelFeatures
+    let handshakeHash: [UInt8]
+}
+
+extension ChannelError {
+    static var talksToItself: ChannelError {
+        ChannelError(.selfConnection, "the peer is this device itself; dial another one")
+    }
+}

@@ -1,0 +1,39 @@
+internal import BLESecChannelCore
+
+/// When a channel's link last moved bytes, in nanoseconds of a monotonic clock.
+struct LinkActivity {
+    /// When bytes last arrived.
+    private(set) var lastArrival: UInt64
+    /// When the link last took bytes after it had been full.
+    private var lastProgress: UInt64
+    /// Whether the link has refused bytes since it last took some.
+    private var isBlocked = false
+
+    init(now: UInt64) {
+        lastArrival = now
+        lastProgress = now
+    }
+
+    /// The last sign that the peer is alive.
+    var lastSign: UInt64 { max(lastArrival, lastProgress) }
+
+    mutating func didReceive(now: UInt64) { lastArrival = now }
+
+    mutating func didSend(now: UInt64) {
+        if isBlocked { lastProgress = now }
+        isBlocked = false
+    }
+
+    mutating func didBlock() { isBlocked = true }
+}
+
+extension UInt64 {
+    /// The time `duration` later, at most `UInt64.max`.
+    func after(_ duration: Duration) -> UInt64 { after(duration.wholeNanoseconds) }
+
+    /// The time `nanoseconds` later, at most `UInt64.max`.
+    func after(_ nanoseconds: UInt64) -> UInt64 {
+        let (sum, overflow) = addingReportingOverflow(nanoseconds)
+        return overflow ? .max : sum
+    }
+}

@@ -1,0 +1,298 @@
+internal import BLESecChannelCore
+
+/// A session in negotiated mode: records with types, acknowledgements, an explicit end and
+/// keep-alives (`docs/wire-format.md`, "Records").
+final class NegotiatedSession: Session {
+    private(set) var acknowledgements: AcknowledgementState
+    private var peerEnd: EndReason?
+    /// The payload of a ping that has no pong yet.
+    private var owedPong: [UInt8]?
+    private var owesPing = false
+    /// Whether padding waits to be sealed: a side that does not read cannot ping.
+    private var owesPadding = false
+    /// This side's ping that has no pong yet.
+    private(set) var outstandingPing: UInt64?
+    /// When padding was last queued while nothing was read.
+    private var lastPadding: UInt64 = 0
+    /// When the last piece of a still incomplete message arrived, or when reading resumed.
+    private var messageMoved: UInt64?
+
+    private let idle, message, ackDelay: UInt64
+
+    init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
+        let configuration = exchange.configuration
+        let rule: AcknowledgementState.Rule =
+            switch configuration.acknowledgement {
+            case .manual: .confirmed
+            case .automatic: agreement.features.contains(.acknowledgesTaken) ? .taken : .arrived
+            }
+        acknowledgements = AcknowledgementState(rule: rule)
+        idle = configuration.timeouts.idle.wholeNanoseconds
+        message = configuration.timeouts.message.wholeNanoseconds
+        ackDelay = Record.ackDelay.wholeNanoseconds
+        super.init(after: exchange, agreement, now: now)
+    }
+
+    // MARK: - Session
+
+    override var hasSealedEnd: Bool { acknowledgements.endSent }
+    override var hasPeerEnded: Bool { acknowledgements.endReceived }
+    override var peerEndReason: EndReason? { peerEnd }
+    override var taken: UInt64 { acknowledgements.taken }
+    override var acknowledged: UInt64 { acknowledgements.acknowledged }
+    override var isSendingComplete: Bool { acknowledgements.isSendingComplete }
+
+    override var ackPendingSince: UInt64? { acknowledgements.ackPendingSince }
+    override var hasCarried: Bool {
+        acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)
+            || acknowledgements.acknowledged > (acknowledgements.isSendingComplete ? 1 : 0)
+    }
+
+    override func didTakeMessage(now: UInt64) {
+        acknowledgements.didTake(now: now)
+        restartCloseAfterEnd(now: now)
+    }
+
+    override func confirm(through count: UInt64, now: UInt64) {
+        acknowledgements.didConfirm(through: count, now: now)
+        restartCloseAfterEnd(now: now)
+    }
+
+    /// Restarts the close deadline, because fewer messages are left to acknowledge. This applies
+    /// only after the peer's end, because the peer may send messages without limit before.
+    private func restartCloseAfterEnd(now: UInt64) {
+        if acknowledgements.endReceived { restartClosing(now: now) }
+    }
+
+    override func owesAck(now: UInt64) -> Bool {
+        acknowledgements.owesAck(
+            now: now, isEnding: outbox.isEmpty && endRequested != nil && !acknowledgements.endSent)
+    }
+
+    // MARK: - Sending
+
+    override func sealNext(now: UInt64) throws(ChannelError) -> Bool {
+        if try sealControl(now: now) { return true }
+        if !outbox.isEmpty {
+            let isLast = try outbox.take(atMost: bulkPayload) {
+                piece, isLast throws(ChannelError) in
+                try records.seal(isLast ? .data : .dataMore, piece)
+            }
+            if isLast { acknowledgements.didSend() }
+            return true
+        }
+        guard let reason = endRequested, !acknowledgements.endSent else { return false }
+        try records.seal(.end, [reason.rawValue])
+        acknowledgements.didSendEnd()
+        return true
+    }
+
+    private func sealControl(now: UInt64) throws(ChannelError) -> Bool {
+        if needsRekey {
+            try records.rekeySending()
+            return true
+        }
+        if owesAck(now: now) {
+            try records.seal(.ack, number: acknowledgements.takeAck())
+            return true
+        }
+        if let pong = owedPong {
+            owedPong = nil
+            try records.seal(.pong, pong)
+            return true
+        }
+        if owesPadding {
+            owesPadding = false
+            try records.seal(.padding, [])
+            return true
+        }
+        if owesPing {
+            owesPing = false
+            outstandingPing = now
+            try records.seal(.ping, number: now)
+            return true
+        }
+        return false
+    }
+
+    private var needsRekey: Bool {
+        let limits = configuration.limits
+        return records.sending.records >= Record.leastRekeyInterval
+            && (records.sending.records >= limits.rekeyAfterRecords
+                || records.sending.bytes >= limits.rekeyAfterBytes)
+    }
+
+    // MARK: - Receiving
+
+    override func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {
+        guard !plaintext.isEmpty else { throw .violation("a record without a type") }
+        let type = RecordType(rawValue: records.inbound.withBytes { $0[plaintext.lowerBound] })
+        let range = plaintext.dropFirst()
+        switch type {
+        case .data:
+            try refuseAfterEnd()
+            try keep(range, isLast: true)
+            messageMoved = nil
+            acknowledgements.didReceive(now: now)
+        case .dataMore:
+            try refuseAfterEnd()
+            guard !range.isEmpty else { throw .violation("an empty piece of a message") }
+            if inbox.part == nil {
+                inbox.part = parameters.budget.part(of: agreement.peer, revoke: onRevocation)
+            }
+            messageMoved = now
+            try keep(range, isLast: false)
+        case .end:
+            try refuseAfterEnd()
+            guard range.count == 1, !inbox.isMidMessage else {
+                throw .violation("an end that is malformed or cuts a message")
+            }
+            peerEnd = EndReason(rawValue: records.inbound.withBytes { $0[range.lowerBound] })
+            acknowledgements.didReceiveEnd(now: now)
+            restartClosing(now: now)
+        case .ping:
+            guard range.count <= Record.maximumPing, owedPong == nil else {
+                throw .violation("a ping that is too long or does not wait for its pong")
+            }
+            owedPong = records.inbound.withBytes { $0.span.array(in: range) }
+        case .pong:
+            guard let ping = outstandingPing, number(in: range) == ping else {
+                throw .violation("a pong to no ping")
+            }
+            outstandingPing = nil
+        case .rekey:
+            guard range.isEmpty, records.receiving.records > Record.leastRekeyInterval,
+                !records.engine.announcesRekey
+            else { throw .violation("a rekey that is malformed or too soon after the last") }
+            try records.rekeyReceiving()
+        case .ack:
+            guard let count = number(in: range) else { throw .violation("a malformed ack") }
+            try acknowledgements.peerAcknowledged(count)
+            restartClosing(now: now)
+        case .ready:
+            throw .wrongReady
+        case .reject:
+            throw .violation("a malformed reject")
+        default:
+            guard type.isIgnorable else { throw .violation("a record of an unknown type") }
+        }
+    }
+
+    private func refuseAfterEnd() throws(ChannelError) {
+        guard !acknowledgements.endReceived else { throw .violation("data after its end") }
+    }
+
+    /// A big-endian number of eight bytes; nil for another length.
+    private func number(in range: Range<Int>) -> UInt64? {
+        guard range.count == 8 else { return nil }
+        return records.inbound.withBytes { bytes in
+            var number: UInt64 = 0
+            for index in range { number = number << 8 | UInt64(bytes[index]) }
+            return number
+        }
+    }
+
+    override func resumedReading(now: UInt64) {
+        super.resumedReading(now: now)
+        if messageMoved != nil { messageMoved = now }
+    }
+
+    // MARK: - Time
+
+    private var deadDeadline: UInt64 { activity.lastSign.after(idle) }
+    private var mayPing: Bool { !owesPing && outstandingPing == nil }
+    private var pingTime: UInt64 { activity.lastArrival.after(idle / 2) }
+    private var paddingTime: UInt64 { max(activity.lastArrival, lastPadding).after(idle / 2) }
+
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        var next = super.nextTimeout(now: now)
+        if let pending = acknowledgements.ackPendingSince, !owesAck(now: now) {
+            next = min(next, pending.after(ackDelay))
+        }
+        guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
+        next = min(next, deadDeadline)
+        if mayPing { next = min(next, pingTime) }
+        if let messageMoved { next = min(next, messageMoved.after(message)) }
+        return next
+    }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        if case .complete = try super.handleTimeout(now: now) { return .complete }
+        guard wantsBytes else {
+            // While this side does not read, the peer makes no progress and would take this side
+            // for dead.
+            if !owesPadding, now >= paddingTime {
+                owesPadding = true
+                lastPadding = now
+            }
+            return .wait
+        }
+        if now >= deadDeadline {
+            throw .late(
+                "the peer has been silent and took nothing for", configuration.timeouts.idle)
+        }
+        if let messageMoved, now >= messageMoved.after(message) {
+            throw .late(
+                "a message was begun and came no further within", configuration.timeouts.message)
+        }
+        if mayPing, now >= pingTime { owesPing = true }
+        return .wait
+    }
+
+    // MARK: - The end
+
+    private var isComplete: Bool {
+        acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
+    }
+
+    /// Starts the last deadline once both ends are sent and acknowledged: an acceptor then waits a
+    /// limited time for the dialer to close the link.
+    override func didProgress(now: UInt64) {
+        if isComplete { beginClosing(now: now) }
+    }
+
+    /// The dialer closes, because its last record is an acknowledgement that the acceptor needs.
+    override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
+        isComplete && parameters.role == .dialer ? .closeWhenDrained : .stay
+    }
+
+    override func closeTimedOut() throws(ChannelError) -> Step {
+        let limit = configuration.timeouts.close
+        if isComplete {
+            guard records.outbound.isEmpty else {
+                throw ChannelError(
+                    .unacknowledged,
+                    "the link did not take the last acknowledgement, so the peer does not know "
+                        + "that everything was taken here")
+            }
+            return .complete
+        }
+        if acknowledgements.acknowledged < queued {
+            throw .late(
+                "the fate of what the peer has not acknowledged is unknown; no acknowledgement "
+                    + "came within", limit, .unacknowledged)
+        }
+        if acknowledgements.endReceived {
+            throw .late(
+                "the peer's messages were not received, or not confirmed, here within", limit)
+        }
+        throw .late("the peer did not end its side within", limit)
+    }
+
+    override func linkEnded(
+        _ error: ChannelError?, canSend: Bool
+    ) throws(ChannelError) -> Step {
+        if isComplete { return .complete }
+        guard acknowledgements.endReceived else {
+            throw ChannelError(
+                .truncated, "the link ended before the peer said that it was done",
+                underlying: error?.underlying)
+        }
+        let missing =
+            acknowledgements.isSendingComplete
+            ? "the peer knew that everything was taken here"
+            : "the peer acknowledged everything; what it has not acknowledged is unknown"
+        throw ChannelError(
+            .unacknowledged, "the link ended before \(missing)", underlying: error?.underlying)
+    }
+}

@@ -1,0 +1,229 @@
+internal import BLESecChannelCore
+internal import BLESecNoise
+internal import BLESecNoiseEngine
+
+/// Hello and answer, and the first handshake message that follows the hello
+/// (`docs/wire-format.md`, "Negotiation").
+final class Negotiation: UnauthenticatedStage {
+    /// What arrives next.
+    private enum Expected {
+        /// The acceptor waits for a hello, and then for the early message that follows the hello.
+        case hello
+        case early(offers: [String])
+        /// The dialer waits for an answer to its offers.
+        case answer(offers: [String])
+    }
+
+    private var expected: Expected
+    private(set) var transcript: NegotiationTranscript
+    /// The features that the peer supports.
+    private var features: ChannelFeatures = []
+
+    /// The acceptor's side.
+    init(acceptor parameters: ChannelParameters) {
+        transcript = NegotiationTranscript(context: parameters.configuration.context)
+        expected = .hello
+        super.init(parameters)
+    }
+
+    /// The dialer's side: sends the hello, followed by the first message of the first offer.
+    init(dialer parameters: ChannelParameters) throws(ChannelError) {
+        let configuration = parameters.configuration
+        let hello = try Hello(
+            offers: configuration.protocols, extensions: ChannelFeatures.known.extensions)
+        transcript = NegotiationTranscript(context: configuration.context)
+        transcript.hello = hello.encoded
+        expected = .answer(offers: hello.offers)
+        super.init(
+            parameters,
+            try configuration.makeEngine(
+                hello.offers[0], role: .dialer, prologue: transcript.prologue(for: .accept)))
+        guard let early = try records.engine.nextHandshake() else { throw .engineIsDead }
+        transcript.early = early
+        dialToken = configuration.pendingDials.insert(early, by: configuration.ownKeys)
+        try records.outbound.append(hello.encoded)
+        try records.outbound.append(RecordLayer.framed(early))
+    }
+
+    // MARK: - ChannelStage
+
+    override func step(now: UInt64) throws(ChannelError) -> Step {
+        switch expected {
+        case .hello: try readHello()
+        case .early(let offers): try readEarly(offers, now: now)
+        case .answer(let offers): try readAnswer(offers, now: now)
+        }
+    }
+
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        began.after(configuration.timeouts.negotiate)
+    }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        guard now >= nextTimeout(now: now) else { return .wait }
+        throw .late(
+            "the peer did not finish its hello or answer within", configuration.timeouts.negotiate)
+    }
+
+    // MARK: - The acceptor's side
+
+    /// Answers `busy`, so that the dialer tries again later.
+    func turnAway(_ error: ChannelError, now: UInt64) throws(ChannelError) -> Refusing {
+        try answer(Answer(.busy))
+        return Refusing(after: self, error, now: now)
+    }
+
+    private func readHello() throws(ChannelError) -> Step {
+        let hello = try records.inbound.withBytes { bytes throws(ChannelError) in
+            try Hello(prefixOf: bytes.span)
+        }
+        guard let hello else { return .wait }
+        records.inbound.consume(hello.encoded.count)
+        transcript.hello = hello.encoded
+        features = ChannelFeatures(in: hello.extensions)
+        expected = .early(offers: hello.offers)
+        return .again
+    }
+
+    /// Reads the dialer's early message once it is complete, and answers.
+    private func readEarly(_ offers: [String], now: UInt64) throws(ChannelError) -> Step {
+        guard
+            let early = try records.takeFramed(atMost: configuration.limits.unauthenticatedBytes)
+        else { return .wait }
+        transcript.early = early
+        guard !configuration.pendingDials.refuses(early, by: configuration.ownKeys) else {
+            throw .talksToItself
+        }
+        guard let index = offers.firstIndex(where: configuration.protocols.contains) else {
+            try answer(Answer(.refused))
+            let error = ChannelError(
+                .noCommonProtocol,
+                "the peer offers \(offers.joined(separator: ", ")), and none of that is "
+                    + "accepted here")
+            return .next(Refusing(after: self, error, now: now))
+        }
+        do throws(ChannelError) {
+            return .next(handshake(try begin(offers, index, early), now: now))
+        } catch {
+            throw error.during(.handshaking)
+        }
+    }
+
+    /// Begins a handshake with the first offer that is accepted here, at `index`; returns the
+    /// protocol's name.
+    private func begin(
+        _ offers: [String], _ index: Int, _ early: [UInt8]
+    ) throws(ChannelError) -> String {
+        if index == 0, try accept(offers[0], early) { return offers[0] }
+        if let protocolName = try fallBack(offers, from: early) { return protocolName }
+        guard index > 0 else { throw .unreadable }
+        try accept(.switch, index: index)
+        records.begin(
+            try configuration.makeEngine(
+                offers[index], role: .acceptor, prologue: transcript.prologue(for: .switch)))
+        return offers[index]
+    }
+
+    /// Accepts the first offer; returns false if the early message fails to authenticate.
+    private func accept(_ offer: String, _ early: [UInt8]) throws(ChannelError) -> Bool {
+        records.begin(
+            try configuration.makeEngine(
+                offer, role: .acceptor, prologue: transcript.prologue(for: .accept)))
+        do throws(ChannelError) {
+            guard try records.engine.receiveHandshake(early.span) == early.count else {
+                throw .violation("an early message with bytes behind it")
+            }
+        } catch {
+            guard error.code == .authenticationFailed else { throw error }
+            return false
+        }
+        try accept(.accept)
+        return true
+    }
+
+    /// Answers with the fallback of a later offer, which needs fewer flights than a switch, and
+    /// returns the fallback's name; returns nil if there is none.
+    private func fallBack(
+        _ offers: [String], from early: [UInt8]
+    ) throws(ChannelError) -> String? {
+        for (index, offer) in offers.enumerated().dropFirst()
+        where configuration.protocols.contains(offer) {
+            guard
+                let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
+            else { continue }
+            try accept(.fallback, index: index)
+            records.begin(
+                Engine(
+                    try NoiseEngine(
+                        fallback: plan, answering: early,
+                        prologue: transcript.prologue(for: .fallback))))
+            return plan.name.description
+        }
+        return nil
+    }
+
+    /// Sends an answer that accepts an offer, with the features that apply from now on.
+    private func accept(_ status: Answer.Status, index: Int = 0) throws(ChannelError) {
+        try answer(Answer(status, index: index, extensions: features.extensions))
+    }
+
+    private func answer(_ answer: Answer) throws(ChannelError) {
+        transcript.answer = answer.encoded
+        try records.outbound.append(answer.encoded)
+    }
+
+    // MARK: - The dialer's side
+
+    /// Reads the acceptor's answer once it is complete.
+    private func readAnswer(_ offers: [String], now: UInt64) throws(ChannelError) -> Step {
+        let answer = try records.inbound.withBytes { bytes throws(ChannelError) in
+            try Answer(prefixOf: bytes.span, offerCount: offers.count)
+        }
+        guard let answer else { return .wait }
+        records.inbound.consume(answer.encoded.count)
+        transcript.answer = answer.encoded
+        features = ChannelFeatures(in: answer.extensions)
+        switch answer.status {
+        case .accept:
+            return .next(handshake(offers[0], now: now))
+        case .switch:
+            records.begin(
+                try configuration.makeEngine(
+                    offers[answer.index], role: .dialer, prologue: transcript.prologue(for: .switch)
+                ))
+            guard let message = try records.sendHandshake() else { throw .engineIsDead }
+            dialToken = configuration.pendingDials.insert(message, by: configuration.ownKeys)
+            return .next(handshake(offers[answer.index], now: now))
+        case .fallback:
+            guard
+                let plan = try configuration.fallback(
+                    offers[answer.index], from: offers[0], for: .dialer)
+            else {
+                throw ChannelError(
+                    .protocolViolation, "the peer answers with a fallback that was not offered")
+            }
+            try records.engine.fallBack(to: plan, prologue: transcript.prologue(for: .fallback))
+            return .next(handshake(plan.name.description, now: now))
+        case .refused:
+            throw ChannelError(
+                .noCommonProtocol,
+                "the peer accepts none of \(offers.joined(separator: ", ")); "
+                    + "offer a protocol that it speaks")
+        case .busy:
+            throw ChannelError(.busy, "the peer has too many handshakes under way; try again later")
+        }
+    }
+
+    private func handshake(_ protocolName: String, now: UInt64) -> Handshake {
+        Handshake(after: self, protocolName, transcript, features, now: now)
+    }
+}
+
+extension ChannelError {
+    fileprivate static var unreadable: ChannelError {
+        ChannelError(
+            .authenticationFailed,
+            "the peer's first message cannot be read: it was meant for another key, or changed on "
+                + "the way")
+    }
+}

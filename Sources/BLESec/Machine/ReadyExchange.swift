@@ -1,0 +1,75 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+
+/// Both sides send `ready`, by which each learns that the other has completed the handshake and
+/// accepts it (`docs/wire-format.md`, "Ready").
+final class ReadyExchange: UnauthenticatedStage {
+    private let agreement: Agreement
+    /// The payload of the peer's `ready`.
+    private let expected: [UInt8]
+
+    /// Sends this side's `ready`.
+    init(
+        after handshake: Handshake, _ agreement: Agreement, _ transcript: NegotiationTranscript,
+        now: UInt64
+    ) throws(ChannelError) {
+        self.agreement = agreement
+        expected = transcript.ready(from: handshake.parameters.role.peer)
+        super.init(after: handshake, now: now)
+        try records.seal(.ready, transcript.ready(from: parameters.role))
+    }
+
+    override var phase: ChannelPhase { .proving }
+    override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
+
+    override func step(now: UInt64) throws(ChannelError) -> Step {
+        guard !records.inbound.isEmpty, let record = try records.open() else { return .wait }
+        var isReady = false
+        if let plaintext = record.plaintext { isReady = try self.isReady(plaintext) }
+        records.inbound.consume(record.consumed)
+        return isReady ? .next(NegotiatedSession(after: self, agreement, now: now)) : .again
+    }
+
+    /// Whether a record is the peer's `ready`; until then only records without a meaning may
+    /// arrive.
+    private func isReady(_ plaintext: Range<Int>) throws(ChannelError) -> Bool {
+        guard !plaintext.isEmpty else { throw .violation("a record without a type") }
+        let record = records.inbound.withBytes { $0.span.array(in: plaintext) }
+        let payload = Array(record.dropFirst())
+        switch RecordType(rawValue: record[0]) {
+        case .ready:
+            let expected = expected
+            guard constantTimeEqual(payload.span, expected.span) else { throw .wrongReady }
+            return true
+        case .reject:
+            throw try Self.rejection(payload)
+        case let type:
+            guard type.isIgnorable else { throw .violation("a record before its ready") }
+            return false
+        }
+    }
+
+    private static func rejection(_ payload: [UInt8]) throws(ChannelError) -> ChannelError {
+        guard payload.count == Record.readyLength, let code = RejectCode(rawValue: payload[0]),
+            payload.dropFirst().allSatisfy({ $0 == 0 })
+        else { throw .violation("a malformed reject") }
+        return switch code {
+        case .refused: ChannelError(.refused, "the peer refuses this identity")
+        case .busy: ChannelError(.busy, "the peer has too many channels; try again later")
+        case .internal: ChannelError(.refused, "something failed inside the peer")
+        }
+    }
+
+    override func nextTimeout(now: UInt64) -> UInt64 { began.after(configuration.timeouts.ready) }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        guard now >= nextTimeout(now: now) else { return .wait }
+        throw .late("the peer's ready did not come within", configuration.timeouts.ready)
+    }
+}
+
+extension ChannelError {
+    static var wrongReady: ChannelError {
+        ChannelError(.authenticationFailed, "the peer's ready does not confirm the negotiation")
+    }
+}

@@ -1,0 +1,132 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+
+/// A channel's engine, and the bytes between the engine and the link.
+///
+/// A class, so that the engine can be called with a part of a buffer: Swift checks the access to
+/// each property of a class separately.
+final class RecordLayer {
+    var engine: Engine
+    /// Bytes from the link that are not processed yet.
+    var inbound = WireBuffer(pool: .incoming)
+    /// Bytes that the link has not taken yet.
+    var outbound = WireBuffer(pool: .outgoing)
+    /// What has been sealed under the current sending key.
+    private(set) var sending = DirectionCount()
+    /// What has been opened under the current receiving key.
+    var receiving = DirectionCount()
+
+    init(_ engine: consuming Engine = .none) { self.engine = engine }
+
+    /// Replaces the engine, whose keys are wiped.
+    func begin(_ engine: consuming Engine) { self.engine = engine }
+
+    /// Ends the engine: its keys are wiped. Bytes for the link stay.
+    func endEngine() { engine = .none }
+
+    /// Ends the engine and discards all bytes.
+    func end() {
+        engine = .none
+        inbound.removeAll()
+        outbound.removeAll()
+    }
+
+    // MARK: - Handshake
+
+    /// Appends this side's next handshake message, and returns it; returns nil when the peer has to
+    /// send.
+    func sendHandshake() throws(ChannelError) -> [UInt8]? {
+        guard let message = try engine.nextHandshake() else { return nil }
+        try outbound.append(engine.framesHandshake ? Self.framed(message) : message)
+        return message
+    }
+
+    /// A message after its length.
+    static func framed(_ message: [UInt8]) -> [UInt8] {
+        [UInt8(truncatingIfNeeded: message.count >> 8), UInt8(truncatingIfNeeded: message.count)]
+            + message
+    }
+
+    /// Takes a message with a u16 length prefix, or returns `nil` while the message is incomplete.
+    func takeFramed(atMost bound: Int) throws(ChannelError) -> [UInt8]? {
+        let message = try inbound.withBytes { bytes throws(ChannelError) -> [UInt8]? in
+            guard bytes.count >= 2 else { return nil }
+            let length = Int(bytes[0]) << 8 | Int(bytes[1])
+            guard (1...bound).contains(length) else {
+                throw ChannelError(
+                    .protocolViolation,
+                    "the peer announces a handshake message of \(length) bytes, and 1 to "
+                        + "\(bound) are allowed")
+            }
+            guard bytes.count >= 2 + length else { return nil }
+            return bytes.span.array(in: 2..<2 + length)
+        }
+        if let message { inbound.consume(2 + message.count) }
+        return message
+    }
+
+    /// Passes all bytes that have arrived to an engine that reads a stream; returns whether the
+    /// engine has consumed any.
+    func receiveHandshake() throws(ChannelError) -> Bool {
+        let used = try inbound.withBytes { bytes throws(ChannelError) in
+            try engine.receiveHandshake(bytes.span)
+        }
+        inbound.consume(used)
+        return used > 0
+    }
+
+    // MARK: - Records
+
+    /// Seals a record of `type`, or of no type in direct mode.
+    func seal(_ type: RecordType?, _ payload: Span<UInt8>) throws(ChannelError) {
+        let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
+        try outbound.append(room: length) { space throws(ChannelError) in
+            try engine.seal(type?.rawValue, payload, into: &space)
+        }
+        sending.add(payload.count)
+    }
+
+    func seal(_ type: RecordType, _ payload: [UInt8]) throws(ChannelError) {
+        try seal(type, payload.span)
+    }
+
+    /// Seals a number as eight bytes, big-endian, without an allocation.
+    func seal(_ type: RecordType, number: UInt64) throws(ChannelError) {
+        var bytes: [8 of UInt8] = .init(repeating: 0)
+        for index in 0..<8 { bytes[index] = UInt8(truncatingIfNeeded: number >> (56 - 8 * index)) }
+        try seal(type, bytes.span)
+    }
+
+    /// Opens the record at the start of ``inbound`` in place, or returns `nil` while the record is
+    /// incomplete. The caller consumes the record.
+    func open() throws(ChannelError) -> OpenedRecord? {
+        let record = try inbound.withBytes { bytes throws(ChannelError) in
+            try engine.open(&bytes)
+        }
+        if let plaintext = record?.plaintext { receiving.add(plaintext.count) }
+        return record
+    }
+
+    /// Changes the sending key, after a `rekey` record unless the engine announces the change.
+    func rekeySending() throws(ChannelError) {
+        if !engine.announcesRekey { try seal(.rekey, []) }
+        try engine.rekeySending()
+        sending = DirectionCount()
+    }
+
+    func rekeyReceiving() throws(ChannelError) {
+        try engine.rekeyReceiving()
+        receiving = DirectionCount()
+    }
+}
+
+/// The records and bytes of one direction under its current key.
+struct DirectionCount {
+    var records: UInt64 = 0
+    var bytes: UInt64 = 0
+
+    mutating func add(_ count: Int) {
+        records += 1
+        bytes += UInt64(count)
+    }
+}

@@ -1,0 +1,246 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+
+/// What the driver must do with the link, now that nothing is left to send.
+enum LinkShutdown: Sendable {
+    /// Nothing yet.
+    case stay
+    /// Half-close the link if it supports that; the peer closes.
+    case halfClose
+    /// Close the link as soon as its own queue is empty.
+    case closeWhenDrained
+}
+
+/// Both sides are proven, and messages flow; see ``NegotiatedSession`` and ``DirectSession``.
+///
+/// The object outlives the channel's end: messages that have arrived can still be received.
+class Session: ChannelStage {
+    final var agreement: Agreement
+    /// Messages that wait to be sealed.
+    final var outbox = Outbox()
+    /// Messages that have been queued so far.
+    private(set) final var queued: UInt64 = 0
+    /// Messages that wait to be received.
+    final var inbox: Inbox
+    final var activity: LinkActivity
+    /// Whether the link is lost: its remaining bytes are read, with extra room for their messages.
+    final var isDraining = false
+    /// How many calls wait for the peer's acknowledgement.
+    final var acknowledgementWaiters = 0
+    /// Ends the channel when its part of the memory budget is revoked; called on any thread.
+    final var onRevocation: @Sendable () -> Void = {}
+
+    /// The reason for this side's end, once the end is requested.
+    private(set) final var endRequested: EndReason?
+    /// Whether the link has taken everything up to and including this side's end.
+    private var hasEndLeft = false
+    /// When closing began, and when it last made progress.
+    private var closing: (began: UInt64, moved: UInt64)?
+    /// When the first byte of a still incomplete record arrived.
+    private var recordBegan: UInt64?
+
+    private let expiry: UInt64
+    private let recordTimeout: UInt64
+    private let limits: ChannelLimits
+
+    init(after previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64) {
+        let configuration = previous.configuration
+        self.agreement = agreement
+        limits = configuration.limits
+        inbox = Inbox(maximumMessageLength: limits.maximumMessageLength)
+        activity = LinkActivity(now: now)
+        expiry = previous.parameters.start.after(configuration.timeouts.session)
+        recordTimeout = configuration.timeouts.record.wholeNanoseconds
+        super.init(previous.parameters, previous.records)
+    }
+
+    // MARK: - What the two modes do differently
+
+    /// Whether this side has sealed its end.
+    var hasSealedEnd: Bool { false }
+    /// Whether the peer has sent its end, so that no more messages arrive.
+    var hasPeerEnded: Bool { false }
+    /// The reason for the peer's end, once it has arrived.
+    var peerEndReason: EndReason? { nil }
+    /// How many messages the program has taken.
+    var taken: UInt64 { 0 }
+    /// How many of this side's messages the peer has acknowledged.
+    var acknowledged: UInt64 { 0 }
+    /// Whether the peer has acknowledged everything, including this side's end.
+    var isSendingComplete: Bool { false }
+
+    /// Whether the peer has sent a message on this channel, or acknowledged one.
+    var hasCarried: Bool { false }
+    /// Since when an acknowledgement has been pending; `nil` if none is.
+    var ackPendingSince: UInt64? { nil }
+    /// Whether an acknowledgement is to be sent now.
+    func owesAck(now: UInt64) -> Bool { false }
+
+    /// Refuses a message that cannot be sent.
+    func check(_ message: [UInt8]) throws(ChannelError) {}
+    /// Acts on a record that was opened in `records.inbound`.
+    func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {}
+    /// Records that the program has taken the next message completely.
+    func didTakeMessage(now: UInt64) {}
+    /// Records that the program has confirmed its first `count` messages.
+    func confirm(through count: UInt64, now: UInt64) {}
+    /// How far the driver may close the link, now that nothing waits to be sent.
+    func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
+    /// The result when the close deadline passes.
+    func closeTimedOut() throws(ChannelError) -> Step { .complete }
+
+    // MARK: - Sending
+
+    /// Whether another message may be queued now; otherwise `send` waits.
+    final var hasRoom: Bool { outbox.isEmpty || outbox.byteCount < limits.sendAhead }
+
+    /// Queues a message, and returns its number. The message is delivered when the count of
+    /// acknowledged messages reaches that number.
+    final func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
+        guard endRequested == nil else {
+            throw ChannelError(.closed, "the channel has been ended on this side")
+        }
+        guard message.count <= limits.maximumMessageLength else {
+            throw ChannelError(
+                .limitExceeded,
+                "a message of \(message.count) bytes is longer than the "
+                    + "\(limits.maximumMessageLength) bytes allowed")
+        }
+        try check(message)
+        outbox.append(message)
+        queued += 1
+        return queued
+    }
+
+    /// Sends `end` after the messages that are queued.
+    final func end(_ reason: EndReason) {
+        if endRequested == nil { endRequested = reason }
+    }
+
+    /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
+    /// records do not wait long behind a bulk record.
+    final var bulkPayload: Int {
+        min(
+            records.engine.bulkPayload, max(Record.leastBulkPayload, 4 * parameters.maximumSDU))
+    }
+
+    final override func didSend(now: UInt64) {
+        // Until this side's end has left, progress of the link restarts the close deadline; what is
+        // queued is finite.
+        if !hasEndLeft { closing?.moved = now }
+        if hasSealedEnd, records.outbound.isEmpty { hasEndLeft = true }
+        activity.didSend(now: now)
+        didProgress(now: now)
+    }
+
+    final override func didBlock() { activity.didBlock() }
+
+    /// Called after bytes were sent or processed.
+    func didProgress(now: UInt64) {}
+
+    // MARK: - Receiving
+
+    override var phase: ChannelPhase { hasSealedEnd || hasPeerEnded ? .closing : .established }
+    final override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
+
+    /// Not while the program has enough messages to receive.
+    final override var wantsBytes: Bool { inbox.byteCount < readAhead }
+
+    private var readAhead: Int {
+        limits.readAhead
+            + (isDraining || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
+    }
+
+    /// Whether a call waits for the peer to acknowledge sent messages. The acknowledgement follows
+    /// the peer's own messages.
+    private var awaitsAcknowledgement: Bool {
+        acknowledgementWaiters > 0 || closing != nil && !isSendingComplete
+    }
+
+    /// Whether the peer's unread messages fill even the extra room for awaited acknowledgements, so
+    /// that no acknowledgement can be read before the application receives a message.
+    final var hidesAcknowledgements: Bool { awaitsAcknowledgement && !wantsBytes && !isDraining }
+
+    final override func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {
+        if count > 0 { activity.didReceive(now: now) }
+    }
+
+    final override func step(now: UInt64) throws(ChannelError) -> Step {
+        while !records.inbound.isEmpty, wantsBytes {
+            guard let record = try records.open() else {
+                if recordBegan == nil { recordBegan = now }
+                return .wait
+            }
+            if let plaintext = record.plaintext {
+                recordBegan = nil
+                try receive(plaintext, now: now)
+            }
+            records.inbound.consume(record.consumed)
+            if records.inbound.isEmpty { recordBegan = nil }
+        }
+        return .wait
+    }
+
+    final override func didProcess(now: UInt64) throws(ChannelError) { didProgress(now: now) }
+
+    /// Appends a part of the opened record to the inbox, as the next piece of a message.
+    final func keep(_ range: Range<Int>, isLast: Bool) throws(ChannelError) {
+        try records.inbound.withBytes { bytes throws(ChannelError) in
+            try inbox.append(bytes.span.extracting(range), isLast: isLast)
+        }
+    }
+
+    /// Records that the program receives again: silence is measured from now on.
+    func resumedReading(now: UInt64) {
+        activity.didReceive(now: now)
+        if recordBegan != nil { recordBegan = now }
+    }
+
+    // MARK: - Time
+
+    override func nextTimeout(now: UInt64) -> UInt64 {
+        // An action that is already due waits for something other than time, such as room on the
+        // link.
+        var next = closing == nil ? expiry : closeDeadline
+        if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
+        return next
+    }
+
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        if now >= closeDeadline { return try closeTimedOut() }
+        if closing == nil, now >= expiry {
+            end(.expired)
+            beginClosing(now: now)
+        }
+        if wantsBytes, let recordBegan, now >= recordBegan.after(recordTimeout) {
+            throw .late(
+                "a record was begun and not finished within", configuration.timeouts.record)
+        }
+        return .wait
+    }
+
+    // MARK: - Closing
+
+    final var isClosing: Bool { closing != nil }
+
+    /// When a channel that closes has taken too long. The session's limit applies even if the peer
+    /// acknowledges slowly.
+    private var closeDeadline: UInt64 {
+        guard let closing else { return .max }
+        return min(closing.moved, max(expiry, closing.began)).after(configuration.timeouts.close)
+    }
+
+    /// Begins to close the channel: `end` is sent, and the close deadline starts.
+    final func close(now: UInt64) {
+        end(.done)
+        beginClosing(now: now)
+    }
+
+    /// Starts the close deadline, unless it runs already.
+    final func beginClosing(now: UInt64) {
+        if closing == nil { closing = (now, now) }
+    }
+
+    /// Restarts the close deadline, because the peer or the program has made progress.
+    final func restartClosing(now: UInt64) { closing?.moved = now }
+}

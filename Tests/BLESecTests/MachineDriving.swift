@@ -1,0 +1,77 @@
+import BLESecChannelCore
+import BLESecLinks
+
+@testable import BLESec
+
+extension ChannelMachine {
+    /// Hands bytes from a link to the machine, as a driver does, but without its allowance. A test
+    /// brings no more bytes than there is room for.
+    mutating func arrive(_ bytes: [UInt8], now: UInt64) {
+        var rest = bytes[...]
+        while !rest.isEmpty, !isOver {
+            let part = rest
+            do throws(LinkError) {
+                _ = try receive(now: now) { space throws(LinkError) in
+                    let count = min(space.freeCapacity, part.count)
+                    guard count > 0 else { return .wouldBlock }
+                    for byte in part.prefix(count) { space.append(byte) }
+                    rest = part.dropFirst(count)
+                    return .bytes
+                }
+            } catch {
+                preconditionFailure("\(error)")
+            }
+            guard rest.count < part.count else { return }
+        }
+    }
+
+    /// Takes at most `limit` bytes of the next SDU, as a link does.
+    mutating func transmit(atMost limit: Int = .max, now: UInt64) -> [UInt8] {
+        var taken: [UInt8] = []
+        do throws(LinkError) {
+            _ = try transmit(now: now) { bytes throws(LinkError) in
+                taken = bytes.extracting(first: limit).array
+                return taken.count
+            }
+        } catch {
+            preconditionFailure("\(error)")
+        }
+        return taken
+    }
+
+    /// Offers bytes to a link that takes none.
+    mutating func block(now: UInt64) { _ = transmit(atMost: 0, now: now) }
+
+    /// How many bytes wait for the link.
+    var unsentBytes: Int { stage?.records.outbound.count ?? 0 }
+    /// How many bytes have arrived and are not processed.
+    var unprocessedBytes: Int { stage?.records.inbound.count ?? 0 }
+    /// How many bytes the messages take that wait to be received, and that wait to be sealed.
+    var unreceivedBytes: Int { session?.inbox.byteCount ?? 0 }
+    var unsealedBytes: Int { session?.outbox.byteCount ?? 0 }
+    /// How many messages have been queued, and how many of them are acknowledged.
+    var queued: UInt64 { session?.queued ?? 0 }
+    var acknowledged: UInt64 { session?.acknowledged ?? 0 }
+    var handshakeHash: [UInt8] { session?.agreement.handshakeHash ?? [] }
+    var protocolName: String { session?.agreement.protocolName ?? "" }
+    /// How many bytes may arrive before the peer is authenticated.
+    var unauthenticatedLimit: Int { (stage as? UnauthenticatedStage)?.unauthenticatedLimit ?? 0 }
+
+    /// In direct mode, whether the peer's last message was empty.
+    var peerWentQuiet: Bool { (session as? DirectSession)?.peerWentQuiet ?? false }
+
+    /// Takes the next message out of the inbox, as if nobody resumed reading.
+    func nextMessage() -> [UInt8]? { session?.inbox.next() }
+
+    /// Takes the next message, as an application does.
+    mutating func takeMessage(now: UInt64) -> [UInt8]? {
+        guard let message = popMessage(now: now) else { return nil }
+        session?.didTakeMessage(now: now)
+        return message
+    }
+}
+
+extension UInt64 {
+    /// The payload of an `ack`, a ping or a pong.
+    var bigEndianBytes: [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: self >> (56 - 8 * $0)) } }
+}
