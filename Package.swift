@@ -54,7 +54,7 @@ let package = Package(
         library("BLESecNoise", ["BLESecPrimitives"]),
         // Vectors in the shape that Noise implementations share: read, run and made.
         library("BLESecNoiseVectors", ["BLESecNoise", "BLESecPrimitives", "BLESecJSON"]),
-        // JSON out of files, strictly.
+        // JSON values, read strictly, and written.
         library("BLESecJSON", []),
         library("BLESecLocking", []),
         library("BLESecChannelCore", ["BLESecPrimitives", "BLESecLocking"]),
@@ -83,14 +83,15 @@ let package = Package(
             ["BLESec", "BLESecLinks", "BLESecPrimitives", "CBLESecLinux", "BLESecLocking"]),
 
         // What command-line tools have in common: arguments, manual pages, exit statuses.
-        library("BLESecToolKit", ["BLESec", "BLESecChannelCore", "BLESecLocking"]),
+        library(
+            "BLESecToolKit", ["BLESec", "BLESecChannelCore", "BLESecJSON", "BLESecLocking"]),
         tool(
             "blesec",
             [
                 "BLESecToolKit", "BLESec", "BLESecCredentials", "BLESecTLSEngine",
                 "BLESecChannelCore", "BLESecDiscovery",
                 "BLESecLinks", "BLESecNoise",
-                "BLESecNoiseVectors", "BLESecPrimitives", "BLESecLocking",
+                "BLESecNoiseVectors", "BLESecJSON", "BLESecPrimitives", "BLESecLocking",
             ]),
         // The limits that the bench compares with: the same work in C.
         .target(name: "CBLESecBench", dependencies: ["CBLESecSodium", "CBLESecOpenSSL"]),

@@ -81,18 +81,19 @@ package struct JSONReader {
     }
 
     private mutating func object() throws(Failure) -> JSONValue {
-        var members: [String: JSONValue] = [:]
+        var members: [(name: String, value: JSONValue)] = []
+        var names: Set<String> = []
         if skip("}") { return .object(members) }
         repeat {
             skipSpace()
             let start = position
             guard next == UInt8(ascii: "\"") else { throw failure() }
             let name = try string()
-            guard members[name] == nil else {
+            guard names.insert(name).inserted else {
                 throw Failure(position: start, reason: "not valid here: a member for a second time")
             }
             try expect(":")
-            members[name] = try value()
+            members.append((name, try value()))
         } while skip(",")
         try expect("}")
         return .object(members)
@@ -190,7 +191,7 @@ package struct JSONReader {
         case "true": return .bool(true)
         case "false": return .bool(false)
         case "null": return .null
-        case let word where Self.isNumber(word): return .number(Double(word) ?? .infinity)
+        case let word where Self.isNumber(word): return .real(Double(word) ?? .infinity)
         default:
             position = start
             throw failure()

@@ -1,11 +1,15 @@
-/// A value from a JSON text.
-package enum JSONValue {
-    case object([String: JSONValue])
+/// A JSON value (RFC 8259), which ``JSONReader`` reads and ``JSONWriter`` writes.
+package enum JSONValue: Sendable {
+    /// The members in their order; each name occurs once.
+    case object([(name: String, value: JSONValue)])
     case array([JSONValue])
     case string(String)
     case bool(Bool)
-    /// The nearest `Double`; infinite if the number in the text is too large for any.
-    case number(Double)
+    /// A whole number to write.
+    case number(Int)
+    /// Every number that is read: the nearest `Double`, infinite if the number in the text is too
+    /// large for any. Written with up to six significant digits; infinity and NaN become `null`.
+    case real(Double)
     case null
 }
 
@@ -42,8 +46,7 @@ extension JSONValue {
     package func optional<Result>(
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result? {
-        guard case .object(let members) = self else { throw JSONMisfit("not an object") }
-        guard let member = members[name] else { return nil }
+        guard let member = try member(name) else { return nil }
         if case .null = member { return nil }
         do throws(JSONMisfit) {
             return try read(member)
@@ -57,10 +60,12 @@ extension JSONValue {
         _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> Result {
         if let result = try optional(name, read) { return result }
-        guard case .object(let members) = self, members[name] != nil else {
-            throw JSONMisfit("missing").within(member: name)
-        }
-        throw JSONMisfit("null").within(member: name)
+        throw JSONMisfit(try member(name) == nil ? "missing" : "null").within(member: name)
+    }
+
+    private func member(_ name: String) throws(JSONMisfit) -> JSONValue? {
+        guard case .object(let members) = self else { throw JSONMisfit("not an object") }
+        return members.first { $0.name == name }?.value
     }
 
     /// The results of `read` for the array's items.
@@ -80,6 +85,23 @@ extension JSONValue {
         return results
     }
 
+    /// The string that is the object's member `name`.
+    package func text(_ name: String) throws(JSONMisfit) -> String {
+        try required(name) { value throws(JSONMisfit) in try value.text() }
+    }
+
+    /// The finite number that is the object's member `name`.
+    package func real(_ name: String) throws(JSONMisfit) -> Double {
+        try required(name) { value throws(JSONMisfit) in try value.real() }
+    }
+
+    /// The results of `read` for the items of the array that is the object's member `name`.
+    package func list<Result>(
+        _ name: String, _ read: (JSONValue) throws(JSONMisfit) -> Result
+    ) throws(JSONMisfit) -> [Result] {
+        try required(name) { value throws(JSONMisfit) in try value.items(read) }
+    }
+
     /// The value as a string.
     package func text() throws(JSONMisfit) -> String {
         guard case .string(let text) = self else { throw JSONMisfit("not a text") }
@@ -94,7 +116,7 @@ extension JSONValue {
 
     /// The value as a finite number.
     package func real() throws(JSONMisfit) -> Double {
-        guard case .number(let number) = self, number.isFinite else {
+        guard case .real(let number) = self, number.isFinite else {
             throw JSONMisfit("not a number")
         }
         return number

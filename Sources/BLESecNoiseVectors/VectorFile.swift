@@ -31,9 +31,7 @@ package struct VectorFile: Sendable {
             throw VectorFileError(path, error, in: bytes)
         }
         do throws(JSONMisfit) {
-            vectors = try json.required("vectors") { value throws(JSONMisfit) in
-                try value.items { vector throws(JSONMisfit) in try NoiseVector(vector) }
-            }
+            vectors = try json.list("vectors", NoiseVector.init)
         } catch {
             throw VectorFileError(path, error)
         }

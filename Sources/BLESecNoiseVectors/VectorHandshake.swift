@@ -7,6 +7,45 @@ package struct VectorHandshake: ~Copyable {
     /// The responder's side, with the keys `resp_…`.
     package var responder: HandshakeState
 
+    /// Both sides of `name` with the keys of `vector`, before the first message.
+    ///
+    /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
+    package init(_ vector: NoiseVector, _ name: ProtocolName) throws(VectorFailure) {
+        let alice = try VectorSide(vector, .initiator, name)
+        let bob = try VectorSide(vector, .responder, name)
+        self.init(
+            initiator: try alice.state(beside: bob), responder: try bob.state(beside: alice))
+    }
+
+    /// Both sides of the fallback `name`, after `attempt` has written its first message and the
+    /// responder could not read it.
+    init(
+        _ vector: NoiseVector, _ name: ProtocolName, after attempt: consuming VectorHandshake,
+        _ firstMessage: [UInt8]
+    ) throws(VectorFailure) {
+        let alice = try VectorSide(vector, .initiator, name)
+        let bob = try VectorSide(vector, .responder, name)
+        let psks = (try alice.psks(), try bob.psks())
+        do throws(NoiseError) {
+            let initiator = try HandshakeState(
+                fallback: name, after: attempt.initiator, prologue: alice.party.prologue.span,
+                localStatic: alice.localStatic, remoteStatic: alice.remoteStatic, psks: psks.0)
+            var responder = try HandshakeState(
+                fallback: name, answering: firstMessage.span, prologue: bob.party.prologue.span,
+                localStatic: bob.localStatic, remoteStatic: bob.remoteStatic, psks: psks.1)
+            if let ephemeral = bob.ephemeral { responder.useFixedEphemeral(ephemeral) }
+            self.init(initiator: initiator, responder: responder)
+        } catch {
+            throw VectorFailure("\(error)")
+        }
+    }
+
+    /// Both sides of a handshake that has been prepared elsewhere.
+    init(initiator: consuming HandshakeState, responder: consuming HandshakeState) {
+        self.initiator = initiator
+        self.responder = responder
+    }
+
     /// Whether every message is done.
     package var isFinished: Bool { initiator.isFinished }
 

@@ -32,7 +32,7 @@ package struct VectorMaker: Sendable {
         var vector = try Self.inputs(name, &generator)
         var made: [[UInt8]] = []
         var hash: [UInt8] = []
-        try vector.walk(name) { step throws(VectorFailure) in
+        try VectorWalk(vector, name).walk { step throws(VectorFailure) in
             switch step {
             case .message(_, let message): made.append(message)
             case .handshakeHash(let digest): hash = digest

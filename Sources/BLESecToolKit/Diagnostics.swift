@@ -1,3 +1,4 @@
+package import BLESecJSON
 package import BLESecChannelCore
 internal import BLESecLocking
 internal import Glibc
@@ -24,20 +25,22 @@ package enum Diagnostics {
     package static func print(_ error: ChannelError) {
         if isJSON {
             write(
-                JSON.object([
-                    ("event", .string("error")), ("code", .string(error.code.rawValue)),
-                    ("reason", .string(error.reason)),
-                    ("exit", .number(Int(ExitStatus(error).rawValue))),
-                ]))
+                JSONWriter.line(
+                    .object([
+                        ("event", .string("error")), ("code", .string(error.code.rawValue)),
+                        ("reason", .string(error.reason)),
+                        ("exit", .number(Int(ExitStatus(error).rawValue))),
+                    ])))
         } else {
             write(oneLine("\(program): " + error.reason))
         }
     }
 
     /// Prints an event: `text`, or an object with `event` and `fields`.
-    package static func note(_ text: String, _ event: String, _ fields: [(String, JSON.Value)] = [])
+    package static func note(_ text: String, _ event: String, _ fields: [(String, JSONValue)] = [])
     {
-        write(isJSON ? JSON.object([("event", .string(event))] + fields) : oneLine(text))
+        write(
+            isJSON ? JSONWriter.line(.object([("event", .string(event))] + fields)) : oneLine(text))
     }
 
     /// `text` on one line, with control characters replaced: a file's name may contain a line feed

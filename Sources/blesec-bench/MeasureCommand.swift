@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 internal import Glibc
@@ -156,7 +157,7 @@ enum MeasureCommand {
             throw arguments.usage("--json and --svg cannot both go to standard output")
         }
         let report = try await measure(settings, place)
-        try file?.write(JSON.document(report.json))
+        try file?.write(JSONWriter.document(report.json))
         try plot?.write(report.svg)
         if onOutput == 0 { try StandardOutput.print(report.text) }
         guard let old else { return }

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESecToolKit
 
 extension Report {
@@ -5,7 +6,7 @@ extension Report {
     static let schema = "blesec-bench/1"
 
     /// The report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
-    var json: JSON.Value {
+    var json: JSONValue {
         .object([
             ("schema", .string(Self.schema)),
             ("version", .string(Program.version)),
@@ -32,7 +33,7 @@ extension Report {
         ])
     }
 
-    private var machine: JSON.Value {
+    private var machine: JSONValue {
         let machine = HostInfo.this
         return .object([
             ("processor", .string(machine.processor)),
@@ -45,11 +46,11 @@ extension Report {
 }
 
 extension Summary {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object(members)
     }
 
-    fileprivate var members: [(String, JSON.Value)] {
+    fileprivate var members: [(String, JSONValue)] {
         [
             ("median", .real(median)), ("least", .real(least)), ("most", .real(most)),
             ("spread", .real(spread)), ("count", .number(count)),
@@ -58,7 +59,7 @@ extension Summary {
 }
 
 extension Ratio {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object(
             [
                 ("name", .string(name)), ("to", .string(limit)), ("basis", .string(basis.rawValue)),
@@ -68,7 +69,7 @@ extension Ratio {
 }
 
 extension EngineScenario.Result {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("protocol", .string(suite)),
             ("layer", .string(layer)),
@@ -81,7 +82,7 @@ extension EngineScenario.Result {
 }
 
 extension HandshakeScenario.Result {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("protocol", .string(name)),
             ("dialer-nanoseconds", time.dialer.json),
@@ -96,7 +97,7 @@ extension HandshakeScenario.Result {
 
 extension HandshakeScenario.Limit {
     /// The cost of the primitives, if they are the limit.
-    fileprivate var primitives: JSON.Value? {
+    fileprivate var primitives: JSONValue? {
         calls.map { calls in
             .object(
                 figures + [
@@ -111,21 +112,21 @@ extension HandshakeScenario.Limit {
     }
 
     /// The cost of OpenSSL alone, if that is the limit.
-    fileprivate var openSSL: JSON.Value? { calls == nil ? .object(figures) : nil }
+    fileprivate var openSSL: JSONValue? { calls == nil ? .object(figures) : nil }
 
-    private var figures: [(String, JSON.Value)] {
+    private var figures: [(String, JSONValue)] {
         [("nanoseconds", time.json), ("ratio", ratio.json)]
     }
 }
 
 extension BothSides<Int> {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([("dialer", .number(dialer)), ("acceptor", .number(acceptor))])
     }
 }
 
 extension LinkScenario.Result {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("transport", .string(transport)),
             ("engine", .string(engine)),
@@ -142,7 +143,7 @@ extension LinkScenario.Result {
 }
 
 extension SDUScenario.Result {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("engine", .string(link.engine)),
             ("mtu", .number(sizes.mtu)),
@@ -156,7 +157,7 @@ extension SDUScenario.Result {
 }
 
 extension LinkScenario.Percentiles {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("p50", .real(p50)), ("p90", .real(p90)), ("p99", .real(p99)), ("max", .real(longest)),
         ])
@@ -164,7 +165,7 @@ extension LinkScenario.Percentiles {
 }
 
 extension PacketScenario.Result {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("engine", .string(engine)),
             ("size", .number(size)),

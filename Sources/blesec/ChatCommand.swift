@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 internal import Glibc
@@ -13,10 +14,11 @@ struct ChatScreen: Sendable {
         let line: String
         if Diagnostics.isJSON {
             // The message unchanged: JSON escapes characters that control a terminal.
-            line = JSON.object([
-                ("event", .string("message")),
-                ("text", .string(String(decoding: message, as: UTF8.self))),
-            ])
+            line = JSONWriter.line(
+                .object([
+                    ("event", .string("message")),
+                    ("text", .string(String(decoding: message, as: UTF8.self))),
+                ]))
         } else if isOutputTerminal {
             line = "\u{1B}[1;36m<\u{1B}[0m \(Self.text(message))"
         } else {

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
@@ -77,8 +78,8 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    private static func members(_ status: ConnectionStatus) -> [(String, JSON.Value)] {
-        var members: [(String, JSON.Value)] = [("state", .string(status.state.rawValue))]
+    private static func members(_ status: ConnectionStatus) -> [(String, JSONValue)] {
+        var members: [(String, JSONValue)] = [("state", .string(status.state.rawValue))]
         if status.state == .connected {
             members.append(("protocol", .string(status.protocolName ?? "")))
             members.append(("peer", .string(status.peer?.description ?? "")))

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecDiscovery
 internal import BLESecToolKit
@@ -52,10 +53,11 @@ enum DoctorCommand {
             let word = grade.rawValue + String(repeating: " ", count: 5 - grade.rawValue.count)
             let line =
                 Diagnostics.isJSON
-                ? JSON.object([
-                    ("grade", .string(grade.rawValue)), ("subject", .string(subject)),
-                    ("text", .string(text)),
-                ]) : Diagnostics.oneLine("\(word) \(subject): \(text)")
+                ? JSONWriter.line(
+                    .object([
+                        ("grade", .string(grade.rawValue)), ("subject", .string(subject)),
+                        ("text", .string(text)),
+                    ])) : Diagnostics.oneLine("\(word) \(subject): \(text)")
             try StandardOutput.print(line + "\n")
         }
     }

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecCredentials
 internal import BLESecPrimitives
@@ -48,10 +49,11 @@ enum IdentityOptions {
         guard arguments.has(.json) else {
             return try StandardOutput.print("public-key: \(key)\nfingerprint: \(fingerprint)\n")
         }
-        let object = JSON.object([
-            ("public-key", .string(key)), ("fingerprint", .string(fingerprint)),
-            ("hash", .string(identity.hash.noiseName)),
-        ])
+        let object = JSONWriter.line(
+            .object([
+                ("public-key", .string(key)), ("fingerprint", .string(fingerprint)),
+                ("hash", .string(identity.hash.noiseName)),
+            ]))
         try StandardOutput.print(object + "\n")
     }
 }

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 
@@ -43,14 +44,16 @@ struct PeerList {
         guard Diagnostics.isJSON else {
             return try StandardOutput.print(Self.row(sighting) + "\n")
         }
-        let object = JSON.object([
-            ("event", .string("peer")), ("address", .string(candidate.address.address.description)),
-            ("address-type", .string(candidate.address.type.rawValue)),
-            ("tag", candidate.tag.map { .string($0.description) } ?? .null),
-            ("psm", payload?.psm.map { .number(Int($0.rawValue)) } ?? .null),
-            ("capabilities", .array((payload?.words ?? []).map { .string($0) })),
-            ("signal", sighting.signal.map { .number($0) } ?? .null),
-        ])
+        let object = JSONWriter.line(
+            .object([
+                ("event", .string("peer")),
+                ("address", .string(candidate.address.address.description)),
+                ("address-type", .string(candidate.address.type.rawValue)),
+                ("tag", candidate.tag.map { .string($0.description) } ?? .null),
+                ("psm", payload?.psm.map { .number(Int($0.rawValue)) } ?? .null),
+                ("capabilities", .array((payload?.words ?? []).map { .string($0) })),
+                ("signal", sighting.signal.map { .number($0) } ?? .null),
+            ]))
         try StandardOutput.print(object + "\n")
     }
 

@@ -59,7 +59,7 @@ enum VectorsCommand {
             guard !arguments.operands.isEmpty else {
                 throw arguments.usage("what to run is missing: a FILE, a DIR, or --make N")
             }
-            return try await VectorRun(listsSkipped: arguments.has(verbose))
+            return try await VectorReport(listsSkipped: arguments.has(verbose))
                 .run(arguments.operands)
         }
         guard arguments.operands.isEmpty, !arguments.has(verbose) else {

@@ -77,7 +77,7 @@ private func bytes(
 extension NoiseVector {
     /// Both sides after the vector's handshake.
     fileprivate func session() throws -> VectorTransport {
-        var handshake = try handshake(ProtocolName(protocolName))
+        var handshake = try VectorHandshake(self, ProtocolName(protocolName))
         for message in messages where !handshake.isFinished {
             _ = try handshake.read(handshake.write(message.payload))
         }

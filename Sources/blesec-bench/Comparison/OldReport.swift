@@ -33,8 +33,7 @@ struct OldReport: Sendable {
             throw Self.bad(path, "offset \(error.position): \(error.reason)")
         }
         do throws(JSONMisfit) {
-            let schema = try json.required("schema") { text throws(JSONMisfit) in try text.text() }
-            guard schema == Report.schema else {
+            guard try json.text("schema") == Report.schema else {
                 throw JSONMisfit("\(Report.schema) is wanted").within(member: "schema")
             }
             let isOptimized = try json.required("settings") { settings throws(JSONMisfit) in
@@ -43,9 +42,7 @@ struct OldReport: Sendable {
             guard isOptimized == HostInfo.isOptimized else {
                 throw JSONMisfit("a debug build and a release build have nothing in common")
             }
-            ratios = try json.required("ratios") { list throws(JSONMisfit) in
-                try list.items { ratio throws(JSONMisfit) in try Ratio(ratio) }
-            }
+            ratios = try json.list("ratios", Ratio.init)
         } catch {
             throw Self.bad(
                 path, error.place.isEmpty ? error.reason : "\(error.place): \(error.reason)")
@@ -83,11 +80,10 @@ struct OldReport: Sendable {
 
 extension OldReport.Ratio {
     fileprivate init(_ json: JSONValue) throws(JSONMisfit) {
-        func real(_ value: JSONValue) throws(JSONMisfit) -> Double { try value.real() }
-        name = try json.required("name") { text throws(JSONMisfit) in try text.text() }
-        median = try json.required("median", real)
-        let count = try json.required("count", real)
-        let spread = try json.required("spread", real)
+        name = try json.text("name")
+        median = try json.real("median")
+        let count = try json.real("count")
+        let spread = try json.real("spread")
         guard count >= 1, spread >= 0 else { throw JSONMisfit("no summary of samples") }
         error = spread / count.squareRoot()
     }

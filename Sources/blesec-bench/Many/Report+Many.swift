@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 
@@ -102,9 +103,9 @@ extension Report {
 
     private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
 
-    var manyJSON: JSON.Value { .array(many.map(\.json)) }
-    var floodJSON: JSON.Value { .array(flood.map(\.json)) }
-    var strangersJSON: JSON.Value { .array(strangers.map(\.json)) }
+    var manyJSON: JSONValue { .array(many.map(\.json)) }
+    var floodJSON: JSONValue { .array(flood.map(\.json)) }
+    var strangersJSON: JSONValue { .array(strangers.map(\.json)) }
 }
 
 extension ManyScenario.Result {
@@ -125,7 +126,7 @@ extension ManyScenario.Result {
         ]
     }
 
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("engine", .string(engine)),
             ("transport", .string(link.rawValue)),
@@ -140,7 +141,7 @@ extension ManyScenario.Result {
 }
 
 extension ManyScenario.Cost {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("resident-bytes-per-end", .real(memory)),
             ("heap-bytes-per-end", .real(heap)),
@@ -153,7 +154,7 @@ extension ManyScenario.Cost {
 }
 
 extension FloodScenario.Result {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("engine", .string(engine)),
             ("handshakes-per-second-alone", .real(alone)),
@@ -166,7 +167,7 @@ extension FloodScenario.Result {
 }
 
 extension FloodScenario.Result.Friends {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("strangers", .string(crowd.rawValue)),
             ("least-round-trip-milliseconds", .number(kind.roundTrip.lowerBound)),
@@ -179,7 +180,7 @@ extension FloodScenario.Result.Friends {
 }
 
 extension UnauthenticatedCost {
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("engine", .string(engine)),
             ("silent-bytes", .real(silent)),

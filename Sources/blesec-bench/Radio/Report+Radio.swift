@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 
@@ -76,7 +77,7 @@ extension Report {
 
     private func kilobits(_ bytes: Double) -> String { (bytes * 8 / 1e3).fixed(0) }
 
-    var radioJSON: JSON.Value { .array(radio.map(\.json)) }
+    var radioJSON: JSONValue { .array(radio.map(\.json)) }
 }
 
 extension RadioParameters {
@@ -114,7 +115,7 @@ extension RadioScenario.Result {
         ]
     }
 
-    fileprivate var json: JSON.Value {
+    fileprivate var json: JSONValue {
         .object([
             ("modelled", .bool(true)),
             ("variation", variation.map { .string($0) } ?? .null),
@@ -140,13 +141,13 @@ extension RadioScenario.Result {
 }
 
 extension RadioScenario.Opening {
-    fileprivate var times: JSON.Value {
+    fileprivate var times: JSONValue {
         .object([
             ("dialer", .real(firstMessage.dialer)), ("acceptor", .real(firstMessage.acceptor)),
         ])
     }
 
-    fileprivate var packets: JSON.Value {
+    fileprivate var packets: JSONValue {
         .object([
             ("bytes", .number(RadioScenario.shortMessage)),
             ("sdus", .number(shortMessage.sdus)),

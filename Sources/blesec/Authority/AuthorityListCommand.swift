@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecCredentials
 internal import BLESecTLSEngine
@@ -47,17 +48,18 @@ enum AuthorityListCommand {
     }
 
     private static func object(_ certificate: IssuedCertificate, _ now: Int64) -> String {
-        JSON.object([
-            ("serial", .string(certificate.serial.description)),
-            ("state", .string(certificate.state(at: now).rawValue)),
-            ("not-before", .string(IssuedCertificate.text(certificate.validity.lowerBound))),
-            ("not-after", .string(IssuedCertificate.text(certificate.validity.upperBound))),
-            (
-                "revoked",
-                certificate.revocation.map { .string(IssuedCertificate.text($0)) } ?? .null
-            ),
-            ("fingerprint", .string(certificate.fingerprint.description)),
-            ("uri", .string(certificate.uri)),
-        ])
+        JSONWriter.line(
+            .object([
+                ("serial", .string(certificate.serial.description)),
+                ("state", .string(certificate.state(at: now).rawValue)),
+                ("not-before", .string(IssuedCertificate.text(certificate.validity.lowerBound))),
+                ("not-after", .string(IssuedCertificate.text(certificate.validity.upperBound))),
+                (
+                    "revoked",
+                    certificate.revocation.map { .string(IssuedCertificate.text($0)) } ?? .null
+                ),
+                ("fingerprint", .string(certificate.fingerprint.description)),
+                ("uri", .string(certificate.uri)),
+            ]))
     }
 }

@@ -1,3 +1,4 @@
+internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecCredentials
 internal import BLESecToolKit
@@ -48,7 +49,7 @@ enum AuthorityOptions {
             let lines = fields.map { name, value in "\(name): \(Diagnostics.oneLine(value))\n" }
             return try StandardOutput.print(lines.joined())
         }
-        let members = fields.map { name, value in (name, JSON.Value.string(value)) }
-        try StandardOutput.print(JSON.object(members) + "\n")
+        let members = fields.map { name, value in (name, JSONValue.string(value)) }
+        try StandardOutput.print(JSONWriter.line(.object(members)) + "\n")
     }
 }

@@ -1,9 +1,10 @@
+internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
 /// A run of vector files, and its output.
-struct VectorRun {
+struct VectorReport {
     private let listsSkipped: Bool
     private var passed = 0
     private var failed = 0
@@ -72,10 +73,11 @@ struct VectorRun {
         }
         let line =
             Diagnostics.isJSON
-            ? JSON.object([
-                ("event", .string("done")), ("passed", .number(passed)),
-                ("failed", .number(failed)), ("skipped", .number(skipped)),
-            ]) : "\(passed) passed, \(failed) failed, \(skipped) skipped"
+            ? JSONWriter.line(
+                .object([
+                    ("event", .string("done")), ("passed", .number(passed)),
+                    ("failed", .number(failed)), ("skipped", .number(skipped)),
+                ])) : "\(passed) passed, \(failed) failed, \(skipped) skipped"
         try StandardOutput.print(line + "\n")
         // No message, since the result is printed: the line with the counts stays the last.
         if failed > 0 || passed == 0 { throw ChannelError(.badData, "") }
@@ -96,15 +98,17 @@ private struct VectorPlace {
 
     /// Prints the vector's outcome on one line.
     func print(
-        _ event: String, _ reason: String, _ members: [(String, JSON.Value)]
+        _ event: String, _ reason: String, _ members: [(String, JSONValue)]
     ) throws(ChannelError) {
         let line =
             Diagnostics.isJSON
-            ? JSON.object(
-                [
-                    ("event", .string(event)), ("file", .string(path)), ("vector", .number(index)),
-                    ("protocol", .string(name)),
-                ] + members + [("reason", .string(reason))])
+            ? JSONWriter.line(
+                .object(
+                    [
+                        ("event", .string(event)), ("file", .string(path)),
+                        ("vector", .number(index)),
+                        ("protocol", .string(name)),
+                    ] + members + [("reason", .string(reason))]))
             : Diagnostics.oneLine("\(path): vectors[\(index)]: \(name): \(event): \(reason)")
         try StandardOutput.print(line + "\n")
     }
@@ -112,8 +116,8 @@ private struct VectorPlace {
 
 extension VectorFailure {
     /// The failure's details for `--json`.
-    fileprivate var members: [(String, JSON.Value)] {
-        var members: [(String, JSON.Value)] = []
+    fileprivate var members: [(String, JSONValue)] {
+        var members: [(String, JSONValue)] = []
         switch part {
         case .message(let index): members.append(("message", .number(index)))
         case .handshakeHash, .vector: break

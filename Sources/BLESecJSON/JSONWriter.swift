@@ -1,52 +1,50 @@
-/// JSON values that the tools write (RFC 8259).
-package enum JSON {
-    /// A JSON value; an object keeps the order of its members.
-    package enum Value: Sendable {
-        case string(String)
-        case number(Int)
-        /// Written with up to six significant digits; infinity and NaN become `null`.
-        case real(Double)
-        case bool(Bool)
-        case array([Value])
-        case object([(String, Value)])
-        case null
+/// Writes JSON values as text (RFC 8259).
+package enum JSONWriter {
+    /// The value on one line. Characters that control a terminal are escaped, so that the line can
+    /// be shown unchanged.
+    package static func line(_ value: JSONValue) -> String {
+        text(value, comma: ", ", colon: ": ")
     }
 
-    /// An object on one line, with its members in the given order. Characters that control a
-    /// terminal are escaped, so that the line can be shown unchanged.
-    package static func object(_ members: [(String, Value)]) -> String {
-        let texts = members.map { name, value in "\(quote(name)): \(text(value))" }
-        return "{" + texts.joined(separator: ", ") + "}"
+    /// The value on one line, without spaces.
+    package static func compact(_ value: JSONValue) -> String {
+        text(value, comma: ",", colon: ":")
     }
 
     /// A document of several lines: nested values are indented, and arrays and objects of plain
     /// values stay on one line.
-    package static func document(_ value: Value) -> String { lines(value, indent: "") + "\n" }
+    package static func document(_ value: JSONValue) -> String { lines(value, indent: "") + "\n" }
 
-    private static func lines(_ value: Value, indent: String) -> String {
+    private static func lines(_ value: JSONValue, indent: String) -> String {
         let deeper = indent + "  "
         switch value {
         case .array(let items) where items.contains(where: \.isNested):
             let texts = items.map { deeper + lines($0, indent: deeper) }
             return "[\n" + texts.joined(separator: ",\n") + "\n\(indent)]"
-        case .object(let members) where members.contains(where: { $0.1.isNested }):
+        case .object(let members) where members.contains(where: { $0.value.isNested }):
             let texts = members.map { name, value in
                 "\(deeper)\(quote(name)): \(lines(value, indent: deeper))"
             }
             return "{\n" + texts.joined(separator: ",\n") + "\n\(indent)}"
-        case .array, .object, .string, .number, .real, .bool, .null: return text(value)
+        case .array, .object, .string, .number, .real, .bool, .null: return line(value)
         }
     }
 
-    private static func text(_ value: Value) -> String {
+    private static func text(_ value: JSONValue, comma: String, colon: String) -> String {
         switch value {
-        case .string(let string): quote(string)
-        case .number(let number): String(number)
-        case .real(let number): number.isFinite ? rounded(number) : "null"
-        case .bool(let bool): bool ? "true" : "false"
-        case .array(let items): "[" + items.map(text).joined(separator: ", ") + "]"
-        case .object(let members): object(members)
-        case .null: "null"
+        case .string(let string): return quote(string)
+        case .number(let number): return String(number)
+        case .real(let number): return number.isFinite ? rounded(number) : "null"
+        case .bool(let bool): return bool ? "true" : "false"
+        case .array(let items):
+            let texts = items.map { text($0, comma: comma, colon: colon) }
+            return "[" + texts.joined(separator: comma) + "]"
+        case .object(let members):
+            let texts = members.map { name, value in
+                quote(name) + colon + text(value, comma: comma, colon: colon)
+            }
+            return "{" + texts.joined(separator: comma) + "}"
+        case .null: return "null"
         }
     }
 
@@ -57,6 +55,9 @@ package enum JSON {
     }
 
     private static func quote(_ string: String) -> String {
+        if string.utf8.allSatisfy({ 0x20..<0x7F ~= $0 && $0 != 0x22 && $0 != 0x5C }) {
+            return "\"\(string)\""
+        }
         var text = "\""
         for scalar in string.unicodeScalars {
             switch scalar {
@@ -85,7 +86,7 @@ extension Unicode.Scalar {
     }
 }
 
-extension JSON.Value {
+extension JSONValue {
     /// Whether the value is an array or an object.
     fileprivate var isNested: Bool {
         switch self {

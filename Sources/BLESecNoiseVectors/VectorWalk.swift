@@ -1,14 +1,6 @@
 internal import BLESecNoise
 
 extension NoiseVector {
-    /// One result of a run.
-    enum Step {
-        /// Message `index`.
-        case message(Int, [UInt8])
-        /// `h` after the handshake.
-        case handshakeHash([UInt8])
-    }
-
     /// Runs both roles over the vector, and compares every message.
     package func run() -> VectorOutcome {
         let name: ProtocolName
@@ -21,7 +13,7 @@ extension NoiseVector {
             guard name.description == protocolName else {
                 throw VectorFailure("the name is printed as \(name)")
             }
-            try walk(name) { step throws(VectorFailure) in
+            try VectorWalk(self, name).walk { step throws(VectorFailure) in
                 switch step {
                 case .message(let index, let message):
                     try VectorFailure.compare(
@@ -36,16 +28,34 @@ extension NoiseVector {
             return .failed(error)
         }
     }
+}
+
+/// A run of a vector: both roles with the vector's keys, message by message.
+struct VectorWalk {
+    /// One result of a run.
+    enum Step {
+        /// Message `index`.
+        case message(Int, [UInt8])
+        /// `h` after the handshake.
+        case handshakeHash([UInt8])
+    }
+
+    private let vector: NoiseVector
+    private let name: ProtocolName
+
+    /// Prepares a run of `vector` as the protocol `name`.
+    init(_ vector: NoiseVector, _ name: ProtocolName) {
+        self.vector = vector
+        self.name = name
+    }
 
     /// Makes every message from the vector's keys and payloads. The sender writes a message,
     /// `visit` receives it, and the other side reads it and must get the same payload.
-    func walk(
-        _ name: ProtocolName, visit: (Step) throws(VectorFailure) -> Void
-    ) throws(VectorFailure) {
+    func walk(visit: (Step) throws(VectorFailure) -> Void) throws(VectorFailure) {
         var index = 0
-        var handshake = try begin(name, &index, visit)
+        var handshake = try begin(&index, visit)
         while !handshake.isFinished {
-            guard index < messages.count else {
+            guard index < vector.messages.count else {
                 throw VectorFailure(
                     .message(index), "missing: the handshake of \(name.pattern) is not finished")
             }
@@ -65,8 +75,8 @@ extension NoiseVector {
             throw VectorFailure("\(error)")
         }
         let pattern = name.pattern
-        let first: Role = attemptedPattern == nil ? pattern.messages[0].sender : .initiator
-        while index < messages.count {
+        let first: Role = vector.attemptedPattern == nil ? pattern.messages[0].sender : .initiator
+        while index < vector.messages.count {
             let sender = pattern.isOneWay || index.isMultiple(of: 2) ? first : first.peer
             try exchange(index, visit) { payload throws(NoiseError) in
                 try transport.encrypt(payload, from: sender)
@@ -77,14 +87,18 @@ extension NoiseVector {
         }
     }
 
-    /// Both sides of `name`, after a failed attempt if the vector has one.
+    /// Both sides, after a failed attempt if the vector has one.
     private func begin(
-        _ name: ProtocolName, _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
+        _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {
-        guard let attemptedPattern else { return try handshake(name) }
-        guard let pattern = HandshakePattern.named(attemptedPattern), let first = messages.first
+        guard let attemptedPattern = vector.attemptedPattern else {
+            return try VectorHandshake(vector, name)
+        }
+        guard let pattern = HandshakePattern.named(attemptedPattern),
+            let first = vector.messages.first
         else { throw VectorFailure("pattern is none that a fallback can follow") }
-        var attempt = try handshake(
+        var attempt = try VectorHandshake(
+            vector,
             ProtocolName(pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash))
         let message: [UInt8]
         do throws(NoiseError) {
@@ -97,7 +111,7 @@ extension NoiseVector {
         if (try? attempt.read(message)) != nil {
             throw VectorFailure(.message(0), "the responder can read it, and so does not fall back")
         }
-        return try handshake(name, after: attempt, message)
+        return try VectorHandshake(vector, name, after: attempt, message)
     }
 
     private func exchange(
@@ -105,7 +119,7 @@ extension NoiseVector {
         write: ([UInt8]) throws(NoiseError) -> [UInt8],
         read: ([UInt8]) throws(NoiseError) -> [UInt8]
     ) throws(VectorFailure) {
-        let payload = messages[index].payload
+        let payload = vector.messages[index].payload
         let message: [UInt8]
         do throws(NoiseError) {
             message = try write(payload)

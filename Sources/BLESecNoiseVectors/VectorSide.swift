@@ -1,0 +1,108 @@
+internal import BLESecNoise
+internal import BLESecPrimitives
+
+/// One side of a vector's handshake: its role, and its keys for one protocol.
+struct VectorSide {
+    /// The side's keys and prologue in the vector.
+    let party: NoiseVector.Party
+    let localStatic: DHKeyPair?
+    let ephemeral: DHKeyPair?
+    private let role: Role
+    private let name: ProtocolName
+
+    /// The side of `role`.
+    ///
+    /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
+    init(_ vector: NoiseVector, _ role: Role, _ name: ProtocolName) throws(VectorFailure) {
+        let party = role == .initiator ? vector.initiator : vector.responder
+        func pair(_ key: [UInt8]?, _ kind: String) throws(VectorFailure) -> DHKeyPair {
+            let key = try Self.check(key, role, kind, name)
+            do throws(CryptoError) {
+                return try DHKeyPair(
+                    curve: name.curve, privateKey: SecretBytes(copying: key.span))
+            } catch {
+                throw VectorFailure("\(Self.member(role, kind)): \(error)")
+            }
+        }
+        localStatic =
+            name.pattern.requiresLocalStatic(role) ? try pair(party.staticKey, "static") : nil
+        ephemeral =
+            name.pattern.usesEphemeral(of: role) ? try pair(party.ephemeral, "ephemeral") : nil
+        self.party = party
+        self.role = role
+        self.name = name
+    }
+
+    /// The handshake before its first message.
+    func state(beside peer: VectorSide) throws(VectorFailure) -> HandshakeState {
+        let pattern = name.pattern
+        var carried: CarriedEphemeral?
+        if pattern.preMessage(of: role).contains(.e), let ephemeral {
+            carried = .local(ephemeral)
+        }
+        if pattern.preMessage(of: role.peer).contains(.e), let ephemeral = peer.ephemeral {
+            carried = .remote(ephemeral.publicKey)
+        }
+        if pattern.requiresRemoteStatic(role) {
+            _ = try Self.check(party.remoteStatic, role, "remote_static", name)
+        }
+        let psks = try psks()
+        do throws(NoiseError) {
+            var state = try HandshakeState(
+                protocolName: name, role: role, prologue: party.prologue.span,
+                localStatic: localStatic, remoteStatic: remoteStatic, psks: psks,
+                carried: carried)
+            if let ephemeral, !pattern.preMessage(of: role).contains(.e) {
+                state.useFixedEphemeral(ephemeral)
+            }
+            return state
+        } catch {
+            throw VectorFailure("\(Self.member(role, "…")): \(error)")
+        }
+    }
+
+    /// The peer's static key if the pattern needs it: some vectors contain unused keys.
+    var remoteStatic: [UInt8]? {
+        name.pattern.requiresRemoteStatic(role) ? party.remoteStatic : nil
+    }
+
+    /// The preshared keys.
+    func psks() throws(VectorFailure) -> [PreSharedKey] {
+        var keys: [PreSharedKey] = []
+        for (index, psk) in party.psks.enumerated() {
+            do throws(CryptoError) {
+                keys.append(try PreSharedKey(SecretBytes(copying: psk.span)))
+            } catch {
+                throw VectorFailure("\(Self.member(role, "psks"))[\(index)]: \(error)")
+            }
+        }
+        return keys
+    }
+
+    private static func check(
+        _ key: [UInt8]?, _ role: Role, _ kind: String, _ name: ProtocolName
+    ) throws(VectorFailure) -> [UInt8] {
+        guard let key else {
+            throw VectorFailure("\(member(role, kind)) is missing, and \(name.pattern) needs it")
+        }
+        guard key.count == name.curve.keyLength else {
+            throw VectorFailure(
+                "\(member(role, kind)) has \(key.count) bytes, and a key has "
+                    + "\(name.curve.keyLength)")
+        }
+        return key
+    }
+
+    /// The name of a member of `role` in the file.
+    private static func member(_ role: Role, _ kind: String) -> String {
+        (role == .initiator ? "init_" : "resp_") + kind
+    }
+}
+
+extension HandshakePattern {
+    /// Whether `role` has an ephemeral key, newly generated or from an earlier attempt.
+    func usesEphemeral(of role: Role) -> Bool {
+        preMessage(of: role).contains(.e)
+            || messages.contains { $0.sender == role && $0.tokens.contains(.e) }
+    }
+}
