@@ -82,6 +82,8 @@ let package = Package(
             "BLESecTesting",
             ["BLESec", "BLESecLinks", "BLESecPrimitives", "CBLESecLinux", "BLESecLocking"]),
 
+        // A link over modelled LE radio, for the bench.
+        library("BLESecRadioModel", ["BLESecL2CAP", "BLESecLinks", "BLESecPrimitives"]),
         // What command-line tools have in common: arguments, manual pages, exit statuses.
         library(
             "BLESecToolKit", ["BLESec", "BLESecChannelCore", "BLESecJSON", "BLESecLocking"]),
@@ -102,7 +104,7 @@ let package = Package(
                 "BLESecL2CAP",
                 "BLESecNoiseEngine", "BLESecNoise", "BLESecTLSEngine", "BLESecChannelCore",
                 "BLESecPrimitives", "BLESecLocking",
-                "BLESecJSON", "CBLESecBench",
+                "BLESecJSON", "BLESecRadioModel", "CBLESecBench",
             ]),
 
         tests("PrimitivesTests", ["BLESecPrimitives"]),
@@ -146,8 +148,8 @@ let package = Package(
         .testTarget(
             name: "BenchTests",
             dependencies: [
-                "blesec-bench", "BLESec", "BLESecNoiseEngine", "BLESecNoise", "TestSupport",
-                "CAllocationCounter",
+                "blesec-bench", "BLESec", "BLESecNoiseEngine", "BLESecNoise", "BLESecRadioModel",
+                "TestSupport", "CAllocationCounter",
             ], exclude: ["Checks"], swiftSettings: strict),
         tests("DocumentationTests", ["TestSupport", "blesec", "blesec-bench"]),
         .testTarget(

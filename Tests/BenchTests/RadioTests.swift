@@ -1,4 +1,5 @@
 import BLESec
+import BLESecRadioModel
 import Testing
 
 @testable import blesec_bench

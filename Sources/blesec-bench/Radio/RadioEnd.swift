@@ -1,5 +1,6 @@
 internal import BLESec
 internal import BLESecLinks
+internal import BLESecRadioModel
 
 /// One end of a measured channel: it sends messages, and records the arrival times of received
 /// ones. Used on the loop's thread.

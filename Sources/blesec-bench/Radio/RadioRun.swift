@@ -1,6 +1,7 @@
 internal import BLESec
 internal import BLESecLinks
 internal import BLESecTesting
+internal import BLESecRadioModel
 
 /// One simulated connection, from beginning to end, on a loop whose clock the run advances.
 struct RadioRun: Sendable {
@@ -112,14 +113,6 @@ struct RadioRun: Sendable {
         _ body: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
         try await Task(executorPreference: loop, operation: body).value
-    }
-}
-
-extension RadioLink.Count {
-    fileprivate static func - (after: Self, before: Self) -> Self {
-        Self(
-            sdus: after.sdus - before.sdus, bytes: after.bytes - before.bytes,
-            packets: after.packets - before.packets, repeated: after.repeated - before.repeated)
     }
 }
 

@@ -1,6 +1,7 @@
 internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
+internal import BLESecRadioModel
 
 // The radio scenario in a report.
 extension Report {

@@ -1,20 +1,26 @@
-internal import BLESec
-internal import BLESecLinks
+package import BLESecLinks
 internal import BLESecPrimitives
 
 /// One end of a connection-oriented channel over modelled radio.
 ///
 /// For a channel it behaves like a real link, but its time is a manual clock's.
-final class RadioLink: Link, @unchecked Sendable {
+package final class RadioLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
     /// The counters of an end's sent packets.
-    struct Count: Sendable, Equatable {
-        var sdus = 0
-        var bytes = 0
+    package struct Count: Sendable, Equatable {
+        package var sdus = 0
+        package var bytes = 0
         /// Packets that carried bytes of SDUs, without retransmissions.
-        var packets = 0
-        var repeated = 0
+        package var packets = 0
+        package var repeated = 0
+
+        /// What was sent between two moments.
+        package static func - (after: Count, before: Count) -> Count {
+            Count(
+                sdus: after.sdus - before.sdus, bytes: after.bytes - before.bytes,
+                packets: after.packets - before.packets, repeated: after.repeated - before.repeated)
+        }
     }
 
     /// The capacity of the sender's socket and controller together, and of the receiver's socket,
@@ -22,7 +28,7 @@ final class RadioLink: Link, @unchecked Sendable {
     private static let sendBuffer = 32 << 10
     private static let receiveBuffer = 64 << 10
 
-    let loop: EventLoop
+    package let loop: EventLoop
     private let air: RadioAir
     private let parameters: RadioParameters
     private weak var handler: (any LinkHandler)?
@@ -41,13 +47,13 @@ final class RadioLink: Link, @unchecked Sendable {
     /// Received K-frames whose credits have not been returned, and whether to return them.
     private var framesTaken = 0
     private var owesCredits = false
-    private(set) var count = Count()
+    package private(set) var count = Count()
     private var isClosed = false
     private var isScheduled = false
     private var hasToldHangUp = false
 
     /// Two ends of a channel. The first is the central's, which starts each exchange.
-    static func pair(
+    package static func pair(
         _ parameters: RadioParameters, loop: EventLoop
     ) -> (central: RadioLink, peripheral: RadioLink) {
         let air = RadioAir(parameters, loop: loop)
@@ -66,25 +72,25 @@ final class RadioLink: Link, @unchecked Sendable {
         frames = RadioFrames(parameters)
     }
 
-    let peerDescription = "modelled radio"
-    var peerAddress: LinkAddress? { nil }
-    var maximumSDU: Int { parameters.sdu }
-    var isDrained: Bool { frames.byteCount == 0 && (unacknowledged?.length ?? 0) == 0 }
+    package let peerDescription = "modelled radio"
+    package var peerAddress: LinkAddress? { nil }
+    package var maximumSDU: Int { parameters.sdu }
+    package var isDrained: Bool { frames.byteCount == 0 && (unacknowledged?.length ?? 0) == 0 }
 
-    var wantsRead = false {
+    package var wantsRead = false {
         didSet { if wantsRead && !oldValue { schedule() } }
     }
-    var wantsWrite = false {
+    package var wantsWrite = false {
         didSet { if wantsWrite && !oldValue { schedule() } }
     }
 
-    func setHandler(_ handler: (any LinkHandler)?) {
+    package func setHandler(_ handler: (any LinkHandler)?) {
         loop.assertCurrent()
         self.handler = handler
         schedule()
     }
 
-    func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
+    package func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         loop.assertCurrent()
         guard !isClosed else { throw LinkError(.closed, "the link is closed on this side") }
         guard !isPeerGone else { throw LinkError(.reset, "the peer has closed the link") }
@@ -101,7 +107,7 @@ final class RadioLink: Link, @unchecked Sendable {
         return bytes.count
     }
 
-    func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
+    package func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         loop.assertCurrent()
         guard !isClosed else { throw LinkError(.closed, "the link is closed on this side") }
         let waiting = arrived.count - arrivedOffset
@@ -122,9 +128,9 @@ final class RadioLink: Link, @unchecked Sendable {
     }
 
     /// An L2CAP channel has no half-close.
-    func halfClose() -> Bool { false }
+    package func halfClose() -> Bool { false }
 
-    func close() {
+    package func close() {
         loop.assertCurrent()
         isClosed = true
         handler = nil
@@ -209,7 +215,7 @@ extension RadioLink: DeferredWork {
         loop.runSoon(self)
     }
 
-    func runDeferred() {
+    package func runDeferred() {
         isScheduled = false
         if isPeerGone, !hasToldHangUp {
             hasToldHangUp = true

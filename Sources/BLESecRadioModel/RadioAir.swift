@@ -1,6 +1,5 @@
-internal import BLESec
 internal import BLESecLinks
-internal import BLESecTesting
+internal import BLESecPrimitives
 
 /// The link layer between two ends: connection events, in which packets and answers alternate (Core
 /// Specification, Vol 6, Part B, §4.5).

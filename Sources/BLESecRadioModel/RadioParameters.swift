@@ -2,44 +2,47 @@ internal import BLESecL2CAP
 
 /// The parameters of an LE connection and of a connection-oriented channel on it that determine the
 /// speed. `docs/radio-model.md` gives the source of each figure.
-struct RadioParameters: Sendable, Equatable {
+package struct RadioParameters: Sendable, Equatable {
     /// An uncoded physical layer.
-    enum PHY: String, CaseIterable, Sendable {
+    package enum PHY: String, CaseIterable, Sendable {
         case oneMegabit = "1M"
         case twoMegabit = "2M"
 
         /// Nanoseconds of one octet.
-        var octetTime: UInt64 { self == .oneMegabit ? 8_000 : 4_000 }
+        package var octetTime: UInt64 { self == .oneMegabit ? 8_000 : 4_000 }
         /// Octets of preamble.
-        var preamble: Int { self == .oneMegabit ? 1 : 2 }
+        package var preamble: Int { self == .oneMegabit ? 1 : 2 }
     }
 
-    var phy = PHY.twoMegabit
+    package var phy = PHY.twoMegabit
     /// Nanoseconds from the anchor point of one connection event to the next.
-    var interval: UInt64 = 30_000_000
+    package var interval: UInt64 = 30_000_000
     /// The largest number of L2CAP octets in a packet, 27 to 251.
-    var dataLength = 251
+    package var dataLength = 251
     /// Whether the link is encrypted, which adds four octets to each packet with a payload.
-    var isLinkEncrypted = false
+    package var isLinkEncrypted = false
     /// The fraction of packets that arrive with a wrong CRC, in either direction.
-    var loss = 0.0
+    package var loss = 0.0
     /// The seed of the losses.
-    var seed: UInt64 = 1
+    package var seed: UInt64 = 1
 
     /// The largest SDU that the receiver accepts, in bytes.
-    var mtu = 8_192
+    package var mtu = 8_192
     /// The largest SDU that the sender makes, in bytes; at most the MTU.
-    var sdu = L2CAPLink.maximumSDU
+    package var sdu = L2CAPLink.maximumSDU
     /// The largest number of bytes, of an SDU and its length field, in one K-frame.
-    var mps = 247
-    var credits = Credits.ample
+    package var mps = 247
+    package var credits = Credits.ample
 
     /// Nanoseconds from the arrival of data at a host to the first packet that can answer it: the
     /// way through the controller's buffers and the kernel, and back.
-    var hostDelay: UInt64 = 1_000_000
+    package var hostDelay: UInt64 = 1_000_000
+
+    /// The defaults: 2M, 30 ms, full packets, no losses.
+    package init() {}
 
     /// How a receiver gives credits; each K-frame costs one credit.
-    enum Credits: Sendable, Equatable {
+    package enum Credits: Sendable, Equatable {
         /// The sender always has enough.
         case ample
         /// As Linux does: the credits for the longest SDU and one more, returned when an SDU is
@@ -50,35 +53,35 @@ struct RadioParameters: Sendable, Equatable {
 
 extension RadioParameters {
     /// Nanoseconds of silence between two packets (T_IFS).
-    static let spacing: UInt64 = 150_000
+    package static let spacing: UInt64 = 150_000
     /// Octets of a packet besides preamble and payload: access address, header, CRC.
-    static let packetOverhead = 4 + 2 + 3
+    package static let packetOverhead = 4 + 2 + 3
     /// Octets of L2CAP's header.
-    static let headerLength = 4
+    package static let headerLength = 4
     /// Octets of the length field before an SDU.
-    static let lengthField = 2
+    package static let lengthField = 2
     /// Octets of the L2CAP packet that gives credits.
-    static let creditPacket = 12
+    package static let creditPacket = 12
 
     /// Nanoseconds on the air of a packet with the given number of payload octets, which may be 0.
-    func airTime(_ payload: Int) -> UInt64 {
+    package func airTime(_ payload: Int) -> UInt64 {
         let mic = isLinkEncrypted && payload > 0 ? 4 : 0
         return UInt64(phy.preamble + Self.packetOverhead + payload + mic) * phy.octetTime
     }
 
     /// Nanoseconds of a packet and its answer, with the silence after each.
-    func exchangeTime(_ payload: Int, answer: Int = 0) -> UInt64 {
+    package func exchangeTime(_ payload: Int, answer: Int = 0) -> UInt64 {
         airTime(payload) + Self.spacing + airTime(answer) + Self.spacing
     }
 
     /// The largest number of bytes a second with full packets, without losses and without limits on
     /// the length of connection events.
-    var endlessLimit: Double {
+    package var endlessLimit: Double {
         Double(payload) / Double(exchangeTime(dataLength)) * 1e9
     }
 
     /// The same with only the complete exchanges that fit each connection interval.
-    var limit: Double {
+    package var limit: Double {
         Double(interval / exchangeTime(dataLength)) * Double(payload) / Double(interval) * 1e9
     }
 
@@ -86,10 +89,10 @@ extension RadioParameters {
     private var payload: Int { dataLength - Self.headerLength }
 
     /// The number of K-frames of an SDU.
-    func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
+    package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
 
     /// The initial credits of a channel.
-    var firstCredits: Int {
+    package var firstCredits: Int {
         switch credits {
         case .ample: .max / 2
         case .linux: mtu / mps + 1
