@@ -169,13 +169,12 @@ let package = Package(
 // What needs Bluetooth runs in the laboratory only, and is not skipped elsewhere but absent.
 if Context.environment["BLESEC_LAB"] != nil {
     package.targets.append(
-        tests(
-            "LabTests",
-            [
+        .testTarget(
+            name: "LabTests",
+            dependencies: [
                 "BLESec", "BLESecL2CAP", "BLESecLinks", "BLESecTesting", "BLESecChannelCore",
-                "BLESecCredentials",
-                "BLESecTLSEngine", "TestSupport",
-            ]))
+                "BLESecCredentials", "BLESecTLSEngine", "TestSupport",
+            ], path: "Tests/Lab/LabTests", swiftSettings: strict))
 }
 
 // Fuzzing needs a sanitizer in all that it runs, and brings a main function of its own.

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""lab/test-guest.py: the part of lab/test that runs in the guest.
+"""Tests/Lab/machine.py: the part of lab/test that runs in the guest.
 
-    test-guest.py streams|channels|pairs|bluetoothd
+    machine.py streams|channels|pairs|bluetoothd
 
 Prints a line a check to LAB_OUT/checks: "ok NAME", or "not ok NAME" and why.
 """
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab"))
 from mgmt import Management, raw  # noqa: E402
 from packets import counters  # noqa: E402
 
