@@ -130,3 +130,10 @@ extension SecureEngine where Self: ~Copyable {
     /// ``Record/bulkPayload``.
     package var bulkPayload: Int { Record.bulkPayload }
 }
+
+extension ChannelError {
+    /// The engine was called in a phase that does not allow the call.
+    package static var outOfPlace: ChannelError {
+        ChannelError(.internal, "the engine was called in the wrong phase")
+    }
+}

@@ -1,3 +1,5 @@
+internal import BLESecPrimitives
+
 /// A handshake pattern as data; Noise §7.
 ///
 /// The fundamental patterns are in `PatternTable.swift`; modifiers transform the data
@@ -83,6 +85,150 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         switch role {
         case .initiator: initiatorPreMessage
         case .responder: responderPreMessage
+        }
+    }
+}
+
+/// The requirements and the security properties of a pattern.
+extension HandshakePattern {
+    /// How the other party gets a party's static public key, and who else can read it; Noise §7.8.
+    public enum StaticKeyExposure: Sendable, Hashable {
+        /// The party has no static key in this pattern.
+        case unused
+        /// The other party knows it before the handshake, and no message carries it.
+        case known
+        /// Message `index` carries it in clear: every listener can read it.
+        case clear(message: Int)
+        /// Message `index` carries it encrypted, to a party that has proven nothing yet: anyone who
+        /// runs the protocol with the sender can read it.
+        case anyPeer(message: Int)
+        /// Message `index` carries it encrypted under a Diffie-Hellman product with the reader's
+        /// static key, or under a pre-shared key.
+        case protected(message: Int)
+    }
+
+    /// Whether only the initiator sends messages; Noise §7.4.
+    public var isOneWay: Bool { messages.allSatisfy { $0.sender == .initiator } }
+
+    /// Whether the responder sends the first message, in answer to a message of another handshake.
+    public var isFallback: Bool { modifiers.contains(.fallback) }
+
+    /// The number of pre-shared keys in the pattern.
+    public var pskCount: Int {
+        messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } }
+    }
+
+    /// The numbers of the `psk` modifiers: 0 stands before the first message's other tokens, n
+    /// after those of message n − 1.
+    public var pskPositions: [Int] {
+        modifiers.compactMap { modifier in
+            switch modifier {
+            case .psk(let position): position
+            case .fallback: nil
+            }
+        }
+    }
+
+    /// Whether `role` needs a static key pair.
+    public func requiresLocalStatic(_ role: Role) -> Bool {
+        preMessage(of: role).contains(.s) || messageCarryingStatic(of: role) != nil
+    }
+
+    /// Whether `role` has to know the other party's static key before the handshake.
+    public func requiresRemoteStatic(_ role: Role) -> Bool {
+        preMessage(of: role.peer).contains(.s)
+    }
+
+    /// Whether a finished handshake proves to the other party that `role` has its static private
+    /// key.
+    ///
+    /// True if the handshake includes a Diffie-Hellman product of that key with an ephemeral key of
+    /// the other party or, where the other party has none (one-way patterns), with its static key.
+    /// The proof covers only what the other party sends or reads *afterwards*: Noise §7.7.
+    public func authenticates(_ role: Role) -> Bool {
+        let tokens = messages.flatMap(\.tokens)
+        switch role {
+        case .initiator: return tokens.contains(.se) || tokens.contains(.ss)
+        case .responder: return tokens.contains(.es) || tokens.contains(.ss)
+        }
+    }
+
+    /// Whether `role` is proven to the other party after the first `count` messages: its static
+    /// private key, if it has one in this pattern, and every pre-shared key.
+    ///
+    /// A key is proven by a message from `role` that authenticates under the key *and* under an
+    /// ephemeral key of the other party. Such a message cannot be a replay, nor can it be forged
+    /// with a key stolen from the other party, which is possible with `ss` alone. These are the
+    /// payloads with source property 2 in Noise §7.7. If the result is false for all messages of
+    /// the handshake, the first transport message of `role` is the proof, except in one-way
+    /// patterns. For a party with nothing to prove, the result is always true.
+    public func isProven(_ role: Role, after count: Int) -> Bool {
+        let product: Token = role == .initiator ? .se : .es
+        var isKeyMixed = !requiresLocalStatic(role)
+        var isFresh = preMessage(of: role.peer).contains(.e)
+        var missingPSKs = pskCount
+        guard !isKeyMixed || missingPSKs > 0 else { return true }
+        for message in messages.prefix(count) {
+            for token in message.tokens {
+                if token == product { isKeyMixed = true }
+                if token == .psk { missingPSKs -= 1 }
+            }
+            if message.sender != role {
+                isFresh = isFresh || message.tokens.contains(.e)
+            } else if isKeyMixed, isFresh, missingPSKs == 0 {
+                return true
+            }
+        }
+        return false
+    }
+
+    /// The index of the message that carries the static public key of `role`; nil if there is none.
+    public func messageCarryingStatic(of role: Role) -> Int? {
+        messages.firstIndex { $0.sender == role && $0.tokens.contains(.s) }
+    }
+
+    /// How the other party gets the static public key of `role`.
+    public func staticKeyExposure(of role: Role) -> StaticKeyExposure {
+        guard let index = messageCarryingStatic(of: role) else {
+            return preMessage(of: role).contains(.s) ? .known : .unused
+        }
+        var before = messages[..<index].flatMap(\.tokens)
+        before += messages[index].tokens.prefix { $0 != .s }
+        guard before.contains(where: \.setsKey) else { return .clear(message: index) }
+        let readersStatic: Token = role == .initiator ? .es : .se
+        let isProtected =
+            before.contains(.psk) || before.contains(readersStatic) || before.contains(.ss)
+        return isProtected ? .protected(message: index) : .anyPeer(message: index)
+    }
+
+    /// The length of message `index` without its payload, in bytes.
+    ///
+    /// - Parameters:
+    ///   - index: the message's index, from 0.
+    ///   - keyLength: DHLEN in bytes.
+    public func overhead(ofMessage index: Int, keyLength: Int) -> Int {
+        // In a psk handshake, ephemeral keys are mixed into the key as well (Noise §9.2).
+        let hasPSK = pskCount > 0
+        func setsKey(_ token: Token) -> Bool { token.setsKey || (hasPSK && token == .e) }
+        let earlier =
+            initiatorPreMessage + responderPreMessage + messages[..<index].flatMap(\.tokens)
+        var hasKey = earlier.contains(where: setsKey)
+        var length = 0
+        for token in messages[index].tokens {
+            if token == .e { length += keyLength }
+            if token == .s { length += keyLength + (hasKey ? AEADAlgorithm.tagLength : 0) }
+            if setsKey(token) { hasKey = true }
+        }
+        return length + (hasKey ? AEADAlgorithm.tagLength : 0)
+    }
+}
+
+extension Token {
+    /// Whether the token gives the handshake a key that only its parties know.
+    var setsKey: Bool {
+        switch self {
+        case .ee, .es, .se, .ss, .psk: true
+        case .e, .s: false
         }
     }
 }

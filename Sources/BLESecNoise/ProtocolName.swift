@@ -117,3 +117,42 @@ extension HandshakePattern {
         self = pattern
     }
 }
+
+extension ProtocolName {
+    /// Throws unless the keys are exactly those that `role` needs for a handshake.
+    func check(
+        _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],
+        carried: CarriedEphemeral?
+    ) throws(NoiseError) {
+        if pattern.requiresLocalStatic(role) {
+            guard let localStatic else { throw .missingKey(.localStatic) }
+            guard localStatic.curve == curve else { throw .wrongKey(.localStatic) }
+        }
+        if pattern.requiresRemoteStatic(role) {
+            guard let remoteStatic else { throw .missingKey(.remoteStatic) }
+            guard curve.isCanonical(remoteStatic.span) else { throw .wrongKey(.remoteStatic) }
+        } else if remoteStatic != nil {
+            // A caller who passes a key expects it to be checked, and this pattern would not check
+            // it.
+            throw .unexpectedKey(.remoteStatic)
+        }
+        guard psks.count == pattern.pskCount else {
+            throw .wrongPSKCount(expected: pattern.pskCount, given: psks.count)
+        }
+        let needsLocal = pattern.preMessage(of: role).contains(.e)
+        let needsRemote = pattern.preMessage(of: role.peer).contains(.e)
+        switch carried {
+        case .local(let ephemeral):
+            guard needsLocal else { throw .unexpectedKey(.localEphemeral) }
+            guard !needsRemote else { throw .missingKey(.remoteEphemeral) }
+            guard ephemeral.curve == curve else { throw .wrongKey(.localEphemeral) }
+        case .remote(let ephemeral):
+            guard needsRemote else { throw .unexpectedKey(.remoteEphemeral) }
+            guard !needsLocal else { throw .missingKey(.localEphemeral) }
+            guard ephemeral.count == curve.keyLength else { throw .wrongKey(.remoteEphemeral) }
+        case nil:
+            guard !needsLocal else { throw .missingKey(.localEphemeral) }
+            guard !needsRemote else { throw .missingKey(.remoteEphemeral) }
+        }
+    }
+}

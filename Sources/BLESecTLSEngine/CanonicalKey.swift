@@ -57,12 +57,8 @@ package enum CanonicalKey {
         guard let key = unsafe key else { return nil }
         defer { unsafe EVP_PKEY_free(key) }
         guard unsafe EVP_PKEY_get_id(key) == EVP_PKEY_RSA else { return nil }
-        let count = unsafe i2d_PUBKEY(key, nil)
-        guard count > 0 else { return nil }
-        return unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
-            var position = buffer.baseAddress
-            used = unsafe Int(max(0, i2d_PUBKEY(key, &position)))
-        }
+        let form = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
+        return form.isEmpty ? nil : form
     }
 }
 

@@ -46,12 +46,7 @@ internal import CBLESecOpenSSL
     /// The DER SubjectPublicKeyInfo.
     package var subjectPublicKeyInfo: [UInt8] {
         guard let key = unsafe X509_get_X509_PUBKEY(pointer) else { return [] }
-        let count = unsafe i2d_X509_PUBKEY(key, nil)
-        guard count > 0 else { return [] }
-        return unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
-            var position = buffer.baseAddress
-            used = unsafe Int(max(0, i2d_X509_PUBKEY(key, &position)))
-        }
+        return unsafe DERForm.bytes { unsafe i2d_X509_PUBKEY(key, $0) }
     }
 
     /// The URIs among the subject's alternative names (RFC 5280 §4.2.1.6); `nil` if the extension
@@ -99,5 +94,35 @@ internal import CBLESecOpenSSL
         if begin > 0 { return "is not valid yet" }
         if end < 0 { return "has expired" }
         return nil
+    }
+}
+
+/// The fields that an authority reads in certificates that it issued.
+extension Certificate {
+    /// The certificate's serial number.
+    package var serial: SerialNumber? { unsafe SerialNumber(X509_get0_serialNumber(pointer)) }
+
+    /// The DER Name of the subject.
+    package var subjectName: [UInt8] {
+        let name = unsafe X509_get_subject_name(pointer)
+        return unsafe DERForm.bytes { unsafe i2d_X509_NAME(name, $0) }
+    }
+
+    /// The first and the last second of the validity, since 1970; `nil` if it is malformed.
+    package var validity: ClosedRange<Int64>? {
+        guard let from = unsafe X509Time.seconds(X509_get0_notBefore(pointer)),
+            let to = unsafe X509Time.seconds(X509_get0_notAfter(pointer)), from <= to
+        else { return nil }
+        return from...to
+    }
+
+    /// Whether `issuer` has signed the certificate; checks both its key and its name.
+    package func isIssued(by issuer: Certificate) -> Bool {
+        ERR_clear_error()
+        defer { ERR_clear_error() }
+        guard let key = unsafe X509_get0_pubkey(issuer.pointer) else { return false }
+        let names = unsafe X509_NAME_cmp(
+            X509_get_issuer_name(pointer), X509_get_subject_name(issuer.pointer))
+        return unsafe names == 0 && X509_verify(pointer, key) == 1
     }
 }

@@ -29,3 +29,71 @@ package enum OpenSSLError {
         return (code, .openSSL(code: code, text: String(decoding: bytes, as: UTF8.self)))
     }
 }
+
+extension ChannelError {
+    /// Translates OpenSSL's error after a failed call.
+    ///
+    /// `hasData` distinguishes an alert that ends a session from an alert that refuses this side.
+    init(
+        tls error: (code: UInt, underlying: Underlying)?, _ role: ChannelRole, hasData: Bool = false
+    ) {
+        guard let error else {
+            self.init(.protocolViolation, "the peer's bytes are not those of TLS")
+            return
+        }
+        let (code, reason) = Self.words(for: error.code, hasData: hasData)
+        self.init(code, reason, underlying: error.underlying)
+    }
+
+    private static func words(for code: UInt, hasData: Bool) -> (Code, String) {
+        guard blesec_error_is_alert(code) == 0 else {
+            return hasData
+                ? (.protocolViolation, "the peer ended the TLS session with an alert")
+                : (.refused, "the peer refuses this identity, or how TLS is spoken here")
+        }
+        switch blesec_error_reason(code) {
+        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+            return (.untrusted, CertificateFault.none.sentence)
+        case SSL_R_BAD_SIGNATURE, SSL_R_DIGEST_CHECK_FAILED,
+            SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_BAD_RECORD_TYPE:
+            return (
+                .authenticationFailed,
+                "the peer's message does not authenticate: it holds other keys, or someone "
+                    + "changed bytes on the way"
+            )
+        case SSL_R_EXCESSIVE_MESSAGE_SIZE:
+            return (
+                .limitExceeded,
+                "the peer's TLS message is too long: its certificates take more than "
+                    + "\(TLSContext.longestChain) bytes"
+            )
+        case SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_WRONG_SSL_VERSION, SSL_R_WRONG_VERSION_NUMBER,
+            SSL_R_VERSION_TOO_LOW:
+            return (.noCommonProtocol, "the peer does not speak TLS 1.3")
+        case SSL_R_NO_SHARED_CIPHER, SSL_R_NO_SHARED_GROUPS, SSL_R_NO_SUITABLE_KEY_SHARE,
+            SSL_R_NO_SUITABLE_GROUPS, SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM,
+            SSL_R_NO_SHARED_SIGNATURE_ALGORITHMS, SSL_R_WRONG_SIGNATURE_TYPE:
+            return (
+                .noCommonProtocol,
+                "the two sides share no TLS suite, group or signature algorithm"
+            )
+        default:
+            return (.protocolViolation, "the peer broke TLS")
+        }
+    }
+
+    /// The peer speaks TLS, but another application protocol in it.
+    static var otherApplication: ChannelError {
+        ChannelError(
+            .noCommonProtocol, "the peer's TLS is not for blesec/1: it may be in another mode")
+    }
+
+    /// The policy has refused a peer whose certificate is valid.
+    static var untrustedPeer: ChannelError {
+        ChannelError(.untrusted, "the trust policy refuses the peer")
+    }
+
+    static var malformedRecord: ChannelError {
+        ChannelError(.protocolViolation, "the peer's bytes are not a TLS record")
+    }
+}

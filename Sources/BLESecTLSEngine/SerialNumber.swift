@@ -33,12 +33,8 @@ public struct SerialNumber: Sendable, Hashable {
 
     /// Reads an INTEGER of OpenSSL.
     init?(_ integer: UnsafePointer<ASN1_INTEGER>?) {
-        let count = unsafe i2d_ASN1_INTEGER(integer, nil)
-        guard count > 2 else { return nil }
-        der = unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
-            var position = buffer.baseAddress
-            used = unsafe Int(max(0, i2d_ASN1_INTEGER(integer, &position)))
-        }
+        der = unsafe DERForm.bytes { unsafe i2d_ASN1_INTEGER(integer, $0) }
+        guard der.count > 2 else { return nil }
     }
 
     /// The greatest length that RFC 5280 allows, in bytes.

@@ -1,6 +1,6 @@
 package import BLESecChannelCore
 internal import BLESecPrimitives
-internal import BLESecTLSEngine
+package import BLESecTLSEngine
 internal import Glibc
 
 /// A small authority for device certificates, kept in a directory of its own.
@@ -14,6 +14,7 @@ package struct CertificateAuthority: Sendable {
     package static let maximumDays = 36_525
 
     let folder: AuthorityFolder
+    private let records: AuthorityRecords
     let certificate: Certificate
     let validity: ClosedRange<Int64>
 
@@ -46,6 +47,7 @@ package struct CertificateAuthority: Sendable {
             throw ChannelError(.badKey, "\(path) is not the certificate of one authority")
         }
         self.validity = validity
+        records = AuthorityRecords(folder: folder, authority: certificate)
     }
 
     /// Makes an authority in a directory that is new or empty; if this fails, nothing is left
@@ -88,8 +90,8 @@ package struct CertificateAuthority: Sendable {
         do throws(ChannelError) {
             try draft.make(for: folder)
             try NewFile.create(draft.key, keyText.span)
-            try write(certificate, "CERTIFICATE", to: draft.certificate)
-            try write(list, "X509 CRL", to: draft.revoked)
+            try PEM.write(certificate, "CERTIFICATE", to: draft.certificate)
+            try PEM.write(list, "X509 CRL", to: draft.revoked)
             try draft.move(to: folder)
         } catch {
             draft.remove()
@@ -102,42 +104,148 @@ package struct CertificateAuthority: Sendable {
     ///
     /// - Throws: the errors of opening; `badKey` when a recorded file was altered.
     package func certificates() throws(ChannelError) -> [IssuedCertificate] {
-        let revocations = try self.revocations().dates
-        var found: [IssuedCertificate] = []
-        for serial in try folder.serials() {
-            found.append(try issued(serial, revocations))
-        }
-        return found.sorted {
-            ($0.validity.lowerBound, $0.serial.description)
-                < ($1.validity.lowerBound, $1.serial.description)
-        }
+        try records.certificates()
     }
 
-    /// A recorded certificate.
-    func issued(
-        _ serial: SerialNumber, _ revocations: [SerialNumber: Int64] = [:]
+    /// Issues a certificate for a device, valid for `days` days from `now`, in seconds since 1970.
+    ///
+    /// The certificate is written to `PREFIX.pem`. `keyPath` names a file with the device's key; if
+    /// it is nil, a new key is written to `PREFIX.key`. The authority records a copy of the
+    /// certificate first. `passphrase` opens the authority's key.
+    /// - Throws: `cannotCreate`, mainly when a file exists; `configuration` for an invalid number
+    ///   of days, or one that exceeds the authority's own validity; `badKey`.
+    package func issue(
+        _ uri: SubjectURI, days: Int, key keyPath: String?, to prefix: String,
+        passphrase: PassphraseSource?, now: Int64
     ) throws(ChannelError) -> IssuedCertificate {
-        try issued(at: folder.record(of: serial), revocations)
-    }
-
-    /// The first certificate in a file, which this authority must have issued.
-    func issued(
-        at path: String, _ revocations: [SerialNumber: Int64]
-    ) throws(ChannelError) -> IssuedCertificate {
-        let found = try CertificateFile.certificates(path)
-        do throws(ChannelError) {
-            let certificate = try Certificate(der: found[0])
-            guard certificate.isIssued(by: self.certificate) else {
-                throw ChannelError(.badKey, "holds a certificate of another authority")
+        let certificatePath = prefix + ".pem"
+        let newKeyPath = prefix + ".key"
+        let validity = try checkedValidity(days: days, from: now)
+        try NewFile.refuseIfPresent(certificatePath)
+        guard let keyPath else {
+            try NewFile.refuseIfPresent(newKeyPath)
+            let authority = try key(passphrase)
+            let device = try SigningKey.generate()
+            let text = try IdentityFile.text(
+                device.privateKeyInfo, for: newKeyPath, passphrase: nil)
+            let (der, issued) = try record(uri, validity, device.subjectPublicKeyInfo, authority)
+            try NewFile.create(newKeyPath, text.span)
+            do throws(ChannelError) {
+                try PEM.write(der, "CERTIFICATE", to: certificatePath)
+            } catch {
+                // A key without its certificate is useless, and no copy of the key exists.
+                unsafe unlink(newKeyPath)
+                throw error
             }
-            return try IssuedCertificate(certificate, revocations: revocations)
+            return issued
+        }
+        let info = try DeviceKey.subjectPublicKeyInfo(keyPath)
+        let (der, issued) = try record(uri, validity, info, try key(passphrase))
+        try PEM.write(der, "CERTIFICATE", to: certificatePath)
+        return issued
+    }
+
+    /// Signs a certificate and records it. No lock is needed: the serial number is random, and an
+    /// existing file is never replaced.
+    private func record(
+        _ uri: SubjectURI, _ validity: ClosedRange<Int64>, _ info: [UInt8],
+        _ authority: borrowing SigningKey
+    ) throws(ChannelError) -> (der: [UInt8], issued: IssuedCertificate) {
+        let serial = Self.newSerial()
+        let der = try authority.signed(
+            CertificateProfile.device(
+                uri: uri, serial: serial.der, issuer: certificate.subjectName,
+                authorityKey: certificate.subjectPublicKeyInfo, validity: validity, key: info))
+        let issued = try IssuedCertificate(try Certificate(der: der))
+        try records.add(der, serial)
+        return (der, issued)
+    }
+
+    private func checkedValidity(
+        days: Int, from now: Int64
+    ) throws(ChannelError) -> ClosedRange<Int64> {
+        let own = self.validity
+        guard own.contains(now) else {
+            throw ChannelError(
+                .badKey,
+                "\(folder.certificate) is valid from \(CalendarTime(own.lowerBound).text) to "
+                    + "\(CalendarTime(own.upperBound).text), which is not now")
+        }
+        let validity = try Self.validity(days: days, from: now)
+        guard validity.upperBound <= own.upperBound else {
+            throw ChannelError(
+                .configuration,
+                "the authority itself ends on \(CalendarTime(own.upperBound).text): issue for "
+                    + "\((own.upperBound - now) / 86_400) days at the most")
+        }
+        return validity
+    }
+
+    /// Which certificate is to be revoked.
+    package enum Revoked: Sendable {
+        /// The recorded certificate with this serial number.
+        case serial(SerialNumber)
+        /// The certificate in this file.
+        case file(String)
+
+        /// Reads hexadecimal digits as a serial number, and any other word as a file's path.
+        package init(_ word: String) {
+            self = SerialNumber(word).map { .serial($0) } ?? .file(word)
+        }
+    }
+
+    /// Revokes a certificate at `now`, in seconds since 1970, and returns it; a certificate that is
+    /// already revoked keeps its first date.
+    ///
+    /// - Throws: `noSuchFile` for a number that was never issued; `badKey` for another authority's
+    ///   certificate; `timedOut` when another process keeps the list locked.
+    package func revoke(
+        _ which: Revoked, passphrase: PassphraseSource?, now: Int64
+    ) throws(ChannelError) -> IssuedCertificate {
+        // Before the lock is taken, since a person may have to type a passphrase.
+        let key = try self.key(passphrase)
+        let lock = try FileLock(folder.lock)
+        let old = try records.revocations()
+        var found = try certificate(which, old.dates)
+        guard found.revocation == nil else { return found }
+        var dates = old.dates
+        dates[found.serial] = now
+        let entries = dates.map { (serial: $0.key.der, date: $0.value) }.sorted {
+            ($0.date, $0.serial.description) < ($1.date, $1.serial.description)
+        }
+        let list = try key.signed(
+            CertificateProfile.revocations(
+                entries, number: old.number &+ 1, issuer: certificate.subjectName,
+                validity: min(now, expiry)...expiry, key: key.subjectPublicKeyInfo))
+        try records.replaceRevocations(list)
+        lock.release()
+        found.revocation = now
+        return found
+    }
+
+    private func certificate(
+        _ which: Revoked, _ dates: [SerialNumber: Int64]
+    ) throws(ChannelError) -> IssuedCertificate {
+        do throws(ChannelError) {
+            return try records.certificate(at: path(of: which), dates)
         } catch {
-            throw error.naming(path)
+            guard case .serial(let serial) = which, error.code == .noSuchFile else { throw error }
+            throw ChannelError(
+                .noSuchFile,
+                "\(folder.path) has issued no certificate \(serial): `blesec ca list "
+                    + "\(folder.path)` shows them, and ./\(serial) would be a file")
+        }
+    }
+
+    private func path(of which: Revoked) -> String {
+        switch which {
+        case .serial(let serial): folder.record(of: serial)
+        case .file(let path): path
         }
     }
 
     /// The private key, which must match the certificate.
-    func key(_ passphrase: PassphraseSource?) throws(ChannelError) -> SigningKey {
+    private func key(_ passphrase: PassphraseSource?) throws(ChannelError) -> SigningKey {
         let path = folder.key
         let info = try IdentityFile.privateKeyInfo(path, passphrase: passphrase)
         let key: SigningKey
@@ -168,13 +276,6 @@ package struct CertificateAuthority: Sendable {
         bytes[0] = bytes[0] & 0x3F | 0x40
         guard let serial = SerialNumber(bytes: bytes) else { preconditionFailure("eight bytes") }
         return serial
-    }
-
-    static func write(
-        _ der: [UInt8], _ label: String, to path: String
-    ) throws(ChannelError) {
-        let text = PEM.encode(der.span, label: label, preamble: "")
-        try NewFile.create(path, text.span, for: .everyone)
     }
 
     private static var uniqueName: String {

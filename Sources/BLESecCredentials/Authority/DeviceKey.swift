@@ -54,7 +54,7 @@ enum DeviceKey {
         }
         defer { unsafe EVP_PKEY_free(key) }
         try unsafe requireSigning(key)
-        let info = unsafe encode(key)
+        let info = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
         guard CanonicalKey.matches(info) else {
             throw ChannelError(.badKey, "holds a key that is \(CanonicalKey.remedy)")
         }
@@ -95,14 +95,5 @@ enum DeviceKey {
         guard unsafe EVP_PKEY_get_group_name(key, &name, name.count, nil) == 1 else { return "" }
         let bytes = name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
         return String(decoding: bytes, as: UTF8.self)
-    }
-
-    private static func encode(_ key: OpaquePointer) -> [UInt8] {
-        let count = unsafe i2d_PUBKEY(key, nil)
-        guard count > 0 else { return [] }
-        return unsafe [UInt8](unsafeUninitializedCapacity: Int(count)) { buffer, used in
-            var position = buffer.baseAddress
-            used = unsafe Int(max(0, i2d_PUBKEY(key, &position)))
-        }
     }
 }

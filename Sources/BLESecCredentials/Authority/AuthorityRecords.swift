@@ -1,0 +1,87 @@
+internal import BLESecChannelCore
+internal import BLESecPrimitives
+internal import BLESecTLSEngine
+
+/// What an authority keeps about its certificates: a copy of each, and the revocation list.
+struct AuthorityRecords: Sendable {
+    let folder: AuthorityFolder
+    /// The authority's own certificate.
+    let authority: Certificate
+
+    /// All issued certificates, the oldest first.
+    func certificates() throws(ChannelError) -> [IssuedCertificate] {
+        let revocations = try revocations().dates
+        var found: [IssuedCertificate] = []
+        for serial in try folder.serials() {
+            found.append(try certificate(at: folder.record(of: serial), revocations))
+        }
+        return found.sorted {
+            ($0.validity.lowerBound, $0.serial.description)
+                < ($1.validity.lowerBound, $1.serial.description)
+        }
+    }
+
+    /// The first certificate in a file, which this authority must have issued.
+    func certificate(
+        at path: String, _ revocations: [SerialNumber: Int64]
+    ) throws(ChannelError) -> IssuedCertificate {
+        let found = try CertificateFile.certificates(path)
+        do throws(ChannelError) {
+            let certificate = try Certificate(der: found[0])
+            guard certificate.isIssued(by: authority) else {
+                throw ChannelError(.badKey, "holds a certificate of another authority")
+            }
+            return try IssuedCertificate(certificate, revocations: revocations)
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// The present revocation list.
+    func revocations() throws(ChannelError) -> RevokedSerials {
+        let path = folder.revoked
+        guard let listing = try KeyListing(path) else {
+            throw ChannelError(
+                .noSuchFile,
+                "\(path): no such file: put the newest copy of the list there, so that nothing "
+                    + "revoked is forgotten")
+        }
+        do throws(ChannelError) {
+            guard let blocks = CertificateFile.blocks(listing.text), blocks.count == 1,
+                blocks[0].label == "X509 CRL"
+            else {
+                throw ChannelError(.badKey, "is not one revocation list in PEM form")
+            }
+            return try RevokedSerials(der: blocks[0].content, issuers: [authority])
+        } catch {
+            throw error.naming(path)
+        }
+    }
+
+    /// Records a certificate in DER form. An existing file is never replaced.
+    func add(_ certificate: [UInt8], _ serial: SerialNumber) throws(ChannelError) {
+        try PEM.write(certificate, "CERTIFICATE", to: folder.record(of: serial))
+    }
+
+    /// Replaces the revocation list by one in DER form.
+    func replaceRevocations(_ list: [UInt8]) throws(ChannelError) {
+        let text = PEM.encode(list.span, label: "X509 CRL", preamble: "")
+        guard text.count <= RevocationFile.maximumLength else {
+            throw ChannelError(
+                .limitExceeded,
+                "\(folder.revoked) is full: \(RevocationFile.maximumLength) bytes; make a new "
+                    + "authority")
+        }
+        try NewFile.replace(folder.revoked, text.span, for: .everyone)
+    }
+}
+
+extension PEM {
+    /// Writes DER bytes to a new file that everyone may read.
+    static func write(
+        _ der: [UInt8], _ label: String, to path: String
+    ) throws(ChannelError) {
+        let text = encode(der.span, label: label, preamble: "")
+        try NewFile.create(path, text.span, for: .everyone)
+    }
+}
