@@ -157,9 +157,9 @@ enum MeasureCommand {
             throw arguments.usage("--json and --svg cannot both go to standard output")
         }
         let report = try await measure(settings, place)
-        try file?.write(JSONWriter.document(report.json))
-        try plot?.write(report.svg)
-        if onOutput == 0 { try StandardOutput.print(report.text) }
+        try file?.write(JSONWriter.document(ReportJSON(report).value))
+        try plot?.write(ReportPlots(report).svg)
+        if onOutput == 0 { try StandardOutput.print(ReportText(report).text) }
         guard let old else { return }
         let comparison = try await comparison(of: report, with: old, settings, place)
         try StandardOutput.write(
@@ -171,13 +171,11 @@ enum MeasureCommand {
     private static func measure(
         _ settings: Settings, _ place: LinkTarget
     ) async throws(ChannelError) -> Report {
-        var report = Report(settings)
         do {
-            try await report.measure(settings, place)
+            return try await BenchRun.measure(settings, place)
         } catch {
             throw ChannelError(bench: error)
         }
-        return report
     }
 
     /// The changes since an old report that a second run confirms.

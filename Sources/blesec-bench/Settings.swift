@@ -26,6 +26,9 @@ struct Settings: Sendable {
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] {
         didSet { sweepsSDUs = false }
     }
+    /// The sizes of records: those of messages, as far as one record can hold them.
+    var recordSizes: [Int] { sizes.map { min($0, Record.maximumPayload + 1) }.unique }
+
     /// Whether bulk data over L2CAP is also measured with several SDU sizes.
     private(set) var sweepsSDUs = true
     /// The numbers of channels to open at once.

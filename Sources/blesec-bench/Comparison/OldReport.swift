@@ -33,8 +33,8 @@ struct OldReport: Sendable {
             throw Self.bad(path, "offset \(error.position): \(error.reason)")
         }
         do throws(JSONMisfit) {
-            guard try json.text("schema") == Report.schema else {
-                throw JSONMisfit("\(Report.schema) is wanted").within(member: "schema")
+            guard try json.text("schema") == ReportJSON.schema else {
+                throw JSONMisfit("\(ReportJSON.schema) is wanted").within(member: "schema")
             }
             let isOptimized = try json.required("settings") { settings throws(JSONMisfit) in
                 try settings.required("optimized") { it throws(JSONMisfit) in try it.truth() }

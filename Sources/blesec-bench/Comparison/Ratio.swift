@@ -1,3 +1,6 @@
+internal import BLESec
+internal import BLESecRadioModel
+
 /// One figure of a report as a multiple of its limit or of a peer, under a name that stays the same
 /// from run to run.
 ///
@@ -92,6 +95,43 @@ extension PacketScenario.Result {
             Ratio(
                 name: "\(name)/packets", limit: "computed", basis: .counted, lessIsBetter: true,
                 summary: Summary([Double(packets) / Double(max(1, computedPackets))])),
+        ]
+    }
+}
+
+extension ManyScenario.Result {
+    /// The limit of an idle end's memory, in bytes.
+    private var idleLimit: Int { engine == TLSContext.protocolName ? 64 << 10 : 16 << 10 }
+
+    fileprivate var toLimits: [Ratio] {
+        // The first channels include the memory that they make the process load.
+        guard channels >= 100 else { return [] }
+        let name = "many/\(engine)/\(channels)"
+        return [
+            Ratio(
+                name: "\(name)/idle-memory", limit: "\(idleLimit.bytes)", basis: .wall,
+                lessIsBetter: true, summary: Summary([idle.memory / Double(idleLimit)])),
+            Ratio(
+                name: "\(name)/slowest", limit: "mean", basis: .wall, lessIsBetter: false,
+                summary: Summary([fairness])),
+        ]
+    }
+}
+
+extension RadioScenario.Result {
+    /// The ratios of the common table; the figures of the channel alone are the limit.
+    fileprivate var toBare: [Ratio] {
+        guard variation == nil, let engine, let ratio, let opening else { return [] }
+        let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"
+        let needed = parameters.frames(opening.shortMessage.bytes)
+        return [
+            Ratio(
+                name: "\(name)/goodput", limit: "bare L2CAP channel", basis: .counted,
+                lessIsBetter: false, summary: Summary([ratio])),
+            Ratio(
+                name: "\(name)/short-message", limit: "computed", basis: .counted,
+                lessIsBetter: true,
+                summary: Summary([Double(opening.shortMessage.packets) / Double(max(1, needed))])),
         ]
     }
 }

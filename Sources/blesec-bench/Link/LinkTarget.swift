@@ -65,6 +65,30 @@ enum LinkTarget: Sendable {
             throw ChannelError(link: error)
         }
     }
+
+    /// The kinds of link between two ends in this process.
+    var transports: [Transport] {
+        switch self {
+        case .local(let transports): transports
+        case .remote: []
+        }
+    }
+
+    /// The number of kinds of link.
+    var count: Int {
+        switch self {
+        case .local(let transports): transports.count
+        case .remote: 1
+        }
+    }
+
+    /// Opens the channels to another process; nil where both ends are in this one.
+    func openRemote(
+        _ settings: Settings, _ loops: LoopPair
+    ) async throws -> (name: String, station: SessionSet)? {
+        guard case .remote(let endpoint) = self else { return nil }
+        return ("\(endpoint)", try await SessionSet.open(endpoint, settings.engines, loops))
+    }
 }
 
 extension [Adapter] {

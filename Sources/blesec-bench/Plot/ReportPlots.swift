@@ -1,5 +1,10 @@
-extension Report {
-    /// The report as plots: goodput and round trips by the size of messages, and handshakes.
+/// A report as plots: goodput and round trips by the size of messages, and handshakes.
+struct ReportPlots {
+    private let report: Report
+
+    init(_ report: Report) { self.report = report }
+
+    /// The plots as an SVG document.
     var svg: String {
         var drawing = Drawing(width: 2 * Int(Panel.size.width) + 20)
         let machine = HostInfo.this
@@ -17,7 +22,7 @@ extension Report {
             }
         }
         drawHandshakes(&drawing)
-        for omission in omissions {
+        for omission in report.omissions {
             let top = drawing.addSpace(24)
             drawing.text(omission, .small, x: 18, y: top + 12)
         }
@@ -26,8 +31,8 @@ extension Report {
 
     /// Bytes a second of records sealed and opened, with the primitive as the limit.
     private var enginePanels: [Panel] {
-        engine.map(\.suite).unique.map { suite in
-            let own = engine.filter { $0.suite == suite }
+        report.engine.map(\.suite).unique.map { suite in
+            let own = report.engine.filter { $0.suite == suite }
             let layers = own.map(\.layer).unique
             // The limit, and the layer that does all the work of a channel's engine.
             let drawn = [layers.first, layers.last].compactMap(\.self).unique
@@ -48,7 +53,7 @@ extension Report {
     }
 
     private var goodputPanels: [Panel] {
-        link.map(\.transport).unique.map { transport in
+        report.link.map(\.transport).unique.map { transport in
             Panel(
                 title: "Goodput: \(transport)", unit: "MB/s one way",
                 series: series(transport) {
@@ -58,7 +63,7 @@ extension Report {
     }
 
     private var roundTripPanels: [Panel] {
-        link.filter { $0.roundTrip != nil }.map(\.transport).unique.map { transport in
+        report.link.filter { $0.roundTrip != nil }.map(\.transport).unique.map { transport in
             Panel(
                 title: "Round trip: \(transport)", unit: "µs: p50, and up to p90 and p99",
                 series: series(transport) { result in
@@ -74,7 +79,7 @@ extension Report {
     private func series(
         _ transport: String, _ point: (LinkScenario.Result) -> Panel.Point?
     ) -> [Panel.Series] {
-        let own = link.filter { $0.transport == transport }
+        let own = report.link.filter { $0.transport == transport }
         return own.map(\.engine).unique.map { engine in
             let isLimit = engine == EngineChoice.plain.name
             return Panel.Series(
@@ -88,7 +93,7 @@ extension Report {
     /// A bar for each kind: the dialer's time, then the acceptor's; a mark shows the sum of the
     /// primitives.
     private func drawHandshakes(_ drawing: inout Drawing) {
-        guard !handshake.isEmpty else { return }
+        guard !report.handshake.isEmpty else { return }
         let top = drawing.addSpace(70)
         drawing.text("Handshakes: processor time", .title, x: 18, y: top + 24)
         for (series, name) in ["dialer", "acceptor"].enumerated() {
@@ -99,8 +104,8 @@ extension Report {
         drawing.line(.mark, 212, top + 36, 212, top + 53)
         drawing.text("the same work from C (the limit)", .small, x: 222, y: top + 49)
         let (left, right) = (270.0, Double(drawing.width) - 110)
-        let most = handshake.map { max($0.wholeTime, $0.limit?.time.median ?? 0) }.max() ?? 1
-        for result in handshake {
+        let most = report.handshake.map { max($0.wholeTime, $0.limit?.time.median ?? 0) }.max() ?? 1
+        for result in report.handshake {
             let y = drawing.addSpace(20)
             func width(_ time: Double) -> Double { time / most * (right - left) }
             drawing.text(result.name.shortProtocol, .small, x: left - 8, y: y + 13, anchor: "end")
@@ -124,12 +129,4 @@ extension Report {
 extension HandshakeScenario.Result {
     /// Nanoseconds of both sides.
     fileprivate var wholeTime: Double { time.dialer.median + time.acceptor.median }
-}
-
-extension Sequence where Element: Hashable {
-    /// Each element once, in the order of their first appearance.
-    fileprivate var unique: [Element] {
-        var seen: Set<Element> = []
-        return filter { seen.insert($0).inserted }
-    }
 }

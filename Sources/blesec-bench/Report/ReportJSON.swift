@@ -1,39 +1,45 @@
 internal import BLESecJSON
+internal import BLESecRadioModel
 internal import BLESecToolKit
 
-extension Report {
-    /// The schema of ``json``, with its version, which changes when a member's meaning changes.
+/// A report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
+struct ReportJSON {
+    /// The schema, with its version, which changes when a member's meaning changes.
     static let schema = "blesec-bench/1"
 
-    /// The report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
-    var json: JSONValue {
+    private let report: Report
+
+    init(_ report: Report) { self.report = report }
+
+    /// The whole report.
+    var value: JSONValue {
         .object([
             ("schema", .string(Self.schema)),
             ("version", .string(Program.version)),
-            ("machine", machine),
+            ("machine", Self.machine),
             (
                 "settings",
                 .object([
                     ("optimized", .bool(HostInfo.isOptimized)),
-                    ("rounds", .number(settings.rounds)),
-                    ("sample-nanoseconds", .real(settings.sampleTime)),
+                    ("rounds", .number(report.settings.rounds)),
+                    ("sample-nanoseconds", .real(report.settings.sampleTime)),
                 ])
             ),
-            ("engine", .array(engine.map(\.json))),
-            ("handshake", .array(handshake.map(\.json))),
-            ("link", .array(link.map(\.json))),
-            ("sdus", .array(sdus.map(\.json))),
-            ("packets", .array(packets.map(\.json))),
-            ("many", manyJSON),
-            ("flood", floodJSON),
-            ("strangers", strangersJSON),
-            ("radio", radioJSON),
-            ("ratios", .array(ratios.map(\.json))),
-            ("omissions", .array(omissions.map { .string($0) })),
+            ("engine", .array(report.engine.map(\.json))),
+            ("handshake", .array(report.handshake.map(\.json))),
+            ("link", .array(report.link.map(\.json))),
+            ("sdus", .array(report.sdus.map(\.json))),
+            ("packets", .array(report.packets.map(\.json))),
+            ("many", .array(report.many.map(\.json))),
+            ("flood", .array(report.flood.map(\.json))),
+            ("strangers", .array(report.strangers.map(\.json))),
+            ("radio", .array(report.radio.map(\.json))),
+            ("ratios", .array(report.ratios.map(\.json))),
+            ("omissions", .array(report.omissions.map { .string($0) })),
         ])
     }
 
-    private var machine: JSONValue {
+    private static var machine: JSONValue {
         let machine = HostInfo.this
         return .object([
             ("processor", .string(machine.processor)),
@@ -175,6 +181,115 @@ extension PacketScenario.Result {
             ("message-share", .real(messageShare)),
             ("packets", .number(packets)),
             ("packets-computed", .number(computedPackets)),
+        ])
+    }
+}
+
+extension ManyScenario.Result {
+    fileprivate var json: JSONValue {
+        .object([
+            ("engine", .string(engine)),
+            ("transport", .string(link.rawValue)),
+            ("channels", .number(channels)),
+            ("opened-per-second", .real(handshakes)),
+            ("goodput-bytes-per-second", .real(goodput)),
+            ("slowest-over-mean", .real(fairness)),
+            ("idle", idle.json),
+            ("busy", busy.json),
+        ])
+    }
+}
+
+extension ManyScenario.Cost {
+    fileprivate var json: JSONValue {
+        .object([
+            ("resident-bytes-per-end", .real(memory)),
+            ("heap-bytes-per-end", .real(heap)),
+            ("descriptors-per-end", .real(descriptors)),
+            ("threads", .number(threads)),
+            ("maps", .number(maps)),
+            ("locked-bytes", .number(locked)),
+        ])
+    }
+}
+
+extension FloodScenario.Result {
+    fileprivate var json: JSONValue {
+        .object([
+            ("engine", .string(engine)),
+            ("handshakes-per-second-alone", .real(alone)),
+            ("handshakes-per-second-flooded", .real(flooded)),
+            ("failed-share", .real(failures)),
+            ("strangers-per-second", .real(strangers)),
+            ("friends", .array(friends.map(\.json))),
+        ])
+    }
+}
+
+extension FloodScenario.Result.Friends {
+    fileprivate var json: JSONValue {
+        .object([
+            ("strangers", .string(crowd.rawValue)),
+            ("least-round-trip-milliseconds", .number(kind.roundTrip.lowerBound)),
+            ("most-round-trip-milliseconds", .number(kind.roundTrip.upperBound)),
+            ("dials", .number(count.dials)),
+            ("served-at-once-share", .real(count.servedAtOnceShare)),
+            ("served-share", .real(count.servedShare)),
+        ])
+    }
+}
+
+extension UnauthenticatedCost {
+    fileprivate var json: JSONValue {
+        .object([
+            ("engine", .string(engine)),
+            ("silent-bytes", .real(silent)),
+            ("answered-bytes", .real(answered)),
+            ("unfinished-bytes", .real(unfinished)),
+            ("processor-nanoseconds", .real(processorTime)),
+        ])
+    }
+}
+
+extension RadioScenario.Result {
+    fileprivate var json: JSONValue {
+        .object([
+            ("modelled", .bool(true)),
+            ("variation", variation.map { .string($0) } ?? .null),
+            ("engine", .string(engine ?? "bare")),
+            ("phy", .string(parameters.phy.rawValue)),
+            ("interval-nanoseconds", .number(Int(parameters.interval))),
+            ("data-length", .number(parameters.dataLength)),
+            ("link-encrypted", .bool(parameters.isLinkEncrypted)),
+            ("loss", .real(parameters.loss)),
+            ("seed", .number(Int(parameters.seed))),
+            ("mtu", .number(parameters.mtu)),
+            ("sdu", .number(parameters.sdu)),
+            ("mps", .number(parameters.mps)),
+            ("credits", .string(parameters.credits == .linux ? "linux" : "ample")),
+            ("host-delay-nanoseconds", .number(Int(parameters.hostDelay))),
+            ("limit-bytes-per-second", .real(parameters.limit)),
+            ("goodput-bytes-per-second", .real(goodput)),
+            ("goodput-ratio-to-bare", ratio.map { .real($0) } ?? .null),
+            ("first-message-nanoseconds", opening?.times ?? .null),
+            ("short-message", opening?.packets ?? .null),
+        ])
+    }
+}
+
+extension RadioScenario.Opening {
+    fileprivate var times: JSONValue {
+        .object([
+            ("dialer", .real(firstMessage.dialer)), ("acceptor", .real(firstMessage.acceptor)),
+        ])
+    }
+
+    fileprivate var packets: JSONValue {
+        .object([
+            ("bytes", .number(RadioScenario.shortMessage)),
+            ("sdus", .number(shortMessage.sdus)),
+            ("sdu-bytes", .number(shortMessage.bytes)),
+            ("packets", .number(shortMessage.packets)),
         ])
     }
 }
