@@ -5,7 +5,8 @@ internal import BLESecToolKit
 @main enum BlesecBench {
     private static let program = Program(
         name: "blesec-bench", summary: "measure what encrypted channels cost",
-        description: [], commands: [ServeCommand.command], defaultCommand: MeasureCommand.command,
+        description: [], commands: [ServeCommand.command, JudgeCommand.command],
+        defaultCommand: MeasureCommand.command,
         defaultWords: Settings.Scenario.allCases.map(\.rawValue))
 
     static func main() { program.main() }

@@ -144,7 +144,7 @@ enum MeasureCommand {
         }
         // Errors of files are reported before the measurement.
         let old = try arguments.value(compare).map { path throws(ChannelError) in
-            try OldReport(path)
+            try RecordedReport(path)
         }
         let file = try arguments.value(json).map { path throws(ChannelError) in
             try ReportFile(path)
@@ -180,7 +180,7 @@ enum MeasureCommand {
 
     /// The changes since an old report that a second run confirms.
     private static func comparison(
-        of report: Report, with old: OldReport, _ settings: Settings, _ place: LinkTarget
+        of report: Report, with old: RecordedReport, _ settings: Settings, _ place: LinkTarget
     ) async throws(ChannelError) -> Comparison {
         var comparison = Comparison(report.ratios, to: old.ratios)
         guard comparison.common > 0 else {

@@ -193,6 +193,7 @@ import Testing
             (["--compare", "/nonexistent/old"], 66, "cannot be read"),
             (["--compare", "/dev/null"], 65, "is no report to compare with"),
             (["serve"], 64, "ENDPOINT is missing; see `blesec-bench serve --help`"),
+            (["judge"], 64, "--floors FILE is missing; see `blesec-bench judge --help`"),
             (["serv"], 64, "unknown command `serv`: did you mean `serve`?"),
         ])
     func refused(_ arguments: [String], _ status: Int32, _ reason: String) throws {
@@ -206,7 +207,7 @@ import Testing
 
     @Test(
         "the help pages have the form of manual pages",
-        arguments: [["--help"], ["serve", "--help"]])
+        arguments: [["--help"], ["serve", "--help"], ["judge", "--help"]])
     func manual(_ arguments: [String]) throws {
         let page = try Subprocess.run(Bench.path, arguments)
         #expect(page.status == 0)

@@ -61,9 +61,10 @@ import Testing
 
     private static func changes(_ now: Ratio, _ old: [Double]) -> [Comparison.Change] {
         let summary = Summary(old)
-        let before = OldReport.Ratio(
+        let before = RecordedReport.Ratio(
             name: now.name, median: summary.median,
-            error: summary.spread / Double(summary.count).squareRoot())
+            error: summary.spread / Double(summary.count).squareRoot(),
+            lessIsBetter: now.lessIsBetter)
         return Comparison([now], to: [before]).changes
     }
 
@@ -94,7 +95,10 @@ import Testing
 
     @Test("a change that another run does not confirm does not count")
     func confirmation() {
-        let old = [OldReport.Ratio(name: "engine/a", median: 1, error: 0)]
+        let old = [
+            RecordedReport.Ratio(
+                name: "engine/a", median: 1, error: 0, lessIsBetter: true)
+        ]
         let worse = Comparison([Self.ratio([1.2])], to: old)
         var confirmed = worse
         confirmed.confirm(by: worse)
@@ -139,8 +143,10 @@ import Testing
     func nothingInCommon() throws {
         let folder = ScratchFolder()
         let file = folder.file("old.json")
-        try Self.report(#"{"name": "x/y", "median": 1, "spread": 0, "count": 3}"#)
-            .write(toFile: file, atomically: false, encoding: .utf8)
+        try Self.report(
+            #"{"name": "x/y", "median": 1, "spread": 0, "count": 3, "less-is-better": true}"#
+        )
+        .write(toFile: file, atomically: false, encoding: .utf8)
         let outcome = try Subprocess.run(
             Bench.path, ["engine", "--size", "64", "--quick", "--compare", file])
         #expect(outcome.status == 65)

@@ -21,7 +21,7 @@ struct Comparison: Sendable {
     var isWorse: Bool { changes.contains(where: \.isWorse) }
 
     /// Compares the ratios that both runs have.
-    init(_ ratios: [Ratio], to old: [OldReport.Ratio]) {
+    init(_ ratios: [Ratio], to old: [RecordedReport.Ratio]) {
         let before = Dictionary(old.map { ($0.name, $0) }) { first, _ in first }
         for ratio in ratios {
             guard let old = before[ratio.name] else { continue }
@@ -55,17 +55,17 @@ extension Comparison.Change {
     /// The spread divided by the square root of the number of samples is about the standard error
     /// of a median. The threshold is three standard errors of both runs combined, but at least the
     /// variation between runs that all samples of a run share, which depends on the ratio's basis.
-    fileprivate init?(_ ratio: Ratio, _ old: OldReport.Ratio) {
+    fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
         let own = ratio.summary
         let noise = 3 * (own.error * own.error + old.error * old.error).squareRoot()
         let margin = max(ratio.basis.leastMargin, noise)
         guard own.median > 0, old.median > 0 else { return nil }
-        let isLess = own.median < old.median
-        let move = (isLess ? old.median / own.median : own.median / old.median) - 1
+        let move = max(own.median / old.median, old.median / own.median) - 1
         guard move > margin else { return nil }
         self.init(
             name: ratio.name, limit: ratio.limit, before: old.median, now: own.median,
-            margin: margin, isWorse: isLess != ratio.lessIsBetter)
+            margin: margin,
+            isWorse: Ratio.isWorse(own.median, than: old.median, lessIsBetter: ratio.lessIsBetter))
     }
 
     /// The size of the change, as a fraction of the smaller median.

@@ -24,6 +24,11 @@ struct Ratio: Sendable {
     /// Whether smaller is better.
     var lessIsBetter: Bool
     var summary: Summary
+
+    /// Whether a median is worse than another one, or than a limit.
+    static func isWorse(_ median: Double, than other: Double, lessIsBetter: Bool) -> Bool {
+        lessIsBetter ? median > other : median < other
+    }
 }
 
 extension Report {

@@ -19,10 +19,8 @@ struct ProcessState: Sendable {
         state.heap = Int(blesec_bench_trimmed_heap())
         state.descriptors = entries(of: "/proc/self/fd")
         state.threads = entries(of: "/proc/self/task")
-        state.maps = read("/proc/self/maps").count { $0 == UInt8(ascii: "\n") }
-        for line in String(decoding: read("/proc/self/status"), as: UTF8.self).split(
-            separator: "\n")
-        {
+        state.maps = InputFile.read("/proc/self/maps")?.count { $0 == UInt8(ascii: "\n") } ?? 0
+        for line in InputFile.lines("/proc/self/status") {
             let words = line.split(whereSeparator: { $0 == " " || $0 == "\t" })
             guard words.count >= 2, let kibibytes = Int(words[1]) else { continue }
             if words[0] == "VmRSS:" { state.resident = kibibytes << 10 }
@@ -52,20 +50,5 @@ struct ProcessState: Sendable {
         while unsafe readdir(folder) != nil { count += 1 }
         // Without the entries `.` and `..`, and the descriptor that reads the folder.
         return count - (path.hasSuffix("fd") ? 3 : 2)
-    }
-
-    private static func read(_ path: String) -> [UInt8] {
-        let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { return [] }
-        defer { close(descriptor) }
-        var all: [UInt8] = []
-        var part = [UInt8](repeating: 0, count: 64 << 10)
-        while true {
-            let count = unsafe part.withUnsafeMutableBytes {
-                unsafe Glibc.read(descriptor, $0.baseAddress, $0.count)
-            }
-            guard count > 0 else { return all }
-            all += part[..<count]
-        }
     }
 }

@@ -1,0 +1,63 @@
+internal import BLESec
+internal import BLESecJSON
+
+/// Ratios with their limits, such as `Benchmarks/floors.json`.
+struct Floors: Sendable {
+    private struct Floor {
+        let ratio: String
+        let limit: Double
+        let reason: String
+
+        init(_ json: JSONValue) throws(JSONMisfit) {
+            ratio = try json.text("ratio")
+            limit = try json.real("limit")
+            reason = try json.text("reason")
+        }
+    }
+
+    /// What a run makes of the floors.
+    struct Verdict {
+        /// A line for each floor, and the reason for each that is not met.
+        fileprivate(set) var lines: [String] = []
+        fileprivate(set) var met = 0
+        fileprivate(set) var missed = 0
+    }
+
+    private let floors: [Floor]
+
+    /// Reads the file.
+    ///
+    /// - Throws: `no-such-file`; `bad-data`.
+    init(_ path: String) throws(ChannelError) {
+        floors = try JSONFile.read(path, as: "file of floors") { json throws(JSONMisfit) in
+            try json.list("floors", Floor.init)
+        }
+    }
+
+    /// Holds the best of each ratio against its limit. A ratio may occur several times, once for
+    /// each time that it was measured; one that does not occur fails.
+    func judge(_ ratios: [RecordedReport.Ratio]) -> Verdict {
+        var verdict = Verdict()
+        for floor in floors {
+            let found = ratios.filter { $0.name == floor.ratio }
+            guard let less = found.first?.lessIsBetter,
+                let best = less ? found.map(\.median).min() : found.map(\.median).max()
+            else {
+                verdict.lines.append("FAILED  \(floor.ratio): not measured")
+                verdict.missed += 1
+                continue
+            }
+            let isMissed = Ratio.isWorse(best, than: floor.limit, lessIsBetter: less)
+            verdict.lines.append(
+                "\(isMissed ? "FAILED" : "met   ")  \(floor.ratio): \(best.fixed(3)), "
+                    + "\(less ? "at most" : "at least") \(floor.limit)")
+            if isMissed {
+                verdict.lines.append("        \(floor.reason)")
+                verdict.missed += 1
+            } else {
+                verdict.met += 1
+            }
+        }
+        return verdict
+    }
+}

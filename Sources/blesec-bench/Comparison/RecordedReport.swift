@@ -1,0 +1,52 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
+
+/// The part of a report file that a comparison or a judgement needs.
+struct RecordedReport: Sendable {
+    /// A ratio of the report.
+    struct Ratio: Sendable {
+        var name: String
+        var median: Double
+        /// About the standard error of the median, as a fraction of the median.
+        var error: Double
+        var lessIsBetter: Bool
+    }
+
+    let path: String
+    let ratios: [Ratio]
+
+    /// Reads and checks the file.
+    ///
+    /// - Throws: `no-such-file`; `bad-data` for a file that is no report of this schema, or that
+    ///   compares a debug build with a release build.
+    init(_ path: String) throws(ChannelError) {
+        self.path = path
+        ratios = try JSONFile.read(path, as: "report to compare with") { json throws(JSONMisfit) in
+            guard try json.text("schema") == ReportJSON.schema else {
+                throw JSONMisfit("\(ReportJSON.schema) is wanted").within(member: "schema")
+            }
+            let isOptimized = try json.required("settings") { settings throws(JSONMisfit) in
+                try settings.required("optimized") { it throws(JSONMisfit) in try it.truth() }
+            }
+            guard isOptimized == HostInfo.isOptimized else {
+                throw JSONMisfit("a debug build and a release build have nothing in common")
+            }
+            return try json.list("ratios", Ratio.init)
+        }
+    }
+}
+
+extension RecordedReport.Ratio {
+    fileprivate init(_ json: JSONValue) throws(JSONMisfit) {
+        name = try json.text("name")
+        median = try json.real("median")
+        let count = try json.real("count")
+        let spread = try json.real("spread")
+        guard count >= 1, spread >= 0 else { throw JSONMisfit("no summary of samples") }
+        error = spread / count.squareRoot()
+        lessIsBetter = try json.required("less-is-better") { it throws(JSONMisfit) in
+            try it.truth()
+        }
+    }
+}

@@ -1,0 +1,66 @@
+internal import BLESec
+internal import BLESecJSON
+internal import BLESecToolKit
+internal import Glibc
+
+/// Reads whole files.
+enum InputFile {
+    /// The bytes of the file, up to one more than `most`; nil if it cannot be read, and `errno` says
+    /// why.
+    static func read(_ path: String, atMost most: Int = .max - 1) -> [UInt8]? {
+        let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 64 << 10)
+        while bytes.count <= most {
+            let count = unsafe Glibc.read(descriptor, &piece, piece.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { return nil }
+            guard count > 0 else { break }
+            bytes += piece[..<count]
+        }
+        return bytes
+    }
+
+    /// The lines of the file; none if it cannot be read.
+    static func lines(_ path: String) -> [Substring] {
+        String(decoding: read(path) ?? [], as: UTF8.self).split(separator: "\n")
+    }
+}
+
+/// Reads JSON files.
+enum JSONFile {
+    /// The largest accepted file, in bytes: about forty times a whole report.
+    private static let maximumSize = 16 << 20
+
+    /// What `read` makes of the file; `kind` names in errors what the file has to be.
+    ///
+    /// - Throws: `no-such-file`; `bad-data`.
+    static func read<Value>(
+        _ path: String, as kind: String, _ read: (JSONValue) throws(JSONMisfit) -> Value
+    ) throws(ChannelError) -> Value {
+        func bad(_ what: String) -> ChannelError {
+            ChannelError(.badData, "\(path) is no \(kind): \(what)")
+        }
+        guard let bytes = InputFile.read(path, atMost: maximumSize) else {
+            let number = errno
+            let text = unsafe strerror(number).map { unsafe String(cString: $0) }
+            throw ChannelError(
+                .noSuchFile, "\(path) cannot be read: \(text ?? "error \(number)")",
+                underlying: .errno(number))
+        }
+        guard bytes.count <= maximumSize else { throw bad("more than \(maximumSize >> 20) MiB") }
+        let json: JSONValue
+        do throws(JSONReader.Failure) {
+            json = try JSONReader.read(bytes)
+        } catch {
+            throw bad("offset \(error.position): \(error.reason)")
+        }
+        do throws(JSONMisfit) {
+            return try read(json)
+        } catch {
+            throw bad(error.place.isEmpty ? error.reason : "\(error.place): \(error.reason)")
+        }
+    }
+}
