@@ -283,3 +283,17 @@ extension FileDescriptor {
         return String(decoding: bytes[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 }
+
+extension ChannelError {
+    /// The error for a file that cannot be opened, from the system's error number.
+    static func cannotOpen(_ path: String, _ number: Int32) -> ChannelError {
+        switch number {
+        case ENOENT, ENOTDIR:
+            ChannelError(.noSuchFile, "\(path): no such file", underlying: .errno(number))
+        case EACCES, EPERM:
+            .system(.permission, "\(path) cannot be opened", number)
+        default:
+            .system(.noSuchFile, "\(path) cannot be opened", number)
+        }
+    }
+}

@@ -89,6 +89,34 @@ package struct Arguments: Sendable {
     /// All values of an option that may be repeated, in their order.
     package func values(_ option: Option) -> [String] { values[option] ?? [] }
 
+    /// The number that an option gives; nil when it was not given.
+    ///
+    /// - Parameters:
+    ///   - range: the accepted numbers.
+    ///   - takesSign: whether the number may begin with a sign, plus included.
+    package func number<Number: FixedWidthInteger>(
+        _ option: Option, in range: ClosedRange<Number>, takesSign: Bool = true
+    ) throws(ChannelError) -> Number? {
+        try numbers(option, in: range, takesSign: takesSign).first
+    }
+
+    /// All numbers of an option that may be repeated, in their order.
+    package func numbers<Number: FixedWidthInteger>(
+        _ option: Option, in range: ClosedRange<Number>, takesSign: Bool = true
+    ) throws(ChannelError) -> [Number] {
+        var numbers: [Number] = []
+        for text in values(option) {
+            let isPlain = text.utf8.allSatisfy { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }
+            guard takesSign || isPlain, let number = Number(text), range.contains(number) else {
+                throw usage(
+                    "\(option.name) is a number from \(range.lowerBound) to "
+                        + "\(range.upperBound), and not `\(text)`")
+            }
+            numbers.append(number)
+        }
+        return numbers
+    }
+
     /// A usage error that refers to `--help`.
     package func usage(_ what: String) -> ChannelError {
         .usage("\(what); see `\(manual.name) --help`")

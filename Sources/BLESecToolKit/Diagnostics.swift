@@ -1,5 +1,5 @@
-package import BLESecJSON
 package import BLESecChannelCore
+package import BLESecJSON
 internal import BLESecLocking
 internal import Glibc
 internal import Synchronization

@@ -1,4 +1,5 @@
 package import BLESecChannelCore
+package import BLESecJSON
 internal import Glibc
 
 /// Standard output: every byte is written, or an error is thrown.
@@ -33,6 +34,26 @@ package enum StandardOutput {
         }
     }
 
+    /// Prints one line: `text`, with control characters replaced, or with `--json` an object.
+    package static func print(
+        line text: @autoclosure () -> String, or members: [(String, JSONValue)]
+    ) throws(ChannelError) {
+        let isJSON = Diagnostics.isJSON
+        try print((isJSON ? JSONWriter.line(.object(members)) : Diagnostics.oneLine(text())) + "\n")
+    }
+
+    /// Prints names and values, one pair on each line, or with `--json` one object, which has
+    /// `further` members as well.
+    package static func print(
+        _ fields: [(name: String, value: String)], further: [(String, JSONValue)] = []
+    ) throws(ChannelError) {
+        guard !Diagnostics.isJSON else {
+            return try print(
+                line: "", or: fields.map { ($0.name, JSONValue.string($0.value)) } + further)
+        }
+        try print(fields.map { "\($0.name): \(Diagnostics.oneLine($0.value))\n" }.joined())
+    }
+
     /// The same without blocking the caller's thread.
     package static func send(_ bytes: [UInt8]) async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in try write(bytes) }
@@ -64,11 +85,11 @@ package enum StandardOutput {
 
     /// The error of a failed write or close.
     private static func failure(_ number: Int32) -> ChannelError {
-        let text = unsafe strerror(number).map { unsafe String(cString: $0) }
-        let reason =
-            number == EPIPE
-            ? "standard output was closed by its reader; what came since is lost"
-            : "standard output cannot be written: \(text ?? "error \(number)")"
-        return ChannelError(.inputOutput, reason, underlying: .errno(number))
+        guard number == EPIPE else {
+            return .system(.inputOutput, "standard output cannot be written", number)
+        }
+        return ChannelError(
+            .inputOutput, "standard output was closed by its reader; what came since is lost",
+            underlying: .errno(number))
     }
 }

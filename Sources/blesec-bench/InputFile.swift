@@ -1,4 +1,4 @@
-internal import BLESec
+internal import BLESecChannelCore
 internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
@@ -44,11 +44,7 @@ enum JSONFile {
             ChannelError(.badData, "\(path) is no \(kind): \(what)")
         }
         guard let bytes = InputFile.read(path, atMost: maximumSize) else {
-            let number = errno
-            let text = unsafe strerror(number).map { unsafe String(cString: $0) }
-            throw ChannelError(
-                .noSuchFile, "\(path) cannot be read: \(text ?? "error \(number)")",
-                underlying: .errno(number))
+            throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
         guard bytes.count <= maximumSize else { throw bad("more than \(maximumSize >> 20) MiB") }
         let json: JSONValue

@@ -1,13 +1,11 @@
-internal import BLESecJSON
 internal import BLESec
+internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
 /// `blesec-bench [SCENARIO]... [OPTION]...`
 enum MeasureCommand {
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     static let scenario = Option(
         name: "--scenario", value: "NAME", isRepeatable: true,
@@ -219,35 +217,16 @@ enum MeasureCommand {
                     ? try EngineChoice(handshake: name) : try EngineChoice(protocol: name)
             }
         }
-        if arguments.has(size) {
-            settings.sizes = try arguments.values(size).map { text throws(ChannelError) in
-                try number(text, 1...1 << 20, of: size, arguments)
-            }
-        }
+        if arguments.has(size) { settings.sizes = try arguments.numbers(size, in: 1...1 << 20) }
         if arguments.has(channels) {
-            settings.channels = try arguments.values(channels).map { text throws(ChannelError) in
-                try number(text, 1...20_000, of: channels, arguments)
-            }
+            settings.channels = try arguments.numbers(channels, in: 1...20_000)
         }
-        if let text = arguments.value(rounds) {
-            settings.rounds = try number(text, 1...1_000, of: rounds, arguments)
-        }
-        if let text = arguments.value(sample) {
-            settings.sampleTime = 1e6 * Double(try number(text, 1...60_000, of: sample, arguments))
+        if let count = try arguments.number(rounds, in: 1...1_000) { settings.rounds = count }
+        if let milliseconds = try arguments.number(sample, in: 1...60_000) {
+            settings.sampleTime = 1e6 * Double(milliseconds)
         }
         // With an explicit number or length of samples, a run may take a day.
         if arguments.has(rounds) || arguments.has(sample) { settings.seconds = 24 * 60 * 60 }
         return settings
-    }
-
-    private static func number(
-        _ text: String, _ range: ClosedRange<Int>, of option: Option, _ arguments: Arguments
-    ) throws(ChannelError) -> Int {
-        guard let number = Int(text), range.contains(number) else {
-            throw arguments.usage(
-                "\(option.name) is a number from \(range.lowerBound) to \(range.upperBound), "
-                    + "and not `\(text)`")
-        }
-        return number
     }
 }

@@ -3,9 +3,7 @@ internal import BLESecToolKit
 
 /// `blesec-bench serve ENDPOINT`
 enum ServeCommand {
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     /// The number of benches served at once; further ones wait in the kernel.
     private static let mostClients = 16

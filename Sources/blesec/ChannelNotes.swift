@@ -1,5 +1,5 @@
-internal import BLESecJSON
 internal import BLESec
+internal import BLESecJSON
 internal import BLESecLocking
 internal import BLESecToolKit
 
@@ -16,6 +16,12 @@ enum ChannelNotes {
             "channel ready: \(name) with \(peer)" + (uri.map { ", \($0)" } ?? ""), "ready",
             [("protocol", .string(name)), ("peer", .string(peer))]
                 + (uri.map { [("uri", .string($0))] } ?? []))
+    }
+
+    /// `listening on ENDPOINT`
+    static func listening(_ endpoint: Endpoint) {
+        let text = endpoint.description
+        Diagnostics.note("listening on \(text)", "listening", [("endpoint", .string(text))])
     }
 
     /// `channel complete with SHA256:…`

@@ -1,4 +1,3 @@
-internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 
@@ -7,9 +6,7 @@ enum ChatCommand {
     private static let listen = Option(
         name: "--listen", help: "Wait on ENDPOINT for the peer instead of dialing it.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec chat", summary: "type lines to a peer, and read what it types",
@@ -107,8 +104,7 @@ enum ChatCommand {
         }
         let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
         await failures.follow(listener)
-        let local = listener.localEndpoint.description
-        Diagnostics.note("listening on \(local)", "listening", [("endpoint", .string(local))])
+        ChannelNotes.listening(listener.localEndpoint)
         return (.accepting(from: listener), { await listener.close() })
     }
 }

@@ -1,5 +1,5 @@
-internal import BLESecJSON
 internal import BLESec
+internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 

@@ -8,9 +8,7 @@ enum ConnectCommand {
         help: "Dial or look for the peer again whenever the link is lost, until both sides have "
             + "ended.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec connect",

@@ -1,14 +1,12 @@
-internal import BLESecJSON
 internal import BLESec
 internal import BLESecDiscovery
+internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
 /// `blesec doctor`
 enum DoctorCommand {
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec doctor", summary: "check what Bluetooth on this machine lacks",
@@ -51,14 +49,12 @@ enum DoctorCommand {
 
         func print() throws(ChannelError) {
             let word = grade.rawValue + String(repeating: " ", count: 5 - grade.rawValue.count)
-            let line =
-                Diagnostics.isJSON
-                ? JSONWriter.line(
-                    .object([
-                        ("grade", .string(grade.rawValue)), ("subject", .string(subject)),
-                        ("text", .string(text)),
-                    ])) : Diagnostics.oneLine("\(word) \(subject): \(text)")
-            try StandardOutput.print(line + "\n")
+            try StandardOutput.print(
+                line: "\(word) \(subject): \(text)",
+                or: [
+                    ("grade", .string(grade.rawValue)), ("subject", .string(subject)),
+                    ("text", .string(text)),
+                ])
         }
     }
 

@@ -1,6 +1,6 @@
-internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecCredentials
+internal import BLESecJSON
 internal import BLESecPrimitives
 internal import BLESecToolKit
 
@@ -46,14 +46,8 @@ enum IdentityOptions {
     static func print(_ identity: IdentityKey, _ arguments: Arguments) throws(ChannelError) {
         let key = Base64.encode(identity.publicKey, padded: true)
         let fingerprint = identity.fingerprint.description
-        guard arguments.has(.json) else {
-            return try StandardOutput.print("public-key: \(key)\nfingerprint: \(fingerprint)\n")
-        }
-        let object = JSONWriter.line(
-            .object([
-                ("public-key", .string(key)), ("fingerprint", .string(fingerprint)),
-                ("hash", .string(identity.hash.noiseName)),
-            ]))
-        try StandardOutput.print(object + "\n")
+        try StandardOutput.print(
+            [("public-key", key), ("fingerprint", fingerprint)],
+            further: [("hash", .string(identity.hash.noiseName))])
     }
 }

@@ -14,9 +14,7 @@ enum KeygenCommand {
             "The hash whose protocols may use the key, and no others: \(HashAlgorithm.noiseNames)."
             + " SHA256 is the default.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec keygen", summary: "make an identity and print what others need to know of it",

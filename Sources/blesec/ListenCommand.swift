@@ -1,4 +1,3 @@
-internal import BLESecJSON
 internal import BLESec
 internal import BLESecToolKit
 
@@ -9,9 +8,7 @@ enum ListenCommand {
         help: "Serve one peer after another, and say how each channel ended; the first peer gets "
             + "standard input, later ones what is left of it.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
@@ -94,8 +91,7 @@ enum ListenCommand {
         let listener = try await SecureListener.listen(
             on: endpoint, configuration: options.configuration)
         await failures.follow(listener)
-        let local = listener.localEndpoint.description
-        Diagnostics.note("listening on \(local)", "listening", [("endpoint", .string(local))])
+        ChannelNotes.listening(listener.localEndpoint)
         return Door(
             accept: { () throws(ChannelError) in try await listener.accept() },
             close: { await listener.close() })

@@ -76,10 +76,10 @@ struct NearbyArguments: Sendable {
         }
         options.advertisesPSM = !arguments.has(Self.hidePSM)
         if isPinned { options.rules.timesHeard = 1 }
-        if let number = try Self.number(arguments, Self.heard, 1...8) {
+        if let number = try arguments.number(Self.heard, in: 1...8) {
             options.rules.timesHeard = number
         }
-        if let number = try Self.number(arguments, Self.signal, -128...20) {
+        if let number = try arguments.number(Self.signal, in: -128...20) {
             options.rules.weakestSignal = number
         }
         if let time = try Seconds.read(arguments, Self.within) { options.rules.within = time }
@@ -102,17 +102,5 @@ struct NearbyArguments: Sendable {
                     + "the Bluetooth SIG has assigned")
         }
         return uuid
-    }
-
-    private static func number(
-        _ arguments: Arguments, _ option: Option, _ range: ClosedRange<Int>
-    ) throws(ChannelError) -> Int? {
-        guard let text = arguments.value(option) else { return nil }
-        guard let number = Int(text), range.contains(number) else {
-            throw arguments.usage(
-                "\(option.name) is a number from \(range.lowerBound) to \(range.upperBound), and "
-                    + "not `\(text)`")
-        }
-        return number
     }
 }

@@ -1,5 +1,5 @@
-internal import BLESecJSON
 internal import BLESec
+internal import BLESecJSON
 internal import BLESecToolKit
 
 /// The list of heard peers on standard output: a table that is redrawn, or a line for each change.

@@ -1,5 +1,5 @@
-internal import BLESecJSON
 internal import BLESec
+internal import BLESecJSON
 internal import BLESecToolKit
 
 /// The tool's memory of peers: names for keys, and each peer's last address.

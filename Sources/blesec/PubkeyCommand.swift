@@ -4,9 +4,7 @@ internal import BLESecToolKit
 
 /// `blesec pubkey FILE`
 enum PubkeyCommand {
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec pubkey", summary: "print what others need to know of an identity",

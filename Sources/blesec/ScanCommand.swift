@@ -10,9 +10,7 @@ enum ScanCommand {
             "Stop after this time, with exit status 0. Without it the scan goes on until a signal "
             + "ends it.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec scan", summary: "show who advertises a service nearby",

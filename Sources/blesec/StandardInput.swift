@@ -77,12 +77,8 @@ final class StandardInput: Sendable {
                 var entry = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             case let number:
-                let text = unsafe strerror(number).map { unsafe String(cString: $0) }
                 return .failure(
-                    ChannelError(
-                        .inputOutput,
-                        "standard input cannot be read: \(text ?? "error \(number)")",
-                        underlying: .errno(number)))
+                    .system(.inputOutput, "standard input cannot be read", number))
             }
         }
     }

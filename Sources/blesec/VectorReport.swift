@@ -1,5 +1,5 @@
-internal import BLESecJSON
 internal import BLESecChannelCore
+internal import BLESecJSON
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
@@ -71,14 +71,12 @@ struct VectorReport {
                         : "nothing was run: blesec knows none of these protocols; "
                             + "`--verbose` lists them"))
         }
-        let line =
-            Diagnostics.isJSON
-            ? JSONWriter.line(
-                .object([
-                    ("event", .string("done")), ("passed", .number(passed)),
-                    ("failed", .number(failed)), ("skipped", .number(skipped)),
-                ])) : "\(passed) passed, \(failed) failed, \(skipped) skipped"
-        try StandardOutput.print(line + "\n")
+        try StandardOutput.print(
+            line: "\(passed) passed, \(failed) failed, \(skipped) skipped",
+            or: [
+                ("event", .string("done")), ("passed", .number(passed)),
+                ("failed", .number(failed)), ("skipped", .number(skipped)),
+            ])
         // No message, since the result is printed: the line with the counts stays the last.
         if failed > 0 || passed == 0 { throw ChannelError(.badData, "") }
     }
@@ -100,17 +98,12 @@ private struct VectorPlace {
     func print(
         _ event: String, _ reason: String, _ members: [(String, JSONValue)]
     ) throws(ChannelError) {
-        let line =
-            Diagnostics.isJSON
-            ? JSONWriter.line(
-                .object(
-                    [
-                        ("event", .string(event)), ("file", .string(path)),
-                        ("vector", .number(index)),
-                        ("protocol", .string(name)),
-                    ] + members + [("reason", .string(reason))]))
-            : Diagnostics.oneLine("\(path): vectors[\(index)]: \(name): \(event): \(reason)")
-        try StandardOutput.print(line + "\n")
+        try StandardOutput.print(
+            line: "\(path): vectors[\(index)]: \(name): \(event): \(reason)",
+            or: [
+                ("event", .string(event)), ("file", .string(path)), ("vector", .number(index)),
+                ("protocol", .string(name)),
+            ] + members + [("reason", .string(reason))])
     }
 }
 

@@ -20,9 +20,7 @@ enum VectorsCommand {
         help: "With --make: make vectors of this protocol; given several times, of each in turn. "
             + "Without it: all patterns in all suites in turn, with psk and fallback by chance.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try await run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec vectors", summary: "run or make test vectors of the Noise protocols",
@@ -72,13 +70,12 @@ enum VectorsCommand {
     private static let batch = 1024
 
     private static func write(_ arguments: Arguments) async throws(ChannelError) {
-        let count = try number(make, in: 1...10_000_000, arguments)
-        guard arguments.has(seed) else {
+        let count = try arguments.number(make, in: 1...10_000_000, takesSign: false) ?? 0
+        let range = UInt64.min...UInt64.max
+        guard let seed = try arguments.number(seed, in: range, takesSign: false) else {
             throw arguments.usage("--make needs --seed S: the same vectors for the same number")
         }
-        let maker = VectorMaker(
-            seed: try number(seed, in: UInt64.min...UInt64.max, arguments),
-            names: try names(arguments))
+        let maker = VectorMaker(seed: seed, names: try names(arguments))
         var progress = ProgressLine(steps: count)
         var start = NoiseVector.opening
         for first in stride(from: 0, to: count, by: batch) {
@@ -108,20 +105,5 @@ enum VectorsCommand {
             }
         }
         return names
-    }
-
-    private static func number<Number: FixedWidthInteger>(
-        _ option: Option, in range: ClosedRange<Number>, _ arguments: Arguments
-    ) throws(ChannelError) -> Number {
-        let text = arguments.value(option) ?? ""
-        // `Number(_:)` would accept a sign as well.
-        guard text.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }),
-            let number = Number(text), range.contains(number)
-        else {
-            throw arguments.usage(
-                "\(option.name) is a number from \(range.lowerBound) to \(range.upperBound), and "
-                    + "not `\(text)`")
-        }
-        return number
     }
 }

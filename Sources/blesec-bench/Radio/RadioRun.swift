@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecLinks
-internal import BLESecTesting
 internal import BLESecRadioModel
+internal import BLESecTesting
 
 /// One simulated connection, from beginning to end, on a loop whose clock the run advances.
 struct RadioRun: Sendable {

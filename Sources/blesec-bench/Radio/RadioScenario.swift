@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecLinks
-internal import BLESecTesting
 internal import BLESecRadioModel
+internal import BLESecTesting
 
 /// Computes the speed of channels on an LE connection, with a modelled link layer and a virtual
 /// clock. The channel's code is real, and no figure depends on the machine.

@@ -1,4 +1,4 @@
-internal import BLESec
+internal import BLESecChannelCore
 internal import BLESecToolKit
 internal import Glibc
 
@@ -20,11 +20,7 @@ struct ReportFile {
         }
         descriptor = unsafe open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o666)
         guard descriptor >= 0 else {
-            let number = errno
-            let text = unsafe strerror(number).map { unsafe String(cString: $0) }
-            throw ChannelError(
-                .cannotCreate, "\(path) cannot be written: \(text ?? "error \(number)")",
-                underlying: .errno(number))
+            throw .system(.cannotCreate, "\(path) cannot be written", errno)
         }
     }
 

@@ -15,9 +15,7 @@ enum AuthorityInitCommand {
         name: "--days", value: "N",
         help: "How many days the authority lasts: \(standardDays), which is ten years, without it.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec ca init", summary: "make an authority", operands: ["DIR"],
@@ -46,11 +44,11 @@ enum AuthorityInitCommand {
             arguments.operands[0], name: arguments.value(name),
             days: try AuthorityOptions.days(days, arguments, standard: standardDays),
             passphrase: try IdentityOptions.passphrase(arguments), now: AuthorityOptions.now)
-        try AuthorityOptions.print(
+        try StandardOutput.print(
             [
                 ("fingerprint", authority.fingerprint.description),
                 ("authority", authority.certificatePath), ("revoked", authority.revokedPath),
                 ("expires", IssuedCertificate.text(authority.expiry)),
-            ], arguments)
+            ])
     }
 }

@@ -25,9 +25,7 @@ enum AuthorityIssueCommand {
         help: "Write PREFIX.pem, the certificate, and PREFIX.key, the private key where one is "
             + "made. Files that exist are never overwritten.")
 
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec ca issue", summary: "issue a certificate to a device", operands: ["DIR"],
@@ -70,11 +68,11 @@ enum AuthorityIssueCommand {
         let issued = try authority.issue(
             subject, days: days, key: arguments.value(key), to: arguments.value(out) ?? "",
             passphrase: passphrase, now: AuthorityOptions.now)
-        try AuthorityOptions.print(
+        try StandardOutput.print(
             [
                 ("serial", issued.serial.description), ("uri", issued.uri),
                 ("fingerprint", issued.fingerprint.description),
                 ("expires", IssuedCertificate.text(issued.validity.upperBound)),
-            ], arguments)
+            ])
     }
 }

@@ -1,14 +1,12 @@
-internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecCredentials
+internal import BLESecJSON
 internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// `blesec ca list DIR`
 enum AuthorityListCommand {
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec ca list", summary: "show what an authority has issued", operands: ["DIR"],

@@ -1,4 +1,3 @@
-internal import BLESecJSON
 internal import BLESecChannelCore
 internal import BLESecCredentials
 internal import BLESecToolKit
@@ -28,28 +27,10 @@ enum AuthorityOptions {
     static func days(
         _ option: Option, _ arguments: Arguments, standard: Int
     ) throws(ChannelError) -> Int {
-        guard let text = arguments.value(option) else { return standard }
-        let most = CertificateAuthority.maximumDays
-        guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let days = Int(text),
-            (1...most).contains(days)
-        else {
-            throw arguments.usage("\(option.name) is a number from 1 to \(most), and not `\(text)`")
-        }
-        return days
+        let range = 1...CertificateAuthority.maximumDays
+        return try arguments.number(option, in: range, takesSign: false) ?? standard
     }
 
     /// Seconds since 1970.
     static var now: Int64 { Int64(time(nil)) }
-
-    /// Prints names and values, one pair on each line, or as a JSON object.
-    static func print(
-        _ fields: [(String, String)], _ arguments: Arguments
-    ) throws(ChannelError) {
-        guard arguments.has(.json) else {
-            let lines = fields.map { name, value in "\(name): \(Diagnostics.oneLine(value))\n" }
-            return try StandardOutput.print(lines.joined())
-        }
-        let members = fields.map { name, value in (name, JSONValue.string(value)) }
-        try StandardOutput.print(JSONWriter.line(.object(members)) + "\n")
-    }
 }

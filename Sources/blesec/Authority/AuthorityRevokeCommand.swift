@@ -5,9 +5,7 @@ internal import BLESecToolKit
 
 /// `blesec ca revoke DIR SERIAL`
 enum AuthorityRevokeCommand {
-    static let command = Command(manual: manual) { arguments throws(ChannelError) in
-        try run(arguments)
-    }
+    static let command = Command(manual: manual, run: run)
 
     private static let manual = Manual(
         name: "blesec ca revoke", summary: "revoke a device's certificate",
@@ -36,10 +34,10 @@ enum AuthorityRevokeCommand {
         let now = AuthorityOptions.now
         let revoked = try CertificateAuthority(arguments.operands[0]).revoke(
             CertificateAuthority.Revoked(arguments.operands[1]), passphrase: passphrase, now: now)
-        try AuthorityOptions.print(
+        try StandardOutput.print(
             [
                 ("serial", revoked.serial.description), ("uri", revoked.uri),
                 ("revoked", IssuedCertificate.text(revoked.revocation ?? now)),
-            ], arguments)
+            ])
     }
 }

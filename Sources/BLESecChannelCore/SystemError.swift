@@ -1,0 +1,10 @@
+internal import Glibc
+
+extension ChannelError {
+    /// An error from the operating system: `what`, followed by the text of the error number.
+    package static func system(_ code: Code, _ what: String, _ number: Int32) -> ChannelError {
+        let text = unsafe strerror(number).map { unsafe String(cString: $0) }
+        return ChannelError(
+            code, "\(what): \(text ?? "error \(number)")", underlying: .errno(number))
+    }
+}
