@@ -65,8 +65,8 @@ let package = Package(
         library(
             "BLESecCredentials",
             [
-                "BLESecChannelCore", "BLESecTLSEngine", "BLESecPrimitives", "BLESecLocking",
-                "CBLESecOpenSSL",
+                "BLESecChannelCore", "BLESecTLSEngine", "BLESecNoise", "BLESecPrimitives",
+                "BLESecLocking", "CBLESecOpenSSL",
             ]),
         library("BLESecLinks", ["CBLESecLinux", "BLESecLocking"]),
         library("BLESecL2CAP", ["BLESecLinks", "CBLESecBlueZ", "CBLESecLinux"]),

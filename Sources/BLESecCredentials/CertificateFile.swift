@@ -49,12 +49,7 @@ public enum CertificateFile {
 
     /// The DER forms of the certificates in a PEM file, at least one.
     static func certificates(_ path: String) throws(ChannelError) -> [[UInt8]] {
-        let file: TrustedFile
-        do throws(TrustedFile.Failure) {
-            file = try TrustedFile(path)
-        } catch {
-            throw error.error(path)
-        }
+        let file = try TrustedFile.open(path)
         guard file.status.st_size <= maximumLength,
             let text = file.descriptor.readAll(atMost: maximumLength)
         else {
@@ -79,6 +74,14 @@ public enum CertificateFile {
             certificates.append(content)
         }
         return certificates
+    }
+
+    /// The DER form of the only revocation list in a PEM text; nil when it is not exactly one.
+    static func revocationList(_ text: [UInt8]) -> [UInt8]? {
+        guard let blocks = blocks(text), blocks.count == 1, blocks[0].label == "X509 CRL" else {
+            return nil
+        }
+        return blocks[0].content
     }
 
     /// The PEM blocks of a text without secrets, or `nil` when one of them is damaged.

@@ -1,4 +1,5 @@
 public import BLESecChannelCore
+internal import BLESecNoise
 internal import BLESecPrimitives
 
 /// A Noise identity in a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.

@@ -71,6 +71,21 @@ struct KeyListing: Sendable {
         return found
     }
 
+    /// Replaces the file at `path` under its lock by what `edit` makes of it; nil changes nothing.
+    ///
+    /// - Throws: `cannotCreate`; `timedOut` when another process keeps the file locked; the errors
+    ///   of reading it and of `edit`.
+    static func change(
+        _ path: String, _ edit: (KeyListing) throws(ChannelError) -> [UInt8]?
+    ) throws(ChannelError) {
+        let lock = try FileLock(path)
+        guard let listing = try KeyListing(lock.path) else {
+            throw ChannelError(.noSuchFile, "\(path) vanished while it was being changed")
+        }
+        if let text = try edit(listing) { try NewFile.replace(lock.path, text.span) }
+        lock.release()
+    }
+
     /// The error for a line that cannot be parsed.
     static func malformed(_ path: String, _ line: Int, _ what: String) -> ChannelError {
         ChannelError(.badKey, "\(path), line \(line): \(what)")

@@ -139,19 +139,17 @@ public final class KnownPeersFile: TrustStore {
     private func change(
         _ edit: (inout [UInt8], Cache) throws(ChannelError) -> Bool
     ) throws(ChannelError) -> Bool {
-        let lock = try FileLock(path)
-        guard let listing = try KeyListing(lock.path) else {
-            throw ChannelError(.noSuchFile, "\(path) vanished while it was being changed")
+        var isChanged = false
+        try KeyListing.change(path) { listing throws(ChannelError) in
+            var text = listing.text
+            isChanged = try edit(&text, try parse(listing))
+            guard text.count <= KeyListing.maximumLength else {
+                throw ChannelError(
+                    .limitExceeded,
+                    "\(path) is full: \(KeyListing.maximumLength) bytes, remove peers first")
+            }
+            return isChanged ? text : nil
         }
-        var text = listing.text
-        guard try edit(&text, try parse(listing)) else { return false }
-        guard text.count <= KeyListing.maximumLength else {
-            throw ChannelError(
-                .limitExceeded,
-                "\(path) is full: \(KeyListing.maximumLength) bytes, remove peers first")
-        }
-        try NewFile.replace(lock.path, text.span)
-        lock.release()
-        return true
+        return isChanged
     }
 }

@@ -42,20 +42,15 @@ package final class LastAddressesFile: Sendable {
             throw ChannelError(
                 .configuration, "an address has 1 to \(Self.maximumAddressLength) bytes")
         }
-        let lock = try FileLock(path)
-        guard let listing = try KeyListing(lock.path) else {
-            throw ChannelError(.noSuchFile, "\(path) vanished while it was being changed")
+        try KeyListing.change(path) { listing throws(ChannelError) in
+            var lines = try parse(listing)
+            if let last = lines.last, last.key == key, last.address == address { return nil }
+            lines.removeAll { $0.key == key }
+            lines.append((key, address))
+            let text = lines.suffix(Self.maximumPeers)
+                .map { "\($0.key) \(PeerName.escape($0.address))\n" }.joined()
+            return Array(text.utf8)
         }
-        var lines = try parse(listing)
-        if let last = lines.last, last.key == key, last.address == address {
-            return lock.release()
-        }
-        lines.removeAll { $0.key == key }
-        lines.append((key, address))
-        let text = lines.suffix(Self.maximumPeers)
-            .map { "\($0.key) \(PeerName.escape($0.address))\n" }.joined()
-        try NewFile.replace(lock.path, Array(text.utf8).span)
-        lock.release()
     }
 
     private func parse(

@@ -119,11 +119,9 @@ private struct Parts {
     private static func list(
         _ text: [UInt8], _ path: String, _ line: Int
     ) throws(ChannelError) -> [UInt8] {
-        guard let blocks = CertificateFile.blocks(text), blocks.count == 1,
-            blocks[0].label == "X509 CRL"
-        else {
+        guard let list = CertificateFile.revocationList(text) else {
             throw KeyListing.malformed(path, line, "the revocation list is damaged")
         }
-        return blocks[0].content
+        return list
     }
 }

@@ -11,12 +11,7 @@ enum SecretFile {
     static func read(
         _ path: String, limit: Int, mayBeShared: Bool = false
     ) throws(ChannelError) -> SecretBytes {
-        let file: TrustedFile
-        do throws(TrustedFile.Failure) {
-            file = try TrustedFile(path, mayBeShared ? .unchanged : .secret)
-        } catch {
-            throw error.error(path)
-        }
+        let file = try TrustedFile.open(path, mayBeShared ? .unchanged : .secret)
         let size = Int(file.status.st_size)
         guard size <= limit else {
             throw ChannelError(

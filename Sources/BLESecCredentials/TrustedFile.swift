@@ -73,6 +73,17 @@ struct TrustedFile: ~Copyable {
         descriptor = end.takeDescriptor()
     }
 
+    /// Opens a file for reading, and throws the error to report.
+    static func open(
+        _ path: String, _ protection: Protection = .unchanged
+    ) throws(ChannelError) -> TrustedFile {
+        do throws(Failure) {
+            return try TrustedFile(path, protection)
+        } catch {
+            throw error.error(path)
+        }
+    }
+
     /// Throws unless the directory at `path` may be part of the path to a trusted file.
     static func requireDirectory(
         _ path: String, user: uid_t = geteuid()

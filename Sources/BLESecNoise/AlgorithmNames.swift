@@ -1,41 +1,41 @@
-internal import BLESecPrimitives
+package import BLESecPrimitives
 
-// The names of the algorithms in Noise §12.
+/// An algorithm with a name in Noise §12, which stands in protocol names and key files.
+package protocol NoiseNamed: CaseIterable {
+    /// The name.
+    var noiseName: String { get }
+}
 
-extension Curve {
-    var noiseName: String {
+extension NoiseNamed {
+    /// The algorithm with exactly that name.
+    package init?(noiseName: some StringProtocol) {
+        guard let found = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
+            return nil
+        }
+        self = found
+    }
+}
+
+extension Curve: NoiseNamed {
+    package var noiseName: String {
         switch self {
         case .x25519: "25519"
         case .x448: "448"
         }
     }
-
-    init?(noiseName: Substring) {
-        guard let match = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
-            return nil
-        }
-        self = match
-    }
 }
 
-extension AEADAlgorithm {
-    var noiseName: String {
+extension AEADAlgorithm: NoiseNamed {
+    package var noiseName: String {
         switch self {
         case .chaChaPoly: "ChaChaPoly"
         case .aesGCM: "AESGCM"
         }
     }
-
-    init?(noiseName: Substring) {
-        guard let match = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
-            return nil
-        }
-        self = match
-    }
 }
 
-extension HashAlgorithm {
-    var noiseName: String {
+extension HashAlgorithm: NoiseNamed {
+    package var noiseName: String {
         switch self {
         case .sha256: "SHA256"
         case .sha512: "SHA512"
@@ -44,10 +44,6 @@ extension HashAlgorithm {
         }
     }
 
-    init?(noiseName: Substring) {
-        guard let match = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
-            return nil
-        }
-        self = match
-    }
+    /// The names in a list for people: `SHA256, SHA512, BLAKE2s or BLAKE2b`.
+    package static let noiseNames = "SHA256, SHA512, BLAKE2s or BLAKE2b"
 }

@@ -1,4 +1,5 @@
 internal import BLESec
+internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 internal import BLESecToolKit

@@ -1,6 +1,7 @@
 internal import BLESecChannelCore
 internal import BLESecCredentials
 internal import BLESecJSON
+internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecToolKit
 

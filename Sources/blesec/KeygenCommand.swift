@@ -1,5 +1,6 @@
 internal import BLESecChannelCore
 internal import BLESecCredentials
+internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecToolKit
 

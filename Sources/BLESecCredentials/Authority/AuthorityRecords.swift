@@ -47,12 +47,10 @@ struct AuthorityRecords: Sendable {
                     + "revoked is forgotten")
         }
         do throws(ChannelError) {
-            guard let blocks = CertificateFile.blocks(listing.text), blocks.count == 1,
-                blocks[0].label == "X509 CRL"
-            else {
+            guard let list = CertificateFile.revocationList(listing.text) else {
                 throw ChannelError(.badKey, "is not one revocation list in PEM form")
             }
-            return try RevokedSerials(der: blocks[0].content, issuers: [authority])
+            return try RevokedSerials(der: list, issuers: [authority])
         } catch {
             throw error.naming(path)
         }
