@@ -52,32 +52,9 @@ final class TransportLayer: EngineLayer {
     private var buffer = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
 
     init(_ suite: String) throws {
-        let name = try ProtocolName(suite)
-        var initiator = try HandshakeState(
-            protocolName: name, role: .initiator, localStatic: .generate(name.curve))
-        var responder = try HandshakeState(
-            protocolName: name, role: .responder, localStatic: .generate(name.curve))
-        while !initiator.isFinished || !responder.isFinished {
-            if initiator.isMyTurn {
-                try Self.pass(from: &initiator, to: &responder)
-            } else {
-                try Self.pass(from: &responder, to: &initiator)
-            }
-        }
-        sender = try initiator.split()
-        receiver = try responder.split()
-    }
-
-    private static func pass(
-        from writer: inout HandshakeState, to reader: inout HandshakeState
-    ) throws {
-        let length = try writer.messageLength(forPayload: 0)
-        let message = try [UInt8](capacity: length) { output in
-            try writer.writeMessage(into: &output)
-        }
-        _ = try [UInt8](capacity: length) { payload in
-            try reader.readMessage(message.span, payload: &payload)
-        }
+        let ends = try NoiseHandshakes(suite).finished()
+        sender = try ends.dialer.take()
+        receiver = try ends.acceptor.take()
     }
 
     func sealAndOpen(_ count: Int, repetitions: Int) throws {

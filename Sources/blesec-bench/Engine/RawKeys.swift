@@ -17,10 +17,11 @@ internal import CBLESecBench
     /// Nil when the library lacks the cipher on this machine.
     init?(_ algorithm: AEADAlgorithm, _ library: Library) {
         let key = [UInt8](repeating: 7, count: AEADAlgorithm.keyLength)
-        let cipher = algorithm == .chaChaPoly ? BLESEC_BENCH_CHACHAPOLY : BLESEC_BENCH_AESGCM
         let source = library == .sodium ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
-        guard let sealing = unsafe blesec_bench_key_new(cipher, source, key) else { return nil }
-        guard let opening = unsafe blesec_bench_key_new(cipher, source, key) else {
+        guard let sealing = unsafe blesec_bench_key_new(algorithm.raw, source, key) else {
+            return nil
+        }
+        guard let opening = unsafe blesec_bench_key_new(algorithm.raw, source, key) else {
             unsafe blesec_bench_key_free(sealing)
             return nil
         }

@@ -1,7 +1,4 @@
 /// Both sides of one kind of handshake in memory.
-///
-/// Many handshakes run in parallel, step by step, so that the clock is read only around many equal
-/// steps: reading the clock costs as much as a hash.
 protocol HandshakeSubject: AnyObject {
     /// The name in reports: a protocol's name.
     var name: String { get }
@@ -42,11 +39,58 @@ struct HandshakeSample {
     var bytes = BothSides(dialer: 0, acceptor: 0)
 
     /// Adds the processor time of `body` to one side's time.
-    mutating func charge(
+    fileprivate mutating func charge(
         _ side: WritableKeyPath<BothSides<Double>, Double>, _ body: () throws -> Void
     ) rethrows {
         let start = Clock.threadTime
         try body()
         time[keyPath: side] += Double(Clock.threadTime - start)
+    }
+}
+
+/// One side of one handshake.
+protocol HandshakeSide: AnyObject {
+    /// What ``write()`` has written last; empty if the side had nothing to send.
+    var message: [UInt8] { get }
+    func write() throws
+    func read(_ message: [UInt8]) throws
+}
+
+/// Handshakes that run in parallel, step by step, so that the clock is read only around many equal
+/// steps: reading the clock costs as much as a hash.
+struct HandshakeBatch<Side: HandshakeSide> {
+    private(set) var sample = HandshakeSample()
+    private let dialers: [Side]
+    private let acceptors: [Side]
+
+    init(_ count: Int, _ make: () -> Side) {
+        dialers = (0..<count).map { _ in make() }
+        acceptors = (0..<count).map { _ in make() }
+    }
+
+    /// Both sides of the first handshake; the others are in the same state.
+    var first: (dialer: Side, acceptor: Side) { (dialers[0], acceptors[0]) }
+
+    /// Lets all dialers take a step, then all acceptors.
+    mutating func step(
+        _ dialing: (Side) throws -> Void, _ accepting: (Side) throws -> Void
+    ) throws {
+        try sample.charge(\.dialer) { for side in dialers { try dialing(side) } }
+        try sample.charge(\.acceptor) { for side in acceptors { try accepting(side) } }
+    }
+
+    /// Lets all dialers write and all acceptors read, or the other way round.
+    mutating func pass(fromDialers: Bool) throws {
+        let (writers, readers) = fromDialers ? (dialers, acceptors) : (acceptors, dialers)
+        try sample.charge(fromDialers ? \.dialer : \.acceptor) {
+            for side in writers { try side.write() }
+        }
+        try sample.charge(fromDialers ? \.acceptor : \.dialer) {
+            for index in readers.indices { try readers[index].read(writers[index].message) }
+        }
+        guard !writers[0].message.isEmpty else { return }
+        let side: WritableKeyPath<BothSides<Int>, Int> = fromDialers ? \.dialer : \.acceptor
+        sample.flights[keyPath: side] += 1
+        sample.bytes[keyPath: side] += writers[0].message.count
     }
 }

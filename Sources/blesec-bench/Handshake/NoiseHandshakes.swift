@@ -56,30 +56,22 @@ final class NoiseHandshakes: HandshakeSubject {
 
     var name: String { protocolName.description }
 
-    func run(_ count: Int) throws -> HandshakeSample {
-        var sample = HandshakeSample()
-        let dialers = (0..<count).map { _ in Side() }
-        let acceptors = (0..<count).map { _ in Side() }
-        try sample.charge(\.dialer) { for side in dialers { try begin(side, dialer) } }
-        try sample.charge(\.acceptor) { for side in acceptors { try begin(side, acceptor) } }
+    func run(_ count: Int) throws -> HandshakeSample { try batch(count).sample }
+
+    /// Both sides of one finished handshake.
+    func finished() throws -> (dialer: Side, acceptor: Side) { try batch(1).first }
+
+    private func batch(_ count: Int) throws -> HandshakeBatch<Side> {
+        var batch = HandshakeBatch(count) { Side() }
+        try batch.step({ try begin($0, dialer) }, { try begin($0, acceptor) })
         for message in protocolName.pattern.messages {
-            switch message.sender {
-            case .initiator:
-                try sample.charge(\.dialer) { for side in dialers { try side.write() } }
-                try sample.charge(\.acceptor) { try Self.read(acceptors, dialers) }
-                sample.flights.dialer += 1
-                sample.bytes.dialer += dialers[0].message.count
-            case .responder:
-                try sample.charge(\.acceptor) { for side in acceptors { try side.write() } }
-                try sample.charge(\.dialer) { try Self.read(dialers, acceptors) }
-                sample.flights.acceptor += 1
-                sample.bytes.acceptor += acceptors[0].message.count
-            }
+            try batch.pass(fromDialers: message.sender == .initiator)
         }
-        try sample.charge(\.dialer) { for side in dialers { try side.finish() } }
-        try sample.charge(\.acceptor) { for side in acceptors { try side.finish() } }
-        guard dialers[0].hash == acceptors[0].hash else { throw BenchError.wrongResult(name) }
-        return sample
+        try batch.step({ try $0.finish() }, { try $0.finish() })
+        guard batch.first.dialer.hash == batch.first.acceptor.hash else {
+            throw BenchError.wrongResult(name)
+        }
+        return batch
     }
 
     private func begin(_ side: Side, _ party: Party) throws {
@@ -88,16 +80,12 @@ final class NoiseHandshakes: HandshakeSubject {
             remoteStatic: party.remoteStatic, psks: party.psks, carried: party.carried)
     }
 
-    private static func read(_ readers: [Side], _ writers: [Side]) throws {
-        for index in readers.indices { try readers[index].read(writers[index].message) }
-    }
-
     /// One side of one handshake.
-    private final class Side {
+    final class Side: HandshakeSide {
         /// More than the length of any message with an empty payload.
         private static let room = 512
 
-        var handshake: HandshakeState?
+        fileprivate var handshake: HandshakeState?
         private(set) var message: [UInt8] = []
         private var transport: TransportState?
 
@@ -114,6 +102,14 @@ final class NoiseHandshakes: HandshakeSubject {
             _ = try [UInt8](capacity: Self.room) { payload in
                 try handshake?.readMessage(message.span, payload: &payload)
             }
+        }
+
+        /// Hands the transport state over.
+        func take() throws -> TransportState {
+            guard let taken = transport.take() else {
+                throw BenchError.wrongResult("TransportState")
+            }
+            return taken
         }
 
         func finish() throws { transport = try handshake.take()?.split() }

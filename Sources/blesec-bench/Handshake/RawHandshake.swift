@@ -43,7 +43,7 @@ extension Curve {
 }
 
 extension AEADAlgorithm {
-    fileprivate var raw: blesec_bench_algorithm {
+    var raw: blesec_bench_algorithm {
         switch self {
         case .chaChaPoly: BLESEC_BENCH_CHACHAPOLY
         case .aesGCM: BLESEC_BENCH_AESGCM

@@ -18,16 +18,20 @@ struct EngineChoice: Sendable, Hashable {
 
     private init(name: String) { self.name = name }
 
+    /// TLS or any Noise protocol, only for handshakes in memory.
+    ///
+    /// - Throws: `configuration`.
+    init(handshake name: String) throws(ChannelError) {
+        if name != Self.tls.name { _ = try Self.noise(name) }
+        self.name = name
+    }
+
     /// TLS, or a Noise protocol in which neither side needs the other's key beforehand.
     ///
     /// - Throws: `configuration`.
     init(protocol name: String) throws(ChannelError) {
-        guard name != Self.tls.name else {
-            self = .tls
-            return
-        }
-        do {
-            let pattern = try ProtocolName(name).pattern
+        if name != Self.tls.name {
+            let pattern = try Self.noise(name).pattern
             guard !pattern.isOneWay, !pattern.isFallback, pattern.pskCount == 0,
                 !pattern.requiresRemoteStatic(.initiator), !pattern.requiresRemoteStatic(.responder)
             else {
@@ -35,28 +39,16 @@ struct EngineChoice: Sendable, Hashable {
                     .configuration,
                     "\(name) needs keys that the ends of a bench do not have: use XX, NX, XN or NN")
             }
-        } catch let error as ChannelError {
-            throw error
-        } catch {
-            throw ChannelError(.configuration, "\(name): \(error)")
         }
         self.name = name
     }
 
-    /// TLS or any Noise protocol, only for handshakes in memory.
-    ///
-    /// - Throws: `configuration`.
-    init(handshake name: String) throws(ChannelError) {
-        guard name != Self.tls.name else {
-            self = .tls
-            return
-        }
-        do {
-            _ = try ProtocolName(name)
+    private static func noise(_ name: String) throws(ChannelError) -> ProtocolName {
+        do throws(ProtocolNameError) {
+            return try ProtocolName(name)
         } catch {
             throw ChannelError(.configuration, "\(name): \(error)")
         }
-        self.name = name
     }
 
     /// Parses the name that a peer sends; throws `configuration`.

@@ -16,17 +16,19 @@ struct Session: Sendable {
         }.value
     }
 
-    /// See ``Measurement/transfer(count:size:)``.
+    /// Sends messages one way, and returns the nanoseconds until the peer has confirmed all of
+    /// them.
     func transfer(count: Int, size: Int) async throws -> Double {
         try await onLoop { channel in
-            try await Self.measuring(channel).transfer(count: count, size: size)
+            try await Self.transfer(over: channel, count: count, size: size)
         }
     }
 
-    /// See ``Measurement/roundTrips(count:size:)``.
+    /// Sends messages that the peer returns, one after another, and returns the nanoseconds of each
+    /// round trip.
     func roundTrips(count: Int, size: Int) async throws -> [Double] {
         try await onLoop { channel in
-            try await Self.measuring(channel).roundTrips(count: count, size: size)
+            try await Self.roundTrips(over: channel, count: count, size: size)
         }
     }
 
@@ -42,10 +44,34 @@ struct Session: Sendable {
         return try await Task(executorPreference: loop) { try await body(channel) }.value
     }
 
-    private static func measuring(_ channel: any MessageChannel) -> any Measuring {
-        func open<Channel: MessageChannel>(_ channel: Channel) -> any Measuring {
-            Measurement(channel: channel)
+    private static func transfer(
+        over channel: some MessageChannel, count: Int, size: Int
+    ) async throws -> Double {
+        let message = [UInt8](repeating: 0x5A, count: size)
+        let start = Clock.time
+        try await channel.send(Request(.sink, count: count, size: size).encoded)
+        for _ in 0..<count { try await channel.send(message) }
+        guard try await channel.receive() == [1] else {
+            throw BenchError.wrongResult("the peer's answer")
         }
-        return open(channel)
+        return Double(Clock.time - start)
+    }
+
+    private static func roundTrips(
+        over channel: some MessageChannel, count: Int, size: Int
+    ) async throws -> [Double] {
+        let message = [UInt8](repeating: 0xA5, count: size)
+        var times: [Double] = []
+        times.reserveCapacity(count)
+        try await channel.send(Request(.echo, count: count, size: size).encoded)
+        for _ in 0..<count {
+            let start = Clock.time
+            try await channel.send(message)
+            guard let back = try await channel.receive(), back.count == size else {
+                throw BenchError.wrongResult("the peer's echo")
+            }
+            times.append(Double(Clock.time - start))
+        }
+        return times
     }
 }

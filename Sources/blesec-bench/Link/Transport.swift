@@ -44,8 +44,7 @@ enum Transport: Sendable, Hashable {
                 return LinkEnds(dialer: ends.0, acceptor: ends.1)
             }
         case .unix(let kind):
-            let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
-            let address = try UnixAddress(path: path, kind: kind)
+            let address = try UnixAddress.scratch(kind)
             let listener = try await UnixListener.listen(address, loop: loops.acceptor)
             return try await Self.connect(listener) {
                 try await UnixLink.dial(address, loop: loops.dialer)
@@ -76,6 +75,14 @@ enum Transport: Sendable, Hashable {
         let ends = LinkEnds(dialer: dialed, acceptor: try await accepted)
         await listener.close()
         return ends
+    }
+}
+
+extension UnixAddress {
+    /// A new address in /tmp.
+    static func scratch(_ kind: Kind) throws -> UnixAddress {
+        let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
+        return try UnixAddress(path: path, kind: kind)
     }
 }
 

@@ -32,8 +32,7 @@ struct FloodScenario: Sendable {
         let loops = LoopPair()
         let outside = EventLoop(name: "bench-flood")
         let words = try await FloodMessage(peers, outside)
-        let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
-        let address = try UnixAddress(path: path, kind: .seqpacket)
+        let address = try UnixAddress.scratch(.seqpacket)
         let listener = try await SecureListener.listen(
             on: Endpoint(address), configuration: peers.acceptor, loop: loops.acceptor)
         let host = Task(executorPreference: loops.acceptor) { await Self.serve(listener) }

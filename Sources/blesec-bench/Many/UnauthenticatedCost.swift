@@ -39,8 +39,7 @@ struct UnauthenticatedCost: Sendable {
     private static func hold(
         _ words: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ outside: EventLoop
     ) async throws -> (memory: Double, time: Double) {
-        let path = "/tmp/blesec-bench-\(UInt64.random(in: 0...UInt64.max)).sock"
-        let address = try UnixAddress(path: path, kind: .seqpacket)
+        let address = try UnixAddress.scratch(.seqpacket)
         let listener = try await SecureListener.listen(
             on: Endpoint(address), configuration: peers.acceptor, loop: loop)
         let (before, start) = (ProcessState.now, await time(of: loop))

@@ -20,51 +20,35 @@ final class TLSHandshakes: HandshakeSubject {
 
     /// Runs `count` handshakes between two contexts.
     static func run(_ count: Int, _ contexts: BothSides<TLSContext>) throws -> HandshakeSample {
-        var sample = HandshakeSample()
-        let dialers = (0..<count).map { _ in Side() }
-        let acceptors = (0..<count).map { _ in Side() }
-        try sample.charge(\.dialer) {
-            for side in dialers { try side.begin(contexts.dialer, .dialer) }
-        }
-        try sample.charge(\.acceptor) {
-            for side in acceptors { try side.begin(contexts.acceptor, .acceptor) }
-        }
-        while !dialers[0].isEstablished || !acceptors[0].isEstablished {
-            guard sample.flights.dialer < 4 else {
-                throw BenchError.wrongResult(TLSContext.protocolName)
-            }
-            try sample.charge(\.dialer) { for side in dialers { try side.write() } }
-            sample.count(dialers[0].message, \.dialer)
-            try sample.charge(\.acceptor) { try Self.read(acceptors, dialers) }
-            try sample.charge(\.acceptor) { for side in acceptors { try side.write() } }
-            sample.count(acceptors[0].message, \.acceptor)
-            try sample.charge(\.dialer) { try Self.read(dialers, acceptors) }
-        }
-        return sample
+        try batch(count, contexts).sample
     }
 
     /// The engines of one finished handshake.
-    static func engines(
-        _ company: BenchCompany
-    ) throws -> (dialer: Side, acceptor: Side) {
-        let (dialer, acceptor) = (Side(), Side())
-        try dialer.begin(company.context(.dialer), .dialer)
-        try acceptor.begin(company.context(.acceptor), .acceptor)
-        for _ in 0..<3 {
-            try dialer.write()
-            try acceptor.read(dialer.message)
-            try acceptor.write()
-            try dialer.read(acceptor.message)
-        }
-        return (dialer, acceptor)
+    static func engines(_ company: BenchCompany) throws -> (dialer: Side, acceptor: Side) {
+        let contexts = BothSides(
+            dialer: company.context(.dialer), acceptor: company.context(.acceptor))
+        return try batch(1, contexts).first
     }
 
-    private static func read(_ readers: [Side], _ writers: [Side]) throws {
-        for index in readers.indices { try readers[index].read(writers[index].message) }
+    private static func batch(
+        _ count: Int, _ contexts: BothSides<TLSContext>
+    ) throws -> HandshakeBatch<Side> {
+        var batch = HandshakeBatch(count) { Side() }
+        try batch.step(
+            { try $0.begin(contexts.dialer, .dialer) },
+            { try $0.begin(contexts.acceptor, .acceptor) })
+        while !batch.first.dialer.isEstablished || !batch.first.acceptor.isEstablished {
+            guard batch.sample.flights.dialer < 4 else {
+                throw BenchError.wrongResult(TLSContext.protocolName)
+            }
+            try batch.pass(fromDialers: true)
+            try batch.pass(fromDialers: false)
+        }
+        return batch
     }
 
     /// One side of one handshake.
-    final class Side {
+    final class Side: HandshakeSide {
         private var engine: TLSEngine?
         private(set) var message: [UInt8] = []
 
@@ -102,16 +86,5 @@ final class TLSHandshakes: HandshakeSubject {
             guard let taken = engine.take() else { throw BenchError.wrongResult("TLSEngine") }
             return taken
         }
-    }
-}
-
-extension HandshakeSample {
-    /// Counts the bytes and the flight of a side, if it has sent any.
-    fileprivate mutating func count(
-        _ message: [UInt8], _ side: WritableKeyPath<BothSides<Int>, Int>
-    ) {
-        guard !message.isEmpty else { return }
-        flights[keyPath: side] += 1
-        bytes[keyPath: side] += message.count
     }
 }
