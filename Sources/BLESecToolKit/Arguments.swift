@@ -117,6 +117,23 @@ package struct Arguments: Sendable {
         return numbers
     }
 
+    /// The choice whose word an option gives; nil when it was not given.
+    package func choice<Choice>(
+        _ option: Option, of choices: [(word: String, choice: Choice)]
+    ) throws(ChannelError) -> Choice? {
+        guard let word = value(option) else { return nil }
+        guard let chosen = choices.first(where: { $0.word == word }) else {
+            throw usage(
+                "\(option.name) is \(choices.map(\.word).alternatives), and not `\(word)`")
+        }
+        return chosen.choice
+    }
+
+    /// Throws when any of the options was given; `what` says with what it goes.
+    package func refuse(_ options: [Option], _ what: String) throws(ChannelError) {
+        for option in options where has(option) { throw usage("\(option.name) \(what)") }
+    }
+
     /// A usage error that refers to `--help`.
     package func usage(_ what: String) -> ChannelError {
         .usage("\(what); see `\(manual.name) --help`")
@@ -127,5 +144,12 @@ package struct Arguments: Sendable {
         if has(first), has(second) {
             throw usage("\(first.name) and \(second.name) exclude each other")
         }
+    }
+}
+
+extension [String] {
+    /// The words as a phrase for a sentence: `a, b or c`.
+    package var alternatives: String {
+        count < 2 ? joined() : dropLast().joined(separator: ", ") + " or " + self[count - 1]
     }
 }

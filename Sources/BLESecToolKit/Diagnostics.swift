@@ -23,17 +23,9 @@ package enum Diagnostics {
 
     /// Prints an error: `NAME: …`.
     package static func print(_ error: ChannelError) {
-        if isJSON {
-            write(
-                JSONWriter.line(
-                    .object([
-                        ("event", .string("error")), ("code", .string(error.code.rawValue)),
-                        ("reason", .string(error.reason)),
-                        ("exit", .number(Int(ExitStatus(error).rawValue))),
-                    ])))
-        } else {
-            write(oneLine("\(program): " + error.reason))
-        }
+        note(
+            "\(program): " + error.reason, "error",
+            error.members + [("exit", .number(Int(ExitStatus(error).rawValue)))])
     }
 
     /// Prints an event: `text`, or an object with `event` and `fields`.
@@ -60,5 +52,12 @@ package enum Diagnostics {
     private static func write(_ line: String) {
         // A failure to write to standard error cannot be reported.
         try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+    }
+}
+
+extension ChannelError {
+    /// The code and the reason, for an object.
+    package var members: [(String, JSONValue)] {
+        [("code", .string(code.rawValue)), ("reason", .string(reason))]
     }
 }

@@ -112,8 +112,5 @@ package struct Program: Sendable {
 
     private var commandWords: [String] { table.map(\.word) }
 
-    private var commandNames: String {
-        let names = commandWords
-        return names.dropLast().joined(separator: ", ") + " or " + (names.last ?? "")
-    }
+    private var commandNames: String { commandWords.alternatives }
 }

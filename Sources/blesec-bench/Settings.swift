@@ -8,10 +8,7 @@ struct Settings: Sendable {
         case engine, handshake, link, many, radio
 
         /// All scenarios, as a phrase for a sentence.
-        static var names: String {
-            let names = allCases.map(\.rawValue)
-            return names.dropLast().joined(separator: ", ") + " or " + names[names.count - 1]
-        }
+        static var names: String { allCases.map(\.rawValue).alternatives }
     }
 
     /// The groups to measure.

@@ -57,9 +57,6 @@ final class FailureLog: Sendable {
         let total = count <= Self.told ? "" : " (\(count) so far)"
         Diagnostics.note(
             "blesec: no channel with \(peer): \(error.reason)\(total)", "refused",
-            [
-                ("address", .string(peer)), ("code", .string(error.code.rawValue)),
-                ("reason", .string(error.reason)), ("count", .number(count)),
-            ])
+            [("address", .string(peer))] + error.members + [("count", .number(count))])
     }
 }

@@ -98,12 +98,8 @@ struct ChannelOptions: Sendable {
             }
         }
         endpoint.adapter = arguments.value(adapter)
-        switch arguments.value(addressType) {
-        case nil, "public": break
-        case "random": endpoint.addressType = .random
-        case let other?:
-            throw arguments.usage("--address-type is public or random, and not `\(other)`")
-        }
+        let types = [("public", endpoint.addressType), ("random", .random)]
+        if let type = try arguments.choice(addressType, of: types) { endpoint.addressType = type }
         return endpoint
     }
 
@@ -112,9 +108,8 @@ struct ChannelOptions: Sendable {
         _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
         if let expected {
-            for option in [peer, anyone, CertificateOptions.authority] where arguments.has(option) {
-                throw arguments.usage("\(option.name) does not go with peer:KEY")
-            }
+            try arguments.refuse(
+                [peer, anyone, CertificateOptions.authority], "does not go with peer:KEY")
             return (.pinned([expected]), nil)
         }
         try arguments.exclude(peer, anyone)

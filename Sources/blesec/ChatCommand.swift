@@ -85,9 +85,7 @@ enum ChatCommand {
         _ notes: ConnectionNotes, _ failures: FailureLog
     ) async throws(ChannelError) -> (PeerRoute, @Sendable () async -> Void) {
         guard !arguments.operands.isEmpty else {
-            guard !arguments.has(listen) else {
-                throw arguments.usage("\(listen.name) goes with an ENDPOINT")
-            }
+            try arguments.refuse([listen], "goes with an ENDPOINT")
             let settings = try NearbyArguments(arguments, isPinned: options.isPinned)
             let service = try await NearbyService.start(
                 settings.service, configuration: configuration, options: settings.options,
@@ -95,9 +93,7 @@ enum ChatCommand {
             await NearbyNotes.advertising(service)
             return (.nearby(service), { await service.close() })
         }
-        for option in NearbyArguments.all where arguments.has(option) {
-            throw arguments.usage("\(option.name) goes without an ENDPOINT")
-        }
+        try arguments.refuse(NearbyArguments.all, "goes without an ENDPOINT")
         let endpoint = try ChannelOptions.endpoint(arguments)
         guard arguments.has(listen) else {
             return (.dialing(endpoint, configuration: configuration), {})

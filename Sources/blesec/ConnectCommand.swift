@@ -77,9 +77,8 @@ enum ConnectCommand {
         let way: Way
         switch target {
         case .endpoint(let endpoint):
-            for option in NearbyArguments.dialing where arguments.has(option) {
-                throw arguments.usage("\(option.name) goes with service:UUID or peer:KEY")
-            }
+            try arguments.refuse(
+                NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
             way = dialing(
                 endpoint, configuration, isOnly: !arguments.has(persist), expecting: known, memory,
                 notes)

@@ -85,8 +85,7 @@ final class ConnectionNotes: Sendable {
             members.append(("peer", .string(status.peer?.description ?? "")))
         }
         if let failure = status.failure {
-            members.append(("code", .string(failure.code.rawValue)))
-            members.append(("reason", .string(failure.reason)))
+            members += failure.members
             members.append(("failures", .number(status.failures)))
         }
         if let deadline = status.deadline {

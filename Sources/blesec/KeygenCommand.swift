@@ -41,28 +41,13 @@ enum KeygenCommand {
         ])
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
-        let curve = try self.curve(arguments)
-        let hash = try self.hash(arguments)
+        let curve = try arguments.choice(curve, of: [("x25519", Curve.x25519), ("x448", .x448)])
+        let hash = try arguments.choice(
+            hash, of: HashAlgorithm.allCases.map { ($0.noiseName, $0) })
         let passphrase = try IdentityOptions.passphrase(arguments)
-        let identity = try IdentityKey.generate(curve: curve, hash: hash)
+        let identity = try IdentityKey.generate(
+            curve: curve ?? .x25519, hash: hash ?? .sha256)
         try IdentityFile.create(arguments.operands[0], holding: identity, passphrase: passphrase)
         try IdentityOptions.print(identity, arguments)
-    }
-
-    private static func curve(_ arguments: Arguments) throws(ChannelError) -> Curve {
-        switch arguments.value(curve) {
-        case nil, "x25519": return .x25519
-        case "x448": return .x448
-        case let other?:
-            throw arguments.usage("--curve is x25519 or x448, and not `\(other)`")
-        }
-    }
-
-    private static func hash(_ arguments: Arguments) throws(ChannelError) -> HashAlgorithm {
-        guard let name = arguments.value(hash) else { return .sha256 }
-        guard let hash = HashAlgorithm(noiseName: name) else {
-            throw arguments.usage("--hash is \(HashAlgorithm.noiseNames), and not `\(name)`")
-        }
-        return hash
     }
 }

@@ -64,9 +64,7 @@ enum ListenCommand {
             }
             door = try await nearby(arguments, options, failures)
         } else {
-            for option in NearbyArguments.accepting where arguments.has(option) {
-                throw arguments.usage("\(option.name) goes without an ENDPOINT")
-            }
+            try arguments.refuse(NearbyArguments.accepting, "goes without an ENDPOINT")
             let endpoint = try ChannelOptions.endpoint(arguments)
             door = try await listen(on: endpoint, options, failures)
         }

@@ -60,20 +60,14 @@ struct NearbyArguments: Sendable {
             self.service = try Self.service(arguments)
         }
         options.adapter = arguments.value(ChannelOptions.adapter)
-        if let way = arguments.value(Self.advertise) {
-            guard let carrier = AdvertisementCarrier(rawValue: way) else {
-                throw arguments.usage(
-                    "--advertise is name, service-data or manufacturer-data, and not `\(way)`")
-            }
-            options.carrier = carrier
-        }
-        switch arguments.value(Self.transport) {
-        case nil, "any": break
-        case "l2cap": options.transports = .l2cap
-        case "gatt": options.transports = .gattStream
-        case let way?:
-            throw arguments.usage("--transport is l2cap, gatt or any, and not `\(way)`")
-        }
+        let carriers = AdvertisementCarrier.allCases.map { ($0.rawValue, $0) }
+        let carrier = try arguments.choice(Self.advertise, of: carriers)
+        if let carrier { options.carrier = carrier }
+        let standard = options.transports
+        options.transports =
+            try arguments.choice(
+                Self.transport, of: [("l2cap", .l2cap), ("gatt", .gattStream), ("any", standard)])
+            ?? standard
         options.advertisesPSM = !arguments.has(Self.hidePSM)
         if isPinned { options.rules.timesHeard = 1 }
         if let number = try arguments.number(Self.heard, in: 1...8) {

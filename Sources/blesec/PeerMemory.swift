@@ -157,6 +157,6 @@ struct PeerMemory: Sendable {
     private static func unused(_ error: ChannelError) {
         Diagnostics.note(
             "what is remembered is not used: \(error.reason)", "memory-unused",
-            [("code", .string(error.code.rawValue)), ("reason", .string(error.reason))])
+            error.members)
     }
 }

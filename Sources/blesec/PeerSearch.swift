@@ -123,7 +123,7 @@ final class PeerSearch: Sendable {
         if let news = state.withLock({ $0.news }) {
             Diagnostics.note(
                 "\(news.reason); looking for it elsewhere", "elsewhere",
-                [("code", .string(news.code.rawValue)), ("reason", .string(news.reason))])
+                news.members)
         }
         NearbyNotes.looking(service)
         state.withLock { $0.service = service }

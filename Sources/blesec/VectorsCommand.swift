@@ -51,9 +51,7 @@ enum VectorsCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         guard arguments.has(make) else {
-            for option in [seed, `protocol`] where arguments.has(option) {
-                throw arguments.usage("\(option.name) goes with --make")
-            }
+            try arguments.refuse([seed, `protocol`], "goes with --make")
             guard !arguments.operands.isEmpty else {
                 throw arguments.usage("what to run is missing: a FILE, a DIR, or --make N")
             }
