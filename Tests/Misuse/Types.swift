@@ -114,7 +114,7 @@ func ownRule() {
 
 //: a channel's state machine is its own
 func reachInside(_ channel: SecureChannel) async {
-    _ = await channel.machine  // error: 'machine' is inaccessible
+    _ = await channel.driver  // error: 'driver' is inaccessible
 }
 
 //: a dial's ephemeral is fresh

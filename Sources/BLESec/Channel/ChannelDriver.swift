@@ -10,6 +10,9 @@ final class ChannelDriver {
 
     private let link: any Link
     let waiting: LoopCondition<Event>
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     var machine: ChannelMachine
     /// Asks about the peer; only until the channel is ready.
     var trust: TrustRequests?

@@ -3,6 +3,9 @@ internal import BLESecChannelCore
 /// A session in negotiated mode: records with types, acknowledgements, an explicit end and
 /// keep-alives (`docs/wire-format.md`, "Records").
 final class NegotiatedSession: Session {
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     private(set) var acknowledgements: AcknowledgementState
     private var peerEnd: EndReason?
     /// The payload of a ping that has no pong yet.

@@ -17,10 +17,16 @@ enum LinkShutdown: Sendable {
 class Session: ChannelStage {
     final var agreement: Agreement
     /// Messages that wait to be sealed.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     final var outbox = Outbox()
     /// Messages that have been queued so far.
     private(set) final var queued: UInt64 = 0
     /// Messages that wait to be received.
+    #if !DEBUG
+        @safe @exclusivity(unchecked)
+    #endif
     final var inbox: Inbox
     final var activity: LinkActivity
     /// Whether the link is lost: its remaining bytes are read, with extra room for their messages.
