@@ -60,7 +60,7 @@ public struct ReconnectPolicy: Sendable {
     public var backoff = Backoff()
     /// How long a link must last to count as good; 10 seconds. A link that has carried a message
     /// counts as good if it lasts as long as the first backoff.
-    public var stableAfter = Duration.seconds(10)
+    public var stableAfter = ChannelHistory.stableAfter
     /// Whether the peer's end is final: nothing more is received, and the connection closes once
     /// this side has ended too. If false, which is the default, the connection looks for the peer
     /// again.

@@ -135,8 +135,7 @@ extension PeerConnection {
     func arrived(_ channel: SecureChannel) async -> Bool {
         let peer = await channel.peer
         let protocolName = await channel.protocolName
-        let side = DuplicateRule.Side(
-            began: await channel.began, ready: loop.now, hash: await channel.handshakeHash)
+        let history = await ChannelHistory(of: channel, readyAt: loop.now)
         let isEnding = await channel.isEnding
         let isCurrentOver = await isCurrentOver
         if let refusal = refusal(of: peer) {
@@ -146,14 +145,14 @@ extension PeerConnection {
         }
         if isEnding { return await keepMessages(of: channel) }
         if !isCurrentOver, !route.settlesDuplicates, let current,
-            !DuplicateRule.keeps(side, insteadOf: current.side)
+            !history.stays(insteadOf: current.history)
         {
             await end(channel)
             return await keepMessages(of: channel)
         }
         expected = expected ?? peer.fingerprint
         let older = current?.channel
-        current = Current(channel: channel, side: side)
+        current = Current(channel: channel, history: history)
         unread.append(channel)
         dropAttempt()
         let before = machine.status

@@ -56,7 +56,7 @@ public actor PeerConnection {
     /// A channel in use.
     struct Current {
         let channel: SecureChannel
-        let side: DuplicateRule.Side
+        let history: ChannelHistory
     }
 
     /// The loop's executor: the actor runs on the loop's thread only.

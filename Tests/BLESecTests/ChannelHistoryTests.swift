@@ -4,10 +4,10 @@ import Testing
 @testable import BLESec
 
 @Suite("Two channels to one peer")
-struct DuplicateRuleTests {
+struct ChannelHistoryTests {
     static let start = MonotonicTime(nanoseconds: 1_000_000_000_000)
 
-    static func side(_ began: Int, _ ready: Int, _ hash: [UInt8]) -> DuplicateRule.Side {
+    static func side(_ began: Int, _ ready: Int, _ hash: [UInt8]) -> ChannelHistory {
         .init(
             began: start.advanced(by: .milliseconds(began)),
             ready: start.advanced(by: .milliseconds(ready)), hash: hash)
@@ -17,8 +17,8 @@ struct DuplicateRuleTests {
     func overlapping() {
         let low = Self.side(0, 500, [1, 9])
         let high = Self.side(100, 600, [2, 0])
-        #expect(DuplicateRule.keeps(low, insteadOf: high))
-        #expect(!DuplicateRule.keeps(high, insteadOf: low))
+        #expect(low.stays(insteadOf: high))
+        #expect(!high.stays(insteadOf: low))
     }
 
     @Test("both sides keep the same channel, even if they saw slightly different times")
@@ -28,9 +28,9 @@ struct DuplicateRuleTests {
         for shift in stride(from: -1_500, through: 1_500, by: 100) {
             let first = Self.side(0, 2_000, [7])
             let second = Self.side(2_000 + shift, 5_000, [5])
-            #expect(DuplicateRule.keeps(second, insteadOf: first))
+            #expect(second.stays(insteadOf: first))
             let third = Self.side(2_000 + shift, 5_000, [9])
-            #expect(!DuplicateRule.keeps(third, insteadOf: first))
+            #expect(!third.stays(insteadOf: first))
         }
     }
 
@@ -38,6 +38,6 @@ struct DuplicateRuleTests {
     func newer() {
         let old = Self.side(0, 500, [0])
         let new = Self.side(60_000, 60_500, [255])
-        #expect(DuplicateRule.keeps(new, insteadOf: old))
+        #expect(new.stays(insteadOf: old))
     }
 }

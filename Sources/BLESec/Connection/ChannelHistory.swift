@@ -1,0 +1,46 @@
+internal import BLESecDiscovery
+internal import BLESecLinks
+
+/// What decides which of two channels to one peer stays, and how good a channel's link was
+/// (blesec/1, "Discovery").
+struct ChannelHistory: Sendable {
+    /// When the channel took over its link.
+    let began: MonotonicTime
+    /// When the channel became ready.
+    let ready: MonotonicTime
+    /// The hash of the handshake, which is the same on both sides.
+    let hash: [UInt8]
+
+    /// By how much the two sides may differ about the time of an event.
+    private static let doubt = Duration.seconds(2)
+    /// A link that lasts this long counts as good, even if it has carried no message.
+    static let stableAfter = Duration.seconds(10)
+
+    /// Whether this channel, which became ready later, stays instead of `older`.
+    ///
+    /// Both sides must choose the same channel. If the handshakes overlapped, neither side can tell
+    /// which came first, and the channel with the lower handshake hash stays, because both sides
+    /// know the hashes. Otherwise the newer channel stays, because the older one may already be
+    /// dead.
+    func stays(insteadOf older: ChannelHistory) -> Bool {
+        guard began <= older.ready.advanced(by: Self.doubt) else { return true }
+        return hash.lexicographicallyPrecedes(older.hash)
+    }
+
+    /// How the link went, which ends now.
+    func outcome(
+        at now: MonotonicTime, hasCarried: Bool, stableAfter: Duration = stableAfter,
+        backoff: Backoff
+    ) -> LinkOutcome {
+        LinkOutcome(
+            lasted: now.duration(since: ready), hasCarried: hasCarried, stableAfter: stableAfter,
+            backoff: backoff)
+    }
+}
+
+extension ChannelHistory {
+    /// Takes the history of a channel that has become ready just now.
+    init(of channel: SecureChannel, readyAt now: MonotonicTime) async {
+        self.init(began: await channel.began, ready: now, hash: await channel.handshakeHash)
+    }
+}

@@ -1,0 +1,244 @@
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecL2CAP
+internal import BLESecLinks
+
+/// Advertises a service: publishes a GATT service with the PSM and a byte stream, and an
+/// advertisement, and renews the tag and the PSM.
+actor NearbyAdvertiser {
+    /// After what time to ask bluetoothd again after it refused.
+    private static let retryDelay = Duration.seconds(5)
+
+    private nonisolated let loop: EventLoop
+    private let bluetoothd: Bluetoothd
+    private let adapter: String
+    private let service: BluetoothUUID
+    private let options: NearbyOptions
+    /// The protocols of the channels, as the payload tells them.
+    private let protocols: [String]
+    private let listener: RenewableListener
+    /// Called on the loop when the state has changed, and when the PSM could not be renewed.
+    private let onState: @Sendable (AdvertisingState) -> Void
+    private let onRenewalFailure: @Sendable (ChannelError) -> Void
+    /// Called on the loop with each new tag.
+    private let onTag: @Sendable (AdvertisementTag) -> Void
+
+    private var generator = SystemRandomNumberGenerator()
+    private var tag: AdvertisementTag?
+    /// When the tag and the PSM must be renewed.
+    private var renewal: MonotonicTime?
+    private var throttle = AdvertisingThrottle()
+    private(set) var state = AdvertisingState.on
+
+    /// What bluetoothd publishes, and what that contains.
+    private var application: UInt64?
+    private var publishedPSM: PSM?
+    private var advertisement: UInt64?
+    private var advertised: AdvertisementPayload?
+    /// The byte stream over GATT, if this side offers it.
+    private var streams: GATTStreamServer?
+
+    private var task: Task<Void, Never>?
+    /// The sleep of the task; cancelled when there is something to do.
+    private var sleepTask: Task<Void, Never>?
+    private var mustAdvertise = false
+    private var isClosed = false
+
+    /// The loop's executor: the actor runs on the loop's thread only.
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(
+        _ service: BluetoothUUID, _ bluetoothd: Bluetoothd, on adapter: String,
+        _ options: NearbyOptions, protocols: [String], listener: RenewableListener,
+        loop: EventLoop, onTag: @escaping @Sendable (AdvertisementTag) -> Void,
+        onState: @escaping @Sendable (AdvertisingState) -> Void,
+        onRenewalFailure: @escaping @Sendable (ChannelError) -> Void
+    ) {
+        self.service = service
+        self.bluetoothd = bluetoothd
+        self.adapter = adapter
+        self.options = options
+        self.protocols = protocols
+        self.listener = listener
+        self.loop = loop
+        self.onTag = onTag
+        self.onState = onState
+        self.onRenewalFailure = onRenewalFailure
+    }
+
+    isolated deinit {
+        task?.cancel()
+        sleepTask?.cancel()
+    }
+
+    /// Publishes for the first time, and keeps the advertisement up to date from then on.
+    func start() async throws(DiscoveryError) {
+        try await publish(advertises: true)
+        task = Task(executorPreference: loop) { [weak self] in
+            while let sleepTask = await self?.keepAdvertising() { await sleepTask.value }
+        }
+    }
+
+    /// Counts a peer that connected and proved no identity.
+    func peerFailed() {
+        throttle.failed(at: loop.now)
+        if throttle.reopens(at: loop.now) != nil { advertiseSoon() }
+    }
+
+    /// Wakes the task, because what to advertise may have changed.
+    func advertiseSoon() {
+        mustAdvertise = true
+        sleepTask?.cancel()
+    }
+
+    /// Ends the task.
+    func close() {
+        isClosed = true
+        task?.cancel()
+        sleepTask?.cancel()
+    }
+
+    /// Withdraws what is published; does not wait for bluetoothd to do so.
+    ///
+    /// A GATT stream needs its characteristics: while channels are open, they stay until the
+    /// connection to bluetoothd ends.
+    func withdraw(whileChannelsAreOpen: Bool = false) {
+        if streams != nil, whileChannelsAreOpen { application = nil }
+        for token in [advertisement.take(), application.take()].compactMap({ $0 }) {
+            Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }
+        }
+    }
+
+    /// Publishes what has changed: tag and PSM after their renewal time, and nothing while
+    /// advertising is suspended because of dials that failed to authenticate.
+    ///
+    /// - Returns: a task that sleeps until there is something to do, unless ``advertiseSoon()``
+    ///   ends it; `nil` once the advertiser is closed.
+    private func keepAdvertising() async -> Task<Void, Never>? {
+        guard !isClosed else { return nil }
+        mustAdvertise = false
+        let isOver = state.isCrowded && throttle.reopens(at: loop.now) == nil
+        if isOver || loop.now >= renewal ?? .distantFuture {
+            renewal = nil
+            await renew()
+        }
+        let renewal = renewal ?? loop.now.advanced(by: options.renewal)
+        self.renewal = renewal
+        let reopening = throttle.reopens(at: loop.now)
+        var next = min(renewal, reopening ?? .distantFuture)
+        var state = reopening == nil ? AdvertisingState.on : .crowded
+        do throws(DiscoveryError) {
+            try await publish(advertises: reopening == nil)
+        } catch {
+            state = .failed(ChannelError(discovery: error))
+            next = min(next, loop.now.advanced(by: Self.retryDelay))
+        }
+        guard !isClosed else {
+            withdraw()
+            return nil
+        }
+        changed(to: state)
+        if mustAdvertise { next = loop.now }
+        let sleepTask = Task(executorPreference: loop) { [loop] in
+            do { try await loop.sleep(until: next) } catch {}
+        }
+        self.sleepTask = sleepTask
+        return sleepTask
+    }
+
+    /// Makes a new tag and PSM, so that an observer cannot track this device by them.
+    private func renew() async {
+        makeTag()
+        do throws(LinkError) {
+            try await listener.renew()
+        } catch {
+            // The old PSM stays in use.
+            onRenewalFailure(ChannelError(link: error))
+        }
+    }
+
+    private func changed(to state: AdvertisingState) {
+        let isNews = !state.isSame(as: self.state)
+        self.state = state
+        if isNews { onState(state) }
+    }
+
+    @discardableResult
+    private func makeTag() -> AdvertisementTag {
+        let tag = AdvertisementTag.random(using: &generator)
+        self.tag = tag
+        onTag(tag)
+        return tag
+    }
+
+    /// Publishes the current state instead of what was published before, if they differ.
+    private func publish(advertises: Bool) async throws(DiscoveryError) {
+        // What was published before returns when the adapter comes back, and is replaced then.
+        guard await bluetoothd.adapterState(adapter) == .on else { return }
+        let psm = await listener.localAddress?.psm
+        publishedPSM = psm
+        // The application stays: publishing another one would end the streams over it.
+        if application == nil {
+            let application = try await bluetoothd.publish(gattApplication(), on: adapter)
+            self.application = application
+            streams?.application = application
+        }
+        let payload = advertises ? payload(psm) : nil
+        guard payload != advertised else { return }
+        // An adapter has room for few advertisements, so the old one is withdrawn first.
+        advertised = nil
+        if let old = advertisement.take() { await bluetoothd.withdraw(old) }
+        guard let payload else { return }
+        advertisement = try await bluetoothd.advertise(
+            Advertisement(service: service, payload: payload, carrier: options.carrier),
+            on: adapter)
+        advertised = payload
+    }
+
+    private func gattApplication() -> GATTApplication {
+        var characteristics: [GATTCharacteristic] = []
+        if options.transports.contains(.l2cap) {
+            var psm = GATTCharacteristic(PSMValue.characteristic)
+            psm.read = { [weak self] in
+                let known = self?.assumeIsolated { $0.publishedPSM }
+                return known.map { PSMValue.format($0) } ?? []
+            }
+            characteristics.append(psm)
+        }
+        if options.transports.contains(.gattStream) {
+            let streams = GATTStreamServer(bluetoothd, on: adapter) { [weak listener] link in
+                guard let listener else { return link.close() }
+                listener.assumeIsolated { $0.admit(link) }
+            }
+            self.streams = streams
+            characteristics += streams.characteristics
+        }
+        return GATTApplication(service: service, characteristics: characteristics)
+    }
+
+    private func payload(_ psm: PSM?) -> AdvertisementPayload {
+        var capabilities: AdvertisementPayload.Capabilities = []
+        if options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
+        if options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
+        for name in protocols {
+            capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
+        }
+        return AdvertisementPayload(
+            capabilities: capabilities, psm: options.advertisesPSM ? psm : nil,
+            tag: tag ?? makeTag())
+    }
+}
+
+extension AdvertisingState {
+    fileprivate var isCrowded: Bool { if case .crowded = self { true } else { false } }
+
+    /// Whether a change from `other` need not be reported.
+    fileprivate func isSame(as other: AdvertisingState) -> Bool {
+        switch (self, other) {
+        case (.on, .on), (.crowded, .crowded), (.failed, .failed): true
+        default: false
+        }
+    }
+}

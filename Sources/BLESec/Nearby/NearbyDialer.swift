@@ -1,0 +1,269 @@
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecLinks
+
+/// Scans for a service, dials peers as the policy decides, and ends the links that were made for
+/// that.
+actor NearbyDialer {
+    /// How long making a link may take.
+    private static let connectTimeout = Duration.seconds(4)
+    /// The time that a peer has to open its channel over a link that it has made.
+    private static let acceptTimeout = Duration.seconds(10)
+    /// The longest wait before the dialer acts on new sightings.
+    private static let pause = Duration.milliseconds(50)
+
+    /// What the dialer needs of its service; called on the loop.
+    struct Host: Sendable {
+        let report: @Sendable (NearbyEvent) -> Void
+        /// Takes a channel that has become ready.
+        let admit: @Sendable (SecureChannel, DeviceAddress) async -> Void
+        /// Whether a channel uses the link to an address.
+        let usesLink: @Sendable (DeviceAddress) -> Bool
+    }
+
+    private nonisolated let loop: EventLoop
+    private let bluetoothd: Bluetoothd
+    private let adapter: String
+    private let service: BluetoothUUID
+    private let configuration: ChannelConfiguration
+    private let options: NearbyOptions
+    private let host: Host
+
+    private var policy: DialPolicy
+    private var generator = SystemRandomNumberGenerator()
+    private var transports: TransportFinder
+    private var dials: [Candidate: Task<Void, Never>] = [:]
+    private var links: DialedLinks
+    /// Links that bluetoothd is ending, which takes 2 seconds.
+    private var releases: [DeviceAddress: Task<Void, Never>] = [:]
+    private var scan: ServiceScan?
+    private var scanTask: Task<Void, Never>?
+    private var timer: LoopTimer?
+    private var lastRun = MonotonicTime(nanoseconds: 0)
+    private var isClosed = false
+
+    /// The loop's executor: the actor runs on the loop's thread only.
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(
+        _ service: BluetoothUUID, _ bluetoothd: Bluetoothd, on adapter: String,
+        _ configuration: ChannelConfiguration, _ options: NearbyOptions, loop: EventLoop,
+        host: Host
+    ) {
+        self.service = service
+        self.bluetoothd = bluetoothd
+        self.adapter = adapter
+        self.configuration = configuration
+        self.options = options
+        self.loop = loop
+        self.host = host
+        policy = DialPolicy(rules: options.rules)
+        links = DialedLinks(accepts: options.accepts)
+        transports = TransportFinder(
+            service, bluetoothd, on: adapter, options.transports, loop: loop)
+    }
+
+    isolated deinit { scanTask?.cancel() }
+
+    /// The peers that were heard.
+    var peers: [PeerTable.Entry] { policy.table.entries }
+
+    /// Whether no link is being ended.
+    var isQuiet: Bool { releases.isEmpty }
+
+    /// Sets the tag that this side advertises.
+    func advertises(_ tag: AdvertisementTag) { policy.ownTag = tag }
+
+    /// Begins to scan and dial.
+    func start() async throws(DiscoveryError) {
+        timer = LoopTimer(loop: loop, handler: self)
+        let scan = try await bluetoothd.scan(
+            for: service, on: adapter, anewEvery: options.scansAnewEvery)
+        self.scan = scan
+        scanTask = Task(executorPreference: loop) { [weak self] in
+            for await sighting in scan.sightings { await self?.heard(sighting) }
+        }
+    }
+
+    /// Cancels the dials, and begins no others.
+    func close() {
+        isClosed = true
+        timer?.disarm()
+        scanTask?.cancel()
+        for task in dials.values { task.cancel() }
+    }
+
+    /// Returns when no dial is under way and no link is being ended.
+    func waitUntilQuiet() async {
+        for task in Array(dials.values) { await task.value }
+        for task in Array(releases.values) { await task.value }
+    }
+
+    // MARK: - Sightings
+
+    private func heard(_ sighting: Sighting) {
+        guard !isClosed else { return }
+        policy.heard(sighting, at: loop.now, using: &generator)
+        // Nearby devices determine how often sightings arrive, and the loop has other work.
+        let soon = lastRun.advanced(by: Self.pause)
+        if loop.now >= soon {
+            run()
+        } else if timer?.deadline.map({ $0 > soon }) ?? true {
+            timer?.arm(at: soon)
+        }
+    }
+
+    /// Dials as the policy decides, and arms the timer for the policy's next decision.
+    func run() {
+        guard !isClosed, options.dials else { return }
+        lastRun = loop.now
+        let (candidates, next) = policy.step(at: loop.now, using: &generator)
+        for candidate in candidates { begin(candidate) }
+        if dials.isEmpty, policy.hasPlaces, let scan {
+            Task(executorPreference: loop) { await self.resume(scan) }
+        }
+        timer?.arm(at: next ?? .distantFuture)
+    }
+
+    /// Restarts the scan, for a connection that has not reached its peer.
+    func searchAnew() async {
+        guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
+        await bluetoothd.pause(scan)
+        run()
+    }
+
+    /// Resumes the scan, unless a dial has begun meanwhile.
+    private func resume(_ scan: ServiceScan) async {
+        if dials.isEmpty { await bluetoothd.resume(scan) }
+    }
+
+    // MARK: - Dials
+
+    private func begin(_ candidate: Candidate) {
+        host.report(.dialing(candidate))
+        dials[candidate] = Task(executorPreference: loop) {
+            let result: Result<SecureChannel, ChannelError>
+            do throws(ChannelError) {
+                result = .success(try await self.dial(candidate))
+            } catch {
+                result = .failure(error)
+            }
+            await self.finish(candidate, result)
+        }
+    }
+
+    private func finish(
+        _ candidate: Candidate, _ result: Result<SecureChannel, ChannelError>
+    ) async {
+        let address = candidate.address
+        switch result {
+        case .success(let channel):
+            dials[candidate] = nil
+            let identity = await channel.peer
+            policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
+            await host.admit(channel, address)
+        case .failure(let error):
+            if let end = links.beginTurn(of: address, at: loop.now) {
+                // An accepted link cancels this task.
+                try? await loop.sleep(until: end)
+                links.endTurn(of: address)
+            }
+            await release(address)
+            dials[candidate] = nil
+            if error.code == .cancelled {
+                policy.dialCancelled(candidate)
+            } else {
+                // Another program may listen on the PSM by now.
+                transports.forget(candidate)
+                host.report(.dialFailed(candidate, error))
+                policy.dialFailed(candidate, at: loop.now, using: &generator)
+            }
+        }
+        run()
+    }
+
+    /// Makes a link, finds out which transport the peer offers, and opens a channel over it.
+    private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
+        let address = candidate.address
+        if let scan { await bluetoothd.pause(scan) }
+        if try await connect(address) { links.insert(address) }
+        if options.accepts, !links.contains(address) {
+            // The peer has made the link to open a channel of its own, and only one side may open
+            // it. The peer's channel cancels this dial.
+            do {
+                try await loop.sleep(for: Self.acceptTimeout)
+            } catch {
+                throw ChannelError(.cancelled, "the dial was called off")
+            }
+        }
+        host.report(.opening(candidate))
+        let advertised = policy.table[candidate]?.payload?.psm
+        let (link, endpoint) = try await transports.open(candidate, advertised: advertised)
+        host.report(.handshaking(candidate, endpoint))
+        return try await SecureChannel.open(
+            over: link, role: .dialer, configuration: configuration)
+    }
+
+    private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
+        do throws(DiscoveryError) {
+            return try await bluetoothd.connect(
+                to: address, on: adapter, until: loop.now.advanced(by: Self.connectTimeout))
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
+    }
+
+    // MARK: - Links of either side
+
+    /// A link from an address was accepted: this side does not dial the address meanwhile.
+    func accepted(from address: DeviceAddress) {
+        links.endTurn(of: address)
+        for candidate in policy.accepted(from: address) { dials[candidate]?.cancel() }
+    }
+
+    /// An accepted link has become a channel.
+    func acceptSucceeded(from address: DeviceAddress, _ peer: PeerIdentity) {
+        policy.acceptSucceeded(from: address, identity: peer.fingerprint?.description)
+    }
+
+    /// An accepted link has not become a channel.
+    func acceptFailed(from address: DeviceAddress) {
+        policy.acceptFailed(from: address)
+        Task(executorPreference: loop) {
+            await self.release(address)
+            await self.run()
+        }
+    }
+
+    /// A channel is over: ends its link, and counts how the link went.
+    func ended(_ entry: ChannelRegistry.Entry) async {
+        // A new dial to the address before the link is down would lose its channel with the link.
+        await release(entry.address)
+        let outcome = entry.history.outcome(
+            at: loop.now, hasCarried: await entry.channel.hasCarried,
+            backoff: options.rules.backoff)
+        policy.linkEnded(with: entry.address, outcome, at: loop.now, using: &generator)
+        run()
+    }
+
+    /// Has bluetoothd end the link to an address, if this side's dial made the link and nothing uses
+    /// it any more; returns when the link is down.
+    private func release(_ address: DeviceAddress) async {
+        if let release = releases[address] { return await release.value }
+        let isUsed = policy.isAccepting(from: address) || host.usesLink(address)
+        guard links.take(address, at: loop.now, isUsed: isUsed) else { return }
+        // A task of its own, so that cancelling the dial does not cancel the release.
+        let release = Task(executorPreference: loop) { [bluetoothd, adapter] in
+            await bluetoothd.forget(address, on: adapter)
+        }
+        releases[address] = release
+        await release.value
+        releases[address] = nil
+    }
+}
+
+extension NearbyDialer: TimerHandler {
+    nonisolated func timerFired(_ timer: LoopTimer) { assumeIsolated { $0.run() } }
+}

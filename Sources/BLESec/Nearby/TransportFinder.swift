@@ -1,0 +1,127 @@
+internal import BLESecChannelCore
+internal import BLESecDiscovery
+internal import BLESecL2CAP
+internal import BLESecLinks
+
+/// Finds out over which transport a connected candidate takes a channel, and opens it.
+///
+/// The channel is opened only after bluetoothd has queried the peer's services. bluetoothd opens
+/// L2CAP channels of its own for that query, and two sides that open channels at the same time
+/// confuse the kernel.
+final class TransportFinder {
+    /// How long opening the transport may take.
+    private static let openTimeout = Duration.seconds(4)
+    /// How long bluetoothd may query a candidate's services before the channel is opened
+    /// regardless.
+    private static let quietTimeout = Duration.seconds(2)
+    /// How long querying a candidate over GATT may take.
+    private static let askTimeout = Duration.seconds(10)
+
+    private let loop: EventLoop
+    private let bluetoothd: Bluetoothd
+    private let adapter: String
+    private let service: BluetoothUUID
+    private let transports: NearbyOptions.Transports
+    /// PSMs that were read over GATT, and PSMs on which no peer listened.
+    private var psms = PSMCache()
+    private var refusedPSMs = PSMCache()
+
+    private enum Transport {
+        case l2cap(PSM)
+        case gattStream
+    }
+
+    init(
+        _ service: BluetoothUUID, _ bluetoothd: Bluetoothd, on adapter: String,
+        _ transports: NearbyOptions.Transports, loop: EventLoop
+    ) {
+        self.service = service
+        self.bluetoothd = bluetoothd
+        self.adapter = adapter
+        self.transports = transports
+        self.loop = loop
+    }
+
+    /// Forgets the PSM that was read from a candidate.
+    func forget(_ candidate: Candidate) { psms[candidate] = nil }
+
+    /// Opens the transport; returns with it the endpoint that can be dialed again without asking,
+    /// if there is one.
+    ///
+    /// - Parameter advertised: the PSM that the candidate advertises.
+    func open(
+        _ candidate: Candidate, advertised: PSM?
+    ) async throws(ChannelError) -> (link: any Link, Endpoint?) {
+        let address = candidate.address
+        switch try await transport(of: candidate, advertised) {
+        case .l2cap(let psm):
+            let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
+            return (try await dial(target, candidate), Endpoint(target))
+        case .gattStream:
+            return (try await openStream(address), nil)
+        }
+    }
+
+    /// Returns the candidate's transport: from an earlier GATT read, from its advertisement, or
+    /// from a GATT read now. The GATT read is final: a candidate has no other transports.
+    private func transport(
+        of candidate: Candidate, _ advertised: PSM?
+    ) async throws(ChannelError) -> Transport {
+        let address = candidate.address
+        if let psm = knownPSM(of: candidate, advertised) {
+            // bluetoothd's query does not matter for a known PSM, but it should end before the
+            // channel opens.
+            try? await bluetoothd.waitForServices(
+                of: address, on: adapter, until: loop.now.advanced(by: Self.quietTimeout))
+            return .l2cap(psm)
+        }
+        let deadline = loop.now.advanced(by: Self.askTimeout)
+        do throws(DiscoveryError) {
+            try await bluetoothd.waitForServices(of: address, on: adapter, until: deadline)
+            if transports.contains(.l2cap),
+                let psm = try await bluetoothd.readPSM(
+                    of: service, at: address, on: adapter, until: deadline)
+            {
+                psms[candidate] = psm
+                return .l2cap(psm)
+            }
+            let offers = try await bluetoothd.offersStream(service, at: address, on: adapter)
+            if transports.contains(.gattStream), offers { return .gattStream }
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
+        throw ChannelError(
+            .noSuchPeer, "\(address) offers the service, but nothing that a channel may run over",
+            phase: .connecting)
+    }
+
+    private func knownPSM(of candidate: Candidate, _ advertised: PSM?) -> PSM? {
+        guard transports.contains(.l2cap) else { return nil }
+        if let psm = psms[candidate] { return psm }
+        return advertised == refusedPSMs[candidate] ? nil : advertised
+    }
+
+    private func openStream(_ address: DeviceAddress) async throws(ChannelError) -> any Link {
+        do throws(DiscoveryError) {
+            return try await bluetoothd.openStream(
+                of: service, at: address, on: adapter,
+                until: loop.now.advanced(by: Self.openTimeout))
+        } catch {
+            throw ChannelError(discovery: error).during(.connecting)
+        }
+    }
+
+    private func dial(
+        _ target: L2CAPAddress, _ candidate: Candidate
+    ) async throws(ChannelError) -> any Link {
+        do throws(LinkError) {
+            return try await L2CAPLink.dial(
+                target, from: try Adapter.named(adapter),
+                deadline: loop.now.advanced(by: Self.openTimeout), loop: loop)
+        } catch {
+            // The PSM may have changed: the next dial reads it over GATT.
+            if error.code == .refused { refusedPSMs[candidate] = target.psm }
+            throw ChannelError(link: error).during(.connecting)
+        }
+    }
+}
