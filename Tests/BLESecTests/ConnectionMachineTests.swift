@@ -25,9 +25,28 @@ private struct Watch {
     }
 
     mutating func reach(_ state: ConnectionState) { machine.reached(state, at: now) }
-    mutating func connect() { machine.connected(.group, at: now) }
-    mutating func fail(_ code: ChannelError.Code = .noSuchPeer) {
-        machine.failed(ChannelError(code, ""), at: now, using: &generator)
+    @discardableResult
+    mutating func connect(
+        _ peer: PeerIdentity = .group, hash: [UInt8] = [], isEnding: Bool = false,
+        isCurrentOver: Bool = true, hasRoom: Bool = true
+    ) -> ConnectionMachine.Admission {
+        let history = ChannelHistory(began: now, ready: now, hash: hash)
+        return machine.admit(
+            .init(peer: peer, history: history, isEnding: isEnding),
+            isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: now)
+    }
+    @discardableResult
+    mutating func fail(
+        _ code: ChannelError.Code = .noSuchPeer, in attempt: Int? = nil
+    ) -> ConnectionMachine.Step {
+        machine.failed(ChannelError(code, ""), in: attempt, at: now, using: &generator)
+    }
+    mutating func begin(hasRoom: Bool = true) -> Int? {
+        machine.begin(hasRoom: hasRoom, at: now, using: &generator)
+    }
+    mutating func endPeer(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
+        machine.peerEnded(
+            reason, hasCarried: true, isCurrent: true, at: now, using: &generator)
     }
     mutating func lose(hasCarried: Bool) -> ConnectionMachine.Step {
         machine.lost(
@@ -194,5 +213,92 @@ struct ConnectionMachineTests {
         #expect(watch.state == .closed)
         #expect(watch.machine.status.failure == nil)
         #expect(watch.left == nil)
+    }
+
+    @Test("what an earlier attempt reports changes nothing")
+    func earlierAttempt() {
+        var watch = Watch()
+        let (first, second) = (watch.begin(), watch.begin())
+        #expect(first != nil && second != nil && first != second)
+        watch.machine.reached(.dialing, in: first, at: watch.now)
+        watch.fail(in: first)
+        #expect(watch.state == .searching)
+        watch.machine.reached(.dialing, in: second, at: watch.now)
+        #expect(watch.state == .dialing)
+        watch.connect()
+        watch.fail(in: second)
+        #expect(watch.state == .connected)
+    }
+
+    @Test("no attempt begins while too many ended links have unread messages")
+    func noRoom() {
+        var watch = Watch()
+        #expect(watch.begin(hasRoom: false) == nil)
+        #expect(watch.state == .backingOff)
+        #expect(watch.machine.status.failure?.code == .limitExceeded)
+        guard case .refuse(let error) = watch.connect(hasRoom: false) else {
+            Issue.record("the channel was not refused")
+            return
+        }
+        #expect(error.code == .limitExceeded)
+    }
+
+    @Test("an error of configuration closes the connection, any other error does not")
+    func configuration() {
+        var watch = Watch()
+        #expect(watch.fail(.refused) == .nothing)
+        #expect(watch.fail(.configuration) == .close(ChannelError(.configuration, "")))
+    }
+
+    @Test("of two channels whose handshakes overlapped the one with the lower hash stays")
+    func duplicates() {
+        var watch = Watch()
+        watch.connect(hash: [5])
+        guard case .endAsDuplicate = watch.connect(hash: [9], isCurrentOver: false) else {
+            Issue.record("the channel with the higher hash stays")
+            return
+        }
+        guard case .use = watch.connect(hash: [1], isCurrentOver: false),
+            case .use = watch.connect(hash: [9], isCurrentOver: true)
+        else {
+            Issue.record("a channel was not used")
+            return
+        }
+    }
+
+    @Test("a channel that is ending brings only its messages, and leaves the state as it is")
+    func ending() {
+        var watch = Watch()
+        guard case .keepMessages = watch.connect(isEnding: true) else {
+            Issue.record("the channel is used")
+            return
+        }
+        #expect(watch.state == .searching)
+    }
+
+    @Test("the peer's end is final only if the rules say so; then this side's end closes")
+    func peersEnd() {
+        var watch = Watch()
+        watch.connect()
+        _ = watch.wait(.seconds(1))
+        guard case .leaves(.attempt) = watch.endPeer() else {
+            Issue.record("the connection does not look for the peer again")
+            return
+        }
+        var rules = ReconnectPolicy()
+        rules.endsWithPeer = true
+        watch = Watch(rules)
+        watch.connect()
+        guard case .stays = watch.endPeer() else {
+            Issue.record("the channel does not stay")
+            return
+        }
+        #expect(!watch.machine.haveBothEnded)
+        watch.machine.finish()
+        #expect(watch.machine.haveBothEnded)
+        guard case .closes = watch.endPeer() else {
+            Issue.record("the connection stays open")
+            return
+        }
     }
 }

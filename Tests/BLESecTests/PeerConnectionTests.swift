@@ -45,7 +45,7 @@ private struct ReconnectFixture {
 extension PeerConnection {
     /// Cuts the link without notice, as radio does.
     fileprivate func cut() async {
-        let channel = current?.channel
+        let channel = current
         await channel?.abort()
     }
 
@@ -221,8 +221,8 @@ struct PeerConnectionTests {
         for pair in pairs { await sides[0].offer(pair.dialer) }
         for pair in pairs.reversed() { await sides[1].offer(pair.acceptor) }
         await fixture.clock.settle()
-        let kept = await sides[0].current?.channel
-        let other = await sides[1].current?.channel
+        let kept = await sides[0].current
+        let other = await sides[1].current
         let (hash, otherHash) = (await kept?.handshakeHash, await other?.handshakeHash)
         #expect(hash != nil && hash == otherHash)
         for side in sides { await side.shut(nil) }
@@ -251,10 +251,10 @@ struct PeerConnectionTests {
     func unreadIsBounded() async throws {
         let fixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
-        for number in 0...PeerConnection.mostUnread {
+        for number in 0...ConnectionMachine.mostUnread {
             let pair = try await fixture.channels()
             let isTaken = await connection.offer(pair.acceptor)
-            #expect(isTaken == (number < PeerConnection.mostUnread))
+            #expect(isTaken == (number < ConnectionMachine.mostUnread))
             if isTaken {
                 try await pair.dialer.send([UInt8(number)])
                 await fixture.clock.advance(by: .milliseconds(60))
@@ -262,7 +262,7 @@ struct PeerConnectionTests {
             await pair.dialer.abort()
             await fixture.clock.settle()
         }
-        for number in 0..<PeerConnection.mostUnread {
+        for number in 0..<ConnectionMachine.mostUnread {
             #expect(try await connection.receive() == [UInt8(number)])
         }
         let pair = try await fixture.channels()

@@ -8,22 +8,75 @@ internal import BLESecLinks
 /// and the next step. It has no clock, randomness or link of its own.
 struct ConnectionMachine {
     /// What the caller must do next.
-    enum Step: Hashable {
+    enum Step: Equatable {
         case nothing
         /// Search for the peer, or dial it, once more.
         case attempt
         /// Cancel the current attempt, which has taken too long.
         case abandon
+        /// Close the connection for good.
+        case close(ChannelError)
     }
 
+    /// A channel that was made or accepted.
+    struct NewChannel {
+        let peer: PeerIdentity
+        let history: ChannelHistory
+        var protocolName = ""
+        var linkDescription = ""
+        /// Whether the channel takes no more messages.
+        var isEnding = false
+    }
+
+    /// What to do with a new channel.
+    enum Admission {
+        /// It is the channel in use now, and replaces another one.
+        case use
+        /// It is over or ending: keep only the messages that have arrived.
+        case keepMessages
+        /// The channel in use stays instead: end this one, and keep its messages.
+        case endAsDuplicate
+        case refuse(ChannelError)
+    }
+
+    /// What to do when a channel's peer has sent its end.
+    enum Ending {
+        /// The channel stays in use until it is over, because this side may still send.
+        case stays
+        /// Neither side sends anything more: close the connection.
+        case closes
+        /// The channel is not used any more.
+        case leaves(Step)
+    }
+
+    /// How many links with unread messages are kept; at this limit no new link is made.
+    static let mostUnread = 8
+
     let rules: ReconnectPolicy
+    /// Whether the source of the channels decides which of two channels to the peer stays.
+    private let settlesDuplicates: Bool
     private(set) var status: ConnectionStatus
+    /// The expected peer; `nil` until the first peer has connected.
+    private(set) var expected: Fingerprint?
+    /// The number of the current attempt; reports of earlier attempts are ignored.
+    private(set) var attempt = 0
+    /// Whether this side has finished sending, on any link.
+    private(set) var hasFinished = false
+    /// Whether the peer has finished sending for good.
+    private(set) var hasPeerEnded = false
+    /// The channel in use; `nil` while there is none.
+    private var current: ChannelHistory?
     /// Since when the peer has been unreachable.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.
-    init(rules: ReconnectPolicy, now: MonotonicTime) {
+    init(
+        rules: ReconnectPolicy, expected: Fingerprint? = nil, settlesDuplicates: Bool = false,
+        now: MonotonicTime
+    ) {
         self.rules = rules
+        self.expected = expected
+        self.settlesDuplicates = settlesDuplicates
         unreachedSince = now
         status = ConnectionStatus(state: .searching, since: now)
         enter(.searching, now)
@@ -32,9 +85,37 @@ struct ConnectionMachine {
     var isConnected: Bool { status.state == .connected }
     var isClosed: Bool { status.state == .closed }
 
-    /// Records the state that the attempt has reached.
-    mutating func reached(_ state: ConnectionState, at now: MonotonicTime) {
-        guard !isConnected, !isClosed, status.state != state else { return }
+    /// Whether this side may not send any more, on any link.
+    var isFinished: Bool { isClosed || hasFinished }
+
+    /// The error of a call that comes too late.
+    var closedError: ChannelError {
+        status.failure ?? ChannelError(.closed, "the connection is closed")
+    }
+
+    private static let noRoom = ChannelError(
+        .limitExceeded, "the messages of \(mostUnread) links wait to be read")
+
+    // MARK: - Attempts
+
+    /// Begins an attempt. It fails at once, and this returns nil, while no new link may be made.
+    mutating func begin(
+        hasRoom: Bool, at now: MonotonicTime, using generator: inout some RandomNumberGenerator
+    ) -> Int? {
+        // The previous attempt has failed, though its caller may not know yet.
+        attempt += 1
+        if hasRoom { return attempt }
+        _ = failed(Self.noRoom, at: now, using: &generator)
+        return nil
+    }
+
+    /// Records the state that an attempt has reached, or that a service reports.
+    mutating func reached(
+        _ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime
+    ) {
+        guard (attempt ?? self.attempt) == self.attempt, state.isUnderWay, !isConnected,
+            !isClosed, status.state != state
+        else { return }
         // A search alone does not end the out-of-range or backing-off state.
         if state == .searching, status.state == .outOfRange || status.state == .backingOff {
             return
@@ -42,20 +123,76 @@ struct ConnectionMachine {
         enter(state, now)
     }
 
-    /// Records a new channel, which may replace another one.
-    mutating func connected(
-        _ peer: PeerIdentity, by protocolName: String = "", over link: String = "",
-        at now: MonotonicTime
-    ) {
-        guard !isClosed else { return }
-        enter(.connected, now)
-        status.peer = peer
-        status.protocolName = protocolName
-        status.linkDescription = link
-        status.failure = nil
+    /// Records that an attempt has failed, or that a service reports so.
+    ///
+    /// - Parameter isFinal: whether no further attempt can be made.
+    mutating func failed(
+        _ error: ChannelError, in attempt: Int? = nil, isFinal: Bool = false,
+        at now: MonotonicTime, using generator: inout some RandomNumberGenerator
+    ) -> Step {
+        guard (attempt ?? self.attempt) == self.attempt else { return .nothing }
+        // Waiting does not resolve an error of configuration.
+        if isFinal || error.code == .configuration { return .close(error) }
+        guard !isConnected, !isClosed else { return .nothing }
+        fail(error, status.failures + 1, now, &generator)
+        return .nothing
     }
 
-    /// Records that the channel is over, and that no other channel has replaced it.
+    // MARK: - Channels
+
+    /// Decides what to do with a new channel.
+    ///
+    /// - Parameter isCurrentOver: whether the channel in use is over, or there is none.
+    mutating func admit(
+        _ channel: NewChannel, isCurrentOver: Bool, hasRoom: Bool, at now: MonotonicTime
+    ) -> Admission {
+        if isClosed { return .refuse(closedError) }
+        if let expected, channel.peer.fingerprint != expected {
+            return .refuse(
+                ChannelError(
+                    .untrusted, "the channel leads to \(channel.peer), and not to \(expected)"))
+        }
+        guard hasRoom else { return .refuse(Self.noRoom) }
+        if channel.isEnding { return .keepMessages }
+        if !isCurrentOver, !settlesDuplicates, let current,
+            !channel.history.stays(insteadOf: current)
+        {
+            return .endAsDuplicate
+        }
+        attempt += 1
+        expected = expected ?? channel.peer.fingerprint
+        current = channel.history
+        enter(.connected, now)
+        status.peer = channel.peer
+        status.protocolName = channel.protocolName
+        status.linkDescription = channel.linkDescription
+        status.failure = nil
+        return .use
+    }
+
+    /// Decides what to do when the peer of a channel has sent its end.
+    mutating func peerEnded(
+        _ reason: EndReason, hasCarried: Bool, isCurrent: Bool, at now: MonotonicTime,
+        using generator: inout some RandomNumberGenerator
+    ) -> Ending {
+        guard isCurrent else { return .leaves(.nothing) }
+        if reason.error == nil, rules.endsWithPeer {
+            hasPeerEnded = true
+            return haveBothEnded ? .closes : .stays
+        }
+        return .leaves(
+            lost(
+                reason.explanation, hasCarried: hasCarried && reason != .duplicate, at: now,
+                using: &generator))
+    }
+
+    /// Records that this side sends nothing more.
+    mutating func finish() { hasFinished = true }
+
+    /// Whether neither side sends anything more, so that the connection is to be closed.
+    var haveBothEnded: Bool { hasFinished && hasPeerEnded && isConnected }
+
+    /// Records that the channel in use is over, or not used any more.
     ///
     /// After a good link (``LinkOutcome``) the next attempt begins at once; after any other link it
     /// begins after the same delay as after a failure.
@@ -63,13 +200,13 @@ struct ConnectionMachine {
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) -> Step {
-        guard isConnected else { return .nothing }
-        let course = LinkOutcome(
-            lasted: now.duration(since: status.since), hasCarried: hasCarried,
-            stableAfter: rules.stableAfter, backoff: rules.backoff)
+        guard let history = current.take() else { return .nothing }
+        let outcome = history.outcome(
+            at: now, hasCarried: hasCarried, stableAfter: rules.stableAfter,
+            backoff: rules.backoff)
         unreachedSince = now
-        guard course == .stable else {
-            fail(error, course.failures(after: status.failures), now, &generator)
+        guard outcome == .stable else {
+            fail(error, outcome.failures(after: status.failures), now, &generator)
             return .nothing
         }
         status.failures = 0
@@ -78,14 +215,7 @@ struct ConnectionMachine {
         return .attempt
     }
 
-    /// Records that the attempt has failed.
-    mutating func failed(
-        _ error: ChannelError, at now: MonotonicTime,
-        using generator: inout some RandomNumberGenerator
-    ) {
-        guard !isConnected, !isClosed else { return }
-        fail(error, status.failures + 1, now, &generator)
-    }
+    // MARK: - Time
 
     /// Handles the status' deadline; does nothing if the deadline has not come.
     mutating func timeout(
@@ -100,6 +230,7 @@ struct ConnectionMachine {
             enter(.searching, now)
             return .attempt
         case .dialing, .opening, .handshaking:
+            attempt += 1
             let error = ChannelError(
                 .timedOut, "\(status.state.rawValue) took longer than it may")
             fail(error, status.failures + 1, now, &generator)
@@ -110,6 +241,8 @@ struct ConnectionMachine {
 
     /// Closes the connection for good; the first reason stands.
     mutating func close(_ error: ChannelError?, at now: MonotonicTime) {
+        attempt += 1
+        current = nil
         guard !isClosed else { return }
         enter(.closed, now)
         status.failure = error
@@ -131,5 +264,28 @@ struct ConnectionMachine {
         status.state = state
         status.since = now
         status.deadline = rules.limit(of: state).map { now.advanced(by: $0) }
+    }
+}
+
+extension ConnectionState {
+    /// Whether an attempt can report this state.
+    fileprivate var isUnderWay: Bool {
+        switch self {
+        case .searching, .dialing, .opening, .handshaking: true
+        case .connected, .outOfRange, .backingOff, .closed: false
+        }
+    }
+}
+
+extension EndReason {
+    /// Why a channel has ended, as an error for the side that lost it.
+    fileprivate var explanation: ChannelError {
+        switch self {
+        case .duplicate: ChannelError(.closed, "the peer kept another channel instead")
+        case .interrupted: ChannelError(.truncated, "the peer was interrupted")
+        case .untrusted: ChannelError(.refused, "the peer does not trust this side any more")
+        case .expired: ChannelError(.closed, "the session reached its maximum age")
+        default: ChannelError(.closed, "the peer has left")
+        }
     }
 }

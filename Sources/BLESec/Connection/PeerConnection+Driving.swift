@@ -9,8 +9,7 @@ extension PeerConnection {
         if case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { [weak self] in
                 await service.observe { event in
-                    guard let state = event.connectionState else { return }
-                    self?.loop.execute { self?.assumeIsolated { $0.heard(state) } }
+                    self?.loop.execute { self?.assumeIsolated { $0.heard(event) } }
                 }
             }
         }
@@ -22,7 +21,7 @@ extension PeerConnection {
                         try await self?.waitForRoom()
                         let channel = try await next()
                         guard let self else { return await channel.abort() }
-                        await self.arrived(channel)
+                        await self.offer(channel)
                     } catch {
                         failure = error
                     }
@@ -35,22 +34,32 @@ extension PeerConnection {
     }
 
     func deadlineCame() {
-        let before = machine.status
         if loop.isShutDown {
             return shut(ChannelError(.closed, "the connection's event loop was shut down"))
         }
-        let step = machine.timeout(at: loop.now, using: &generator)
-        tell(since: before)
-        if before.state == .outOfRange, step == .attempt, case .nearby(let service) = route.kind {
+        let wasOutOfRange = machine.status.state == .outOfRange
+        let step = change { $0.timeout(at: loop.now, using: &generator) }
+        if wasOutOfRange, step == .attempt, case .nearby(let service) = route.kind {
             Task(executorPreference: loop) { await service.searchAnew() }
         }
         perform(step)
     }
 
+    /// Changes the machine, and reports its status if it differs.
+    private func change<Result>(
+        _ body: (inout ConnectionMachine) -> Result
+    ) -> Result {
+        let before = machine.status
+        let result = body(&machine)
+        tell(since: before)
+        return result
+    }
+
     private func perform(_ step: ConnectionMachine.Step) {
         switch (step, route.kind) {
         case (.attempt, .dial(let dial, _)): begin(dial)
-        case (.abandon, .dial): dropAttempt()
+        case (.abandon, .dial): attempt?.cancel()
+        case (.close(let error), _): shut(error)
         // The other routes search or wait all the time.
         default: break
         }
@@ -59,14 +68,9 @@ extension PeerConnection {
     // MARK: - Attempts
 
     private func begin(_ dial: @escaping PeerRoute.Dial) {
-        // The previous attempt has failed, though its task may not know yet.
-        dropAttempt()
-        guard hasRoom else {
-            return failed(
-                ChannelError(
-                    .limitExceeded, "the messages of \(Self.mostUnread) links wait to be read"))
-        }
-        let number = attempts
+        attempt?.cancel()
+        let begun = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
+        guard let number = begun else { return }
         attempt = Task(executorPreference: loop) { [weak self, loop] in
             let result: Result<SecureChannel, ChannelError>
             do throws(ChannelError) {
@@ -81,45 +85,34 @@ extension PeerConnection {
         }
     }
 
-    /// Cancels the current attempt, if any, and ignores its later reports.
-    private func dropAttempt() {
-        attempt?.cancel()
-        attempt = nil
-        attempts += 1
-    }
-
-    private func reached(_ state: ConnectionState, _ number: Int) {
-        guard number == attempts, state.isUnderWay else { return }
-        let before = machine.status
-        machine.reached(state, at: loop.now)
-        tell(since: before)
+    private func reached(_ state: ConnectionState, _ number: Int?) {
+        change { $0.reached(state, in: number, at: loop.now) }
     }
 
     private func finish(_ number: Int, _ result: Result<SecureChannel, ChannelError>) async {
         switch result {
-        case .success(let channel): await arrived(channel)
-        case .failure(let error) where number == attempts: failed(error)
-        case .failure: break
+        case .success(let channel): await offer(channel)
+        case .failure(let error): failed(error, number)
         }
     }
 
-    private func failed(_ error: ChannelError) {
-        // Waiting does not resolve these errors.
-        if error.code == .configuration || loop.isShutDown { return shut(error) }
-        let before = machine.status
-        machine.failed(error, at: loop.now, using: &generator)
-        tell(since: before)
+    private func failed(_ error: ChannelError, _ number: Int? = nil) {
+        let step = change {
+            $0.failed(
+                error, in: number, isFinal: loop.isShutDown, at: loop.now, using: &generator)
+        }
+        perform(step)
     }
 
     /// Handles a service's report about a candidate; whether the candidate is the peer becomes
     /// known later.
-    private func heard(_ report: NearbyEvent.ConnectionReport) {
-        switch report {
-        case .reached(let state):
-            let before = machine.status
-            machine.reached(state, at: loop.now)
-            tell(since: before)
-        case .failed(let error): failed(error)
+    private func heard(_ event: NearbyEvent) {
+        switch event {
+        case .dialing: reached(.dialing, nil)
+        case .opening: reached(.opening, nil)
+        case .handshaking: reached(.handshaking, nil)
+        case .dialFailed(_, let error): failed(error)
+        case .adapter, .advertising, .acceptFailed, .duplicate: break
         }
     }
 
@@ -129,57 +122,42 @@ extension PeerConnection {
     /// returns false, if it leads to another peer, if the channel in use stays instead, or if too
     /// many links have unread messages.
     @discardableResult
-    public func offer(_ channel: SecureChannel) async -> Bool { await arrived(channel) }
-
-    @discardableResult
-    func arrived(_ channel: SecureChannel) async -> Bool {
-        let peer = await channel.peer
-        let protocolName = await channel.protocolName
-        let history = await ChannelHistory(of: channel, readyAt: loop.now)
-        let isEnding = await channel.isEnding
+    public func offer(_ channel: SecureChannel) async -> Bool {
+        let new = ConnectionMachine.NewChannel(
+            peer: await channel.peer,
+            history: await ChannelHistory(of: channel, readyAt: loop.now),
+            protocolName: await channel.protocolName, linkDescription: channel.linkDescription,
+            isEnding: await channel.isEnding)
         let isCurrentOver = await isCurrentOver
-        if let refusal = refusal(of: peer) {
-            await channel.abort(refusal)
-            if !machine.isConnected { failed(refusal) }
-            return false
+        let admission = change {
+            $0.admit(new, isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: loop.now)
         }
-        if isEnding { return await keepMessages(of: channel) }
-        if !isCurrentOver, !route.settlesDuplicates, let current,
-            !history.stays(insteadOf: current.history)
-        {
+        switch admission {
+        case .use: await use(channel)
+        case .keepMessages: await keepMessages(of: channel)
+        case .endAsDuplicate:
             await end(channel)
-            return await keepMessages(of: channel)
+            await keepMessages(of: channel)
+        case .refuse(let error):
+            await channel.abort(error)
+            if !machine.isConnected { failed(error) }
         }
-        expected = expected ?? peer.fingerprint
-        let older = current?.channel
-        current = Current(channel: channel, history: history)
+        if case .use = admission { return true } else { return false }
+    }
+
+    private func use(_ channel: SecureChannel) async {
+        let older = current
+        current = channel
         unread.append(channel)
-        dropAttempt()
-        let before = machine.status
-        machine.connected(
-            peer, by: protocolName, over: channel.linkDescription, at: loop.now)
-        tell(since: before)
+        attempt?.cancel()
         waiting.wake(.link)
         waiting.wake(.message)
         watch(channel)
         if let older { await end(older) }
-        if hasFinished { try? await channel.finish() }
-        return true
+        if machine.hasFinished { try? await channel.finish() }
     }
 
-    private func refusal(of peer: PeerIdentity) -> ChannelError? {
-        if machine.isClosed { return closedError }
-        if let expected, peer.fingerprint != expected {
-            return ChannelError(.untrusted, "the channel leads to \(peer), and not to \(expected)")
-        }
-        guard hasRoom else {
-            return ChannelError(
-                .limitExceeded, "the messages of \(Self.mostUnread) links wait to be read")
-        }
-        return nil
-    }
-
-    private var hasRoom: Bool { unread.count < Self.mostUnread }
+    private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnread }
 
     private func waitForRoom() async throws(ChannelError) {
         while !hasRoom, !machine.isClosed {
@@ -192,21 +170,19 @@ extension PeerConnection {
     private var isCurrentOver: Bool {
         get async {
             while true {
-                guard let channel = current?.channel else { return true }
+                guard let channel = current else { return true }
                 let isOver = await channel.isOver
-                if current?.channel === channel { return isOver }
+                if current === channel { return isOver }
             }
         }
     }
 
     /// Queues the unread messages of an ended channel before those of the channel in use, because
     /// the peer knows that they arrived.
-    private func keepMessages(of channel: SecureChannel) async -> Bool {
-        guard await channel.hasUnread else { return false }
-        let inUse = current.flatMap { current in unread.firstIndex { $0 === current.channel } }
-        unread.insert(channel, at: inUse ?? unread.count)
+    private func keepMessages(of channel: SecureChannel) async {
+        guard await channel.hasUnread else { return }
+        unread.insert(channel, at: unread.firstIndex { $0 === current } ?? unread.count)
         waiting.wake(.message)
-        return false
     }
 
     /// Ends one of two channels to the peer. Its messages can still be read.
@@ -226,56 +202,56 @@ extension PeerConnection {
     private func ending(_ channel: SecureChannel, _ reason: EndReason?) async {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
-        if reason.error == nil, machine.rules.endsWithPeer, current?.channel === channel {
-            hasPeerEnded = true
+        let isCurrent = current === channel
+        let ending = change {
+            $0.peerEnded(
+                reason, hasCarried: hasCarried, isCurrent: isCurrent, at: loop.now,
+                using: &generator)
+        }
+        switch ending {
+        case .stays:
             waiting.wake(.message)
-            if !closeIfBothEnded() {
-                try? await channel.waitUntilOver()
-                return await ended(channel)
-            }
-        } else {
+            try? await channel.waitUntilOver()
+            return await ended(channel)
+        case .closes:
+            leave(channel)
+            shut(nil)
+        case .leaves(let step):
             // A call that closes the connection meanwhile waits for this channel.
-            if current?.channel === channel { leaving = channel }
-            forget(
-                channel, because: reason.explanation,
-                hasCarried: hasCarried && reason != .duplicate)
+            if isCurrent { leave(channel) }
+            perform(step)
         }
         // Each side learns that the other has everything, and that this side continues over another
         // link.
-        if reason.error != nil, !hasFinished { try? await channel.finish(reason) }
+        if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
         await ended(channel)
     }
 
-    /// Closes the connection when neither side has anything more to send; returns whether it did.
-    func closeIfBothEnded() -> Bool {
-        guard hasFinished, hasPeerEnded, let channel = current?.channel else { return false }
+    /// Stops using a channel that is still being closed.
+    func leave(_ channel: SecureChannel) {
         leaving = channel
         current = nil
-        shut(nil)
-        return true
+        // A task that does not wait for a link must learn that the link is lost.
+        waiting.wake(.turn)
     }
 
     private func ended(_ channel: SecureChannel) async {
         let failure = await channel.endError
         receipts.forget(channel)
-        forget(channel, because: failure, hasCarried: await channel.hasCarried)
+        lose(channel, because: failure, hasCarried: await channel.hasCarried)
         // Only channels with unread messages are kept.
         if await !channel.hasUnread { wasRead(channel) }
     }
 
-    /// Stops using the channel.
-    func forget(
-        _ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool
-    ) {
-        guard current?.channel === channel else { return }
+    /// Stops using a channel that has ended.
+    func lose(_ channel: SecureChannel, because error: ChannelError?, hasCarried: Bool) {
+        guard current === channel else { return }
         current = nil
-        let before = machine.status
-        let step = machine.lost(
-            error, hasCarried: hasCarried, at: loop.now, using: &generator)
-        tell(since: before)
-        // A task that does not wait for a link must learn that the link is lost.
+        let step = change {
+            $0.lost(error, hasCarried: hasCarried, at: loop.now, using: &generator)
+        }
         waiting.wake(.turn)
         perform(step)
     }
@@ -292,10 +268,10 @@ extension PeerConnection {
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
-        if let channel = current.take()?.channel {
+        if let channel = current.take() {
             Task(executorPreference: loop) { await channel.abort() }
         }
-        dropAttempt()
+        attempt?.cancel()
         arrivals?.cancel()
         closeRoute()
         tell(since: before)
@@ -310,47 +286,6 @@ extension PeerConnection {
         case .nearby(let service):
             Task(executorPreference: loop) { await service.close() }
         case .dial, .offers: break
-        }
-    }
-}
-
-extension ConnectionState {
-    /// Whether an attempt can report this state.
-    fileprivate var isUnderWay: Bool {
-        switch self {
-        case .searching, .dialing, .opening, .handshaking: true
-        case .connected, .outOfRange, .backingOff, .closed: false
-        }
-    }
-}
-
-extension NearbyEvent {
-    /// What a connection needs to know of a service's event.
-    fileprivate enum ConnectionReport: Sendable {
-        case reached(ConnectionState)
-        case failed(ChannelError)
-    }
-
-    fileprivate var connectionState: ConnectionReport? {
-        switch self {
-        case .dialing: .reached(.dialing)
-        case .opening: .reached(.opening)
-        case .handshaking: .reached(.handshaking)
-        case .dialFailed(_, let error): .failed(error)
-        case .adapter, .advertising, .acceptFailed, .duplicate: nil
-        }
-    }
-}
-
-extension EndReason {
-    /// Why a channel has ended, as an error for the side that lost it.
-    fileprivate var explanation: ChannelError {
-        switch self {
-        case .duplicate: ChannelError(.closed, "the peer kept another channel instead")
-        case .interrupted: ChannelError(.truncated, "the peer was interrupted")
-        case .untrusted: ChannelError(.refused, "the peer does not trust this side any more")
-        case .expired: ChannelError(.closed, "the session reached its maximum age")
-        default: ChannelError(.closed, "the peer has left")
         }
     }
 }

@@ -16,32 +16,22 @@ public import BLESecLinks
 /// sends a ping after half of it. Dropping the last reference ends the link and may lose messages;
 /// ``close(_:)`` loses none.
 public actor PeerConnection {
-    /// How many links with unread messages are kept; at this limit no new link is made.
-    static let mostUnread = 8
-
     /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
     let route: PeerRoute
     var machine: ConnectionMachine
     var generator = SystemRandomNumberGenerator()
-    /// The expected peer; `nil` until the first peer has connected.
-    var expected: Fingerprint?
 
     /// The channel in use.
-    var current: Current?
+    var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
-    /// Whether this side has finished sending, on any link.
-    var hasFinished = false
-    /// Whether the peer has finished sending for good.
-    var hasPeerEnded = false
     /// The channels with something to read, oldest first; the last may be the channel in use.
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
     /// The current attempt.
     var attempt: Task<Void, Never>?
-    var attempts = 0
     var arrivals: Task<Void, Never>?
     var timer: LoopTimer?
     private var observers = Observers<ConnectionStatus>()
@@ -52,12 +42,6 @@ public actor PeerConnection {
     /// What tasks wait for.
     enum Event: Hashable, CaseIterable { case link, message, turn, room }
     let waiting: LoopCondition<Event>
-
-    /// A channel in use.
-    struct Current {
-        let channel: SecureChannel
-        let history: ChannelHistory
-    }
 
     /// The loop's executor: the actor runs on the loop's thread only.
     public nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -86,8 +70,9 @@ public actor PeerConnection {
     ) {
         self.route = route
         self.loop = loop
-        expected = peer?.fingerprint
-        machine = ConnectionMachine(rules: rules, now: loop.now)
+        machine = ConnectionMachine(
+            rules: rules, expected: peer?.fingerprint,
+            settlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
     }
 
@@ -95,7 +80,7 @@ public actor PeerConnection {
         attempt?.cancel()
         arrivals?.cancel()
         timer?.disarm()
-        for channel in [current?.channel, leaving].compactMap({ $0 }) {
+        for channel in [current, leaving].compactMap({ $0 }) {
             Task { await channel.abort() }
         }
     }
@@ -125,6 +110,73 @@ public actor PeerConnection {
         if machine.isClosed { observers.finish() }
     }
 
+    // MARK: - Sending
+
+    /// Sends a message, and returns its fate once the peer's program has taken it or the link is
+    /// lost.
+    ///
+    /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
+    /// deadlines are those of the link: while the peer's program hangs but its device responds,
+    /// this call waits.
+    ///
+    /// - Throws: `noSuchPeer` without a link, unless the call waits for one; `closed`, or the error
+    ///   that closed the connection; `limitExceeded` for a message above the limit; `configuration`
+    ///   in direct mode, which has no acknowledgements; `cancelled`. If it throws, nothing was
+    ///   sent.
+    public func deliver(
+        _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
+    ) async throws(ChannelError) -> Delivery {
+        let pending = try await send(message, whenDisconnected: whenDisconnected)
+        return await pending.delivery()
+    }
+
+    /// Queues a message on the link after the messages queued before, and returns when the link has
+    /// it. The return says nothing about the peer. Throws as
+    /// ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
+    public func send(
+        _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
+    ) async throws(ChannelError) -> PendingDelivery {
+        let ticket = turns.take()
+        defer {
+            turns.give(back: ticket)
+            waiting.wake(.turn)
+        }
+        while !turns.isNext(ticket) {
+            if machine.isFinished { throw machine.closedError }
+            if whenDisconnected == .fail { try refuseWhenApart() }
+            try await wait(for: .turn) {
+                turns.isNext(ticket) || machine.isFinished
+                    || whenDisconnected == .fail && current == nil
+            }
+        }
+        while true {
+            if machine.isFinished { throw machine.closedError }
+            guard let channel = current else {
+                if whenDisconnected == .fail { try refuseWhenApart() }
+                try await wait(for: .link) {
+                    current != nil || machine.isFinished
+                }
+                continue
+            }
+            do throws(ChannelError) {
+                let number = try await channel.enqueue(message)
+                return PendingDelivery(channel: channel, number: number)
+            } catch {
+                if machine.hasFinished { throw machine.closedError }
+                // On a channel that is ending nothing was sent; any other error concerns this
+                // message.
+                guard await channel.isEnding else { throw error }
+                lose(channel, because: error, hasCarried: await channel.hasCarried)
+            }
+        }
+    }
+
+    private func refuseWhenApart() throws(ChannelError) {
+        guard current == nil else { return }
+        if machine.isClosed { throw machine.closedError }
+        throw ChannelError(.noSuchPeer, "there is no link to the peer now")
+    }
+
     // MARK: - Receiving
 
     /// Returns the next message from any link. Returns `nil` when everything that arrived is read
@@ -140,9 +192,9 @@ public actor PeerConnection {
                     if let failure = machine.status.failure { throw failure }
                     return nil
                 }
-                if hasPeerEnded { return nil }
+                if machine.hasPeerEnded { return nil }
                 try await wait(for: .message) {
-                    !unread.isEmpty || machine.isClosed || hasPeerEnded
+                    !unread.isEmpty || machine.isClosed || machine.hasPeerEnded
                 }
                 continue
             }
@@ -190,12 +242,15 @@ public actor PeerConnection {
     /// Tells the peer that this side sends nothing more, on this link or a later one. This side can
     /// still receive.
     public func finish() async {
-        hasFinished = true
+        machine.finish()
         waiting.wake(.link)
         waiting.wake(.turn)
-        guard let channel = current?.channel else { return }
+        guard let channel = current else { return }
         try? await channel.finish()
-        if closeIfBothEnded() { try? await channel.close() }
+        guard machine.haveBothEnded, let last = current else { return }
+        leave(last)
+        shut(nil)
+        try? await channel.close()
     }
 
     /// Ends the connection for good, without losing messages that are under way on the current
@@ -205,7 +260,7 @@ public actor PeerConnection {
     ///
     /// - Throws: as ``SecureChannel/close()`` does. Without a link, it does not throw.
     public func close(_ reason: EndReason = .done) async throws(ChannelError) {
-        leaving = current.take()?.channel ?? leaving
+        leaving = current.take() ?? leaving
         shut(nil)
         // Messages that still arrive can be read afterwards.
         try? await leaving?.finish(reason)
