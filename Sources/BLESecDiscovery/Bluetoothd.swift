@@ -1,47 +1,37 @@
 package import BLESecLinks
 
-/// The client of bluetoothd: adapters, advertisements, scans, GATT.
+/// bluetoothd, as this process knows and uses it: its adapters and other objects, and what this
+/// process has registered.
 ///
-/// All requests are repeated when bluetoothd comes back: after a restart of bluetoothd or of the
-/// message bus, and after the adapter was off. The actor runs on an event loop, and needs no
+/// All registrations are repeated when bluetoothd comes back: after a restart of bluetoothd or of
+/// the message bus, and after the adapter was off. The actor runs on an event loop, and needs no
 /// privilege under Debian's D-Bus policy.
 package actor Bluetoothd {
-    /// How long bluetoothd may take for an operation that involves no other device.
-    static let callTimeout = Duration.seconds(10)
-    /// The delay between attempts to reach the bus, or to register what was refused.
-    static let retryDelay = Duration.seconds(1)
-
     /// The event loop that the actor runs on.
     package nonisolated let loop: EventLoop
 
-    var bus: Bus?
-    /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
-    var owner: String?
-    var tree = ObjectTree()
-    /// Signals every change in the tree, or of a request.
-    let changes: ChangeSignal
-    /// The requests to bluetoothd, each for as long as it is needed.
-    var requests: [UInt64: Request] = [:]
-    /// The objects of this process that bluetoothd calls, by path.
-    var exported: [String: ExportedObject] = [:]
-    var scans: [UInt64: Scan] = [:]
-    /// Adapters on which a link has ended recently; true if another link has ended since.
-    var linksEnded: [String: Bool] = [:]
-    var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
-    /// Devices whose links must be told when the device disconnects.
-    var watched: [UInt64: WatchedDevice] = [:]
-    private var observers: [UInt64: Observer] = [:]
+    /// Made in ``start()``; nil once closed.
+    private var session: BusSession?
+    private(set) var tree = ObjectTree()
+    private let exports = ExportedObjects()
+    private var scans = ServiceScans()
+    private lazy var registrations = Registrations(of: self, loop: loop)
+    private var observers = AdapterObservers()
+    /// What receives the notifications of each characteristic.
+    private var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
+    /// Links that must be told when their device disconnects.
+    private var watched: [WatchedDevice] = []
 
-    private var retry: LoopTimer?
-    private var nextToken: UInt64 = 0
+    private enum Event: Hashable { case change }
+    private let waiting: LoopCondition<Event>
+    /// Counts the changes, so that no task that waits misses one.
+    private var changes: UInt64 = 0
+    private var lastToken: UInt64 = 0
     private var hasAnswered = false
-    private var isClosed = false
 
-    /// An observer of an adapter's state.
-    private struct Observer {
-        let adapter: String?
-        let continuation: AsyncStream<AdapterState>.Continuation
-        var last: AdapterState
+    private struct WatchedDevice {
+        let path: String
+        weak var link: GATTStreamLink?
     }
 
     /// The actor runs on the loop's thread.
@@ -58,265 +48,322 @@ package actor Bluetoothd {
 
     private init(loop: EventLoop) {
         self.loop = loop
-        changes = ChangeSignal(loop: loop)
+        waiting = LoopCondition(loop: loop)
     }
 
     isolated deinit { close() }
 
     private func start() async {
-        retry = LoopTimer(loop: loop, handler: self)
-        open()
-        let deadline = loop.now.advanced(by: Self.callTimeout)
-        try? await wait(until: deadline, "reach bluetoothd") { hasAnswered ? () : nil }
+        // Made now, because it refers to this object, which must not happen in its `deinit`.
+        _ = registrations
+        session = BusSession(loop: loop, handler: self)
+        let deadline = loop.now.advanced(by: BusSession.callTimeout)
+        try? await wait(until: deadline, "reach bluetoothd") { $0.hasAnswered ? () : nil }
     }
 
-    /// Ends all requests. A second call does nothing.
+    /// Ends the session and all registrations. A second call does nothing.
     package func close() {
-        isClosed = true
-        retry?.disarm()
-        bus?.close()
-        bus = nil
+        session.take()?.close()
         forget()
-        for scan in scans.values { scan.continuation.finish() }
-        scans = [:]
-        for observer in observers.values { observer.continuation.finish() }
-        observers = [:]
-    }
-
-    // MARK: - Starting and stopping
-
-    /// Connects to the bus, or tries again a little later.
-    func open() {
-        guard !isClosed, bus == nil else { return }
-        do throws(BusError) {
-            let bus = try Bus(loop: loop, handler: self)
-            self.bus = bus
-            for rule in [
-                "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',"
-                    + "arg0='org.bluez'",
-                "type='signal',sender='org.bluez'",
-            ] {
-                bus.call(.toBus("AddMatch", [.string(rule)]), timeout: Self.callTimeout) { _ in }
-            }
-            askOwner()
-        } catch {
-            answered()
-            retry?.arm(in: Self.retryDelay)
-        }
-    }
-
-    /// Asks the bus whether bluetoothd runs.
-    private func askOwner() {
-        let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
-        bus?.call(ask, timeout: Self.callTimeout) { [weak self] result in
-            self?.assumeIsolated { bluetoothd in
-                switch result {
-                case .success(let values): bluetoothd.tookOwner(values.first?.text)
-                case .failure(let error):
-                    bluetoothd.tookOwner(nil)
-                    // If bluetoothd does not run, the bus signals its start; after any other
-                    // error, ask again.
-                    if !error.name.hasSuffix(".NameHasNoOwner") { bluetoothd.retrySoon() }
-                }
-            }
-        }
-    }
-
-    /// The bus connection has ended.
-    func busEnded() {
-        bus = nil
-        forget()
-        answered()
-        retry?.arm(in: Self.retryDelay)
-    }
-
-    /// bluetoothd has started, or it has stopped if there is no name.
-    func tookOwner(_ name: String?) {
-        forget()
-        guard let name, !name.isEmpty else { return answered() }
-        listObjects(of: name)
-    }
-
-    /// Asks for all objects of bluetoothd, to replace the known ones.
-    func listObjects(of name: String) {
-        let call = Bus.Call(
-            destination: name, path: "/", interface: "org.freedesktop.DBus.ObjectManager",
-            member: "GetManagedObjects")
-        bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
-            self?.assumeIsolated { $0.tookObjects(of: name, result) }
-        }
-    }
-
-    private func tookObjects(of name: String, _ result: Result<[BusValue], BusError>) {
-        guard case .success(let values) = result else {
-            retrySoon()
-            return answered()
-        }
-        owner = name
-        tree.replace(with: values.first)
-        answered()
-    }
-
-    private func answered() {
-        hasAnswered = true
-        treeChanged()
+        scans.finish()
+        observers.finish()
     }
 
     /// Discards what is known about bluetoothd, which has also lost its state of this process.
     private func forget() {
-        owner = nil
         tree.removeAll()
         notified = [:]
-        lapseRequests()
+        registrations.assumeIsolated { $0.lapse() }
         tellOfDisconnections()
     }
 
-    /// Reacts to a change in the tree: settles requests and tells all observers.
+    /// Whether bluetoothd runs.
+    package var isRunning: Bool { owner != nil }
+
+    /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
+    var owner: String? { session?.owner }
+
+    /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
+    package var processNumber: Int? {
+        get async { await session?.processNumber(isolation: self) }
+    }
+
+    // MARK: - Changes
+
+    /// Reacts to a change in the tree, or of a registration: settles registrations and tells all
+    /// observers.
     func treeChanged() {
-        settleRequests()
+        registrations.assumeIsolated { $0.settle() }
         tellOfDisconnections()
-        for (token, observer) in observers {
-            let state = adapterState(observer.adapter)
-            guard state != observer.last else { continue }
-            observers[token]?.last = state
-            observer.continuation.yield(state)
-        }
-        changes.tell()
+        observers.tell { state(of: $0) }
+        wakeWaiting()
     }
 
-    func retryNow() {
-        if bus == nil {
-            open()
-        } else if owner == nil {
-            askOwner()
-        }
-        retryRequests()
+    /// Wakes the tasks that wait, which check their conditions again.
+    func wakeWaiting() {
+        changes += 1
+        waiting.wake(.change)
     }
 
-    /// Retries failed operations after ``retryDelay``.
-    func retrySoon() {
-        if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) }
+    /// Waits until `look`, which is called after each change, returns a value.
+    func wait<Value: Sendable>(
+        until deadline: MonotonicTime, _ doing: String,
+        for look: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
+    ) async throws(DiscoveryError) -> Value {
+        while true {
+            let seen = changes
+            if let value = try look(self) { return value }
+            guard loop.now < deadline, session != nil else { throw .timedOut(doing) }
+            let isCancelled = await waiting.wait(
+                for: .change, until: deadline, isolation: self, unless: { changes != seen })
+            if isCancelled { throw .cancelled(doing) }
+        }
     }
+
+    private func answered(_ objects: BusValue?) {
+        if let objects { tree.replace(with: objects) }
+        hasAnswered = true
+        treeChanged()
+    }
+
+    private func take(_ signal: ObjectSignal) {
+        switch signal {
+        case .added(let path, let interfaces):
+            tree.add(path, interfaces)
+            treeChanged()
+            if interfaces.properties?[ObjectTree.Interface.device] != nil {
+                scans.heard(path, in: tree)
+            }
+        case .removed(let path, let interfaces):
+            let wasConnected = tree.isConnected(path)
+            tree.remove(path, interfaces)
+            treeChanged()
+            if tree.takeGap() { session?.listObjects() }
+            if wasConnected { linkEnded(path) }
+        case .changed(let path, let interface, let properties, let invalidated):
+            tree.change(path, interface, properties, invalidated: invalidated)
+            changed(path, interface, properties)
+        }
+    }
+
+    private func changed(
+        _ path: String, _ interface: String, _ properties: ObjectTree.Properties
+    ) {
+        if interface == ObjectTree.Interface.characteristic,
+            let value = properties["Value"]?.bytes, let handler = notified[path]
+        {
+            handler(value)
+            // A change of the value alone concerns only this handler.
+            if properties.count == 1 { return }
+        }
+        if interface == ObjectTree.Interface.device,
+            !ServiceScans.heardProperties.isDisjoint(with: properties.keys)
+        {
+            scans.heard(path, in: tree)
+            // If the change only shows that the device was heard, nothing else depends on it.
+            if properties.keys.allSatisfy(ServiceScans.heardProperties.contains) { return }
+        }
+        treeChanged()
+        if interface == ObjectTree.Interface.device, properties["Connected"]?.bool == false {
+            linkEnded(path)
+        }
+    }
+
+    private func linkEnded(_ path: String) {
+        guard let adapter = AdapterName(of: path) else { return }
+        registrations.assumeIsolated { $0.linkEnded(on: adapter) }
+    }
+
+    private func answer(_ call: BusMessage) -> Result<[BusValue], BusError> {
+        exports.answer(
+            call, addressOf: { tree.address(of: $0) },
+            onRelease: { path in registrations.assumeIsolated { $0.dropped(path) } })
+    }
+
+    private func retry() { registrations.assumeIsolated { $0.retry() } }
 
     // MARK: - Adapters
 
-    /// The names of the adapters that bluetoothd knows, as in `hci0`.
-    package var adapters: [String] {
-        tree.paths(of: ObjectTree.Interface.adapter).compactMap(Self.name(of:))
+    /// The adapters that bluetoothd knows.
+    package var adapters: [AdapterName] {
+        tree.paths(of: ObjectTree.Interface.adapter).compactMap { AdapterName(of: $0) }
+    }
+
+    /// The adapter to use: the one of that name, or, when it is nil, the first adapter that is on.
+    ///
+    /// - Throws: the reason why the adapter cannot be used.
+    package func adapter(_ name: String?) throws(DiscoveryError) -> BluetoothAdapter {
+        let wanted = name.map { AdapterName($0) }
+        if let failure = state(of: wanted).failure(of: name) { throw failure }
+        guard let found = wanted ?? preferredAdapter else {
+            throw DiscoveryError(.noAdapter, "this machine has no Bluetooth adapter")
+        }
+        return BluetoothAdapter(found, of: self)
     }
 
     /// Whether an adapter can be used; nil means the adapter that ``adapter(_:)`` would choose.
-    package func adapterState(_ name: String?) -> AdapterState {
+    func state(of name: AdapterName?) -> AdapterState {
         guard owner != nil else { return .noService }
         guard let name = name ?? preferredAdapter,
-            let properties = tree[Self.path(of: name), ObjectTree.Interface.adapter]
+            let properties = tree[name.path, ObjectTree.Interface.adapter]
         else { return .absent }
         if properties["Powered"]?.bool ?? false { return .on }
-        return RFKill.blocks(name) ? .blocked : .off
+        return RFKill.blocks(name.description) ? .blocked : .off
     }
 
-    /// The states of an adapter, from the present one on, without repetition.
-    ///
-    /// Slow consumers get only the latest state.
-    package func adapterStates(_ name: String? = nil) -> AsyncStream<AdapterState> {
-        let (stream, continuation) = AsyncStream<AdapterState>.makeStream(
-            bufferingPolicy: .bufferingNewest(1))
-        let token = makeToken()
-        continuation.onTermination = { [weak self, loop] _ in
-            loop.execute { self?.assumeIsolated { $0.observers[token] = nil } }
-        }
-        guard !isClosed else {
-            continuation.finish()
-            return stream
-        }
-        let state = adapterState(name)
-        observers[token] = Observer(adapter: name, continuation: continuation, last: state)
-        continuation.yield(state)
-        return stream
-    }
-
-    /// The name of the adapter to use: `name`, or, when it is nil, the first adapter that is on.
-    ///
-    /// - Throws: the reason why the adapter cannot be used.
-    package func adapter(_ name: String?) throws(DiscoveryError) -> String {
-        if let failure = adapterState(name).failure(of: name) { throw failure }
-        guard let name = name ?? preferredAdapter else {
-            throw DiscoveryError(.noAdapter, "this machine has no Bluetooth adapter")
-        }
-        return name
-    }
-
-    private var preferredAdapter: String? {
+    private var preferredAdapter: AdapterName? {
         adapters.first {
-            tree[Self.path(of: $0), ObjectTree.Interface.adapter]?["Powered"]?.bool ?? false
+            tree[$0.path, ObjectTree.Interface.adapter]?["Powered"]?.bool ?? false
         } ?? adapters.first
     }
 
-    static func path(of adapter: String) -> String { "/org/bluez/" + adapter }
-
-    /// `hci0` for `/org/bluez/hci0` and for the paths below it.
-    static func name(of path: String) -> String? {
-        let parts = path.split(separator: "/")
-        return parts.count >= 3 ? String(parts[2]) : nil
+    /// Every adapter with its properties.
+    package var inspection: [AdapterInspection] {
+        adapters.map { AdapterInspection($0, state(of: $0), in: tree) }
     }
 
-    // MARK: - Calling and waiting
-
-    func makeToken() -> UInt64 {
-        nextToken += 1
-        return nextToken
+    /// The states of an adapter, from the present one on, without repetition.
+    func states(of name: AdapterName) -> AsyncStream<AdapterState> {
+        let stream = observers.add(name, state(of: name))
+        if session == nil { observers.finish() }
+        return stream
     }
+
+    // MARK: - Registrations
+
+    private func makeToken() -> UInt64 {
+        lastToken += 1
+        return lastToken
+    }
+
+    /// Registers objects of this process with an adapter; `export` adds them under a token.
+    func register(
+        on adapter: AdapterName,
+        _ export: @Sendable (ExportedObjects, UInt64) -> RegistrationRequest.Kind
+    ) async throws(DiscoveryError) -> Registration {
+        let token = makeToken()
+        let request = RegistrationRequest(export(exports, token), on: adapter)
+        do throws(DiscoveryError) {
+            return try await registrations.register(request, as: token)
+        } catch {
+            exports.remove(token)
+            throw error
+        }
+    }
+
+    func removeExports(of token: UInt64) { exports.remove(token) }
+
+    /// Repeats what bluetoothd has refused, after a delay.
+    func retrySoon() { session?.retrySoon() }
+
+    /// Scans on an adapter for a service.
+    func scan(
+        for service: BluetoothUUID, on adapter: AdapterName, anewEvery interval: Duration?
+    ) async throws(DiscoveryError) -> ServiceScan {
+        let (stream, continuation) = AsyncStream<Sighting>.makeStream(
+            bufferingPolicy: .bufferingNewest(ServiceScans.waitingSightings))
+        let token = makeToken()
+        scans.add(token, .init(adapter: adapter, service: service, continuation: continuation))
+        let registration: Registration
+        do throws(DiscoveryError) {
+            registration = try await registrations.register(
+                .init(.scan(anewEvery: interval), on: adapter), as: token)
+        } catch {
+            scans.remove(token)
+            continuation.finish()
+            throw error
+        }
+        // The sequence keeps the registration alive.
+        continuation.onTermination = { [weak self, loop] _ in
+            Task(executorPreference: loop) { await self?.endScan(registration) }
+        }
+        scans.heardBefore(in: tree, by: token)
+        return ServiceScan(sightings: stream, registration: registration)
+    }
+
+    private func endScan(_ registration: Registration) async {
+        scans.remove(registration.token)
+        await registration.end()
+    }
+
+    /// Notifies all subscribers of a characteristic of an application.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notFound`` when there is no such characteristic,
+    ///   ``DiscoveryError/Code/noService`` when bluetoothd has stopped.
+    func notify(
+        _ uuid: BluetoothUUID, of application: Registration, _ value: [UInt8]
+    ) throws(DiscoveryError) {
+        guard let path = exports.path(of: uuid, application.token) else {
+            throw DiscoveryError(.notFound, "the characteristic \(uuid) is not published")
+        }
+        guard let session else { throw .noService("notify") }
+        try session.signalChange(
+            "Value", to: .bytes(value), of: path, ObjectTree.Interface.characteristic)
+    }
+
+    // MARK: - Other devices
+
+    /// Passes the notifications of a characteristic to `handler`, until it is set to nil; returns
+    /// whether there was a handler before.
+    @discardableResult
+    func setHandler(
+        _ handler: (@Sendable ([UInt8]) -> Void)?, of characteristic: String
+    ) -> Bool {
+        defer { notified[characteristic] = handler }
+        return notified[characteristic] != nil
+    }
+
+    /// Ends the link when its device disconnects, or bluetoothd stops.
+    func watch(_ device: String, for link: GATTStreamLink) {
+        watched.append(WatchedDevice(path: device, link: link))
+        tellOfDisconnections()
+    }
+
+    /// Ends the links of all devices that are no longer connected.
+    private func tellOfDisconnections() {
+        let lost = watched.filter { !tree.isConnected($0.path) }
+        watched.removeAll { $0.link?.isClosed ?? true || !tree.isConnected($0.path) }
+        for device in lost { device.link?.lose() }
+    }
+
+    // MARK: - Calls
 
     /// Calls a method of bluetoothd and waits for the reply.
     func call(
         _ doing: String, _ path: String, _ interface: String, _ member: String,
-        _ arguments: [BusValue] = [], timeout: Duration = callTimeout
+        _ arguments: [BusValue] = [], timeout: Duration = BusSession.callTimeout
     ) async throws(DiscoveryError) -> [BusValue] {
-        guard let owner, let bus else { throw .noService(doing) }
-        let call = Bus.Call(
-            destination: owner, path: path, interface: interface, member: member,
-            arguments: arguments)
-        let result = await bus.call(call, timeout: timeout, isolation: self)
-        do throws(BusError) {
-            return try result.get()
-        } catch {
-            throw DiscoveryError(bus: error, doing)
-        }
+        guard let session else { throw .noService(doing) }
+        return try await session.call(
+            doing, path, interface, member, arguments, timeout: timeout, isolation: self)
     }
 
-    /// Waits until `look`, which is called after each change, returns a value.
-    func wait<Value>(
-        until deadline: MonotonicTime, _ doing: String,
-        for look: () throws(DiscoveryError) -> Value?
-    ) async throws(DiscoveryError) -> Value {
-        while true {
-            let seen = changes.count
-            if let value = try look() { return value }
-            guard loop.now < deadline, !isClosed else { throw .timedOut(doing) }
-            guard await changes.wait(after: seen, until: deadline, isolation: self) else {
-                throw .cancelled(doing)
-            }
-        }
+    /// Calls a method of bluetoothd without waiting. Calls `done` once, when the reply has come, or
+    /// with an error.
+    func send(
+        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        _ arguments: [BusValue] = [],
+        done: @escaping @Sendable (DiscoveryError?) -> Void = { _ in }
+    ) {
+        guard let session else { return done(.noService(doing)) }
+        session.send(doing, path, interface, member, arguments, done: done)
     }
 }
 
-extension Bus.Call {
-    /// A method call to the bus itself.
-    static func toBus(_ member: String, _ arguments: [BusValue]) -> Bus.Call {
-        Bus.Call(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: member, arguments: arguments)
-    }
-}
+extension Bluetoothd: BusSessionHandler {
+    nonisolated func serviceDidStop() { assumeIsolated { $0.forget() } }
 
-extension Bluetoothd: BusHandler, TimerHandler {
-    nonisolated func busDidSignal(_ message: BusMessage) {
-        assumeIsolated { $0.take(signal: message) }
+    nonisolated func serviceDidAnswer(_ objects: BusValue?) {
+        assumeIsolated { $0.answered(objects) }
     }
 
-    nonisolated func busWasCalled(_ message: BusMessage) { assumeIsolated { $0.answer(message) } }
+    nonisolated func serviceDidSignal(_ message: BusMessage) {
+        if let signal = ObjectSignal(message) { assumeIsolated { $0.take(signal) } }
+    }
 
-    nonisolated func busDidEnd() { assumeIsolated { $0.busEnded() } }
+    nonisolated func serviceDidCall(_ message: BusMessage) -> Result<[BusValue], BusError> {
+        assumeIsolated { $0.answer(message) }
+    }
 
-    package nonisolated func timerFired(_ timer: LoopTimer) { assumeIsolated { $0.retryNow() } }
+    nonisolated func retryIsDue() { assumeIsolated { $0.retry() } }
 }

@@ -29,6 +29,8 @@ struct BusError: Error, Sendable, Hashable {
     static let timedOut = BusError(
         name: "org.freedesktop.DBus.Error.NoReply", text: "no answer came in time")
     static let cancelled = BusError(name: "", text: "the call was given up")
+    static let unknownObject = BusError(
+        name: "org.freedesktop.DBus.Error.UnknownObject", text: "no such object")
     static let ended = BusError(
         name: "org.freedesktop.DBus.Error.Disconnected", text: "the connection to D-Bus ended")
 }

@@ -1,3 +1,5 @@
+internal import BLESecL2CAP
+
 /// The objects of bluetoothd, as its signals report them.
 ///
 /// Only the interfaces that this package uses are kept. Anyone nearby can make devices appear, and
@@ -121,5 +123,31 @@ struct ObjectTree: Sendable {
             interfaces[interface] != nil && (path.isEmpty || candidate.hasPrefix(path + "/"))
                 ? candidate : nil
         }.sorted()
+    }
+
+    // MARK: - Devices
+
+    /// Whether the device with this path is connected.
+    func isConnected(_ path: String) -> Bool { flag("Connected", of: path) }
+
+    /// Whether a property of the device with this path is true.
+    func flag(_ name: String, of path: String) -> Bool {
+        self[path, Interface.device]?[name]?.bool ?? false
+    }
+
+    /// The address of a device's object.
+    func address(of path: String) -> DeviceAddress? {
+        guard let device = self[path, Interface.device],
+            let address = device["Address"]?.text.flatMap({ BluetoothAddress($0) }),
+            let type = device["AddressType"]?.text.flatMap({ AddressType(rawValue: $0) })
+        else { return nil }
+        return DeviceAddress(address, type)
+    }
+
+    /// The path of a device's object under an adapter; nil until the adapter has heard the device.
+    func path(of address: DeviceAddress, on adapter: AdapterName) -> String? {
+        let parts = address.address.description.split(separator: ":").joined(separator: "_")
+        let path = "\(adapter.path)/dev_\(parts)"
+        return self.address(of: path) == address ? path : nil
     }
 }

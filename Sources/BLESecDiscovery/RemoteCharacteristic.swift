@@ -21,6 +21,11 @@ package struct RemoteCharacteristic: Sendable, Hashable {
     package let flags: Set<String>
     let path: String
 
+    /// The arguments of a write without response.
+    static func command(_ bytes: [UInt8]) -> [BusValue] {
+        [.bytes(bytes), .properties(["type": .string("command")])]
+    }
+
     /// Whether it has a property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 

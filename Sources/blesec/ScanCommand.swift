@@ -51,17 +51,16 @@ enum ScanCommand {
         _ list: PeerList
     ) async throws(ChannelError) {
         let bluetoothd = await Bluetoothd.connect()
-        let adapter: String
+        let adapter: BluetoothAdapter
         let scan: ServiceScan
         do throws(DiscoveryError) {
             adapter = try await bluetoothd.adapter(wanted)
-            scan = try await bluetoothd.scan(
-                for: service, on: adapter, anewEvery: rescan)
+            scan = try await adapter.scan(for: service, anewEvery: rescan)
         } catch {
             throw ChannelError(discovery: error)
         }
         let states = Task(executorPreference: EventLoop.shared) {
-            for await state in await bluetoothd.adapterStates(adapter).dropFirst() {
+            for await state in await adapter.states.dropFirst() {
                 NearbyNotes.adapter(state)
             }
         }

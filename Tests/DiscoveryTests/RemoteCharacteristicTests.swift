@@ -1,3 +1,4 @@
+import BLESecL2CAP
 import BLESecLinks
 import Testing
 
@@ -65,14 +66,16 @@ struct RemoteCharacteristicTests {
         // The test expects that bluetoothd is not asked, whether it runs here or not: its error
         // would differ.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
+        let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
+        let device = adapter.device(DeviceAddress(.any, .random))
         await expect("`read`") {
-            _ = try await bluetoothd.read(try without(.read), until: loop.now)
+            _ = try await device.read(try without(.read), until: loop.now)
         }
         await expect("`write-without-response`") {
-            try await bluetoothd.write([1], to: try without(.writeWithoutResponse))
+            try await device.write([1], to: try without(.writeWithoutResponse))
         }
         await expect("`notify` or `indicate`") {
-            try await bluetoothd.subscribe(to: try without(.notify, .indicate)) { _ in }
+            try await device.subscribe(to: try without(.notify, .indicate)) { _ in }
         }
         await bluetoothd.close()
         await loop.shutdown()

@@ -10,8 +10,7 @@ actor NearbyAdvertiser {
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
-    private let bluetoothd: Bluetoothd
-    private let adapter: String
+    private let adapter: BluetoothAdapter
     private let service: BluetoothUUID
     private let options: NearbyOptions
     /// The protocols of the channels, as the payload tells them.
@@ -31,9 +30,9 @@ actor NearbyAdvertiser {
     private(set) var state = AdvertisingState.on
 
     /// What bluetoothd publishes, and what that contains.
-    private var application: UInt64?
+    private var application: Registration?
     private var publishedPSM: PSM?
-    private var advertisement: UInt64?
+    private var advertisement: Registration?
     private var advertised: AdvertisementPayload?
     /// The byte stream over GATT, if this side offers it.
     private var streams: GATTStreamServer?
@@ -42,6 +41,7 @@ actor NearbyAdvertiser {
     /// The sleep of the task; cancelled when there is something to do.
     private var sleepTask: Task<Void, Never>?
     private var mustAdvertise = false
+    private var keepsApplication = false
     private var isClosed = false
 
     /// The loop's executor: the actor runs on the loop's thread only.
@@ -50,19 +50,18 @@ actor NearbyAdvertiser {
     }
 
     init(
-        _ service: BluetoothUUID, _ bluetoothd: Bluetoothd, on adapter: String,
+        _ service: BluetoothUUID, on adapter: BluetoothAdapter,
         _ options: NearbyOptions, protocols: [String], listener: RenewableListener,
-        loop: EventLoop, onTag: @escaping @Sendable (AdvertisementTag) -> Void,
+        onTag: @escaping @Sendable (AdvertisementTag) -> Void,
         onState: @escaping @Sendable (AdvertisingState) -> Void,
         onRenewalFailure: @escaping @Sendable (ChannelError) -> Void
     ) {
         self.service = service
-        self.bluetoothd = bluetoothd
         self.adapter = adapter
         self.options = options
         self.protocols = protocols
         self.listener = listener
-        self.loop = loop
+        loop = listener.loop
         self.onTag = onTag
         self.onState = onState
         self.onRenewalFailure = onRenewalFailure
@@ -105,9 +104,10 @@ actor NearbyAdvertiser {
     /// A GATT stream needs its characteristics: while channels are open, they stay until the
     /// connection to bluetoothd ends.
     func withdraw(whileChannelsAreOpen: Bool = false) {
-        if streams != nil, whileChannelsAreOpen { application = nil }
-        for token in [advertisement.take(), application.take()].compactMap({ $0 }) {
-            Task(executorPreference: loop) { [bluetoothd] in await bluetoothd.withdraw(token) }
+        keepsApplication = keepsApplication || streams != nil && whileChannelsAreOpen
+        let ended = [advertisement.take(), keepsApplication ? nil : application.take()]
+        for registration in ended.compactMap({ $0 }) {
+            Task(executorPreference: loop) { await registration.end() }
         }
     }
 
@@ -176,12 +176,12 @@ actor NearbyAdvertiser {
     /// Publishes the current state instead of what was published before, if they differ.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
         // What was published before returns when the adapter comes back, and is replaced then.
-        guard await bluetoothd.adapterState(adapter) == .on else { return }
+        guard await adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         publishedPSM = psm
         // The application stays: publishing another one would end the streams over it.
         if application == nil {
-            let application = try await bluetoothd.publish(gattApplication(), on: adapter)
+            let application = try await adapter.publish(gattApplication())
             self.application = application
             streams?.application = application
         }
@@ -189,11 +189,10 @@ actor NearbyAdvertiser {
         guard payload != advertised else { return }
         // An adapter has room for few advertisements, so the old one is withdrawn first.
         advertised = nil
-        if let old = advertisement.take() { await bluetoothd.withdraw(old) }
+        await advertisement.take()?.end()
         guard let payload else { return }
-        advertisement = try await bluetoothd.advertise(
-            Advertisement(service: service, payload: payload, carrier: options.carrier),
-            on: adapter)
+        advertisement = try await adapter.advertise(
+            Advertisement(service: service, payload: payload, carrier: options.carrier))
         advertised = payload
     }
 
@@ -208,7 +207,7 @@ actor NearbyAdvertiser {
             characteristics.append(psm)
         }
         if options.transports.contains(.gattStream) {
-            let streams = GATTStreamServer(bluetoothd, on: adapter) { [weak listener] link in
+            let streams = GATTStreamServer(on: adapter) { [weak listener] link in
                 guard let listener else { return link.close() }
                 listener.assumeIsolated { $0.admit(link) }
             }

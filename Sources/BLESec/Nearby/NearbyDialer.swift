@@ -22,8 +22,7 @@ actor NearbyDialer {
     }
 
     private nonisolated let loop: EventLoop
-    private let bluetoothd: Bluetoothd
-    private let adapter: String
+    private let adapter: BluetoothAdapter
     private let service: BluetoothUUID
     private let configuration: ChannelConfiguration
     private let options: NearbyOptions
@@ -48,21 +47,18 @@ actor NearbyDialer {
     }
 
     init(
-        _ service: BluetoothUUID, _ bluetoothd: Bluetoothd, on adapter: String,
-        _ configuration: ChannelConfiguration, _ options: NearbyOptions, loop: EventLoop,
-        host: Host
+        _ service: BluetoothUUID, on adapter: BluetoothAdapter,
+        _ configuration: ChannelConfiguration, _ options: NearbyOptions, host: Host
     ) {
         self.service = service
-        self.bluetoothd = bluetoothd
         self.adapter = adapter
         self.configuration = configuration
         self.options = options
-        self.loop = loop
+        loop = adapter.session.loop
         self.host = host
         policy = DialPolicy(rules: options.rules)
         links = DialedLinks(accepts: options.accepts)
-        transports = TransportFinder(
-            service, bluetoothd, on: adapter, options.transports, loop: loop)
+        transports = TransportFinder(service, on: adapter, options.transports)
     }
 
     isolated deinit { scanTask?.cancel() }
@@ -79,8 +75,8 @@ actor NearbyDialer {
     /// Begins to scan and dial.
     func start() async throws(DiscoveryError) {
         timer = LoopTimer(loop: loop, handler: self)
-        let scan = try await bluetoothd.scan(
-            for: service, on: adapter, anewEvery: options.scansAnewEvery)
+        let scan = try await adapter.scan(
+            for: service, anewEvery: options.scansAnewEvery)
         self.scan = scan
         scanTask = Task(executorPreference: loop) { [weak self] in
             for await sighting in scan.sightings { await self?.heard(sighting) }
@@ -130,13 +126,13 @@ actor NearbyDialer {
     /// Restarts the scan, for a connection that has not reached its peer.
     func searchAnew() async {
         guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
-        await bluetoothd.pause(scan)
+        await scan.pause()
         run()
     }
 
     /// Resumes the scan, unless a dial has begun meanwhile.
     private func resume(_ scan: ServiceScan) async {
-        if dials.isEmpty { await bluetoothd.resume(scan) }
+        if dials.isEmpty { await scan.resume() }
     }
 
     // MARK: - Dials
@@ -187,7 +183,7 @@ actor NearbyDialer {
     /// Makes a link, finds out which transport the peer offers, and opens a channel over it.
     private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
         let address = candidate.address
-        if let scan { await bluetoothd.pause(scan) }
+        await scan?.pause()
         if try await connect(address) { links.insert(address) }
         if options.accepts, !links.contains(address) {
             // The peer has made the link to open a channel of its own, and only one side may open
@@ -208,8 +204,8 @@ actor NearbyDialer {
 
     private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
         do throws(DiscoveryError) {
-            return try await bluetoothd.connect(
-                to: address, on: adapter, until: loop.now.advanced(by: Self.connectTimeout))
+            return try await adapter.device(address).connect(
+                until: loop.now.advanced(by: Self.connectTimeout))
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
         }
@@ -255,8 +251,8 @@ actor NearbyDialer {
         let isUsed = policy.isAccepting(from: address) || host.usesLink(address)
         guard links.take(address, at: loop.now, isUsed: isUsed) else { return }
         // A task of its own, so that cancelling the dial does not cancel the release.
-        let release = Task(executorPreference: loop) { [bluetoothd, adapter] in
-            await bluetoothd.forget(address, on: adapter)
+        let release = Task(executorPreference: loop) { [adapter] in
+            await adapter.device(address).forget()
         }
         releases[address] = release
         await release.value

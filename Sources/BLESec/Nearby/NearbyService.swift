@@ -17,8 +17,8 @@ public actor NearbyService {
     /// The UUID of the service.
     public nonisolated let service: BluetoothUUID
     /// The adapter in use, such as `hci0`.
-    public nonisolated let adapter: String
-    private let bluetoothd: Bluetoothd
+    public nonisolated var adapter: String { bluetooth.name.description }
+    private nonisolated let bluetooth: BluetoothAdapter
     private let configuration: ChannelConfiguration
     private let options: NearbyOptions
     private let onEvent: @Sendable (NearbyEvent) -> Void
@@ -70,7 +70,7 @@ public actor NearbyService {
         if options.accepts { try configuration.validate(for: .acceptor) }
         if options.dials { try configuration.validate(for: .dialer) }
         let bluetoothd = await Bluetoothd.connect(loop: loop)
-        let adapter: String
+        let adapter: BluetoothAdapter
         do throws(DiscoveryError) {
             adapter = try await bluetoothd.adapter(options.adapter)
         } catch {
@@ -78,19 +78,18 @@ public actor NearbyService {
             throw ChannelError(discovery: error)
         }
         let nearby = NearbyService(
-            service, adapter, bluetoothd, configuration, options, loop, onEvent)
+            service, adapter, configuration, options, loop, onEvent)
         try await nearby.begin()
         return nearby
     }
 
     private init(
-        _ service: BluetoothUUID, _ adapter: String, _ bluetoothd: Bluetoothd,
+        _ service: BluetoothUUID, _ bluetooth: BluetoothAdapter,
         _ configuration: ChannelConfiguration, _ options: NearbyOptions, _ loop: EventLoop,
         _ onEvent: @escaping @Sendable (NearbyEvent) -> Void
     ) {
         self.service = service
-        self.adapter = adapter
-        self.bluetoothd = bluetoothd
+        self.bluetooth = bluetooth
         self.configuration = configuration
         self.options = options
         self.loop = loop
@@ -100,7 +99,7 @@ public actor NearbyService {
 
     private func begin() async throws(ChannelError) {
         let dialer = NearbyDialer(
-            service, bluetoothd, on: adapter, configuration, options, loop: loop,
+            service, on: bluetooth, configuration, options,
             host: NearbyDialer.Host(
                 report: { [weak self] event in self?.assumeIsolated { $0.report(event) } },
                 admit: { [weak self] channel, address in
@@ -125,8 +124,8 @@ public actor NearbyService {
             throw error
         }
         tasks.append(
-            Task(executorPreference: loop) { [weak self, bluetoothd, adapter] in
-                for await state in await bluetoothd.adapterStates(adapter).dropFirst() {
+            Task(executorPreference: loop) { [weak self, bluetooth] in
+                for await state in await bluetooth.states.dropFirst() {
                     await self?.adapterChanged(state)
                 }
             })
@@ -225,7 +224,7 @@ public actor NearbyService {
         // A new dial to one of these addresses before its link is down would lose its channel with
         // the link.
         await dialer?.waitUntilQuiet()
-        if registry.isEmpty { await bluetoothd.close() }
+        if registry.isEmpty { await bluetooth.session.close() }
         statusObservers.finish()
         failureObservers.finish()
     }
@@ -257,8 +256,8 @@ public actor NearbyService {
         self.secure = secure
         await secure.start()
         let advertiser = NearbyAdvertiser(
-            service, bluetoothd, on: adapter, options, protocols: configuration.protocols,
-            listener: listener, loop: loop,
+            service, on: bluetooth, options, protocols: configuration.protocols,
+            listener: listener,
             onTag: { [weak dialer] tag in dialer?.assumeIsolated { $0.advertises(tag) } },
             onState: { [weak self] state in
                 self?.assumeIsolated { service in
@@ -353,7 +352,7 @@ public actor NearbyService {
         waiting.wake(.room)
         guard let dialer else { return }
         await dialer.ended(ended)
-        if isClosed, registry.isEmpty, await dialer.isQuiet { await bluetoothd.close() }
+        if isClosed, registry.isEmpty, await dialer.isQuiet { await bluetooth.session.close() }
     }
 
     /// Restarts the scan, for a connection that has not reached its peer.

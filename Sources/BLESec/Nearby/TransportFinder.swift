@@ -17,9 +17,8 @@ final class TransportFinder {
     /// How long querying a candidate over GATT may take.
     private static let askTimeout = Duration.seconds(10)
 
-    private let loop: EventLoop
-    private let bluetoothd: Bluetoothd
-    private let adapter: String
+    private let adapter: BluetoothAdapter
+    private var loop: EventLoop { adapter.session.loop }
     private let service: BluetoothUUID
     private let transports: NearbyOptions.Transports
     /// PSMs that were read over GATT, and PSMs on which no peer listened.
@@ -28,18 +27,16 @@ final class TransportFinder {
 
     private enum Transport {
         case l2cap(PSM)
-        case gattStream
+        case gattStream(GATTStreamDialer)
     }
 
     init(
-        _ service: BluetoothUUID, _ bluetoothd: Bluetoothd, on adapter: String,
-        _ transports: NearbyOptions.Transports, loop: EventLoop
+        _ service: BluetoothUUID, on adapter: BluetoothAdapter,
+        _ transports: NearbyOptions.Transports
     ) {
         self.service = service
-        self.bluetoothd = bluetoothd
         self.adapter = adapter
         self.transports = transports
-        self.loop = loop
     }
 
     /// Forgets the PSM that was read from a candidate.
@@ -57,8 +54,8 @@ final class TransportFinder {
         case .l2cap(let psm):
             let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
             return (try await dial(target, candidate), Endpoint(target))
-        case .gattStream:
-            return (try await openStream(address), nil)
+        case .gattStream(let stream):
+            return (try await dial(stream), nil)
         }
     }
 
@@ -67,31 +64,31 @@ final class TransportFinder {
     private func transport(
         of candidate: Candidate, _ advertised: PSM?
     ) async throws(ChannelError) -> Transport {
-        let address = candidate.address
+        let device = adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
             // bluetoothd's query does not matter for a known PSM, but it should end before the
             // channel opens.
-            try? await bluetoothd.waitForServices(
-                of: address, on: adapter, until: loop.now.advanced(by: Self.quietTimeout))
+            try? await device.waitForServices(
+                until: loop.now.advanced(by: Self.quietTimeout))
             return .l2cap(psm)
         }
         let deadline = loop.now.advanced(by: Self.askTimeout)
         do throws(DiscoveryError) {
-            try await bluetoothd.waitForServices(of: address, on: adapter, until: deadline)
+            try await device.waitForServices(until: deadline)
             if transports.contains(.l2cap),
-                let psm = try await bluetoothd.readPSM(
-                    of: service, at: address, on: adapter, until: deadline)
+                let psm = try await device.readPSM(of: service, until: deadline)
             {
                 psms[candidate] = psm
                 return .l2cap(psm)
             }
-            let offers = try await bluetoothd.offersStream(service, at: address, on: adapter)
-            if transports.contains(.gattStream), offers { return .gattStream }
+            let stream = try await GATTStreamDialer(to: service, of: device)
+            if transports.contains(.gattStream), let stream { return .gattStream(stream) }
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
         }
         throw ChannelError(
-            .noSuchPeer, "\(address) offers the service, but nothing that a channel may run over",
+            .noSuchPeer,
+            "\(device.address) offers the service, but nothing that a channel may run over",
             phase: .connecting)
     }
 
@@ -101,11 +98,9 @@ final class TransportFinder {
         return advertised == refusedPSMs[candidate] ? nil : advertised
     }
 
-    private func openStream(_ address: DeviceAddress) async throws(ChannelError) -> any Link {
+    private func dial(_ stream: GATTStreamDialer) async throws(ChannelError) -> any Link {
         do throws(DiscoveryError) {
-            return try await bluetoothd.openStream(
-                of: service, at: address, on: adapter,
-                until: loop.now.advanced(by: Self.openTimeout))
+            return try await stream.dial(until: loop.now.advanced(by: Self.openTimeout))
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
         }
@@ -116,7 +111,7 @@ final class TransportFinder {
     ) async throws(ChannelError) -> any Link {
         do throws(LinkError) {
             return try await L2CAPLink.dial(
-                target, from: try Adapter.named(adapter),
+                target, from: try Adapter.named(adapter.name.description),
                 deadline: loop.now.advanced(by: Self.openTimeout), loop: loop)
         } catch {
             // The PSM may have changed: the next dial reads it over GATT.

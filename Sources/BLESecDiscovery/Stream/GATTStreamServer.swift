@@ -28,11 +28,11 @@ package final class GATTStreamServer: @unchecked Sendable {
         return [toListener, toDialer]
     }
 
-    /// The token of the published application. No device is served until it is set.
-    package var application: UInt64?
+    /// The published application. No device is served until it is set.
+    package weak var application: Registration?
 
-    private let bluetoothd: Bluetoothd
-    private let adapter: String
+    private let adapter: BluetoothAdapter
+    private var session: Bluetoothd { adapter.session }
     private let onOpen: @Sendable (any Link) -> Void
     private var current: Current?
 
@@ -48,9 +48,8 @@ package final class GATTStreamServer: @unchecked Sendable {
     /// `onOpen` receives each opened stream, on the loop, and must not block. Releasing the link
     /// ends its stream.
     package init(
-        _ bluetoothd: Bluetoothd, on adapter: String, onOpen: @escaping @Sendable (any Link) -> Void
+        on adapter: BluetoothAdapter, onOpen: @escaping @Sendable (any Link) -> Void
     ) {
-        self.bluetoothd = bluetoothd
         self.adapter = adapter
         self.onOpen = onOpen
     }
@@ -71,21 +70,20 @@ package final class GATTStreamServer: @unchecked Sendable {
             link.lose()
         }
         guard let application, let stream = FragmentStream(answering: opening) else { return }
-        let token = bluetoothd.assumeIsolated { $0.makeToken() }
         let link = GATTStreamLink(
-            stream, to: device, loop: bluetoothd.loop, over: carrier(application, token))
+            stream, to: device, loop: session.loop, over: carrier(application))
         current = Current(device: device, stream: stream.id, link: link)
         link.open()
-        bluetoothd.assumeIsolated { [adapter] in
-            if let path = $0.device(device, on: adapter) { $0.watch(path, for: link, token) }
+        session.assumeIsolated { [adapter] in
+            if let path = $0.tree.path(of: device, on: adapter.name) { $0.watch(path, for: link) }
         }
         onOpen(link)
     }
 
-    private func carrier(_ application: UInt64, _ token: UInt64) -> GATTStreamLink.Carrier {
+    private func carrier(_ application: Registration) -> GATTStreamLink.Carrier {
         GATTStreamLink.Carrier(
-            carry: { [bluetoothd] value, done in
-                let error: DiscoveryError? = bluetoothd.assumeIsolated {
+            carry: { [session = session] value, done in
+                let error: DiscoveryError? = session.assumeIsolated {
                     do throws(DiscoveryError) {
                         try $0.notify(Self.toDialer, of: application, value)
                         return nil
@@ -94,9 +92,6 @@ package final class GATTStreamServer: @unchecked Sendable {
                     }
                 }
                 done(error)
-            },
-            close: { [bluetoothd] in
-                bluetoothd.assumeIsolated { $0.watched[token] = nil }
-            })
+            }, close: {})
     }
 }

@@ -1,5 +1,3 @@
-internal import BLESecLinks
-
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
 /// A task that is woken must check again whether its condition holds. A condition belongs to one
@@ -7,7 +5,7 @@ internal import BLESecLinks
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.
-@safe final class LoopCondition<Event: Hashable & Sendable>: @unchecked Sendable {
+@safe package final class LoopCondition<Event: Hashable & Sendable>: @unchecked Sendable {
     // Sendable because everything is touched on the loop's thread only, which each entry checks.
     @safe private struct Waiter {
         let token: UInt64
@@ -21,19 +19,43 @@ internal import BLESecLinks
     private var waiters: [Waiter] = []
     private var lastToken: UInt64 = 0
 
-    init(loop: EventLoop) { self.loop = loop }
+    /// Makes a condition on which no task waits.
+    package init(loop: EventLoop) { self.loop = loop }
 
     /// Suspends until `event`, and returns whether the wait ended because the task was cancelled.
     ///
     /// `isOver` is evaluated last, immediately before the suspension, so that no wake-up is lost
     /// after the caller's own check. The isolation is passed explicitly, because the runtime's
     /// functions would otherwise leave the loop's thread.
-    func wait(
+    package func wait(
         for event: Event, isolation: isolated (any Actor), unless isOver: () -> Bool
     ) async -> Bool {
         loop.assertCurrent()
         lastToken += 1
+        return await wait(for: event, lastToken, isolation: isolation, unless: isOver)
+    }
+
+    /// Suspends until `event`, or until the deadline; otherwise as
+    /// ``wait(for:isolation:unless:)``.
+    package func wait(
+        for event: Event, until deadline: MonotonicTime, isolation: isolated (any Actor),
+        unless isOver: () -> Bool
+    ) async -> Bool {
+        loop.assertCurrent()
+        lastToken += 1
         let token = lastToken
+        let alarm = Alarm { [weak self] in self?.resume(token, isCancelled: false) }
+        let timer = LoopTimer(loop: loop, handler: alarm)
+        timer.arm(at: deadline)
+        // The timer holds its handler weakly.
+        defer { withExtendedLifetime(alarm) { timer.disarm() } }
+        return await wait(for: event, token, isolation: isolation, unless: isOver)
+    }
+
+    private func wait(
+        for event: Event, _ token: UInt64, isolation: isolated (any Actor),
+        unless isOver: () -> Bool
+    ) async -> Bool {
         return await withTaskCancellationHandler {
             // Using `isolation` here keeps this closure on the actor.
             _ = isolation
@@ -49,12 +71,12 @@ internal import BLESecLinks
                 }
             }
         } onCancel: {
-            loop.execute { self.cancel(token) }
+            loop.execute { self.resume(token, isCancelled: true) }
         }
     }
 
     /// Wakes all tasks that wait for `event`.
-    func wake(_ event: Event) {
+    package func wake(_ event: Event) {
         loop.assertCurrent()
         // A manual loop, because this runs several times per message and must not allocate. A
         // resumed task runs later, and cannot change the list meanwhile.
@@ -68,8 +90,16 @@ internal import BLESecLinks
         }
     }
 
-    private func cancel(_ token: UInt64) {
+    private func resume(_ token: UInt64, isCancelled: Bool) {
         guard let index = waiters.firstIndex(where: { $0.token == token }) else { return }
-        waiters.remove(at: index).resume(isCancelled: true)
+        waiters.remove(at: index).resume(isCancelled: isCancelled)
+    }
+
+    private final class Alarm: TimerHandler {
+        private let ring: () -> Void
+
+        init(_ ring: @escaping () -> Void) { self.ring = ring }
+
+        func timerFired(_ timer: LoopTimer) { ring() }
     }
 }

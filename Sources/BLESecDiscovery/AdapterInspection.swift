@@ -1,0 +1,36 @@
+/// The properties of an adapter that a program may check before it uses the adapter.
+package struct AdapterInspection: Sendable {
+    package let name: String
+    package let address: String
+    /// The kind of its address: `public`, which is fixed in the hardware, or `random`.
+    package let addressType: String
+    /// The name that it gives to other devices.
+    package let alias: String
+    package let state: AdapterState
+    /// Its roles: `central`, `peripheral`, or both.
+    package let roles: [String]
+    /// How many advertisements are active, and how many more it can hold; nil where it does not
+    /// report that.
+    package let advertisements: (active: Int, free: Int)?
+}
+
+extension AdapterInspection {
+    /// Takes the properties of an adapter's object.
+    init(_ name: AdapterName, _ state: AdapterState, in tree: ObjectTree) {
+        self.name = name.description
+        self.state = state
+        let adapter = tree[name.path, ObjectTree.Interface.adapter] ?? [:]
+        address = adapter["Address"]?.text ?? ""
+        addressType = adapter["AddressType"]?.text ?? ""
+        alias = adapter["Alias"]?.text ?? ""
+        roles = adapter["Roles"]?.texts ?? []
+        let manager = tree[name.path, ObjectTree.Interface.advertisingManager]
+        if let active = manager?["ActiveInstances"]?.integer,
+            let free = manager?["SupportedInstances"]?.integer
+        {
+            advertisements = (active, free)
+        } else {
+            advertisements = nil
+        }
+    }
+}

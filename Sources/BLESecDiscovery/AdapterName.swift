@@ -1,0 +1,17 @@
+/// The name of an adapter, as in `hci0`, which is also the last part of its object's path.
+package struct AdapterName: Sendable, Hashable, CustomStringConvertible {
+    /// The name.
+    package let description: String
+
+    init(_ name: String) { description = name }
+
+    /// The adapter of an object's path: `hci0` for `/org/bluez/hci0` and for the paths below it.
+    init?(of path: String) {
+        let parts = path.split(separator: "/")
+        guard parts.count >= 3 else { return nil }
+        description = String(parts[2])
+    }
+
+    /// The path of the adapter's object.
+    var path: String { "/org/bluez/" + description }
+}

@@ -1,0 +1,70 @@
+internal import BLESecLinks
+
+/// An adapter of a session with bluetoothd. It refers to the adapter by name, and stays valid while
+/// the adapter, or bluetoothd, is gone.
+package struct BluetoothAdapter: Sendable {
+    /// The session that knows the adapter.
+    package let session: Bluetoothd
+    /// The adapter's name.
+    package let name: AdapterName
+
+    init(_ name: AdapterName, of session: Bluetoothd) {
+        self.name = name
+        self.session = session
+    }
+
+    /// Whether the adapter can be used.
+    package var state: AdapterState { get async { await session.state(of: name) } }
+
+    /// The states of the adapter, from the present one on, without repetition.
+    ///
+    /// Slow consumers get only the latest state.
+    package var states: AsyncStream<AdapterState> {
+        get async { await session.states(of: name) }
+    }
+
+    /// A device, as this adapter hears and reaches it.
+    package func device(_ address: DeviceAddress) -> RemoteDevice {
+        RemoteDevice(address, on: self)
+    }
+
+    /// Advertises until the registration ends.
+    ///
+    /// - Throws: the reason why the adapter cannot advertise now. After a success, the
+    ///   advertisement is registered again by itself when necessary.
+    package func advertise(
+        _ advertisement: Advertisement
+    ) async throws(DiscoveryError) -> Registration {
+        try await session.register(on: name) { exports, token in
+            .advertisement(path: exports.add(advertisement, token))
+        }
+    }
+
+    /// Offers a GATT service until the registration ends.
+    ///
+    /// - Throws: the reason why the adapter cannot publish now. After a success, the service is
+    ///   registered again by itself when necessary.
+    package func publish(
+        _ application: GATTApplication
+    ) async throws(DiscoveryError) -> Registration {
+        try await session.register(on: name) { exports, token in
+            .application(path: exports.add(application, token))
+        }
+    }
+
+    /// Begins to scan for a service.
+    ///
+    /// bluetoothd reports all devices, and the service is filtered here, since bluetoothd's own
+    /// filter ignores service data. The scan continues by itself when bluetoothd or the adapter
+    /// comes back.
+    ///
+    /// - Parameter interval: how often to restart the scan, for an adapter that reports an
+    ///   advertiser only once per scan; nil leaves this to bluetoothd, which pauses for 5 of every
+    ///   15 s.
+    /// - Throws: the reason why the adapter cannot scan now.
+    package func scan(
+        for service: BluetoothUUID, anewEvery interval: Duration? = nil
+    ) async throws(DiscoveryError) -> ServiceScan {
+        try await session.scan(for: service, on: name, anewEvery: interval)
+    }
+}

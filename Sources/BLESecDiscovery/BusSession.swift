@@ -1,0 +1,232 @@
+internal import BLESecLinks
+
+/// Receives the events of a session, on the loop's thread.
+protocol BusSessionHandler: AnyObject {
+    /// bluetoothd has stopped or started anew, and has lost its state of this process.
+    func serviceDidStop()
+    /// bluetoothd has listed its objects; there are none when it does not run, or does not answer.
+    func serviceDidAnswer(_ objects: BusValue?)
+    /// bluetoothd has sent a signal about its objects.
+    func serviceDidSignal(_ message: BusMessage)
+    /// bluetoothd has called a method of this process; returns the answer.
+    func serviceDidCall(_ message: BusMessage) -> Result<[BusValue], BusError>
+    /// It is time to repeat what has failed.
+    func retryIsDue()
+}
+
+/// A session with bluetoothd on the message bus: finds it, also after it or the bus restarted, and
+/// calls it. Used on the loop's thread.
+final class BusSession {
+    /// How long bluetoothd may take for an operation that involves no other device.
+    static let callTimeout = Duration.seconds(10)
+    /// The delay between attempts to reach the bus, or to repeat what has failed.
+    private static let retryDelay = Duration.seconds(1)
+
+    private let loop: EventLoop
+    private weak let handler: (any BusSessionHandler)?
+    private var bus: Bus?
+    /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
+    private(set) var owner: String?
+    private var retry: LoopTimer?
+    private(set) var isClosed = false
+
+    /// Makes a session and connects to the bus.
+    init(loop: EventLoop, handler: any BusSessionHandler) {
+        self.loop = loop
+        self.handler = handler
+        retry = LoopTimer(loop: loop, handler: self)
+        open()
+    }
+
+    /// Ends the session, without telling the handler. A second call does nothing.
+    func close() {
+        isClosed = true
+        retry?.disarm()
+        bus?.close()
+        bus = nil
+        owner = nil
+    }
+
+    // MARK: - Finding bluetoothd
+
+    /// Connects to the bus, or tries again a little later.
+    private func open() {
+        guard !isClosed, bus == nil else { return }
+        do throws(BusError) {
+            let bus = try Bus(loop: loop, handler: self)
+            self.bus = bus
+            for rule in [
+                "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',"
+                    + "arg0='org.bluez'",
+                "type='signal',sender='org.bluez'",
+            ] {
+                bus.call(.toBus("AddMatch", [.string(rule)]), timeout: Self.callTimeout) { _ in }
+            }
+            askOwner()
+        } catch {
+            handler?.serviceDidAnswer(nil)
+            retry?.arm(in: Self.retryDelay)
+        }
+    }
+
+    /// Asks the bus whether bluetoothd runs.
+    private func askOwner() {
+        let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
+        bus?.call(ask, timeout: Self.callTimeout) { [weak self] result in
+            switch result {
+            case .success(let values): self?.tookOwner(values.first?.text)
+            case .failure(let error):
+                self?.tookOwner(nil)
+                // If bluetoothd does not run, the bus signals its start; after any other error,
+                // ask again.
+                if !error.name.hasSuffix(".NameHasNoOwner") { self?.retrySoon() }
+            }
+        }
+    }
+
+    /// bluetoothd has started, or it has stopped if there is no name.
+    private func tookOwner(_ name: String?) {
+        forget()
+        guard let name, !name.isEmpty else { handler?.serviceDidAnswer(nil); return }
+        listObjects(of: name)
+    }
+
+    private func forget() {
+        owner = nil
+        handler?.serviceDidStop()
+    }
+
+    /// Asks bluetoothd for all objects again, to replace the known ones.
+    func listObjects() { if let owner { listObjects(of: owner) } }
+
+    private func listObjects(of name: String) {
+        let call = Bus.Call(
+            destination: name, path: "/", interface: "org.freedesktop.DBus.ObjectManager",
+            member: "GetManagedObjects")
+        bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
+            guard let self else { return }
+            if case .success(let values) = result {
+                owner = name
+                handler?.serviceDidAnswer(values.first ?? .array([], of: "{oa{sa{sv}}}"))
+            } else {
+                retrySoon()
+                handler?.serviceDidAnswer(nil)
+            }
+        }
+    }
+
+    /// Repeats what has failed, after a delay.
+    func retrySoon() {
+        if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) }
+    }
+
+    // MARK: - Calling bluetoothd
+
+    /// Calls a method of bluetoothd and waits for the reply.
+    func call(
+        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        _ arguments: [BusValue], timeout: Duration, isolation: isolated (any Actor)
+    ) async throws(DiscoveryError) -> [BusValue] {
+        guard let owner, let bus else { throw .noService(doing) }
+        let call = Bus.Call(
+            destination: owner, path: path, interface: interface, member: member,
+            arguments: arguments)
+        let result = await bus.call(call, timeout: timeout, isolation: isolation)
+        do throws(BusError) {
+            return try result.get()
+        } catch {
+            throw DiscoveryError(bus: error, doing)
+        }
+    }
+
+    /// Calls a method of bluetoothd without waiting. Calls `done` once, when the reply has come, or
+    /// with an error.
+    func send(
+        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        _ arguments: [BusValue], done: @escaping (DiscoveryError?) -> Void
+    ) {
+        guard let owner, let bus else { return done(.noService(doing)) }
+        let call = Bus.Call(
+            destination: owner, path: path, interface: interface, member: member,
+            arguments: arguments)
+        bus.call(call, timeout: Self.callTimeout) { result in
+            if case .failure(let error) = result {
+                done(DiscoveryError(bus: error, doing))
+            } else {
+                done(nil)
+            }
+        }
+    }
+
+    /// Signals a change of a property of an object of this process.
+    func signalChange(
+        _ property: String, to value: BusValue, of path: String, _ interface: String
+    ) throws(DiscoveryError) {
+        guard let bus, owner != nil else {
+            throw DiscoveryError(.noService, "cannot notify: bluetoothd does not run")
+        }
+        do throws(BusError) {
+            try bus.signal(
+                path: path, interface: "org.freedesktop.DBus.Properties",
+                member: "PropertiesChanged",
+                [.string(interface), .properties([property: value]), .strings([])])
+        } catch {
+            throw DiscoveryError(bus: error, "notify")
+        }
+    }
+
+    /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
+    func processNumber(isolation: isolated (any Actor)) async -> Int? {
+        guard let owner else { return nil }
+        let ask = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])
+        let result = await bus?.call(ask, timeout: Self.callTimeout, isolation: isolation)
+        return try? result?.get().first?.integer
+    }
+}
+
+extension BusSession: BusHandler, TimerHandler {
+    func busDidSignal(_ message: BusMessage) {
+        if message.interface == "org.freedesktop.DBus", message.member == "NameOwnerChanged" {
+            // Any process on the bus can send a signal of this name to this process directly.
+            guard message.sender == "org.freedesktop.DBus" else { return }
+            let names = message.body().map { $0.text ?? "" }
+            guard names.count == 3, names[0] == "org.bluez" else { return }
+            return tookOwner(names[2])
+        }
+        // Signals about its objects count only from bluetoothd, and only after it has listed them.
+        guard let owner, message.sender == owner else { return }
+        handler?.serviceDidSignal(message)
+    }
+
+    func busWasCalled(_ message: BusMessage) {
+        // The bus allows root, too, to call the objects; only calls from bluetoothd are accepted.
+        let isOwner = owner != nil && message.sender == owner
+        let result = isOwner ? handler?.serviceDidCall(message) : nil
+        bus?.reply(to: message, with: result ?? .failure(.unknownObject))
+    }
+
+    func busDidEnd() {
+        bus = nil
+        forget()
+        handler?.serviceDidAnswer(nil)
+        retry?.arm(in: Self.retryDelay)
+    }
+
+    func timerFired(_ timer: LoopTimer) {
+        if bus == nil {
+            open()
+        } else if owner == nil {
+            askOwner()
+        }
+        handler?.retryIsDue()
+    }
+}
+
+extension Bus.Call {
+    /// A method call to the bus itself.
+    fileprivate static func toBus(_ member: String, _ arguments: [BusValue]) -> Bus.Call {
+        Bus.Call(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: member, arguments: arguments)
+    }
+}

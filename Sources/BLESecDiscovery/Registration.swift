@@ -1,0 +1,28 @@
+internal import BLESecLinks
+
+/// Something that bluetoothd does for this process until the registration ends. It ends with its
+/// last reference, too.
+package final class Registration: Sendable {
+    let token: UInt64
+    private let registrations: Registrations
+    private let loop: EventLoop
+
+    init(_ token: UInt64, of registrations: Registrations, loop: EventLoop) {
+        self.token = token
+        self.registrations = registrations
+        self.loop = loop
+    }
+
+    deinit {
+        Task(executorPreference: loop) { [registrations, token] in await registrations.end(token) }
+    }
+
+    /// Ends it, and returns when bluetoothd knows. A second call does nothing.
+    package func end() async { await registrations.end(token) }
+
+    /// Pauses a scan, and returns when bluetoothd has stopped it.
+    func pause() async { await registrations.pause(token) }
+
+    /// Continues a paused scan.
+    func resume() async { await registrations.resume(token) }
+}

@@ -1,0 +1,293 @@
+internal import BLESecLinks
+
+/// What this process wants of bluetoothd, and what bluetoothd has granted of it.
+///
+/// Whenever the two may differ, because bluetoothd restarted or an adapter came back, the difference
+/// is requested again.
+actor Registrations {
+    /// Slightly longer than the kernel sends one of several advertisements before it sends the next
+    /// (HCI_DEFAULT_ADV_DURATION, 2 s).
+    private static let turn = Duration.milliseconds(2_500)
+
+    private enum State {
+        /// The request has to be sent.
+        case lapsed
+        /// The request was sent.
+        case asking
+        case granted
+        case refused(DiscoveryError)
+        /// The request is not needed for now.
+        case paused
+    }
+
+    private struct Entry {
+        let request: RegistrationRequest
+        var state = State.lapsed
+        /// Whether bluetoothd may still hold the request from before.
+        var wasGranted = false
+        /// The last of the calls to bluetoothd for this request, which run one after another.
+        var talk: Task<Void, Never>?
+        /// Restarts a scan after its interval.
+        var renewal: Task<Void, Never>?
+
+        /// Whether this is a scan that is needed now, or, if `granted` is true, one that is
+        /// running.
+        func isScan(on adapter: AdapterName, granted: Bool = false) -> Bool {
+            guard request.isScan, request.adapter == adapter else { return false }
+            return switch state {
+            case .granted: true
+            case .lapsed, .asking: !granted
+            case .refused, .paused: false
+            }
+        }
+    }
+
+    private nonisolated let loop: EventLoop
+    private weak let session: Bluetoothd?
+    private var entries: [UInt64: Entry] = [:]
+    /// Wakes the task that waits for the first answer to a request.
+    private let answers: LoopCondition<UInt64>
+    /// Adapters on which a link has ended recently; true if another link has ended since.
+    private var linksEnded: [AdapterName: Bool] = [:]
+
+    /// The loop's executor: the actor runs on the loop's thread only.
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(of session: Bluetoothd, loop: EventLoop) {
+        self.session = session
+        self.loop = loop
+        answers = LoopCondition(loop: loop)
+    }
+
+    // MARK: - What is wanted
+
+    /// Sends a request for the first time, and repeats it from then on; throws, and gives it up, if
+    /// bluetoothd refuses.
+    func register(
+        _ request: RegistrationRequest, as token: UInt64
+    ) async throws(DiscoveryError) -> Registration {
+        let state = state(of: request.adapter)
+        if let failure = state.failure(of: request.adapter.description) { throw failure }
+        entries[token] = Entry(request: request)
+        settle()
+        let deadline = loop.now.advanced(by: BusSession.callTimeout)
+        do throws(DiscoveryError) {
+            while true {
+                switch entries[token]?.state {
+                case .granted: return Registration(token, of: self, loop: loop)
+                case .refused(let error): throw error
+                case nil: throw DiscoveryError(.closed, "cannot \(request.doing): it was ended")
+                case .lapsed, .asking, .paused: break
+                }
+                guard loop.now < deadline else { throw .timedOut(request.doing) }
+                let isCancelled = await answers.wait(
+                    for: token, until: deadline, isolation: self, unless: { false })
+                if isCancelled { throw .cancelled(request.doing) }
+            }
+        } catch {
+            await end(token)
+            throw error
+        }
+    }
+
+    /// Ends a request, and returns when bluetoothd knows. A second call does nothing.
+    func end(_ token: UInt64) async {
+        guard let entry = entries.removeValue(forKey: token) else { return }
+        await session?.removeExports(of: token)
+        answers.wake(token)
+        entry.renewal?.cancel()
+        await entry.talk?.value
+        guard case .lapsed = entry.state else { return await cancel(entry.request) }
+    }
+
+    /// Pauses a scan, and returns when bluetoothd has stopped it.
+    func pause(_ token: UInt64) async {
+        guard let entry = entries[token] else { return }
+        entries[token]?.state = .paused
+        entries[token]?.renewal?.cancel()
+        switch entry.state {
+        case .granted, .asking: say(token) { await $0.cancel(entry.request) }
+        case .lapsed, .refused, .paused: break
+        }
+        await entries[token]?.talk?.value
+    }
+
+    /// Continues a paused scan.
+    func resume(_ token: UInt64) {
+        guard case .paused = entries[token]?.state else { return }
+        entries[token]?.state = .lapsed
+        settle()
+    }
+
+    // MARK: - What has happened
+
+    /// Sends every request that has to be sent and can be.
+    func settle() {
+        for (token, entry) in entries {
+            let isOn = state(of: entry.request.adapter) == .on
+            switch entry.state {
+            case .lapsed where isOn: ask(token)
+            case .granted where !isOn: entries[token]?.state = .lapsed
+            default: break
+            }
+        }
+    }
+
+    /// Marks every request as not granted any more: bluetoothd has stopped.
+    func lapse() {
+        for (token, entry) in entries {
+            if case .paused = entry.state { continue }
+            entries[token]?.state = .lapsed
+        }
+    }
+
+    /// Sends refused requests again.
+    func retry() {
+        for (token, entry) in entries {
+            if case .refused = entry.state { entries[token]?.state = .lapsed }
+        }
+        settle()
+    }
+
+    /// bluetoothd has dropped an advertisement or an application on its own.
+    func dropped(_ path: String) {
+        for (token, entry) in entries where entry.request.path == path {
+            entries[token]?.state = .refused(
+                DiscoveryError(.failed, "cannot \(entry.request.doing): bluetoothd dropped it"))
+        }
+        session?.assumeIsolated { $0.retrySoon() }
+    }
+
+    /// A link of an adapter has ended: registers the adapter's advertisements again, a little
+    /// later.
+    ///
+    /// A kernel alternates between the advertisements of all processes. When a link ends, the
+    /// kernel continues with the advertisement through which the link was made. If that
+    /// advertisement was withdrawn meanwhile, the kernel keeps sending the last one from a random
+    /// address to which nobody can connect, and sends no other. A new advertisement that is
+    /// registered before the alternation period has passed is not sent either.
+    func linkEnded(on adapter: AdapterName) {
+        guard !advertisements(on: adapter).isEmpty else { return }
+        guard linksEnded[adapter] == nil else {
+            linksEnded[adapter] = true
+            return
+        }
+        linksEnded[adapter] = false
+        Task(executorPreference: loop) { [weak self, loop] in
+            try? await loop.sleep(for: Self.turn)
+            await self?.advertiseAnew(on: adapter)
+        }
+    }
+
+    private func advertiseAnew(on adapter: AdapterName) {
+        for token in advertisements(on: adapter) {
+            if case .granted = entries[token]?.state { entries[token]?.state = .lapsed }
+        }
+        settle()
+        // If a link has ended in the meantime, wait for another period.
+        if linksEnded.removeValue(forKey: adapter) == true { linkEnded(on: adapter) }
+    }
+
+    private func advertisements(on adapter: AdapterName) -> [UInt64] {
+        entries.filter { $0.value.request.isAdvertisement && $0.value.request.adapter == adapter }
+            .map(\.key)
+    }
+
+    // MARK: - Calls
+
+    private func state(of adapter: AdapterName) -> AdapterState {
+        session?.assumeIsolated { $0.state(of: adapter) } ?? .noService
+    }
+
+    private var owner: String? { session?.assumeIsolated { $0.owner } }
+
+    private func ask(_ token: UInt64) {
+        entries[token]?.state = .asking
+        say(token) { await $0.finishAsking(token) }
+    }
+
+    /// Runs `words` after all earlier calls for the request: bluetoothd must not receive the end of
+    /// a request before its beginning.
+    private func say(
+        _ token: UInt64, _ words: @escaping @Sendable (Registrations) async -> Void
+    ) {
+        let before = entries[token]?.talk
+        entries[token]?.talk = Task(executorPreference: loop) { [weak self] in
+            await before?.value
+            if let self { await words(self) }
+        }
+    }
+
+    private func finishAsking(_ token: UInt64) async {
+        guard let entry = entries[token], case .asking = entry.state else { return }
+        let asked = owner
+        var state = State.granted
+        do throws(DiscoveryError) {
+            try await begin(entry, token)
+        } catch {
+            state = .refused(error)
+        }
+        // If bluetoothd has stopped meanwhile, the answer means nothing.
+        guard owner == asked, case .asking = entries[token]?.state else { return }
+        entries[token]?.state = state
+        if case .refused = state {
+            await session?.retrySoon()
+        } else {
+            entries[token]?.wasGranted = true
+            if case .scan(let interval?) = entry.request.kind { scanAnew(token, in: interval) }
+        }
+        answers.wake(token)
+        await session?.treeChanged()
+    }
+
+    private func begin(_ entry: Entry, _ token: UInt64) async throws(DiscoveryError) {
+        let request = entry.request
+        // bluetoothd refuses an advertisement that it still holds, for example from before the
+        // adapter was off.
+        if entry.wasGranted, !request.isScan { await cancel(request) }
+        do throws(DiscoveryError) {
+            for method in request.begin { try await call(method, request) }
+        } catch {
+            guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
+            // Another scan of this process runs, which is enough.
+            let others = entries.filter { $0.key != token }.values
+            if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
+            // Otherwise the kernel is still busy with a request from an earlier bluetoothd.
+            try? await call(request.end, request)
+            throw error
+        }
+    }
+
+    private func cancel(_ request: RegistrationRequest) async {
+        // bluetoothd counts one scan for each process, and other requests may still need it.
+        if request.isScan, entries.values.contains(where: { $0.isScan(on: request.adapter) }) {
+            return
+        }
+        try? await call(request.end, request)
+    }
+
+    private func call(
+        _ method: RegistrationRequest.Method, _ request: RegistrationRequest
+    ) async throws(DiscoveryError) {
+        guard let session else { throw .noService(request.doing) }
+        _ = try await session.call(
+            request.doing, request.adapter.path, method.interface, method.name, method.arguments)
+    }
+
+    private func scanAnew(_ token: UInt64, in interval: Duration) {
+        entries[token]?.renewal?.cancel()
+        entries[token]?.renewal = Task(executorPreference: loop) { [weak self, loop] in
+            guard (try? await loop.sleep(for: interval)) != nil else { return }
+            await self?.restartScan(token)
+        }
+    }
+
+    private func restartScan(_ token: UInt64) async {
+        guard let entry = entries[token], case .granted = entry.state else { return }
+        try? await call(entry.request.end, entry.request)
+        guard case .granted = entries[token]?.state else { return }
+        ask(token)
+    }
+}

@@ -1,0 +1,204 @@
+package import BLESecL2CAP
+package import BLESecLinks
+
+/// Another device, as an adapter hears and reaches it; a GATT client of its services.
+package struct RemoteDevice: Sendable {
+    /// The adapter.
+    package let adapter: BluetoothAdapter
+    /// The device's address.
+    package let address: DeviceAddress
+
+    var session: Bluetoothd { adapter.session }
+
+    init(_ address: DeviceAddress, on adapter: BluetoothAdapter) {
+        self.address = address
+        self.adapter = adapter
+    }
+
+    /// The path of the device's object; nil until the adapter has heard the device.
+    var path: String? {
+        get async { await session.tree.path(of: address, on: adapter.name) }
+    }
+
+    private func path(to doing: String) async throws(DiscoveryError) -> String {
+        if let path = await path { return path }
+        throw DiscoveryError(.notFound, "cannot \(doing): it was not heard on \(adapter.name)")
+    }
+
+    // MARK: - The link
+
+    /// Connects to the device, which the adapter has heard.
+    ///
+    /// - Returns: whether this call made the link, so that the caller may end it.
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
+    ///   ``DiscoveryError/Code/unreachable``, ``DiscoveryError/Code/timedOut`` at the deadline.
+    @discardableResult
+    package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
+        let doing = "connect to \(address)"
+        let path = try await path(to: doing)
+        let isMine = await !session.tree.isConnected(path)
+        do throws(DiscoveryError) {
+            if isMine {
+                try await call(doing, path, ObjectTree.Interface.device, "Connect", until: deadline)
+            }
+            // bluetoothd replies before it reports the device as connected.
+            try await session.wait(until: deadline, doing) {
+                $0.tree.isConnected(path) ? () : nil
+            }
+        } catch {
+            // bluetoothd keeps trying until it is asked to stop.
+            if isMine {
+                await session.send(doing, path, ObjectTree.Interface.device, "Disconnect")
+            }
+            if error.code == .failed {
+                throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
+            }
+            throw error
+        }
+        return isMine
+    }
+
+    /// Waits until bluetoothd knows the services of the connected device.
+    ///
+    /// - Throws: ``DiscoveryError/Code/unreachable`` when the device disconnects,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline.
+    package func waitForServices(until deadline: MonotonicTime) async throws(DiscoveryError) {
+        let doing = "learn the services of \(address)"
+        let path = try await path(to: doing)
+        try await session.wait(until: deadline, doing) { session throws(DiscoveryError) in
+            guard session.tree.isConnected(path) else {
+                throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+            }
+            return session.tree.flag("ServicesResolved", of: path) ? () : nil
+        }
+    }
+
+    /// Ends the link to the device, with all its channels, and makes bluetoothd forget the device
+    /// unless it is paired; returns when both are done.
+    ///
+    /// bluetoothd never updates what it has read from a device: neither its services, even if the
+    /// device advertises others later, nor the handles of its characteristics.
+    package func forget() async {
+        guard let path = await path else { return }
+        let doing = "disconnect from \(address)"
+        if await session.tree.flag("Paired", of: path) {
+            _ = try? await session.call(doing, path, ObjectTree.Interface.device, "Disconnect")
+        } else {
+            _ = try? await session.call(
+                doing, adapter.name.path, ObjectTree.Interface.adapter, "RemoveDevice",
+                [.path(path)])
+        }
+    }
+
+    // MARK: - Services
+
+    /// The characteristics of a service of the connected device.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service.
+    package func characteristics(
+        of service: BluetoothUUID
+    ) async throws(DiscoveryError) -> [RemoteCharacteristic] {
+        let tree = await session.tree
+        guard let device = tree.path(of: address, on: adapter.name),
+            let found = tree.characteristics(of: service, below: device)
+        else {
+            throw DiscoveryError(.notFound, "\(address) does not offer the service \(service)")
+        }
+        return found
+    }
+
+    /// Reads a characteristic's value.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
+    ///   characteristic lacks the property `read`; otherwise the error from bluetoothd.
+    package func read(
+        _ characteristic: RemoteCharacteristic, until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> [UInt8] {
+        let doing = "read the characteristic \(characteristic.uuid)"
+        try characteristic.require(.read, to: doing)
+        let reply = try await call(
+            doing, characteristic.path, ObjectTree.Interface.characteristic, "ReadValue",
+            [.properties([:])], until: deadline)
+        guard let bytes = reply.first?.bytes else {
+            throw DiscoveryError(.malformed, "cannot \(doing): it has no value")
+        }
+        return bytes
+    }
+
+    /// Writes a value without response. Returns when bluetoothd has the value; whether the value
+    /// arrives is unknown.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
+    ///   characteristic lacks the property `write-without-response`; otherwise the error from
+    ///   bluetoothd.
+    package func write(
+        _ bytes: [UInt8], to characteristic: RemoteCharacteristic
+    ) async throws(DiscoveryError) {
+        let doing = "write the characteristic \(characteristic.uuid)"
+        try characteristic.require(.writeWithoutResponse, to: doing)
+        _ = try await session.call(
+            doing, characteristic.path, ObjectTree.Interface.characteristic, "WriteValue",
+            RemoteCharacteristic.command(bytes))
+    }
+
+    /// Subscribes to a characteristic's notifications; `handler` receives them on the loop's
+    /// thread.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
+    ///   characteristic has neither the property `notify` nor `indicate`; otherwise the error from
+    ///   bluetoothd.
+    package func subscribe(
+        to characteristic: RemoteCharacteristic,
+        _ handler: @escaping @Sendable ([UInt8]) -> Void
+    ) async throws(DiscoveryError) {
+        let doing = "subscribe to the characteristic \(characteristic.uuid)"
+        try characteristic.require(.notify, .indicate, to: doing)
+        await session.setHandler(handler, of: characteristic.path)
+        do throws(DiscoveryError) {
+            _ = try await session.call(
+                doing, characteristic.path, ObjectTree.Interface.characteristic, "StartNotify")
+        } catch {
+            await session.setHandler(nil, of: characteristic.path)
+            throw error
+        }
+    }
+
+    /// Ends a subscription.
+    package func unsubscribe(from characteristic: RemoteCharacteristic) async {
+        guard await session.setHandler(nil, of: characteristic.path) else { return }
+        _ = try? await session.call(
+            "unsubscribe from \(characteristic.uuid)", characteristic.path,
+            ObjectTree.Interface.characteristic, "StopNotify")
+    }
+
+    /// Reads the PSM of the connected device's L2CAP channel from the characteristic that Apple
+    /// defined for it.
+    ///
+    /// - Returns: nil when the service lacks this characteristic, and therefore a channel.
+    /// - Throws: ``DiscoveryError/Code/malformed`` when the value is not a PSM, and what
+    ///   ``read(_:until:)`` throws.
+    package func readPSM(
+        of service: BluetoothUUID, until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> PSM? {
+        let found = try await characteristics(of: service)
+        guard let characteristic = found.first(where: { $0.uuid == PSMValue.characteristic })
+        else { return nil }
+        let value = try await read(characteristic, until: deadline)
+        guard let psm = PSMValue.parse(value) else {
+            throw DiscoveryError(
+                .malformed,
+                "the PSM characteristic of \(address) holds \(value.count) bytes that are no PSM")
+        }
+        return psm
+    }
+
+    @discardableResult
+    private func call(
+        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        _ arguments: [BusValue] = [], until deadline: MonotonicTime
+    ) async throws(DiscoveryError) -> [BusValue] {
+        try await session.call(
+            doing, path, interface, member, arguments,
+            timeout: max(deadline.duration(since: session.loop.now), .milliseconds(1)))
+    }
+}

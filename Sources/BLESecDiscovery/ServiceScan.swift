@@ -1,0 +1,89 @@
+internal import BLESecL2CAP
+
+/// A scan for one service on one adapter, which ends when its sequence ends or is dropped.
+package struct ServiceScan: Sendable {
+    /// The advertisements as they are heard. Slow consumers lose the oldest values.
+    package let sightings: AsyncStream<Sighting>
+    let registration: Registration
+
+    /// Pauses the scan, and returns when the adapter has stopped scanning: while an adapter scans,
+    /// the kernel makes no links.
+    package func pause() async { await registration.pause() }
+
+    /// Continues the scan.
+    package func resume() async { await registration.resume() }
+}
+
+/// The scans of a session, and which devices they report.
+struct ServiceScans {
+    /// The most sightings that wait for a slow consumer; older ones are dropped.
+    static let waitingSightings = 256
+    /// Properties that change when a device is heard.
+    static let heardProperties: Set<String> = ["RSSI", "ServiceData", "ManufacturerData"]
+
+    struct Scan {
+        let adapter: AdapterName
+        let service: BluetoothUUID
+        let continuation: AsyncStream<Sighting>.Continuation
+    }
+
+    private var scans: [UInt64: Scan] = [:]
+
+    mutating func add(_ token: UInt64, _ scan: Scan) { scans[token] = scan }
+
+    mutating func remove(_ token: UInt64) { scans[token] = nil }
+
+    /// Ends all scans.
+    mutating func finish() {
+        let ended = scans.values
+        scans = [:]
+        for scan in ended { scan.continuation.finish() }
+    }
+
+    /// Reports a heard device to every scan of its adapter, or to the scan `only`.
+    func heard(_ path: String, in tree: ObjectTree, by only: UInt64? = nil) {
+        guard !scans.isEmpty, let adapter = AdapterName(of: path),
+            let address = tree.address(of: path),
+            let device = tree[path, ObjectTree.Interface.device]
+        else { return }
+        for (token, scan) in scans
+        where scan.adapter == adapter && (only ?? token) == token {
+            guard let advertisement = ServiceAdvertisement(of: scan.service, device) else {
+                continue
+            }
+            // A controller reports 127 when the signal strength is unknown (Core specification,
+            // Vol 4, Part E, §7.7.65.2).
+            let signal = device["RSSI"]?.integer.flatMap { $0 == 127 ? nil : $0 }
+            scan.continuation.yield(
+                Sighting(address: address, advertisement: advertisement, signal: signal))
+        }
+    }
+
+    /// Reports the devices that are known and were heard recently to a new scan.
+    func heardBefore(in tree: ObjectTree, by token: UInt64) {
+        guard let adapter = scans[token]?.adapter else { return }
+        for path in tree.paths(of: ObjectTree.Interface.device, below: adapter.path)
+        where tree[path, ObjectTree.Interface.device]?["RSSI"] != nil {
+            heard(path, in: tree, by: token)
+        }
+    }
+}
+
+extension ServiceAdvertisement {
+    /// Reads the properties of a device's object.
+    fileprivate init?(of service: BluetoothUUID, _ device: ObjectTree.Properties) {
+        var serviceData: [BluetoothUUID: [UInt8]] = [:]
+        for (key, value) in device["ServiceData"]?.properties ?? [:] {
+            if let uuid = BluetoothUUID(key) { serviceData[uuid] = value.bytes }
+        }
+        var manufacturerData: [UInt16: [UInt8]] = [:]
+        for (key, value) in device["ManufacturerData"]?.entries ?? [] {
+            if case .uint16(let company) = key { manufacturerData[company] = value.bytes }
+        }
+        self.init(
+            of: service,
+            uuids: (device["UUIDs"]?.texts ?? []).compactMap { BluetoothUUID($0) },
+            name: device["Name"]?.text, serviceData: serviceData,
+            manufacturerData: manufacturerData)
+    }
+}

@@ -1,0 +1,108 @@
+package import BLESecLinks
+
+/// The dialer's end of byte streams over GATT.
+///
+/// The dialer writes without response and receives notifications; see docs/wire-format.md. Nothing
+/// is authenticated.
+package struct GATTStreamDialer: Sendable {
+    /// The bytes that ATT adds to the value of a write command: an opcode and a handle.
+    private static let writeOverhead = 3
+    /// The bytes that ATT adds to the value of a notification. One packet may hold several
+    /// notifications, with their lengths.
+    private static let notificationOverhead = 5
+    /// The MTU of a device with which none was negotiated.
+    private static let leastMTU = 23
+
+    private let device: RemoteDevice
+    private let toListener: RemoteCharacteristic
+    private let toDialer: RemoteCharacteristic
+    private var session: Bluetoothd { device.session }
+
+    /// Finds the stream of a service of a connected device; nil when the service has none.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service.
+    package init?(
+        to service: BluetoothUUID, of device: RemoteDevice
+    ) async throws(DiscoveryError) {
+        let found = try await device.characteristics(of: service)
+        guard let toListener = found.first(where: { $0.uuid == GATTStreamServer.toListener }),
+            let toDialer = found.first(where: { $0.uuid == GATTStreamServer.toDialer })
+        else { return nil }
+        self.device = device
+        self.toListener = toListener
+        self.toDialer = toDialer
+    }
+
+    /// Opens the stream.
+    ///
+    /// - Throws: ``DiscoveryError/Code/notSupported`` when one of the characteristics lacks the
+    ///   required property, ``DiscoveryError/Code/unreachable`` when the device disconnects,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline, for example because the device serves
+    ///   another one.
+    package func dial(until deadline: MonotonicTime) async throws(DiscoveryError) -> any Link {
+        let doing = "open a stream to \(device.address)"
+        guard let path = await device.path else {
+            throw DiscoveryError(
+                .notFound, "\(device.address) offers no byte stream over GATT")
+        }
+        try toListener.require(.writeWithoutResponse, to: "\(doing) over \(toListener.uuid)")
+        try toDialer.require(.notify, .indicate, to: "\(doing) over \(toDialer.uuid)")
+        let mtu = await mtu
+        let stream = FragmentStream(
+            dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,
+            taking: mtu - Self.notificationOverhead)
+        let link = GATTStreamLink(
+            stream, to: device.address, loop: session.loop, over: carrier)
+        do throws(DiscoveryError) {
+            try await device.subscribe(to: toDialer) { [weak link, weak session = session] value in
+                guard let link, let fragment = StreamFragment(value) else { return }
+                let wasOpen = link.isOpen
+                link.take(fragment)
+                if !wasOpen { session?.assumeIsolated { $0.wakeWaiting() } }
+            }
+            await start(link, path, in: session)
+            try await session.wait(until: deadline, doing) { session throws(DiscoveryError) in
+                guard session.tree.isConnected(path) else {
+                    throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+                }
+                return link.isOpen ? () : nil
+            }
+            return link
+        } catch {
+            await close(link, in: session)
+            throw error
+        }
+    }
+
+    private func start(_ link: GATTStreamLink, _ path: String, in session: isolated Bluetoothd) {
+        session.watch(path, for: link)
+        link.open()
+    }
+
+    private func close(_ link: GATTStreamLink, in session: isolated Bluetoothd) { link.close() }
+
+    private var mtu: Int {
+        get async {
+            let reply = try? await session.call(
+                "ask for an MTU", toListener.path, "org.freedesktop.DBus.Properties", "Get",
+                [.string(ObjectTree.Interface.characteristic), .string("MTU")])
+            return reply?.first?.integer ?? Self.leastMTU
+        }
+    }
+
+    private var carrier: GATTStreamLink.Carrier {
+        let doing = "write the characteristic \(toListener.uuid)"
+        return GATTStreamLink.Carrier(
+            carry: { [weak session = session, path = toListener.path] value, done in
+                session?.assumeIsolated {
+                    $0.send(
+                        doing, path, ObjectTree.Interface.characteristic, "WriteValue",
+                        RemoteCharacteristic.command(value), done: done)
+                }
+            },
+            close: { [weak session = session, device, toDialer] in
+                guard let session else { return }
+                Task(executorPreference: session.loop) { await device.unsubscribe(from: toDialer) }
+            })
+    }
+}
