@@ -19,8 +19,8 @@ extension FuzzTarget {
             if let uuid = BluetoothUUID(text) {
                 precondition(BluetoothUUID(uuid.description) == uuid)
             }
-            if let address = DeviceAddress(text) {
-                precondition(DeviceAddress(address.description) == address)
+            if let address = BluetoothAddress(text) {
+                precondition(BluetoothAddress(address.description) == address)
             }
         default:
             let bytes = script.everything()

@@ -125,9 +125,9 @@ extension Endpoint {
     ) async throws(LinkError) -> any Link {
         switch kind {
         case .unix(let address):
-            return try await UnixLink.dial(address, deadline: deadline, loop: loop)
+            return try await SocketLink.dial(address, deadline: deadline, loop: loop)
         case .device(let address):
-            return try await L2CAPLink.dial(
+            return try await SocketLink.dial(
                 address, from: try namedAdapter(), deadline: deadline, loop: loop)
         case .anyDevice:
             throw LinkError(

@@ -1,4 +1,5 @@
 public import BLESecChannelCore
+internal import BLESecLinks
 internal import BLESecLocking
 
 /// Values that one consumer observes as they arrive, until their source is closed.
@@ -36,10 +37,19 @@ public struct PeerFailure: Sendable {
     public let peer: String
     /// What went wrong.
     public let error: ChannelError
+    /// The peer's address on the link that failed, if it has one.
+    let address: LinkAddress?
 
     package init(peer: String, error: ChannelError) {
         self.peer = peer
         self.error = error
+        address = nil
+    }
+
+    init(of link: any Link, _ error: ChannelError) {
+        peer = link.peerDescription
+        self.error = error
+        address = link.peerAddress
     }
 }
 

@@ -1,3 +1,4 @@
+package import BLESecL2CAP
 internal import BLESecLinks
 
 /// An adapter of a session with bluetoothd. It refers to the adapter by name, and stays valid while

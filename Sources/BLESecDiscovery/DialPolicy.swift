@@ -1,3 +1,4 @@
+package import BLESecL2CAP
 package import BLESecLinks
 
 /// Decides which peers to dial, and when; it does no I/O.

@@ -1,3 +1,5 @@
+internal import BLESecL2CAP
+
 /// The objects of this process whose methods bluetoothd calls: advertisements, and services with
 /// their characteristics. A class, because a characteristic's closures may call it again.
 final class ExportedObjects {

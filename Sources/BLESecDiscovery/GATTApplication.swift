@@ -1,3 +1,5 @@
+package import BLESecL2CAP
+
 /// A GATT service that this machine offers, with its characteristics.
 package struct GATTApplication: Sendable {
     /// The service's UUID.

@@ -1,32 +1,5 @@
 package import BLESecL2CAP
 
-/// Where a device can be dialed: its address and the address type. It proves nothing.
-package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
-    /// The six bytes.
-    package let address: BluetoothAddress
-    /// The address type.
-    package let type: AddressType
-
-    /// Makes a device address from its two parts.
-    package init(_ address: BluetoothAddress, _ type: AddressType) {
-        self.address = address
-        self.type = type
-    }
-
-    /// Reads what ``description`` writes; nil for anything else.
-    package init?(_ text: String) {
-        let parts = text.split(separator: " ", omittingEmptySubsequences: false)
-        guard parts.count == 2, parts[1].hasPrefix("("), parts[1].hasSuffix(")"),
-            let address = BluetoothAddress(parts[0]),
-            let type = AddressType(rawValue: String(parts[1].dropFirst().dropLast()))
-        else { return nil }
-        self.init(address, type)
-    }
-
-    /// The form `AA:BB:CC:DD:EE:FF (random)`, in which links also print their peers.
-    package var description: String { "\(address) (\(type.rawValue))" }
-}
-
 /// A peer as it can be distinguished by advertisements alone: an address and a tag.
 ///
 /// Two candidates are the same peer only if the same identity was proven on links to both. Until

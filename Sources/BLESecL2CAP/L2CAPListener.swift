@@ -28,10 +28,10 @@ package final class L2CAPListener: LinkListener {
     ///   a PSM below 0x80, ``LinkError/Code/noSuchAdapter`` when no adapter is on.
     package static func listen(
         psm: PSM? = nil, on adapter: Adapter? = nil,
-        receiveMTU: Int = L2CAPLink.maximumReceiveMTU, maximumSDU: Int = L2CAPLink.maximumSDU,
+        receiveMTU: Int = L2CAPSocket.maximumReceiveMTU, maximumSDU: Int = L2CAPSocket.maximumSDU,
         backlog: Int32 = 8, loop: EventLoop = .shared
     ) async throws(LinkError) -> L2CAPListener {
-        L2CAPLink.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
+        L2CAPSocket.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
         let device = if let adapter { adapter } else { try Adapter.first() }
         let wanted = L2CAPSocketAddress(
             device: adapter?.address ?? .any, type: .public, psm: psm?.rawValue ?? 0)

@@ -2,7 +2,23 @@ internal import BLESecLinks
 internal import Glibc
 
 /// Sets up kernel sockets for LE connection-oriented channels; the order of the steps matters.
-enum L2CAPSocket {
+package enum L2CAPSocket {
+    /// The largest SDU that is sent by default, in bytes, whatever the peer's MTU.
+    ///
+    /// It is half of the SDU that Linux accepts. The receiver's first credits are enough for one
+    /// SDU of its MTU and one packet more, and it grants no others before that SDU is complete
+    /// (Core Specification, Volume 3, Part A, §10.1). With half-size SDUs, the credits for the
+    /// second half arrive in time. Including the SDU length field, this size fills 17 packets of
+    /// 247 bytes, and a message of 4 KiB fits.
+    package static let maximumSDU = 4_197
+
+    /// The default and the upper limit for the largest SDU that is received, in bytes. If the
+    /// receive buffer is small, kernels stall for ever in the middle of a larger SDU.
+    package static let maximumReceiveMTU = 8_192
+
+    /// The smallest MTU that the specification allows, in bytes.
+    package static let minimumMTU = 23
+
     static let protocolL2CAP: Int32 = 0  // BTPROTO_L2CAP
     static let levelBluetooth: Int32 = 274  // SOL_BLUETOOTH
     static let optionSendMTU: Int32 = 12  // BT_SNDMTU
@@ -49,16 +65,24 @@ enum L2CAPSocket {
         _ source: EventSource, maximumSDU: Int
     ) throws(SystemError) -> SocketLink {
         let descriptor = source.fileDescriptor
-        let peer = L2CAPSocketAddress(try Socket.peerAddress(descriptor))
+        let peer = L2CAPSocketAddress(try Socket.peerAddress(descriptor)).map {
+            DeviceAddress($0.device, $0.type)
+        }
         let sendMTU = try Socket.option16(descriptor, levelBluetooth, optionSendMTU)
         var traits = SocketLink.Traits(
             maximumSDU: min(Int(sendMTU), maximumSDU),
-            peerDescription: peer.map { "\($0.device) (\($0.type.rawValue))" } ?? "unknown device",
-            peerAddress: peer.map { LinkAddress("\($0.device) (\($0.type.rawValue))") })
+            peerDescription: peer?.description ?? "unknown device",
+            peerAddress: peer.map { LinkAddress($0) })
         traits.resetIsEnd = true
         traits.canHalfClose = false
         traits.tellsFreeSpace = true
         traits.sendsPackets = true
         return SocketLink(source, traits)
+    }
+
+    static func check(receiveMTU: Int, maximumSDU: Int) {
+        let range = minimumMTU...maximumReceiveMTU
+        precondition(range.contains(receiveMTU), "a receive MTU is 23 to 8,192 bytes")
+        precondition(range.contains(maximumSDU), "the largest SDU is 23 to 8,192 bytes")
     }
 }

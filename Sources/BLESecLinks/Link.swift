@@ -101,11 +101,25 @@ public protocol LinkHandler: AnyObject {
 
 /// A peer's address, which distinguishes peers before they are authenticated.
 public struct LinkAddress: Sendable, Hashable, CustomStringConvertible {
-    /// Its text, in the form that its kind of link prints.
-    public let description: String
+    /// The address, as its kind of link knows it.
+    package let value: any Hashable & Sendable & CustomStringConvertible
 
     /// Takes the canonical text of an address.
-    public init(_ description: String) {
-        self.description = description
+    public init(_ description: String) { value = description }
+
+    /// Takes an address.
+    package init(_ value: some Hashable & Sendable & CustomStringConvertible) {
+        self.value = value
     }
+
+    /// Its text, in the form that its kind of link prints.
+    public var description: String { value.description }
+
+    /// Whether both are the same address of the same kind.
+    public static func == (left: LinkAddress, right: LinkAddress) -> Bool {
+        AnyHashable(left.value) == AnyHashable(right.value)
+    }
+
+    /// Hashes the address.
+    public func hash(into hasher: inout Hasher) { value.hash(into: &hasher) }
 }

@@ -13,6 +13,12 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     /// The most bytes in a path: the size of `sun_path` less its final zero.
     package static let maximumPathLength = 107
 
+    /// The largest number of bytes that one send takes.
+    ///
+    /// Well below the default send buffer of 212,992 bytes, so that a packet of this size is never
+    /// refused.
+    package static let maximumSDU = 65_536
+
     /// The path of the socket's file.
     package let path: String
     /// The kind of socket.

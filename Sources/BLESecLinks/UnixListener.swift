@@ -38,8 +38,8 @@ package final class UnixListener: LinkListener {
             accepted: { source in
                 SocketLink(
                     source,
-                    UnixLink.traits(
-                        address.kind, peerDescription: describe(source.fileDescriptor, name)))
+                    SocketLink.Traits(
+                        unix: address.kind, peerDescription: describe(source.fileDescriptor, name)))
             },
             closing: {
                 guard let now = try? Socket.identify(path), now == identity else { return }

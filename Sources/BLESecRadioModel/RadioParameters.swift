@@ -29,7 +29,7 @@ package struct RadioParameters: Sendable, Equatable {
     /// The largest SDU that the receiver accepts, in bytes.
     package var mtu = 8_192
     /// The largest SDU that the sender makes, in bytes; at most the MTU.
-    package var sdu = L2CAPLink.maximumSDU
+    package var sdu = L2CAPSocket.maximumSDU
     /// The largest number of bytes, of an SDU and its length field, in one K-frame.
     package var mps = 247
     package var credits = Credits.ample

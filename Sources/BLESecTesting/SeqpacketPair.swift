@@ -11,6 +11,6 @@ public enum SeqpacketPair {
     public static func make(
         loop: EventLoop, maximumSDU: Int = 8_192
     ) async throws(LinkError) -> (any Link, any Link) {
-        try await UnixLink.pair(.seqpacket, maximumSDU: maximumSDU, loop: loop)
+        try await SocketLink.pair(.seqpacket, maximumSDU: maximumSDU, loop: loop)
     }
 }

@@ -67,7 +67,7 @@ struct ListenerResourceTests {
             ListenerTests.firstFlight, [1, 2, 3],
         ]
         for index in 0..<100 {
-            let link = try await UnixLink.dial(address, deadline: .distantFuture, loop: loop)
+            let link = try await SocketLink.dial(address, deadline: .distantFuture, loop: loop)
             let greeting = greetings[index % greetings.count]
             await loop.run {
                 if !greeting.isEmpty { _ = try? link.send(greeting.span) }

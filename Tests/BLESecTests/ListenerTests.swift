@@ -337,7 +337,7 @@ struct ListenerTests {
         var peers: [any Link] = []
         // Some of them wait for a place.
         for _ in 0..<count {
-            peers.append(try await UnixLink.dial(address, loop: outside))
+            peers.append(try await SocketLink.dial(address, loop: outside))
             await fixture.clock.settle()
         }
         await fixture.loop.shutdown()

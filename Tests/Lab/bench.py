@@ -23,7 +23,7 @@ import tool
 BENCH = tool.ROOT / ".build/release/blesec-bench"
 LEAST_PAIRS, MOST_PAIRS = 9, 27
 LEAST_RATIO = 0.85
-SDU = 4197  # as L2CAPLink.maximumSDU
+SDU = 4197  # as L2CAPSocket.maximumSDU
 ENGINES = {"Noise": "Noise_XX_25519_ChaChaPoly_SHA256", "TLS": "TLS1.3"}
 
 

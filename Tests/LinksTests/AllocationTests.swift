@@ -65,7 +65,7 @@ private final class Echo: LinkHandler, TimerHandler {
             let (a, b): (any Link, any Link) =
                 switch kind {
                 case "memory": MemoryLink.pair(loop: loop)
-                case "stream": try await UnixLink.pair(.stream, loop: loop)
+                case "stream": try await SocketLink.pair(.stream, loop: loop)
                 default: try await SeqpacketPair.make(loop: loop)
                 }
             let echoes = [a, b].map { Echo($0, warmUp: 100, rounds: 1_000) }

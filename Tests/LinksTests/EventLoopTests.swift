@@ -66,7 +66,7 @@ private actor Counter {
     @Test("jobs that keep queueing jobs starve neither a descriptor nor another thread")
     func fairness() async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             let recorder = Recorder()
             let isDone = Locked(false)
             recorder.whenReadable = {

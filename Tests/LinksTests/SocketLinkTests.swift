@@ -8,7 +8,7 @@ import Testing
         arguments: [UnixAddress.Kind.stream, .seqpacket])
     func bothWays(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(kind, loop: loop)
+            let (a, b) = try await SocketLink.pair(kind, loop: loop)
             try #expect(a.send([1, 2, 3]) == 3)
             try #expect(b.receive().bytes == [1, 2, 3])
             try #expect(b.receive().outcome == .wouldBlock)
@@ -56,7 +56,7 @@ import Testing
         arguments: [UnixAddress.Kind.stream, .seqpacket])
     func backpressure(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(kind, loop: loop)
+            let (a, b) = try await SocketLink.pair(kind, loop: loop)
             let recorder = Recorder()
             a.setHandler(recorder)
             let sdu = [UInt8](repeating: 1, count: 8_000)
@@ -77,7 +77,7 @@ import Testing
     @Test("bytes that arrive after a link was emptied are reported, and readable without a handler")
     func afterEmpty() async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             let recorder = Recorder()
             var received: [UInt8] = []
             recorder.whenReadable = {
@@ -149,7 +149,7 @@ import Testing
     @Test("a half-close ends one direction, and the other direction stays open")
     func halfClose() async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             #expect(a.halfClose())
             try #expect(b.receive().outcome == .end)
             try #expect(b.send([1]) == 1)
@@ -162,7 +162,7 @@ import Testing
     @Test("bytes that a peer sent before it closed are readable even after a failed send")
     func readAfterFailedSend() async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             _ = try b.send([1, 2, 3])
             b.close()
             for _ in 0..<2 {
@@ -177,7 +177,7 @@ import Testing
     @Test("sending to a peer that has closed is an error, without a signal")
     func peerGone() async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             b.close()
             let error = #expect(throws: LinkError.self) { try a.send([1]) }
             #expect(error?.code == .reset)
@@ -200,7 +200,7 @@ import Testing
     @Test("a closed link reports that it is closed, and its descriptor is closed")
     func closed() async throws {
         try await withLoop { loop in
-            let (a, _) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, _) = try await SocketLink.pair(.stream, loop: loop)
             let recorder = Recorder()
             a.setHandler(recorder)
             a.wantsRead = true
@@ -219,7 +219,7 @@ import Testing
     @Test("a handler may close its link within any callback")
     func closeInside() async throws {
         try await withLoop { loop in
-            let (a, b) = try await UnixLink.pair(.stream, loop: loop)
+            let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             let recorder = Recorder()
             recorder.whenReadable = { b.close() }
             b.setHandler(recorder)

@@ -13,7 +13,7 @@ import Testing
             let listener = try await UnixListener.listen(address, loop: loop)
             #expect(listener.localDescription == address.description)
             async let accepted = listener.accept()
-            let dialed = try await UnixLink.dial(address, loop: loop)
+            let dialed = try await SocketLink.dial(address, loop: loop)
             let peer = try await accepted
             try #expect(dialed.send([1, 2]) == 2)
             try #expect(peer.receive().bytes == [1, 2])
@@ -47,7 +47,7 @@ import Testing
             #expect(exists(address.path))
             let second = try await UnixListener.listen(address, loop: loop)
             async let accepted = second.accept()
-            let dialed = try await UnixLink.dial(address, loop: loop)
+            let dialed = try await SocketLink.dial(address, loop: loop)
             _ = try await accepted
             dialed.close()
             await second.close()
@@ -143,13 +143,13 @@ import Testing
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             var error = await #expect(throws: LinkError.self) {
-                try await UnixLink.dial(address, loop: loop)
+                try await SocketLink.dial(address, loop: loop)
             }
             #expect(error?.code == .notFound)
             let listener = try await UnixListener.listen(address, loop: loop)
             let packets = try UnixAddress(path: address.path, kind: .seqpacket)
             error = await #expect(throws: LinkError.self) {
-                try await UnixLink.dial(packets, loop: loop)
+                try await SocketLink.dial(packets, loop: loop)
             }
             #expect(error?.code == .refused)
             #expect(error?.reason.contains("unix:") == true)
@@ -162,15 +162,15 @@ import Testing
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             let listener = try await UnixListener.listen(address, backlog: 0, loop: loop)
-            let first = try await UnixLink.dial(address, loop: loop)
+            let first = try await SocketLink.dial(address, loop: loop)
             let error = await #expect(throws: LinkError.self) {
-                try await UnixLink.dial(
+                try await SocketLink.dial(
                     address, deadline: loop.now.advanced(by: .milliseconds(20)), loop: loop)
             }
             #expect(error?.code == .timedOut)
             #expect(loop.load.timers == 0)
             let waiting = Task(executorPreference: loop) {
-                try await UnixLink.dial(address, loop: loop)
+                try await SocketLink.dial(address, loop: loop)
             }
             async let accepted = listener.accept()
             _ = try await (accepted, waiting.value)
@@ -190,9 +190,9 @@ import Testing
             acceptor.cancel()
             var error = await #expect(throws: LinkError.self) { try await acceptor.value }
             #expect(error?.code == .cancelled)
-            let first = try await UnixLink.dial(address, loop: loop)
+            let first = try await SocketLink.dial(address, loop: loop)
             let dialer = Task(executorPreference: loop) {
-                try await UnixLink.dial(address, loop: loop)
+                try await SocketLink.dial(address, loop: loop)
             }
             await loop.settle()
             dialer.cancel()
@@ -214,8 +214,8 @@ import Testing
             await loop.settle()
             let second = Task(executorPreference: loop) { try await listener.accept() }
             await loop.settle()
-            let a = try await UnixLink.dial(address, loop: loop)
-            let b = try await UnixLink.dial(address, loop: loop)
+            let a = try await SocketLink.dial(address, loop: loop)
+            let b = try await SocketLink.dial(address, loop: loop)
             _ = try a.send([1])
             _ = try b.send([2])
             try #expect(await first.value.receive().bytes == [1])
@@ -243,7 +243,7 @@ import Testing
             let listener = try await UnixListener.listen(address, loop: loop)
             for round in 0..<1_000 {
                 async let accepted = listener.accept()
-                let dialed = try await UnixLink.dial(
+                let dialed = try await SocketLink.dial(
                     address, deadline: loop.now.advanced(by: .seconds(10)), loop: loop)
                 let peer = try await accepted
                 if round.isMultiple(of: 2) {

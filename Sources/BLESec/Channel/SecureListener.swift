@@ -194,7 +194,7 @@ public actor SecureListener {
                 _ = turnAway(token, error)
             }
         } catch {
-            failed(link.peerDescription, error)
+            failed(link, error)
         }
     }
 
@@ -282,12 +282,12 @@ public actor SecureListener {
             ready.append(channel)
             waiting.wake(.ready)
         case .failure(let error):
-            failed(channel.linkDescription, error)
+            failed(channel.link, error)
         }
     }
 
-    private func failed(_ peer: String, _ error: ChannelError) {
-        let failure = PeerFailure(peer: peer, error: error)
+    private func failed(_ link: any Link, _ error: ChannelError) {
+        let failure = PeerFailure(of: link, error)
         onFailure?(failure)
         failureObservers.tell(failure)
     }

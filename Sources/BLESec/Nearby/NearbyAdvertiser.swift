@@ -10,11 +10,7 @@ actor NearbyAdvertiser {
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
-    private let adapter: BluetoothAdapter
-    private let service: BluetoothUUID
-    private let options: NearbyOptions
-    /// The protocols of the channels, as the payload tells them.
-    private let protocols: [String]
+    private let setup: NearbySetup
     private let listener: RenewableListener
     /// Called on the loop when the state has changed, and when the PSM could not be renewed.
     private let onState: @Sendable (AdvertisingState) -> Void
@@ -50,18 +46,14 @@ actor NearbyAdvertiser {
     }
 
     init(
-        _ service: BluetoothUUID, on adapter: BluetoothAdapter,
-        _ options: NearbyOptions, protocols: [String], listener: RenewableListener,
+        _ setup: NearbySetup, listener: RenewableListener,
         onTag: @escaping @Sendable (AdvertisementTag) -> Void,
         onState: @escaping @Sendable (AdvertisingState) -> Void,
         onRenewalFailure: @escaping @Sendable (ChannelError) -> Void
     ) {
-        self.service = service
-        self.adapter = adapter
-        self.options = options
-        self.protocols = protocols
+        self.setup = setup
         self.listener = listener
-        loop = listener.loop
+        loop = setup.loop
         self.onTag = onTag
         self.onState = onState
         self.onRenewalFailure = onRenewalFailure
@@ -124,7 +116,7 @@ actor NearbyAdvertiser {
             renewal = nil
             await renew()
         }
-        let renewal = renewal ?? loop.now.advanced(by: options.renewal)
+        let renewal = renewal ?? loop.now.advanced(by: setup.options.renewal)
         self.renewal = renewal
         let reopening = throttle.reopens(at: loop.now)
         var next = min(renewal, reopening ?? .distantFuture)
@@ -176,12 +168,12 @@ actor NearbyAdvertiser {
     /// Publishes the current state instead of what was published before, if they differ.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
         // What was published before returns when the adapter comes back, and is replaced then.
-        guard await adapter.state == .on else { return }
+        guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         publishedPSM = psm
         // The application stays: publishing another one would end the streams over it.
         if application == nil {
-            let application = try await adapter.publish(gattApplication())
+            let application = try await setup.adapter.publish(gattApplication())
             self.application = application
             streams?.application = application
         }
@@ -191,14 +183,14 @@ actor NearbyAdvertiser {
         advertised = nil
         await advertisement.take()?.end()
         guard let payload else { return }
-        advertisement = try await adapter.advertise(
-            Advertisement(service: service, payload: payload, carrier: options.carrier))
+        advertisement = try await setup.adapter.advertise(
+            Advertisement(service: setup.service, payload: payload, carrier: setup.options.carrier))
         advertised = payload
     }
 
     private func gattApplication() -> GATTApplication {
         var characteristics: [GATTCharacteristic] = []
-        if options.transports.contains(.l2cap) {
+        if setup.options.transports.contains(.l2cap) {
             var psm = GATTCharacteristic(PSMValue.characteristic)
             psm.read = { [weak self] in
                 let known = self?.assumeIsolated { $0.publishedPSM }
@@ -206,26 +198,26 @@ actor NearbyAdvertiser {
             }
             characteristics.append(psm)
         }
-        if options.transports.contains(.gattStream) {
-            let streams = GATTStreamServer(on: adapter) { [weak listener] link in
+        if setup.options.transports.contains(.gattStream) {
+            let streams = GATTStreamServer(on: setup.adapter) { [weak listener] link in
                 guard let listener else { return link.close() }
                 listener.assumeIsolated { $0.admit(link) }
             }
             self.streams = streams
             characteristics += streams.characteristics
         }
-        return GATTApplication(service: service, characteristics: characteristics)
+        return GATTApplication(service: setup.service, characteristics: characteristics)
     }
 
     private func payload(_ psm: PSM?) -> AdvertisementPayload {
         var capabilities: AdvertisementPayload.Capabilities = []
-        if options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
-        if options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
-        for name in protocols {
+        if setup.options.transports.contains(.l2cap) { capabilities.insert(.l2cap) }
+        if setup.options.transports.contains(.gattStream) { capabilities.insert(.gattStream) }
+        for name in setup.configuration.protocols {
             capabilities.insert(name.hasPrefix("Noise_") ? .noise : .tls)
         }
         return AdvertisementPayload(
-            capabilities: capabilities, psm: options.advertisesPSM ? psm : nil,
+            capabilities: capabilities, psm: setup.options.advertisesPSM ? psm : nil,
             tag: tag ?? makeTag())
     }
 }

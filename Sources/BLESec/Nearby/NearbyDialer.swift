@@ -22,10 +22,7 @@ actor NearbyDialer {
     }
 
     private nonisolated let loop: EventLoop
-    private let adapter: BluetoothAdapter
-    private let service: BluetoothUUID
-    private let configuration: ChannelConfiguration
-    private let options: NearbyOptions
+    private let setup: NearbySetup
     private let host: Host
 
     private var policy: DialPolicy
@@ -46,19 +43,13 @@ actor NearbyDialer {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    init(
-        _ service: BluetoothUUID, on adapter: BluetoothAdapter,
-        _ configuration: ChannelConfiguration, _ options: NearbyOptions, host: Host
-    ) {
-        self.service = service
-        self.adapter = adapter
-        self.configuration = configuration
-        self.options = options
-        loop = adapter.session.loop
+    init(_ setup: NearbySetup, host: Host) {
+        self.setup = setup
         self.host = host
-        policy = DialPolicy(rules: options.rules)
-        links = DialedLinks(accepts: options.accepts)
-        transports = TransportFinder(service, on: adapter, options.transports)
+        loop = setup.loop
+        policy = DialPolicy(rules: setup.options.rules)
+        links = DialedLinks(accepts: setup.options.accepts)
+        transports = TransportFinder(setup)
     }
 
     isolated deinit { scanTask?.cancel() }
@@ -75,8 +66,8 @@ actor NearbyDialer {
     /// Begins to scan and dial.
     func start() async throws(DiscoveryError) {
         timer = LoopTimer(loop: loop, handler: self)
-        let scan = try await adapter.scan(
-            for: service, anewEvery: options.scansAnewEvery)
+        let scan = try await setup.adapter.scan(
+            for: setup.service, anewEvery: setup.options.scansAnewEvery)
         self.scan = scan
         scanTask = Task(executorPreference: loop) { [weak self] in
             for await sighting in scan.sightings { await self?.heard(sighting) }
@@ -113,7 +104,7 @@ actor NearbyDialer {
 
     /// Dials as the policy decides, and arms the timer for the policy's next decision.
     func run() {
-        guard !isClosed, options.dials else { return }
+        guard !isClosed, setup.options.dials else { return }
         lastRun = loop.now
         let (candidates, next) = policy.step(at: loop.now, using: &generator)
         for candidate in candidates { begin(candidate) }
@@ -185,7 +176,7 @@ actor NearbyDialer {
         let address = candidate.address
         await scan?.pause()
         if try await connect(address) { links.insert(address) }
-        if options.accepts, !links.contains(address) {
+        if setup.options.accepts, !links.contains(address) {
             // The peer has made the link to open a channel of its own, and only one side may open
             // it. The peer's channel cancels this dial.
             do {
@@ -199,12 +190,12 @@ actor NearbyDialer {
         let (link, endpoint) = try await transports.open(candidate, advertised: advertised)
         host.report(.handshaking(candidate, endpoint))
         return try await SecureChannel.open(
-            over: link, role: .dialer, configuration: configuration)
+            over: link, role: .dialer, configuration: setup.configuration)
     }
 
     private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
         do throws(DiscoveryError) {
-            return try await adapter.device(address).connect(
+            return try await setup.adapter.device(address).connect(
                 until: loop.now.advanced(by: Self.connectTimeout))
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
@@ -239,7 +230,7 @@ actor NearbyDialer {
         await release(entry.address)
         let outcome = entry.history.outcome(
             at: loop.now, hasCarried: await entry.channel.hasCarried,
-            backoff: options.rules.backoff)
+            backoff: setup.options.rules.backoff)
         policy.linkEnded(with: entry.address, outcome, at: loop.now, using: &generator)
         run()
     }
@@ -251,7 +242,7 @@ actor NearbyDialer {
         let isUsed = policy.isAccepting(from: address) || host.usesLink(address)
         guard links.take(address, at: loop.now, isUsed: isUsed) else { return }
         // A task of its own, so that cancelling the dial does not cancel the release.
-        let release = Task(executorPreference: loop) { [adapter] in
+        let release = Task(executorPreference: loop) { [adapter = setup.adapter] in
             await adapter.device(address).forget()
         }
         releases[address] = release

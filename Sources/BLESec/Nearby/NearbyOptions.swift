@@ -1,5 +1,6 @@
 public import BLESecChannelCore
 public import BLESecDiscovery
+internal import BLESecLinks
 
 /// How a service finds peers and is found by them.
 public struct NearbyOptions: Sendable {
@@ -42,6 +43,16 @@ public struct NearbyOptions: Sendable {
 
     /// The defaults above.
     public init() {}
+}
+
+/// What the parts of a service have in common.
+struct NearbySetup: Sendable {
+    let service: BluetoothUUID
+    let adapter: BluetoothAdapter
+    let configuration: ChannelConfiguration
+    let options: NearbyOptions
+
+    var loop: EventLoop { adapter.session.loop }
 }
 
 /// An event of a service, for logs.

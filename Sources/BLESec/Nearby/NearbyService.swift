@@ -15,12 +15,10 @@ public actor NearbyService {
     /// The loop on which the service and its channels run.
     public nonisolated let loop: EventLoop
     /// The UUID of the service.
-    public nonisolated let service: BluetoothUUID
+    public nonisolated var service: BluetoothUUID { setup.service }
     /// The adapter in use, such as `hci0`.
-    public nonisolated var adapter: String { bluetooth.name.description }
-    private nonisolated let bluetooth: BluetoothAdapter
-    private let configuration: ChannelConfiguration
-    private let options: NearbyOptions
+    public nonisolated var adapter: String { setup.adapter.name.description }
+    private nonisolated let setup: NearbySetup
     private let onEvent: @Sendable (NearbyEvent) -> Void
     private var observer: (@Sendable (NearbyEvent) -> Void)?
     private var statusObservers = Observers<NearbyStatus>()
@@ -77,29 +75,25 @@ public actor NearbyService {
             await bluetoothd.close()
             throw ChannelError(discovery: error)
         }
-        let nearby = NearbyService(
-            service, adapter, configuration, options, loop, onEvent)
+        let setup = NearbySetup(
+            service: service, adapter: adapter, configuration: configuration, options: options)
+        let nearby = NearbyService(setup, onEvent)
         try await nearby.begin()
         return nearby
     }
 
     private init(
-        _ service: BluetoothUUID, _ bluetooth: BluetoothAdapter,
-        _ configuration: ChannelConfiguration, _ options: NearbyOptions, _ loop: EventLoop,
-        _ onEvent: @escaping @Sendable (NearbyEvent) -> Void
+        _ setup: NearbySetup, _ onEvent: @escaping @Sendable (NearbyEvent) -> Void
     ) {
-        self.service = service
-        self.bluetooth = bluetooth
-        self.configuration = configuration
-        self.options = options
-        self.loop = loop
+        self.setup = setup
         self.onEvent = onEvent
-        waiting = LoopCondition(loop: loop)
+        loop = setup.loop
+        waiting = LoopCondition(loop: setup.loop)
     }
 
     private func begin() async throws(ChannelError) {
         let dialer = NearbyDialer(
-            service, on: bluetooth, configuration, options,
+            setup,
             host: NearbyDialer.Host(
                 report: { [weak self] event in self?.assumeIsolated { $0.report(event) } },
                 admit: { [weak self] channel, address in
@@ -111,8 +105,8 @@ public actor NearbyService {
                 }))
         self.dialer = dialer
         do throws(ChannelError) {
-            if options.accepts { try await beginAccepting(dialer) }
-            if options.dials {
+            if setup.options.accepts { try await beginAccepting(dialer) }
+            if setup.options.dials {
                 do throws(DiscoveryError) {
                     try await dialer.start()
                 } catch {
@@ -124,8 +118,8 @@ public actor NearbyService {
             throw error
         }
         tasks.append(
-            Task(executorPreference: loop) { [weak self, bluetooth] in
-                for await state in await bluetooth.states.dropFirst() {
+            Task(executorPreference: loop) { [weak self, adapter = setup.adapter] in
+                for await state in await adapter.states.dropFirst() {
                     await self?.adapterChanged(state)
                 }
             })
@@ -160,7 +154,7 @@ public actor NearbyService {
     public var status: NearbyStatus {
         NearbyStatus(
             adapter: adapterState,
-            advertising: options.accepts
+            advertising: setup.options.accepts
                 ? advertiser?.assumeIsolated { $0.state } ?? .on : nil)
     }
 
@@ -224,7 +218,7 @@ public actor NearbyService {
         // A new dial to one of these addresses before its link is down would lose its channel with
         // the link.
         await dialer?.waitUntilQuiet()
-        if registry.isEmpty { await bluetooth.session.close() }
+        if registry.isEmpty { await setup.adapter.session.close() }
         statusObservers.finish()
         failureObservers.finish()
     }
@@ -235,11 +229,10 @@ public actor NearbyService {
         let listener: RenewableListener
         do throws(LinkError) {
             listener = try await RenewableListener.listen(
-                on: options.transports.contains(.l2cap) ? try Adapter.named(adapter) : nil,
+                on: setup.options.transports.contains(.l2cap) ? try Adapter.named(adapter) : nil,
                 loop: loop
             ) { [weak dialer] link in
-                guard let address = link.peerAddress.flatMap({ DeviceAddress($0.description) })
-                else { return }
+                guard let address = link.peerAddress?.device else { return }
                 dialer?.assumeIsolated { $0.accepted(from: address) }
             }
         } catch {
@@ -248,7 +241,7 @@ public actor NearbyService {
         self.listener = listener
         let address = await listener.localAddress
         let secure = SecureListener(
-            listener, at: address.map { Endpoint($0) } ?? .gatt, configuration: configuration,
+            listener, at: address.map { Endpoint($0) } ?? .gatt, configuration: setup.configuration,
             limits: SecureListener.Limits(), loop: loop
         ) { [weak self] failure in
             self?.assumeIsolated { $0.acceptFailed(failure) }
@@ -256,8 +249,7 @@ public actor NearbyService {
         self.secure = secure
         await secure.start()
         let advertiser = NearbyAdvertiser(
-            service, on: bluetooth, options, protocols: configuration.protocols,
-            listener: listener,
+            setup, listener: listener,
             onTag: { [weak dialer] tag in dialer?.assumeIsolated { $0.advertises(tag) } },
             onState: { [weak self] state in
                 self?.assumeIsolated { service in
@@ -300,12 +292,12 @@ public actor NearbyService {
         report(.acceptFailed(failure))
         // A peer above its share was turned away at no cost, so it does not count as a failed dial.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
-        guard let address = DeviceAddress(failure.peer) else { return }
+        guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }
     }
 
     private func acceptSucceeded(_ channel: SecureChannel) async {
-        guard let address = DeviceAddress(channel.linkDescription) else {
+        guard let address = channel.link.peerAddress?.device else {
             return await channel.abort()
         }
         await dialer?.acceptSucceeded(from: address, await channel.peer)
@@ -352,7 +344,7 @@ public actor NearbyService {
         waiting.wake(.room)
         guard let dialer else { return }
         await dialer.ended(ended)
-        if isClosed, registry.isEmpty, await dialer.isQuiet { await bluetooth.session.close() }
+        if isClosed, registry.isEmpty, await dialer.isQuiet { await setup.adapter.session.close() }
     }
 
     /// Restarts the scan, for a connection that has not reached its peer.

@@ -17,10 +17,7 @@ final class TransportFinder {
     /// How long querying a candidate over GATT may take.
     private static let askTimeout = Duration.seconds(10)
 
-    private let adapter: BluetoothAdapter
-    private var loop: EventLoop { adapter.session.loop }
-    private let service: BluetoothUUID
-    private let transports: NearbyOptions.Transports
+    private let setup: NearbySetup
     /// PSMs that were read over GATT, and PSMs on which no peer listened.
     private var psms = PSMCache()
     private var refusedPSMs = PSMCache()
@@ -30,14 +27,10 @@ final class TransportFinder {
         case gattStream(GATTStreamDialer)
     }
 
-    init(
-        _ service: BluetoothUUID, on adapter: BluetoothAdapter,
-        _ transports: NearbyOptions.Transports
-    ) {
-        self.service = service
-        self.adapter = adapter
-        self.transports = transports
-    }
+    init(_ setup: NearbySetup) { self.setup = setup }
+
+    private var loop: EventLoop { setup.loop }
+    private var transports: NearbyOptions.Transports { setup.options.transports }
 
     /// Forgets the PSM that was read from a candidate.
     func forget(_ candidate: Candidate) { psms[candidate] = nil }
@@ -64,7 +57,7 @@ final class TransportFinder {
     private func transport(
         of candidate: Candidate, _ advertised: PSM?
     ) async throws(ChannelError) -> Transport {
-        let device = adapter.device(candidate.address)
+        let device = setup.adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
             // bluetoothd's query does not matter for a known PSM, but it should end before the
             // channel opens.
@@ -76,12 +69,12 @@ final class TransportFinder {
         do throws(DiscoveryError) {
             try await device.waitForServices(until: deadline)
             if transports.contains(.l2cap),
-                let psm = try await device.readPSM(of: service, until: deadline)
+                let psm = try await device.readPSM(of: setup.service, until: deadline)
             {
                 psms[candidate] = psm
                 return .l2cap(psm)
             }
-            let stream = try await GATTStreamDialer(to: service, of: device)
+            let stream = try await GATTStreamDialer(to: setup.service, of: device)
             if transports.contains(.gattStream), let stream { return .gattStream(stream) }
         } catch {
             throw ChannelError(discovery: error).during(.connecting)
@@ -110,8 +103,8 @@ final class TransportFinder {
         _ target: L2CAPAddress, _ candidate: Candidate
     ) async throws(ChannelError) -> any Link {
         do throws(LinkError) {
-            return try await L2CAPLink.dial(
-                target, from: try Adapter.named(adapter.name.description),
+            return try await SocketLink.dial(
+                target, from: try Adapter.named(setup.adapter.name.description),
                 deadline: loop.now.advanced(by: Self.openTimeout), loop: loop)
         } catch {
             // The PSM may have changed: the next dial reads it over GATT.

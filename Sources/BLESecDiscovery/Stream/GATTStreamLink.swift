@@ -1,3 +1,4 @@
+internal import BLESecL2CAP
 internal import BLESecLinks
 
 /// A byte stream over two characteristics of a GATT service, for peers without an L2CAP channel.
@@ -49,7 +50,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         self.carrier = carrier
         self.loop = loop
         peerDescription = address.description
-        peerAddress = LinkAddress(address.description)
+        peerAddress = LinkAddress(address)
         timer = LoopTimer(loop: loop, handler: self)
     }
 

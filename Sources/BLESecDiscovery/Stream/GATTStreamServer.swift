@@ -1,3 +1,4 @@
+internal import BLESecL2CAP
 package import BLESecLinks
 
 /// The listener's end of byte streams over GATT: two characteristics for the program's own GATT

@@ -5,8 +5,8 @@ internal import BLESecL2CAP
 struct SDUScenario: Sendable {
     /// The receiver's MTU, and the largest SDU of the sender.
     struct Sizes: Sendable, Hashable {
-        var mtu = L2CAPLink.maximumReceiveMTU
-        var sdu = L2CAPLink.maximumSDU
+        var mtu = L2CAPSocket.maximumReceiveMTU
+        var sdu = L2CAPSocket.maximumSDU
     }
 
     /// The figures of one engine with SDUs of one size.
@@ -17,7 +17,7 @@ struct SDUScenario: Sendable {
 
     /// Bytes of a message.
     static let messageSize = 16_384
-    private static let steps = [512, 1_024, 2_048, L2CAPLink.maximumSDU, 8_192]
+    private static let steps = [512, 1_024, 2_048, L2CAPSocket.maximumSDU, 8_192]
 
     /// All combinations: each MTU, with every SDU size up to the MTU.
     static let all = steps.flatMap { mtu in

@@ -47,14 +47,14 @@ enum Transport: Sendable, Hashable {
             let address = try UnixAddress.scratch(kind)
             let listener = try await UnixListener.listen(address, loop: loops.acceptor)
             return try await Self.connect(listener) {
-                try await UnixLink.dial(address, loop: loops.dialer)
+                try await SocketLink.dial(address, loop: loops.dialer)
             }
         case .l2cap(let dialer, let acceptor, let sizes):
             let listener = try await L2CAPListener.listen(
                 on: acceptor, receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.acceptor)
             let address = listener.localAddress
             let ends = try await Self.connect(listener) {
-                try await L2CAPLink.dial(
+                try await SocketLink.dial(
                     address, from: dialer, deadline: loops.dialer.now.advanced(by: .seconds(10)),
                     receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.dialer)
             }

@@ -83,7 +83,8 @@ actor FloodFriends {
     private func link() async -> SecureChannel? {
         count.links += 1
         let deadline = loop.now.advanced(by: configuration.timeouts.connect)
-        guard let socket = try? await UnixLink.dial(address, deadline: deadline, loop: loop) else {
+        guard let socket = try? await SocketLink.dial(address, deadline: deadline, loop: loop)
+        else {
             return nil
         }
         let roundTrip = Int.random(in: kind.roundTrip)

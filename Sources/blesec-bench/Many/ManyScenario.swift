@@ -105,7 +105,7 @@ private struct Pair: Sendable {
     ) async throws {
         let links: (any Link, any Link) =
             switch kind {
-            case .unix: try await UnixLink.pair(.stream, loop: loop)
+            case .unix: try await SocketLink.pair(.stream, loop: loop)
             case .memory: MemoryLink.pair(loop: loop, capacity: 16 << 10)
             }
         async let dialed = SecureChannel.open(

@@ -45,7 +45,7 @@ struct UnauthenticatedCost: Sendable {
         let (before, start) = (ProcessState.now, await time(of: loop))
         var links: [SocketLink] = []
         for _ in 0..<count {
-            let link = try await UnixLink.dial(address, loop: outside)
+            let link = try await SocketLink.dial(address, loop: outside)
             if !words.isEmpty { _ = try await outside.run { try link.send(words.span) } }
             links.append(link)
         }

@@ -82,7 +82,7 @@ actor UnauthenticatedPeers {
                 Task(executorPreference: loop) { [self, loop, address, crowd] in
                     while await !isOver {
                         let deadline = loop.now.advanced(by: .seconds(1))
-                        let socket = try? await UnixLink.dial(
+                        let socket = try? await SocketLink.dial(
                             address, deadline: deadline, loop: loop)
                         guard let socket else { continue }
                         let stranger = Stranger(socket)

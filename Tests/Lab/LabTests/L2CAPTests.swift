@@ -18,8 +18,8 @@ extension Laboratory {
         func opens() async throws {
             try await withChannel { channel in
                 let (a, b) = (channel.dialed, channel.accepted)
-                #expect(a.maximumSDU == L2CAPLink.maximumSDU)
-                #expect(b.maximumSDU == L2CAPLink.maximumSDU)
+                #expect(a.maximumSDU == L2CAPSocket.maximumSDU)
+                #expect(b.maximumSDU == L2CAPSocket.maximumSDU)
                 #expect(channel.listener.localAddress.psm.isDynamic)
                 let (hci0, hci1) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
                 #expect(channel.listener.localAddress.device == hci1.address)
@@ -52,7 +52,7 @@ extension Laboratory {
 
         @Test(
             "bytes pass each way at once and arrive unchanged",
-            arguments: [23, 672, L2CAPLink.maximumSDU])
+            arguments: [23, 672, L2CAPSocket.maximumSDU])
         func bulk(_ sdu: Int) async throws {
             try await withChannel { channel in
                 var random = SeededGenerator(seed: UInt64(sdu))
@@ -140,7 +140,7 @@ extension Laboratory {
                 let address = L2CAPAddress(
                     device: try Adapter.named("hci1").address, psm: try PSM(0xF3))
                 let error = await #expect(throws: LinkError.self) {
-                    try await L2CAPLink.dial(
+                    try await SocketLink.dial(
                         address, from: Adapter.named("hci0"),
                         deadline: loop.now.advanced(by: .seconds(10)), loop: loop)
                 }
@@ -157,14 +157,14 @@ extension Laboratory {
                 let adapter = try Adapter.named("hci0")
                 let start = loop.now
                 var error = await #expect(throws: LinkError.self) {
-                    try await L2CAPLink.dial(
+                    try await SocketLink.dial(
                         address, from: adapter,
                         deadline: start.advanced(by: .milliseconds(300)), loop: loop)
                 }
                 #expect(error?.code == .timedOut)
                 #expect(loop.now.duration(since: start) < .seconds(2))
                 let task = Task {
-                    try await L2CAPLink.dial(
+                    try await SocketLink.dial(
                         address, from: adapter, deadline: .distantFuture, loop: loop)
                 }
                 await loop.settle()

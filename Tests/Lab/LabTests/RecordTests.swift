@@ -15,8 +15,8 @@ extension Laboratory {
         /// The lengths of the SDUs for a message's record.
         private static func sdus(_ size: Int) -> [Int] {
             let record = size + overhead
-            return stride(from: 0, to: record, by: L2CAPLink.maximumSDU).map {
-                min(L2CAPLink.maximumSDU, record - $0)
+            return stride(from: 0, to: record, by: L2CAPSocket.maximumSDU).map {
+                min(L2CAPSocket.maximumSDU, record - $0)
             }
         }
 

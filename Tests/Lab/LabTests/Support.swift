@@ -25,14 +25,14 @@ func withLoop(_ body: @escaping @Sendable (EventLoop) async throws -> Void) asyn
 
 /// Runs `body` with an open channel, and closes it.
 func withChannel(
-    receiveMTU: Int = L2CAPLink.maximumReceiveMTU,
+    receiveMTU: Int = L2CAPSocket.maximumReceiveMTU,
     _ body: @escaping @Sendable (Channel) async throws -> Void
 ) async throws {
     try await withLoop { loop in
         let listener = try await L2CAPListener.listen(
             on: Adapter.named("hci1"), receiveMTU: receiveMTU, loop: loop)
         async let accepting = listener.accept()
-        let dialed = try await L2CAPLink.dial(
+        let dialed = try await SocketLink.dial(
             listener.localAddress, from: Adapter.named("hci0"),
             deadline: loop.now.advanced(by: .seconds(20)), loop: loop)
         let accepted = try #require(try await accepting as? SocketLink)
@@ -72,7 +72,7 @@ extension SocketLink {
     /// come. Returns early at the end of the link, or when the link fails.
     @discardableResult
     func exchange(
-        sending bytes: [UInt8] = [], sdu: Int = L2CAPLink.maximumSDU, receiving count: Int = 0
+        sending bytes: [UInt8] = [], sdu: Int = L2CAPSocket.maximumSDU, receiving count: Int = 0
     ) async throws -> [UInt8] {
         let mover = Mover(self, bytes, sdu, count)
         return try await mover.run()

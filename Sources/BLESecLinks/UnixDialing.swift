@@ -1,13 +1,7 @@
 import Glibc
 
-/// Links over Unix sockets, between processes of one machine.
-package enum UnixLink {
-    /// The largest number of bytes that one send takes.
-    ///
-    /// Well below the default send buffer of 212,992 bytes, so that a packet of this size is never
-    /// refused.
-    package static let maximumSDU = 65_536
-
+// Links over Unix sockets, between processes of one machine.
+extension SocketLink {
     /// Connects to a listener.
     ///
     /// - Throws: ``LinkError``: ``LinkError/Code/notFound`` when there is no file at the path,
@@ -30,22 +24,22 @@ package enum UnixLink {
             },
             explain: { error in explain(error, address) })
         return try await SocketDialer.dial(target, deadline: deadline, loop: loop) { source in
-            SocketLink(source, traits(address.kind, peerDescription: name))
+            SocketLink(source, Traits(unix: address.kind, peerDescription: name))
         }
     }
 
     /// Two links that are connected to each other, without a path.
     ///
-    /// - Parameter maximumSDU: a smaller bound than ``maximumSDU``, to behave like another kind of
+    /// - Parameter maximumSDU: a smaller bound than ``UnixAddress/maximumSDU``, to behave like another kind of
     ///   link.
     package static func pair(
-        _ kind: UnixAddress.Kind, maximumSDU: Int = maximumSDU, loop: EventLoop
+        _ kind: UnixAddress.Kind, maximumSDU: Int = UnixAddress.maximumSDU, loop: EventLoop
     ) async throws(LinkError) -> (SocketLink, SocketLink) {
-        precondition((1...Self.maximumSDU).contains(maximumSDU), "beyond what a link takes")
+        precondition((1...UnixAddress.maximumSDU).contains(maximumSDU), "beyond what a link takes")
         return try await loop.run { () throws(LinkError) in
             do throws(SystemError) {
                 let ends = try Socket.pair(kind == .stream ? .stream : .seqpacket)
-                var traits = traits(kind, peerDescription: "socket pair")
+                var traits = Traits(unix: kind, peerDescription: "socket pair")
                 traits.maximumSDU = maximumSDU
                 return (
                     SocketLink(EventSource(owning: ends.0, loop: loop), traits),
@@ -57,13 +51,6 @@ package enum UnixLink {
         }
     }
 
-    static func traits(_ kind: UnixAddress.Kind, peerDescription: String) -> SocketLink.Traits {
-        var traits = SocketLink.Traits(maximumSDU: maximumSDU, peerDescription: peerDescription)
-        traits.keepsPackets = kind == .seqpacket
-        traits.sendsPackets = kind == .seqpacket
-        return traits
-    }
-
     private static func explain(_ error: SystemError, _ address: UnixAddress) -> LinkError {
         if error.number == EPROTOTYPE {
             let other =
@@ -73,5 +60,14 @@ package enum UnixLink {
                 systemError: error.number)
         }
         return LinkError(error, "connect to \(address)")
+    }
+}
+
+extension SocketLink.Traits {
+    /// The traits of a link over a Unix socket.
+    init(unix kind: UnixAddress.Kind, peerDescription: String) {
+        self.init(maximumSDU: UnixAddress.maximumSDU, peerDescription: peerDescription)
+        keepsPackets = kind == .seqpacket
+        sendsPackets = kind == .seqpacket
     }
 }
