@@ -1,5 +1,5 @@
 public import BLESecChannelCore
-internal import BLESecLinks
+package import BLESecLinks
 internal import BLESecLocking
 
 /// Values that one consumer observes as they arrive, until their source is closed.
@@ -40,16 +40,10 @@ public struct PeerFailure: Sendable {
     /// The peer's address on the link that failed, if it has one.
     let address: LinkAddress?
 
-    package init(peer: String, error: ChannelError) {
+    package init(peer: String, address: LinkAddress? = nil, error: ChannelError) {
         self.peer = peer
+        self.address = address
         self.error = error
-        address = nil
-    }
-
-    init(of link: any Link, _ error: ChannelError) {
-        peer = link.peerDescription
-        self.error = error
-        address = link.peerAddress
     }
 }
 

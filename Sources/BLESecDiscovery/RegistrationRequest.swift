@@ -32,54 +32,40 @@ struct RegistrationRequest: Sendable {
     }
 
     var isAdvertisement: Bool { if case .advertisement = kind { true } else { false } }
-    var isScan: Bool { if case .scan = kind { true } else { false } }
+    var isScan: Bool { path == nil }
 
-    /// A method of the adapter's object.
-    struct Method {
-        let interface: String
-        let name: String
-        var arguments: [BusValue] = []
+    /// The interface of the adapter's object whose methods begin and end the request.
+    var interface: String {
+        switch kind {
+        case .advertisement: ObjectTree.Interface.advertisingManager
+        case .application: ObjectTree.Interface.gattManager
+        case .scan: ObjectTree.Interface.adapter
+        }
     }
 
     /// The methods that begin the request, one after another.
-    var begin: [Method] {
+    var begin: [(name: String, arguments: [BusValue])] {
         switch kind {
         case .advertisement(let path):
-            [
-                Method(
-                    interface: ObjectTree.Interface.advertisingManager,
-                    name: "RegisterAdvertisement", arguments: [.path(path), .properties([:])])
-            ]
+            [("RegisterAdvertisement", [.path(path), .properties([:])])]
         case .application(let path):
-            [
-                Method(
-                    interface: ObjectTree.Interface.gattManager, name: "RegisterApplication",
-                    arguments: [.path(path), .properties([:])])
-            ]
+            [("RegisterApplication", [.path(path), .properties([:])])]
         case .scan:
             [
-                Method(
-                    interface: ObjectTree.Interface.adapter, name: "SetDiscoveryFilter",
-                    arguments: [
-                        .properties(["Transport": .string("le"), "DuplicateData": .bool(true)])
-                    ]),
-                Method(interface: ObjectTree.Interface.adapter, name: "StartDiscovery"),
+                (
+                    "SetDiscoveryFilter",
+                    [.properties(["Transport": .string("le"), "DuplicateData": .bool(true)])]
+                ), ("StartDiscovery", []),
             ]
         }
     }
 
     /// The method that ends the request.
-    var end: Method {
+    var end: (name: String, arguments: [BusValue]) {
         switch kind {
-        case .advertisement(let path):
-            Method(
-                interface: ObjectTree.Interface.advertisingManager,
-                name: "UnregisterAdvertisement", arguments: [.path(path)])
-        case .application(let path):
-            Method(
-                interface: ObjectTree.Interface.gattManager, name: "UnregisterApplication",
-                arguments: [.path(path)])
-        case .scan: Method(interface: ObjectTree.Interface.adapter, name: "StopDiscovery")
+        case .advertisement(let path): ("UnregisterAdvertisement", [.path(path)])
+        case .application(let path): ("UnregisterApplication", [.path(path)])
+        case .scan: ("StopDiscovery", [])
         }
     }
 }

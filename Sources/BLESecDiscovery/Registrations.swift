@@ -269,11 +269,11 @@ actor Registrations {
     }
 
     private func call(
-        _ method: RegistrationRequest.Method, _ request: RegistrationRequest
+        _ method: (name: String, arguments: [BusValue]), _ request: RegistrationRequest
     ) async throws(DiscoveryError) {
         guard let session else { throw .noService(request.doing) }
         _ = try await session.call(
-            request.doing, request.adapter.path, method.interface, method.name, method.arguments)
+            request.doing, request.adapter.path, request.interface, method.name, method.arguments)
     }
 
     private func scanAnew(_ token: UInt64, in interval: Duration) {

@@ -164,6 +164,9 @@ public actor SecureChannel {
     /// The peer's address, for logs; it proves nothing.
     public nonisolated var linkDescription: String { link.peerDescription }
 
+    /// The peer's address as a value; it proves nothing.
+    nonisolated var linkAddress: LinkAddress? { link.peerAddress }
+
     /// Derives bytes for another layer, bound to this session and to `label`; both sides get the
     /// same bytes.
     ///

@@ -194,7 +194,7 @@ public actor SecureListener {
                 _ = turnAway(token, error)
             }
         } catch {
-            failed(link, error)
+            failed(link.peerDescription, address, error)
         }
     }
 
@@ -282,12 +282,12 @@ public actor SecureListener {
             ready.append(channel)
             waiting.wake(.ready)
         case .failure(let error):
-            failed(channel.link, error)
+            failed(channel.linkDescription, channel.linkAddress, error)
         }
     }
 
-    private func failed(_ link: any Link, _ error: ChannelError) {
-        let failure = PeerFailure(of: link, error)
+    private func failed(_ peer: String, _ address: LinkAddress?, _ error: ChannelError) {
+        let failure = PeerFailure(peer: peer, address: address, error: error)
         onFailure?(failure)
         failureObservers.tell(failure)
     }

@@ -297,7 +297,7 @@ public actor NearbyService {
     }
 
     private func acceptSucceeded(_ channel: SecureChannel) async {
-        guard let address = channel.link.peerAddress?.device else {
+        guard let address = channel.linkAddress?.device else {
             return await channel.abort()
         }
         await dialer?.acceptSucceeded(from: address, await channel.peer)
