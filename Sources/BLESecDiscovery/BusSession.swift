@@ -28,7 +28,7 @@ final class BusSession {
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
     private var retry: LoopTimer?
-    private(set) var isClosed = false
+    private var isClosed = false
 
     /// Makes a session and connects to the bus.
     init(loop: EventLoop, handler: any BusSessionHandler) {

@@ -9,7 +9,7 @@ actor RenewableListener: LinkListener {
     /// How many links wait here; the kernel queues further links.
     private static let backlog = 4
 
-    nonisolated let loop: EventLoop
+    private nonisolated let loop: EventLoop
     private let adapter: Adapter?
     /// Called with each accepted link, before any other code sees the link.
     private let onAccept: @Sendable (any Link) -> Void

@@ -1,0 +1,80 @@
+import BLESecLinks
+import BLESecTesting
+import Testing
+
+/// An actor on a loop, one of whose tasks waits.
+private actor Waiter {
+    enum Event { case change, other }
+
+    nonisolated let loop: EventLoop
+    private let condition: LoopCondition<Event>
+    /// Whether the wait has ended, and whether by cancellation.
+    private(set) var isCancelled: Bool?
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor {
+        unsafe loop.asUnownedSerialExecutor()
+    }
+
+    init(_ loop: EventLoop) {
+        self.loop = loop
+        condition = LoopCondition(loop: loop)
+    }
+
+    func wait(until deadline: MonotonicTime) async {
+        isCancelled = await condition.wait(
+            for: .change, until: deadline, isolation: self, unless: { false })
+    }
+
+    func wake(_ event: Event) { condition.wake(event) }
+}
+
+@Suite("Conditions with a deadline")
+struct LoopConditionTests {
+    /// Runs `body` with a waiter whose task waits for 10 seconds.
+    private func withWaiter(
+        _ body: @escaping @Sendable (Waiter, ManualClock, Task<Void, Never>) async throws -> Void
+    ) async throws {
+        let clock = ManualClock()
+        try await withLoop(clock: clock.loopClock) { loop in
+            let waiter = Waiter(loop)
+            let task = Task(executorPreference: loop) {
+                await waiter.wait(until: loop.now.advanced(by: .seconds(10)))
+            }
+            await loop.settle()
+            try await body(waiter, clock, task)
+            await task.value
+            #expect(loop.load.timers == 0, "no timer is left")
+        }
+    }
+
+    @Test("a wait ends at its deadline, not before, and not as cancelled")
+    func deadline() async throws {
+        try await withWaiter { waiter, clock, task in
+            await clock.advance(by: .seconds(9.999))
+            #expect(await waiter.isCancelled == nil)
+            await clock.advance(by: .milliseconds(1))
+            await task.value
+            #expect(await waiter.isCancelled == false)
+        }
+    }
+
+    @Test("the event ends a wait before its deadline, and another event does not")
+    func event() async throws {
+        try await withWaiter { waiter, _, task in
+            await waiter.wake(.other)
+            #expect(await waiter.isCancelled == nil)
+            await waiter.wake(.change)
+            await task.value
+            #expect(await waiter.isCancelled == false)
+        }
+    }
+
+    @Test("a cancelled task's wait ends at once")
+    func cancelled() async throws {
+        try await withWaiter { waiter, _, task in
+            task.cancel()
+            await task.value
+            #expect(await waiter.isCancelled == true)
+        }
+    }
+}
