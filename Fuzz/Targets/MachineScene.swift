@@ -159,7 +159,7 @@ final class MachineScene {
                 if peer.unsentBytes > waiting { hasPeerAnswered = true }
                 while peer.popMessage(now: now) != nil {
                     peer.session?.didTakeMessage(now: now)
-                    peer.resumedReading(now: now)
+                    peer.didResumeReading(now: now)
                 }
             }
         }
@@ -181,7 +181,7 @@ final class MachineScene {
 
     private func endLink(_ how: UInt8) {
         if how & 1 == 1, !hasLinkEnded {
-            victim.startDraining(now: now)
+            victim.linkWasLost(now: now)
             deliver()
         }
         let isHalf = how & 2 == 2 && victim.parameters.configuration.mode == .direct

@@ -35,7 +35,7 @@ struct MemoryBoundTests {
         for _ in 0..<100 { flood += try forger.sealed(0, Array(repeating: 1, count: 1_400)) }
         forger.victim.arrive(flood, now: forger.now)
         #expect(!forger.victim.wantsBytes && forger.victim.unprocessedBytes > 130_000)
-        forger.victim.startDraining(now: forger.now)
+        forger.victim.linkWasLost(now: forger.now)
         #expect(forger.victim.unprocessedBytes == 0 && forger.victim.wantsBytes)
         forger.victim.linkEnded(nil, now: forger.now)
         for _ in 0..<100 { #expect(forger.victim.nextMessage()?.count == 1_400) }

@@ -71,7 +71,7 @@ struct ReassemblyTests {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
         await fixture.loop.run {
-            acceptor.assumeIsolated { $0.driver.machine.session?.onRevocation() }
+            acceptor.assumeIsolated { $0.driver.machine.session?.onBudgetRevoked() }
         }
         await fixture.clock.settle()
         #expect(await acceptor.failure == .limitExceeded)
@@ -98,7 +98,7 @@ struct ReassemblyTests {
         #expect(forger.victim.wantsBytes == false)
         try forger.passTime(.seconds(300))
         _ = forger.victim.popMessage(now: forger.now)
-        forger.victim.resumedReading(now: forger.now)
+        forger.victim.didResumeReading(now: forger.now)
         try forger.send(.dataMore, [1])
         try forger.send(.data, [2])
         #expect(forger.failure == nil)

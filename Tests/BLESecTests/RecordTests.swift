@@ -342,7 +342,7 @@ struct RecordTests {
         for index in 0..<30 {
             #expect(
                 forger.victim.nextMessage() == [UInt8](repeating: UInt8(index), count: 1_000))
-            if forger.victim.wantsBytes { forger.victim.resumedReading(now: forger.now) }
+            if forger.victim.wantsBytes { forger.victim.didResumeReading(now: forger.now) }
         }
     }
 
@@ -354,7 +354,7 @@ struct RecordTests {
         #expect(forger.records.count { $0 == (.padding, []) } == 20)
         #expect(forger.records.count { $0.type == .ping } == 0)
         #expect(forger.victim.nextMessage()?.count == 1_000)
-        forger.victim.resumedReading(now: forger.now)
+        forger.victim.didResumeReading(now: forger.now)
         try forger.passTime(.seconds(59))
         #expect(forger.records.count { $0 == (.padding, []) } == 20)
         #expect(forger.records.count { $0.type == .ping } == 1)

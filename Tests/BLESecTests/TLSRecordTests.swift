@@ -160,7 +160,7 @@ struct TLSRecordTests {
         #expect(!rogue.victim.wantsBytes && rogue.victim.unreceivedBytes < 12_000)
         for index in 0..<30 {
             #expect(rogue.victim.nextMessage() == [UInt8](repeating: UInt8(index), count: 1_000))
-            if rogue.victim.wantsBytes { rogue.victim.resumedReading(now: rogue.now) }
+            if rogue.victim.wantsBytes { rogue.victim.didResumeReading(now: rogue.now) }
         }
         #expect(rogue.held == 0)
     }

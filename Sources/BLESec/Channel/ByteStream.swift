@@ -39,8 +39,8 @@ extension SecureChannel {
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
         while unread.isEmpty {
             // Another reader may have left bytes meanwhile; they come first.
-            guard hasMessageNews else {
-                try await wait(for: .message) { !unread.isEmpty || hasMessageNews }
+            guard canReceive else {
+                try await wait(for: .message) { !unread.isEmpty || canReceive }
                 continue
             }
             guard let message = try await nextMessage() else { return nil }

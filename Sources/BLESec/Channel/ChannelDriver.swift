@@ -14,7 +14,8 @@ final class ChannelDriver {
         @safe @exclusivity(unchecked)
     #endif
     var machine: ChannelMachine
-    /// Asks about the peer; only until the channel is ready.
+    /// Asks the trust policy about the peer, and has the policy's store remember the peer; nil after
+    /// that.
     var trust: TrustRequests?
     /// The deadlines of calls that wait.
     private(set) var callDeadlines: [UInt64] = []
@@ -22,7 +23,7 @@ final class ChannelDriver {
     private let loop: EventLoop
     private lazy var timer = LoopTimer(loop: loop, handler: self)
     /// Why the link cannot send any more. The bytes that have arrived are still being read.
-    private var brokenLink: ChannelError?
+    private var sendError: ChannelError?
     /// Whether the link has nothing more to read.
     private var hasLinkEnded = false
     private var halfClose = HalfClose.possible
@@ -33,8 +34,8 @@ final class ChannelDriver {
     /// The most link calls that one turn makes to read or to send, before the loop's other channels
     /// run.
     private static let callsPerTurn = 8
-    /// The most link calls that read before a deadline is checked: enough for more than a whole
-    /// record, at the sizes that a socket returns per call.
+    /// The maximum number of reads before a deadline is checked. A socket returns enough bytes in
+    /// each call that they hold more than one whole record.
     private static let callsBeforeDeadline = 32
     /// How often a draining link queue is checked.
     private static let drainPoll: Duration = .milliseconds(2)
@@ -52,9 +53,9 @@ final class ChannelDriver {
     // MARK: - Beginning and end
 
     /// Begins the handshake; called once, before any other code has the channel.
-    func start(onRevocation: @escaping @Sendable () -> Void) throws(ChannelError) {
+    func start(onBudgetRevoked: @escaping @Sendable () -> Void) throws(ChannelError) {
         do throws(ChannelError) {
-            try machine.begin(onRevocation: onRevocation)
+            try machine.begin(onBudgetRevoked: onBudgetRevoked)
         } catch {
             link.close()
             throw error
@@ -108,7 +109,7 @@ final class ChannelDriver {
         // In direct mode the end of the link is the only end, so it is no error.
         let isEnd = error == nil && machine.parameters.configuration.mode == .direct
         machine.linkEnded(
-            isEnd ? nil : error ?? brokenLink, canSend: brokenLink == nil, now: now)
+            isEnd ? nil : error ?? sendError, canSend: sendError == nil, now: now)
     }
 
     /// Sends what can be sent, wakes waiting tasks, and arms the timer.
@@ -132,7 +133,7 @@ final class ChannelDriver {
 
     private func transmit(now: UInt64) {
         var calls = 0
-        while brokenLink == nil, !machine.isOver {
+        while sendError == nil, !machine.isOver {
             guard calls < Self.callsPerTurn else {
                 link.wantsWrite = true
                 return
@@ -148,24 +149,24 @@ final class ChannelDriver {
                 }
             } catch {
                 // What the peer sent before the link broke is still to be read.
-                brokenLink = ChannelError(link: error)
-                machine.startDraining(now: now)
+                sendError = ChannelError(link: error)
+                machine.linkWasLost(now: now)
                 link.wantsWrite = false
-                if hasLinkEnded { linkEnded(brokenLink) }
+                if hasLinkEnded { linkEnded(sendError) }
             }
         }
     }
 
     private func shutDownLink(now: UInt64) {
-        if linkShutdown(now: now) == .halfClose, halfClose == .possible {
+        if permittedShutdown(now: now) == .halfClose, halfClose == .possible {
             halfClose = link.halfClose() ? .done : .unsupported
         }
-        guard linkShutdown(now: now) == .closeWhenDrained, link.isDrained else { return }
+        guard permittedShutdown(now: now) == .closeWhenDrained, link.isDrained else { return }
         link.close()
         machine.didCloseLink()
     }
 
-    private func linkShutdown(now: UInt64) -> LinkShutdown {
+    private func permittedShutdown(now: UInt64) -> LinkShutdown {
         machine.linkShutdown(canHalfClose: halfClose != .unsupported, now: now)
     }
 
@@ -185,8 +186,8 @@ final class ChannelDriver {
 
     // MARK: - Time
 
-    /// Wakes a call that waits for room or for an acknowledgement at `deadline`, until
-    /// ``removeCallDeadline(_:)``.
+    /// At `deadline`, wakes the calls that wait for room or for an acknowledgement. The call removes
+    /// its deadline with ``removeCallDeadline(_:)``.
     func addCallDeadline(_ deadline: UInt64) { callDeadlines.append(deadline) }
 
     func removeCallDeadline(_ deadline: UInt64) {
@@ -199,21 +200,21 @@ final class ChannelDriver {
         let call = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
         let deadline = min(
             machine.nextTimeout(now: now), call, trust?.rememberDeadline ?? .max)
-        let isDraining = linkShutdown(now: now) == .closeWhenDrained
+        let isDraining = permittedShutdown(now: now) == .closeWhenDrained
         return isDraining ? min(deadline, now.after(Self.drainPoll)) : deadline
     }
 
     private func wake(now: UInt64) {
         let isOver = machine.isOver
         if isOver || machine.isReady { waiting.wake(.ready) }
-        if machine.hasMessageNews { waiting.wake(.message) }
+        if machine.canReceive { waiting.wake(.message) }
         if trust?.rememberResult != nil { waiting.wake(.remembered) }
         if isOver || machine.hasPeerEnded { waiting.wake(.end) }
         let isLate = callDeadlines.contains { $0 <= now }
         if isOver || isLate || machine.hasRoom { waiting.wake(.room) }
         let acknowledged = machine.session?.acknowledged ?? 0
         if isOver || isLate || acknowledged > lastAcknowledged
-            || machine.session?.hidesAcknowledgements == true
+            || machine.session?.cannotReadAcknowledgements == true
         {
             lastAcknowledged = acknowledged
             waiting.wake(.acknowledgement)
@@ -226,13 +227,14 @@ extension ChannelDriver: LinkHandler, TimerHandler {
     func linkIsWritable() { pump() }
 
     func linkDidHangUp() {
-        if brokenLink == nil {
-            brokenLink = ChannelError(.truncated, "the link to the peer broke")
+        if sendError == nil {
+            sendError = ChannelError(.truncated, "the link to the peer broke")
         }
-        machine.startDraining(now: now)
+        machine.linkWasLost(now: now)
         // While a trust policy decides, nothing is read, and what the peer sent no longer matters.
         if machine.phase == .awaitingTrustDecision { linkEnded(nil) }
-        // In direct mode the peer may already have ended its direction.
+        // In direct mode, the peer may have ended its direction before. Now nothing can be sent
+        // either, so the channel ends.
         if hasLinkEnded { linkEnded(nil) }
         read()
     }

@@ -230,7 +230,7 @@ public actor SecureChannel {
             if now >= deadline { throw .notTaken(within: limit) }
             // A program that still receives, even slowly, makes room for the acknowledgement.
             let patience = lastReceipt?.after(Self.patience) ?? 0
-            let isHidden = hidesAcknowledgements
+            let isHidden = cannotReadAcknowledgements
             if isHidden {
                 if now >= patience { throw .hiddenAcknowledgements }
                 driver.addCallDeadline(patience)
@@ -238,7 +238,7 @@ public actor SecureChannel {
             defer { if isHidden { driver.removeCallDeadline(patience) } }
             try await wait(for: .acknowledgement) {
                 acknowledged >= number || driver.machine.isOver || now >= deadline
-                    || hidesAcknowledgements != isHidden || isHidden && now >= patience
+                    || cannotReadAcknowledgements != isHidden || isHidden && now >= patience
             }
         }
         return acknowledgedMeans
@@ -247,8 +247,8 @@ public actor SecureChannel {
     /// How many messages the peer has acknowledged.
     private var acknowledged: UInt64 { session?.acknowledged ?? 0 }
 
-    private var hidesAcknowledgements: Bool {
-        session?.hidesAcknowledgements ?? false
+    private var cannotReadAcknowledgements: Bool {
+        session?.cannotReadAcknowledgements ?? false
     }
 
     private func requireAcknowledgements() throws(ChannelError) {
@@ -345,7 +345,7 @@ public actor SecureChannel {
             switch outcome {
             case .complete: return nil
             case .failed(let error): throw error
-            case nil: try await wait(for: .message) { hasMessageNews }
+            case nil: try await wait(for: .message) { canReceive }
             }
         }
     }
@@ -361,7 +361,7 @@ public actor SecureChannel {
     var hasUnread: Bool { session?.inbox.isEmpty == false }
 
     /// Whether ``receive()`` can return or throw without waiting.
-    var hasMessageNews: Bool { driver.machine.hasMessageNews }
+    var canReceive: Bool { driver.machine.canReceive }
 
     /// Whether the peer has sent a message on this channel, or acknowledged one.
     var hasCarried: Bool { session?.hasCarried ?? false }

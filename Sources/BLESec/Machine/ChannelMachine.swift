@@ -15,7 +15,7 @@ internal import BLESecPrimitives
 ///     Negotiation → Handshake → ReadyExchange → NegotiatedSession
 ///                   Handshake → (DirectProof) → DirectSession
 ///
-/// A side that refuses its peer goes from one of the first three to ``Refusing``.
+/// A side that refuses its peer goes from `Negotiation` or `Handshake` to ``Refusing``.
 struct ChannelMachine: ~Copyable {
     /// How a channel ends.
     enum Outcome: Sendable {
@@ -49,11 +49,11 @@ struct ChannelMachine: ~Copyable {
     /// How the channel ended; nil while it is open.
     private(set) var outcome: Outcome?
     /// Whether the link is lost, and its remaining bytes are being read.
-    private var isDraining = false
+    private var isLinkLost = false
     /// Ends the channel when its part of the memory budget is revoked.
-    private var onRevocation: @Sendable () -> Void = {}
+    private var onBudgetRevoked: @Sendable () -> Void = {}
 
-    /// Makes a machine over a link whose SDUs hold `maximumSDU` bytes; call ``begin(onRevocation:)``
+    /// Makes a machine over a link whose SDUs hold `maximumSDU` bytes; call ``begin(onBudgetRevoked:)``
     /// next.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
@@ -66,13 +66,13 @@ struct ChannelMachine: ~Copyable {
 
     /// Begins the channel. A dialer then has its first bytes to send.
     ///
-    /// `onRevocation` is called, on any thread, when the channel has to end because its incomplete
+    /// `onBudgetRevoked` is called, on any thread, when the channel has to end because its incomplete
     /// message takes too much of the process's memory budget.
     ///
     /// - Throws: `configuration` when the configuration contradicts itself; nothing is sent then,
     ///   and the channel has ended.
-    mutating func begin(onRevocation: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
-        self.onRevocation = onRevocation
+    mutating func begin(onBudgetRevoked: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
+        self.onBudgetRevoked = onBudgetRevoked
         do throws(ChannelError) {
             try parameters.configuration.validate(for: parameters.role)
             stage =
@@ -105,7 +105,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { session?.hasPeerEnded ?? false }
     /// Whether a message waits to be received, or no more will arrive.
-    var hasMessageNews: Bool {
+    var canReceive: Bool {
         isOver || session.map { !$0.inbox.isEmpty || $0.hasPeerEnded } ?? false
     }
     /// Whether another message may be queued now; otherwise `send` waits.
@@ -166,10 +166,11 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Prepares for a lost link: the remaining bytes are read, with extra room for their messages.
-    mutating func startDraining(now: UInt64) {
-        isDraining = true
-        session?.isDraining = true
-        // The next read relies on this: no whole record waits while there is room.
+    mutating func linkWasLost(now: UInt64) {
+        isLinkLost = true
+        session?.isLinkLost = true
+        // Processes the records that had no room before: a read must not begin while a whole record
+        // waits and has room.
         process(arrived: 0, now: now)
     }
 
@@ -200,12 +201,13 @@ struct ChannelMachine: ~Copyable {
     mutating func handleTimeout(now: UInt64) {
         let wasFull = !wantsBytes
         perform { stage throws(ChannelError) in try stage.handleTimeout(now: now) }
-        resumeReading(if: wasFull, now: now)
+        resumeReadingIfPossible(wasFull: wasFull, now: now)
     }
 
     // MARK: - The trust decision
 
-    /// Returns the question that a trust decision waits for, once.
+    /// Returns the handshake's question for the trust policy; nil if there is none, or if it was
+    /// returned before.
     func takeTrustQuestion() -> Handshake.TrustQuestion? {
         (stage as? Handshake)?.takeTrustQuestion()
     }
@@ -239,32 +241,32 @@ struct ChannelMachine: ~Copyable {
         return try session.queue(message)
     }
 
-    /// Removes and returns the oldest message. The application may read it in parts; it is counted
-    /// by ``Session/didTakeMessage(now:)`` when the application has all of it.
+    /// Removes and returns the oldest message. The message counts as taken, and may be
+    /// acknowledged, after ``Session/didTakeMessage(now:)``: the application may read it in parts.
     mutating func popMessage(now: UInt64) -> [UInt8]? {
         let wasFull = !wantsBytes
         guard let message = session?.inbox.next() else { return nil }
-        resumeReading(if: wasFull, now: now)
+        resumeReadingIfPossible(wasFull: wasFull, now: now)
         return message
     }
 
-    /// Counts the calls that wait for an acknowledgement; the messages that precede the
-    /// acknowledgement are read, too.
+    /// Adds `count` to the number of calls that wait for an acknowledgement. While there are any,
+    /// the channel reads further ahead, because the acknowledgement follows the peer's messages.
     mutating func addAcknowledgementWaiters(_ count: Int, now: UInt64) {
         let wasFull = !wantsBytes
         session?.acknowledgementWaiters += count
-        resumeReading(if: wasFull, now: now)
+        resumeReadingIfPossible(wasFull: wasFull, now: now)
     }
 
     /// If reading has become possible again, processes what arrived before.
-    private mutating func resumeReading(if wasFull: Bool, now: UInt64) {
-        if wasFull, wantsBytes { resumedReading(now: now) }
+    private mutating func resumeReadingIfPossible(wasFull: Bool, now: UInt64) {
+        if wasFull, wantsBytes { didResumeReading(now: now) }
     }
 
     /// Records that the program receives again: the peer's silence is measured from now on.
-    mutating func resumedReading(now: UInt64) {
+    mutating func didResumeReading(now: UInt64) {
         guard let session, !isOver else { return }
-        session.resumedReading(now: now)
+        session.didResumeReading(now: now)
         process(arrived: 0, now: now)
     }
 
@@ -276,7 +278,7 @@ struct ChannelMachine: ~Copyable {
         guard !isOver, let session else { return }
         let wasFull = !wantsBytes
         session.close(now: now)
-        resumeReading(if: wasFull, now: now)
+        resumeReadingIfPossible(wasFull: wasFull, now: now)
     }
 
     /// Derives bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
@@ -323,8 +325,8 @@ struct ChannelMachine: ~Copyable {
         case .next(let next):
             stage = next
             if let session = next as? Session {
-                session.onRevocation = onRevocation
-                session.isDraining = isDraining
+                session.onBudgetRevoked = onBudgetRevoked
+                session.isLinkLost = isLinkLost
                 self.session = session
             }
             return true

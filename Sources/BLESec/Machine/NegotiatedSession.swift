@@ -141,7 +141,7 @@ final class NegotiatedSession: Session {
             try refuseAfterEnd()
             guard !range.isEmpty else { throw .violation("an empty piece of a message") }
             if inbox.part == nil {
-                inbox.part = parameters.budget.part(of: agreement.peer, revoke: onRevocation)
+                inbox.part = parameters.budget.part(of: agreement.peer, revoke: onBudgetRevoked)
             }
             messageMoved = now
             try keep(range, isLast: false)
@@ -195,8 +195,8 @@ final class NegotiatedSession: Session {
         }
     }
 
-    override func resumedReading(now: UInt64) {
-        super.resumedReading(now: now)
+    override func didResumeReading(now: UInt64) {
+        super.didResumeReading(now: now)
         if messageMoved != nil { messageMoved = now }
     }
 

@@ -30,11 +30,11 @@ class Session: ChannelStage {
     final var inbox: Inbox
     final var activity: LinkActivity
     /// Whether the link is lost: its remaining bytes are read, with extra room for their messages.
-    final var isDraining = false
+    final var isLinkLost = false
     /// How many calls wait for the peer's acknowledgement.
     final var acknowledgementWaiters = 0
     /// Ends the channel when its part of the memory budget is revoked; called on any thread.
-    final var onRevocation: @Sendable () -> Void = {}
+    final var onBudgetRevoked: @Sendable () -> Void = {}
 
     /// The reason for this side's end, once the end is requested.
     private(set) final var endRequested: EndReason?
@@ -154,7 +154,7 @@ class Session: ChannelStage {
 
     private var readAhead: Int {
         limits.readAhead
-            + (isDraining || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
+            + (isLinkLost || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
     }
 
     /// Whether a call waits for the peer to acknowledge sent messages. The acknowledgement follows
@@ -165,7 +165,9 @@ class Session: ChannelStage {
 
     /// Whether the peer's unread messages fill even the extra room for awaited acknowledgements, so
     /// that no acknowledgement can be read before the application receives a message.
-    final var hidesAcknowledgements: Bool { awaitsAcknowledgement && !wantsBytes && !isDraining }
+    final var cannotReadAcknowledgements: Bool {
+        awaitsAcknowledgement && !wantsBytes && !isLinkLost
+    }
 
     final override func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {
         if count > 0 { activity.didReceive(now: now) }
@@ -197,7 +199,7 @@ class Session: ChannelStage {
     }
 
     /// Records that the program receives again: silence is measured from now on.
-    func resumedReading(now: UInt64) {
+    func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
         if recordBegan != nil { recordBegan = now }
     }
