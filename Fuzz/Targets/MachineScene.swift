@@ -83,7 +83,7 @@ final class MachineScene {
         if !hasLinkEnded { endLink(0) }
         victim.fail(ChannelError(.closed, "the input is over"))
         verify()
-        while victim.popMessage(now: now) != nil {}
+        while victim.popMessage() != nil {}
         precondition(victim.session?.inbox.byteCount ?? 0 == 0)
     }
 
@@ -157,7 +157,7 @@ final class MachineScene {
                     hasPeerSealed = true
                 }
                 if peer.unsentBytes > waiting { hasPeerAnswered = true }
-                while peer.popMessage(now: now) != nil {
+                while peer.popMessage() != nil {
                     peer.session?.didTakeMessage(now: now)
                     peer.didResumeReading(now: now)
                 }
@@ -197,7 +197,9 @@ final class MachineScene {
     }
 
     private func take() {
-        guard let message = victim.popMessage(now: now) else { return }
+        let wasFull = !victim.wantsBytes
+        guard let message = victim.popMessage() else { return }
+        defer { victim.resumeReading(wasFull: wasFull, now: now) }
         victim.session?.didTakeMessage(now: now)
         if isHonest, victim.parameters.configuration.mode == .negotiated {
             precondition(received < sent.count && message == sent[received], "another message")

@@ -501,7 +501,7 @@ private final class Victim {
 
     private func look() {
         let isQueued = (try? machine.queue([7])) != nil
-        let isReceived = machine.popMessage(now: now) != nil
+        let isReceived = machine.popMessage() != nil
         if machine.isReady {
             reported = machine.peer
         } else if isQueued || isReceived {

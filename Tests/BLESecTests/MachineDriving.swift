@@ -65,7 +65,7 @@ extension ChannelMachine {
 
     /// Takes the next message, as an application does.
     mutating func takeMessage(now: UInt64) -> [UInt8]? {
-        guard let message = popMessage(now: now) else { return nil }
+        guard let message = popMessage() else { return nil }
         session?.didTakeMessage(now: now)
         return message
     }

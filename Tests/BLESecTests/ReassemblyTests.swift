@@ -97,7 +97,7 @@ struct ReassemblyTests {
         try forger.send(.data, Array(repeating: 1, count: 1_000))
         #expect(forger.victim.wantsBytes == false)
         try forger.passTime(.seconds(300))
-        _ = forger.victim.popMessage(now: forger.now)
+        _ = forger.victim.popMessage()
         forger.victim.didResumeReading(now: forger.now)
         try forger.send(.dataMore, [1])
         try forger.send(.data, [2])

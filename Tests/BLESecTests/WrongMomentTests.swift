@@ -57,6 +57,57 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
+    @Test("a bad record behind messages that fill the inbox ends the channel when it is reached")
+    func failureBehindMessages() async throws {
+        let pair = try PinnedPeers().pair()
+        pair.run()
+        let handshake = pair.sent[.dialer, default: []].reduce(0) { $0 + $1.count }
+        let message = [UInt8](repeating: 1, count: 1_000)
+        let fixture = try ChannelFixture()
+        // A byte of the second message's record.
+        let (first, second) = await fixture.links([
+            .dialer: [.flip(offset: handshake + 1_100, mask: 1)]
+        ])
+        let dialer = try fixture.channel(over: first, .dialer)
+        let acceptor = try fixture.channel(over: second, .acceptor) { $0.limits.readAhead = 1_000 }
+        let openings = [fixture.opening(dialer), fixture.opening(acceptor)]
+        for opening in openings { try await opening.value }
+        let ending = Task(executorPreference: fixture.loop) { try await acceptor.waitUntilOver() }
+        try await fixture.loop.run {
+            for _ in 0..<2 { _ = try dialer.assumeIsolated { try $0.queue(message) } }
+        }
+        await fixture.clock.settle()
+        #expect(await acceptor.failure == nil)
+        #expect(try await acceptor.receive() == message)
+        #expect(await failure(of: ending) == .authenticationFailed)
+        await dialer.abort()
+        await fixture.finish()
+    }
+
+    @Test("a session that expires while the program does not receive sends end")
+    func expiryWhileFull() throws {
+        let forger = try MaliciousNoisePeer.ready {
+            $0.timeouts.session = .seconds(90)
+            $0.limits.readAhead = 1_000
+        }
+        try forger.send(.data, [UInt8](repeating: 1, count: 1_000))
+        #expect(forger.victim.wantsBytes == false)
+        try forger.passTime(.seconds(91))
+        #expect(forger.failure == nil)
+        #expect(forger.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
+    }
+
+    @Test("a link that ends before this side's ready is on its way makes no channel")
+    func endBeforeReady() throws {
+        let pair = try PinnedPeers().pair()
+        for role in [ChannelRole.dialer, .acceptor] { pair.step(role) }
+        let last = pair.take(.dialer)
+        pair.deliver(last, to: .acceptor)
+        #expect(pair.acceptor.phase == .proving)
+        pair.acceptor.linkEnded(nil, now: pair.now)
+        #expect(pair.acceptor.peer == nil && pair.acceptor.outcome?.code == .truncated)
+    }
+
     @Test("a first piece directly after ready is charged to its peer")
     func share() throws {
         let friends = try PinnedPeers()

@@ -29,6 +29,9 @@ final class ChannelDriver {
     private var halfClose = HalfClose.possible
     private var lastAcknowledged: UInt64 = 0
 
+    /// Whether a call of the link is under way that may not call its handler.
+    private var isCallingLink = false
+
     private enum HalfClose { case possible, done, unsupported }
 
     /// The most link calls that one turn makes to read or to send, before the loop's other channels
@@ -91,7 +94,9 @@ final class ChannelDriver {
         for _ in 0..<calls where machine.wantsBytes && !hasLinkEnded {
             do throws(LinkError) {
                 let result = try machine.receive(now: now) { space throws(LinkError) in
-                    try link.receive(into: &space)
+                    isCallingLink = true
+                    defer { isCallingLink = false }
+                    return try link.receive(into: &space)
                 }
                 switch result {
                 case .bytes: continue
@@ -110,6 +115,11 @@ final class ChannelDriver {
         let isEnd = error == nil && machine.parameters.configuration.mode == .direct
         machine.linkEnded(
             isEnd ? nil : error ?? sendError, canSend: sendError == nil, now: now)
+    }
+
+    /// Reads again if there was no room before and there is room now.
+    func resumeReading(wasFull: Bool, now: UInt64) {
+        if machine.resumeReading(wasFull: wasFull, now: now) { pump(now: now) }
     }
 
     /// Sends what can be sent, wakes waiting tasks, and arms the timer.
@@ -132,16 +142,12 @@ final class ChannelDriver {
     }
 
     private func transmit(now: UInt64) {
-        var calls = 0
-        while sendError == nil, !machine.isOver {
-            guard calls < Self.callsPerTurn else {
-                link.wantsWrite = true
-                return
-            }
-            calls += 1
+        for _ in 0..<Self.callsPerTurn where sendError == nil && !machine.isOver {
             do throws(LinkError) {
                 let transmission = try machine.transmit(now: now) { bytes throws(LinkError) in
-                    try link.send(bytes)
+                    isCallingLink = true
+                    defer { isCallingLink = false }
+                    return try link.send(bytes)
                 }
                 guard case .sent = transmission else {
                     link.wantsWrite = transmission == .blocked
@@ -155,6 +161,9 @@ final class ChannelDriver {
                 if hasLinkEnded { linkEnded(sendError) }
             }
         }
+        guard sendError == nil else { return }
+        machine.sealPending(now: now)
+        link.wantsWrite = machine.hasUnsentBytes
     }
 
     private func shutDownLink(now: UInt64) {
@@ -173,8 +182,8 @@ final class ChannelDriver {
     // MARK: - The trust decision
 
     private func askAboutPeer(now: UInt64) {
-        guard let question = machine.takeTrustQuestion() else { return }
-        if let refusal = trust?.ask(question) { machine.didDecide(.refuse(refusal), now: now) }
+        guard let trust, let question = machine.takeTrustQuestion() else { return }
+        if let refusal = trust.ask(question) { machine.didDecide(.refuse(refusal), now: now) }
     }
 
     /// Applies the answer of a trust policy or store.
@@ -209,7 +218,6 @@ final class ChannelDriver {
         if isOver || machine.isReady { waiting.wake(.ready) }
         if machine.canReceive { waiting.wake(.message) }
         if trust?.rememberResult != nil { waiting.wake(.remembered) }
-        if isOver || machine.hasPeerEnded { waiting.wake(.end) }
         let isLate = callDeadlines.contains { $0 <= now }
         if isOver || isLate || machine.hasRoom { waiting.wake(.room) }
         let acknowledged = machine.session?.acknowledged ?? 0
@@ -219,14 +227,29 @@ final class ChannelDriver {
             lastAcknowledged = acknowledged
             waiting.wake(.acknowledgement)
         }
+        if isOver || machine.hasPeerEnded { waiting.wake(.end) }
     }
 }
 
 extension ChannelDriver: LinkHandler, TimerHandler {
-    func linkIsReadable() { read() }
-    func linkIsWritable() { pump() }
+    func linkIsReadable() {
+        checkCaller()
+        read()
+    }
+
+    func linkIsWritable() {
+        checkCaller()
+        pump()
+    }
+
+    /// Stops a link that calls its handler in the middle of a call, as ``LinkHandler`` forbids: the
+    /// handler would use the buffers that the call uses.
+    private func checkCaller() {
+        precondition(!isCallingLink, "a link called its handler during a call to the link")
+    }
 
     func linkDidHangUp() {
+        checkCaller()
         if sendError == nil {
             sendError = ChannelError(.truncated, "the link to the peer broke")
         }

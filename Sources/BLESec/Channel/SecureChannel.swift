@@ -263,12 +263,12 @@ public actor SecureChannel {
         return features?.contains(.acknowledgesTaken) == true ? .delivered : .received
     }
 
-    /// Counts the calls that wait for an acknowledgement; the messages that precede the
-    /// acknowledgement are read, too.
+    /// Adds `count` to the number of calls that wait for an acknowledgement. While there are any,
+    /// the channel reads further ahead, because the acknowledgement follows the peer's messages.
     private func addAcknowledgementWaiters(_ count: Int) {
         let wasFull = !driver.machine.wantsBytes
-        driver.machine.addAcknowledgementWaiters(count, now: now)
-        if wasFull, driver.machine.wantsBytes { driver.pump() }
+        session?.acknowledgementWaiters += count
+        driver.resumeReading(wasFull: wasFull, now: now)
     }
 
     /// How long a program may pause between receives before a full inbox ends a delivery.
@@ -372,9 +372,9 @@ public actor SecureChannel {
     private func popMessage() -> [UInt8]? {
         let now = now
         let wasFull = !driver.machine.wantsBytes
-        guard let message = driver.machine.popMessage(now: now) else { return nil }
+        guard let message = driver.machine.popMessage() else { return nil }
         lastReceipt = now
-        if wasFull, driver.machine.wantsBytes { driver.pump(now: now) }
+        driver.resumeReading(wasFull: wasFull, now: now)
         return message
     }
 

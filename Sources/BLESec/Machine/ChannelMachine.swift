@@ -72,6 +72,7 @@ struct ChannelMachine: ~Copyable {
     /// - Throws: `configuration` when the configuration contradicts itself; nothing is sent then,
     ///   and the channel has ended.
     mutating func begin(onBudgetRevoked: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
+        if let outcome { throw outcome.error }
         self.onBudgetRevoked = onBudgetRevoked
         do throws(ChannelError) {
             try parameters.configuration.validate(for: parameters.role)
@@ -163,7 +164,12 @@ struct ChannelMachine: ~Copyable {
         } catch {
             fail(error)
         }
+        // This side's `ready` may be the last thing that the session waited for.
+        if stage is ReadyExchange { process(arrived: 0, now: now) }
     }
+
+    /// Whether sealed bytes wait for the link.
+    var hasUnsentBytes: Bool { stage?.records.outbound.isEmpty == false }
 
     /// Prepares for a lost link: the remaining bytes are read, with extra room for their messages.
     mutating func linkWasLost(now: UInt64) {
@@ -201,7 +207,7 @@ struct ChannelMachine: ~Copyable {
     mutating func handleTimeout(now: UInt64) {
         let wasFull = !wantsBytes
         perform { stage throws(ChannelError) in try stage.handleTimeout(now: now) }
-        resumeReadingIfPossible(wasFull: wasFull, now: now)
+        resumeReading(wasFull: wasFull, now: now)
     }
 
     // MARK: - The trust decision
@@ -209,7 +215,7 @@ struct ChannelMachine: ~Copyable {
     /// Returns the handshake's question for the trust policy; nil if there is none, or if it was
     /// returned before.
     func takeTrustQuestion() -> Handshake.TrustQuestion? {
-        (stage as? Handshake)?.takeTrustQuestion()
+        isReady ? nil : (stage as? Handshake)?.takeTrustQuestion()
     }
 
     /// Applies the trust decision; a late decision changes nothing.
@@ -226,7 +232,9 @@ struct ChannelMachine: ~Copyable {
     /// Turns a dialer away to make room. A dialer that waits for an answer gets the answer `busy`,
     /// and has 2 seconds to close the link; in any later stage this side closes the link.
     mutating func turnAway(_ error: ChannelError, now: UInt64) {
-        guard let negotiation = stage as? Negotiation else { return fail(error) }
+        guard let negotiation = stage as? Negotiation, parameters.role == .acceptor else {
+            return fail(error)
+        }
         perform { _ throws(ChannelError) in .next(try negotiation.turnAway(error, now: now)) }
     }
 
@@ -241,26 +249,18 @@ struct ChannelMachine: ~Copyable {
         return try session.queue(message)
     }
 
-    /// Removes and returns the oldest message. The message counts as taken, and may be
-    /// acknowledged, after ``Session/didTakeMessage(now:)``: the application may read it in parts.
-    mutating func popMessage(now: UInt64) -> [UInt8]? {
-        let wasFull = !wantsBytes
-        guard let message = session?.inbox.next() else { return nil }
-        resumeReadingIfPossible(wasFull: wasFull, now: now)
-        return message
-    }
+    /// Removes and returns the oldest message; call ``resumeReading(wasFull:now:)`` next. The message
+    /// counts as taken, and may be acknowledged, after ``Session/didTakeMessage(now:)``: the
+    /// application may read it in parts.
+    func popMessage() -> [UInt8]? { session?.inbox.next() }
 
-    /// Adds `count` to the number of calls that wait for an acknowledgement. While there are any,
-    /// the channel reads further ahead, because the acknowledgement follows the peer's messages.
-    mutating func addAcknowledgementWaiters(_ count: Int, now: UInt64) {
-        let wasFull = !wantsBytes
-        session?.acknowledgementWaiters += count
-        resumeReadingIfPossible(wasFull: wasFull, now: now)
-    }
-
-    /// If reading has become possible again, processes what arrived before.
-    private mutating func resumeReadingIfPossible(wasFull: Bool, now: UInt64) {
-        if wasFull, wantsBytes { didResumeReading(now: now) }
+    /// If nothing was read because there was no room, and there is room now, processes what has
+    /// arrived, and returns true: the driver then sends what follows from it, and reads again.
+    @discardableResult
+    mutating func resumeReading(wasFull: Bool, now: UInt64) -> Bool {
+        guard wasFull, wantsBytes else { return false }
+        didResumeReading(now: now)
+        return true
     }
 
     /// Records that the program receives again: the peer's silence is measured from now on.
@@ -278,7 +278,7 @@ struct ChannelMachine: ~Copyable {
         guard !isOver, let session else { return }
         let wasFull = !wantsBytes
         session.close(now: now)
-        resumeReadingIfPossible(wasFull: wasFull, now: now)
+        resumeReading(wasFull: wasFull, now: now)
     }
 
     /// Derives bytes for another layer; see ``SecureChannel/export(label:context:count:)``.

@@ -151,11 +151,14 @@ class UnauthenticatedStage: ChannelStage {
 /// This side refuses the peer: it sends what is queued, and waits for the peer to close the link.
 final class Refusing: UnauthenticatedStage {
     private let error: ChannelError
+    /// When the refusal began, or when the link last took bytes.
+    private var moved: UInt64
     /// How long a refused peer may take to close the link.
     private static let timeToClose: Duration = .seconds(2)
 
     init(after previous: UnauthenticatedStage, _ error: ChannelError, now: UInt64) {
         self.error = error
+        moved = now
         super.init(after: previous, now: now)
         records.endEngine()
     }
@@ -167,10 +170,12 @@ final class Refusing: UnauthenticatedStage {
         return .wait
     }
 
-    override func nextTimeout(now: UInt64) -> UInt64 { began.after(Self.timeToClose) }
+    override func didSend(now: UInt64) { moved = now }
+
+    override func nextTimeout(now: UInt64) -> UInt64 { moved.after(Self.timeToClose) }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
-        if now >= began.after(Self.timeToClose) { throw error }
+        if now >= nextTimeout(now: now) { throw error }
         return .wait
     }
 

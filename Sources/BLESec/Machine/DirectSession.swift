@@ -80,8 +80,10 @@ final class DirectSession: Session {
         return endsWhenQuiet ? min(next, quietTime) : next
     }
 
-    override func closeTimedOut() throws(ChannelError) -> Step {
-        throw .late("the peer did not end its side within", configuration.timeouts.close)
+    override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
+        let step = try super.handleTimeout(now: now)
+        try checkRecord(now: now)
+        return step
     }
 
     override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {

@@ -152,7 +152,7 @@ final class Handshake: UnauthenticatedStage {
         guard let transcript else {
             return try DirectSession.begin(after: self, agreement, now: now)
         }
-        return try ReadyExchange(after: self, agreement, transcript, now: now)
+        return ReadyExchange(after: self, agreement, transcript, now: now)
     }
 
     // MARK: - Trust

@@ -234,6 +234,7 @@ final class NegotiatedSession: Session {
             throw .late(
                 "the peer has been silent and took nothing for", configuration.timeouts.idle)
         }
+        try checkRecord(now: now)
         if let messageMoved, now >= messageMoved.after(message) {
             throw .late(
                 "a message was begun and came no further within", configuration.timeouts.message)
@@ -279,7 +280,7 @@ final class NegotiatedSession: Session {
             throw .late(
                 "the peer's messages were not received, or not confirmed, here within", limit)
         }
-        throw .late("the peer did not end its side within", limit)
+        return try super.closeTimedOut()
     }
 
     override func linkEnded(

@@ -8,26 +8,45 @@ final class ReadyExchange: UnauthenticatedStage {
     /// The payload of the peer's `ready`.
     private let expected: [UInt8]
 
-    /// Sends this side's `ready`.
+    /// The payload of this side's `ready`.
+    private let own: [UInt8]
+    private var isOwnSealed = false
+    private var isPeerReady = false
+
     init(
         after handshake: Handshake, _ agreement: Agreement, _ transcript: NegotiationTranscript,
         now: UInt64
-    ) throws(ChannelError) {
+    ) {
         self.agreement = agreement
+        own = transcript.ready(from: handshake.parameters.role)
         expected = transcript.ready(from: handshake.parameters.role.peer)
         super.init(after: handshake, now: now)
-        try records.seal(.ready, transcript.ready(from: parameters.role))
     }
 
     override var phase: ChannelPhase { .proving }
+    /// Not while this side's `ready` waits for room on the link: nothing may follow the peer's
+    /// `ready` until then.
+    override var wantsBytes: Bool { !isPeerReady }
+    override var failsAtLimit: Bool { !isPeerReady }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 
     override func step(now: UInt64) throws(ChannelError) -> Step {
+        // A channel is ready when this side's `ready` is on its way, too.
+        if isPeerReady {
+            guard isOwnSealed else { return .wait }
+            return .next(NegotiatedSession(after: self, agreement, now: now))
+        }
         guard !records.inbound.isEmpty, let record = try records.open() else { return .wait }
-        var isReady = false
-        if let plaintext = record.plaintext { isReady = try self.isReady(plaintext) }
+        if let plaintext = record.plaintext { isPeerReady = try isReady(plaintext) }
         records.inbound.consume(record.consumed)
-        return isReady ? .next(NegotiatedSession(after: self, agreement, now: now)) : .again
+        return .again
+    }
+
+    override func sealNext(now: UInt64) throws(ChannelError) -> Bool {
+        guard !isOwnSealed else { return false }
+        try records.seal(.ready, own)
+        isOwnSealed = true
+        return true
     }
 
     /// Whether a record is the peer's `ready`; until then only records without a meaning may

@@ -93,7 +93,9 @@ class Session: ChannelStage {
     /// How far the driver may close the link, now that nothing waits to be sent.
     func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
     /// The result when the close deadline passes.
-    func closeTimedOut() throws(ChannelError) -> Step { .complete }
+    func closeTimedOut() throws(ChannelError) -> Step {
+        throw .late("the peer did not end its side within", configuration.timeouts.close)
+    }
 
     // MARK: - Sending
 
@@ -220,11 +222,13 @@ class Session: ChannelStage {
             end(.expired)
             beginClosing(now: now)
         }
-        if wantsBytes, let recordBegan, now >= recordBegan.after(recordTimeout) {
-            throw .late(
-                "a record was begun and not finished within", configuration.timeouts.record)
-        }
         return .wait
+    }
+
+    /// Throws if a record was begun too long ago.
+    final func checkRecord(now: UInt64) throws(ChannelError) {
+        guard wantsBytes, let recordBegan, now >= recordBegan.after(recordTimeout) else { return }
+        throw .late("a record was begun and not finished within", configuration.timeouts.record)
     }
 
     // MARK: - Closing
@@ -246,7 +250,11 @@ class Session: ChannelStage {
 
     /// Starts the close deadline, unless it runs already.
     final func beginClosing(now: UInt64) {
-        if closing == nil { closing = (now, now) }
+        guard closing == nil else { return }
+        let wasFull = !wantsBytes
+        closing = (now, now)
+        // A side that closes has more room to read.
+        if wasFull, wantsBytes { didResumeReading(now: now) }
     }
 
     /// Restarts the close deadline, because the peer or the program has made progress.
