@@ -49,8 +49,8 @@ extension ChannelConfiguration {
                 plans.append(try plan(offer, for: role))
             }
         }
-        // A static key's hash is stored with the key; a pre-shared key has no hash of its own
-        // (Noise §14).
+        // A pre-shared key may be used with one hash only (Noise §14), and does not say with which.
+        // (A static key is stored with its hash.)
         let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
         guard hashes.count <= 1 else {
             throw ChannelError(
@@ -80,7 +80,8 @@ extension ChannelConfiguration {
         return policy
     }
 
-    /// The keys that distinguish this device from other devices in the same process.
+    /// The bytes that distinguish this device from other devices in the same process: its public
+    /// key and the fingerprint of its certificate's key.
     var ownKeys: [UInt8] {
         (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? [])
     }
@@ -114,7 +115,8 @@ extension ChannelConfiguration {
         return tls
     }
 
-    /// The fallback to `offer` from the first message of `attempt`; `nil` if there is none.
+    /// The plan to continue from the first message of the offer `attempt` with a fallback to
+    /// `offer`; `nil` if these two offers have none.
     func fallback(
         _ offer: String, from attempt: String, for role: ChannelRole
     ) throws(ChannelError) -> NoisePlan? {

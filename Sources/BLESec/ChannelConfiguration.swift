@@ -12,8 +12,9 @@ public struct ChannelConfiguration: Sendable {
         case negotiated
         /// Length-prefixed Noise messages or TLS, and nothing else, to interoperate with other
         /// implementations. In this mode a side cannot detect that a Noise stream was truncated,
-        /// and some patterns prove a peer only with its first message after the handshake: there is
-        /// no channel before that message (`docs/noise.md`, "Who speaks first in direct mode").
+        /// and some patterns prove a peer only with its first message after the handshake: then
+        /// there is no channel before that message (`docs/noise.md`, "Who speaks first in direct
+        /// mode").
         case direct
     }
 
@@ -22,6 +23,8 @@ public struct ChannelConfiguration: Sendable {
     public enum Acknowledgement: Sendable, Hashable {
         /// The messages that the application has taken: ``SecureChannel/receive()`` has returned
         /// the message, or ``SecureChannel/ByteStream/read(atMost:)`` has returned its last byte.
+        /// With a peer that does not support this (`docs/wire-format.md`, "Features"): the messages
+        /// that have arrived.
         case automatic
         /// The messages that ``SecureChannel/confirm(through:)`` names. Negotiated mode only.
         case manual
@@ -43,7 +46,7 @@ public struct ChannelConfiguration: Sendable {
     public var protocols = [defaultProtocol]
     /// Negotiated or direct.
     public var mode = Mode.negotiated
-    /// When this side acknowledges a message, so that it counts as delivered.
+    /// Which of the peer's messages this side acknowledges.
     public var acknowledgement = Acknowledgement.automatic
     /// Bytes that must be the same on both sides; at most 255 bytes, not a secret. Negotiated mode
     /// only.
@@ -55,7 +58,8 @@ public struct ChannelConfiguration: Sendable {
     /// Allows patterns that send this side's static key in clear, or reveal it to any peer that
     /// asks.
     public var allowsExposedIdentity = false
-    /// The record of this side's unfinished dials, by which it detects a connection to itself.
+    /// The record of this process's unfinished dials, by which a device detects a connection to
+    /// itself.
     package var pendingDials = PendingDials.shared
     /// A fixed ephemeral key instead of a fresh one; only for the worked examples of the wire
     /// format.

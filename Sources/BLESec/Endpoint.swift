@@ -4,7 +4,8 @@ package import BLESecLinks
 
 /// An address to dial or to listen on, in the text form that command-line tools read and print.
 ///
-/// - `l2cap:AA:BB:CC:DD:EE:FF/0x80` to dial;
+/// - `l2cap:AA:BB:CC:DD:EE:FF/0x80` to dial a device, or to listen on the adapter with this
+///   address;
 /// - `l2cap:any` to listen on a dynamic PSM, `l2cap:any/0x85` to listen on PSM 0x85;
 /// - `unix:/path` and `unix-seqpacket:/path` to dial or to listen.
 public struct Endpoint: Sendable, Hashable {
@@ -16,11 +17,13 @@ public struct Endpoint: Sendable, Hashable {
     }
 
     private(set) var kind: Kind
-    /// The adapter to dial from or listen on, by name (`hci1`) or address; `nil` lets the kernel
-    /// choose. Ignored for Unix sockets.
+    /// The adapter to dial from or to listen on, by name (`hci1`) or address. With `nil`, the
+    /// kernel chooses the adapter to dial from, and a listener listens on all adapters. Ignored for
+    /// Unix sockets, and by a listener on the address of an adapter.
     public var adapter: String?
 
-    /// The address type of the device to dial; public by default.
+    /// The address type of the device to dial; public by default. An endpoint of another kind
+    /// always has the type public.
     public var addressType: AddressType {
         get {
             guard case .device(let address) = kind else { return .public }
@@ -50,8 +53,8 @@ public struct Endpoint: Sendable, Hashable {
         self = value
     }
 
-    /// The same endpoint for a process with another working directory; `nil` if it has no absolute
-    /// form.
+    /// The endpoint in a form that does not depend on the working directory; `nil` if it has no
+    /// such form.
     package var absolute: Endpoint? {
         guard case .unix(let address) = kind else { return self }
         return address.absolute.map { Endpoint($0) }
@@ -63,8 +66,8 @@ public struct Endpoint: Sendable, Hashable {
     /// The endpoint of a PSM on a device.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
 
-    /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed: peers find the
-    /// advertised service.
+    /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed, because peers
+    /// find such a listener by the service that it advertises.
     static let gatt = Endpoint(kind: .gatt)
 
     private init(kind: Kind) { self.kind = kind }
@@ -119,7 +122,7 @@ extension Endpoint: Codable {
 }
 
 extension Endpoint {
-    /// Opens a link without a channel.
+    /// Opens a link to the endpoint, without a channel over it.
     package func dial(
         deadline: MonotonicTime, loop: EventLoop
     ) async throws(LinkError) -> any Link {
@@ -136,8 +139,8 @@ extension Endpoint {
         }
     }
 
-    /// Listens for links without channels; returns the listener and the endpoint where peers can
-    /// dial it.
+    /// Listens for links, without channels over them; returns the listener and the endpoint where
+    /// peers can dial it.
     package func listen(loop: EventLoop) async throws(LinkError) -> (any LinkListener, Endpoint) {
         switch kind {
         case .unix(let address):

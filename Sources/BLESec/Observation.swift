@@ -5,8 +5,9 @@ internal import BLESecLocking
 /// Values that one consumer observes as they arrive, until their source is closed.
 ///
 /// Each call that returns an observation makes an independent one, for one consumer. Values that
-/// arrive before the consumer asks wait in a bounded buffer; slow consumers lose the oldest values,
-/// and ``dropped`` counts them. If the values are states, the buffer holds one value: the newest.
+/// arrive before the consumer asks wait in a bounded buffer; a slow consumer loses the oldest
+/// values, and ``dropped`` counts them. If the values are states, the buffer holds one value: the
+/// newest.
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
     let losses: Locked<UInt64>
@@ -37,7 +38,7 @@ public struct PeerFailure: Sendable {
     public let peer: String
     /// What went wrong.
     public let error: ChannelError
-    /// The peer's address on the link that failed, if it has one.
+    /// The peer's address as a value; `nil` for a failed dial, and for a link without addresses.
     let address: LinkAddress?
 
     package init(peer: String, address: LinkAddress? = nil, error: ChannelError) {
@@ -47,7 +48,8 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// The observers of one kind of value; owned by the observed object, with which the observations end.
+/// The observers of one kind of value. The observed object owns them, and its end ends the
+/// observations.
 struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
 

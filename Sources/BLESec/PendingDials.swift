@@ -2,10 +2,10 @@ internal import BLESecLocking
 
 /// The first bytes of every handshake that a device of this process has begun and not finished.
 ///
-/// A device that both dials and listens could connect to itself, even through a relay. So this
-/// process refuses a first message that begins with the ephemeral key of one of its own dials.
-/// Channels with different keys of their own count as different devices; all channels without keys
-/// count as one device.
+/// A device that both dials and listens could connect to itself, even through a relay. So an
+/// acceptor refuses a first message that begins with the same bytes as the first message of an
+/// unfinished dial by the same device. Channels of this process with different keys of their own
+/// count as different devices; all channels without keys count as one device.
 package final class PendingDials: Sendable {
     /// The set that all channels of the process share.
     package static let shared = PendingDials()
@@ -50,8 +50,9 @@ package final class PendingDials: Sendable {
         return prefixes.withLock { $0[prefix] != nil }
     }
 
-    /// Whether a first message that has arrived belongs to a dial of this process. If so, the dial
-    /// is marked: the acceptor only closes the link, and the dialer would otherwise not know why.
+    /// Whether a first message that has arrived belongs to an unfinished dial by the device with
+    /// `ownKeys`. If so, the dial is marked, because the acceptor closes the link without a
+    /// message, and the dialer would otherwise not know why.
     func refuses(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
         let prefix = Self.key(message, ownKeys)
         return prefixes.withLock { prefixes in

@@ -2,7 +2,7 @@ internal import BLESecDiscovery
 internal import BLESecLinks
 
 /// What decides which of two channels to one peer stays, and how good a channel's link was
-/// (blesec/1, "Discovery").
+/// (blesec/1, "Finding each other").
 struct ChannelHistory: Sendable {
     /// When the channel took over its link.
     let began: MonotonicTime
@@ -18,16 +18,16 @@ struct ChannelHistory: Sendable {
 
     /// Whether this channel, which became ready later, stays instead of `older`.
     ///
-    /// Both sides must choose the same channel. If the handshakes overlapped, neither side can tell
-    /// which came first, and the channel with the lower handshake hash stays, because both sides
-    /// know the hashes. Otherwise the newer channel stays, because the older one may already be
-    /// dead.
+    /// Both sides must choose the same channel. If this channel began before `older` was ready, or
+    /// at most ``doubt`` later, the sides may disagree about the order, and the channel with the
+    /// lower handshake hash stays, because both sides know the hashes. Otherwise the newer channel
+    /// stays, because the older one may already be dead.
     func stays(insteadOf older: ChannelHistory) -> Bool {
         guard began <= older.ready.advanced(by: Self.doubt) else { return true }
         return hash.lexicographicallyPrecedes(older.hash)
     }
 
-    /// How the link went, which ends now.
+    /// Classifies the channel's link, which ends at `now`.
     func outcome(
         at now: MonotonicTime, hasCarried: Bool, stableAfter: Duration = stableAfter,
         backoff: Backoff

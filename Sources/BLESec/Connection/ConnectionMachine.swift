@@ -30,11 +30,13 @@ struct ConnectionMachine {
 
     /// What to do with a new channel.
     enum Admission {
-        /// It is the channel in use now, and replaces another one.
+        /// It is the channel in use from now on; the channel that was in use, if any, is to be
+        /// ended.
         case use
         /// It is over or ending: keep only the messages that have arrived.
         case keepMessages
-        /// The channel in use stays instead: end this one, and keep its messages.
+        /// The channel in use stays: end the new one, and keep the messages that have arrived on
+        /// it.
         case endAsDuplicate
         case refuse(ChannelError)
     }
@@ -49,18 +51,19 @@ struct ConnectionMachine {
         case leaves(Step)
     }
 
-    /// How many links with unread messages are kept; at this limit no new link is made.
+    /// How many channels with messages to read are kept, including the channel in use; at this
+    /// limit no new link is made.
     static let mostUnread = 8
 
     let rules: ReconnectPolicy
     /// Whether the source of the channels decides which of two channels to the peer stays.
     private let settlesDuplicates: Bool
     private(set) var status: ConnectionStatus
-    /// The expected peer; `nil` until the first peer has connected.
+    /// The expected peer; if none was given, `nil` until the first peer with a key has connected.
     private(set) var expected: Fingerprint?
     /// The number of the current attempt; reports of earlier attempts are ignored.
     private(set) var attempt = 0
-    /// Whether this side has finished sending, on any link.
+    /// Whether this side has declared that it sends nothing more, on this link or a later one.
     private(set) var hasFinished = false
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
@@ -85,10 +88,10 @@ struct ConnectionMachine {
     var isConnected: Bool { status.state == .connected }
     var isClosed: Bool { status.state == .closed }
 
-    /// Whether this side may not send any more, on any link.
+    /// Whether this side may not send any more, on this link or a later one.
     var isFinished: Bool { isClosed || hasFinished }
 
-    /// The error of a call that comes too late.
+    /// The error of a call after this side has finished, or after the connection was closed.
     var closedError: ChannelError {
         status.failure ?? ChannelError(.closed, "the connection is closed")
     }
@@ -98,11 +101,12 @@ struct ConnectionMachine {
 
     // MARK: - Attempts
 
-    /// Begins an attempt. It fails at once, and this returns nil, while no new link may be made.
+    /// Begins an attempt, and returns its number. If there is no room for a new link, the attempt
+    /// fails at once, and the result is `nil`.
     mutating func begin(
         hasRoom: Bool, at now: MonotonicTime, using generator: inout some RandomNumberGenerator
     ) -> Int? {
-        // The previous attempt has failed, though its caller may not know yet.
+        // From now on, late reports of the previous attempt are ignored.
         attempt += 1
         if hasRoom { return attempt }
         _ = failed(Self.noRoom, at: now, using: &generator)
@@ -123,7 +127,7 @@ struct ConnectionMachine {
         enter(state, now)
     }
 
-    /// Records that an attempt has failed, or that a service reports so.
+    /// Records that an attempt has failed, or that a service has reported a failed dial.
     ///
     /// - Parameter isFinal: whether no further attempt can be made.
     mutating func failed(
@@ -194,8 +198,8 @@ struct ConnectionMachine {
 
     /// Records that the channel in use is over, or not used any more.
     ///
-    /// After a good link (``LinkOutcome``) the next attempt begins at once; after any other link it
-    /// begins after the same delay as after a failure.
+    /// After a stable link (``LinkOutcome``) the next attempt begins at once; after any other link
+    /// it begins after the delay of the backoff.
     mutating func lost(
         _ error: ChannelError?, hasCarried: Bool, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -278,7 +282,7 @@ extension ConnectionState {
 }
 
 extension EndReason {
-    /// Why a channel has ended, as an error for the side that lost it.
+    /// Why a channel has ended, as an error for the side whose peer ended it.
     fileprivate var explanation: ChannelError {
         switch self {
         case .duplicate: ChannelError(.closed, "the peer kept another channel instead")

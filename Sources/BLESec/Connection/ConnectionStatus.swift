@@ -14,7 +14,8 @@ public enum ConnectionState: String, Sendable, Hashable {
     case handshaking
     /// A channel is ready.
     case connected
-    /// No peer was reached for a while; the connection still searches, and dials at long intervals.
+    /// The peer was not reached for a while; the connection still searches, and dials at long
+    /// intervals.
     case outOfRange = "out-of-range"
     /// An attempt has failed, and the connection waits before the next one.
     case backingOff = "backing-off"
@@ -28,8 +29,8 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var state: ConnectionState
     /// Since when the connection has been in this state.
     public internal(set) var since: MonotonicTime
-    /// When the state ends by itself; `nil` once closed, and while connected, where the channel has
-    /// its own timeouts.
+    /// When the state ends by itself; `nil` once closed, and while connected: then the channel's
+    /// own timeouts apply.
     public internal(set) var deadline: MonotonicTime?
     /// The peer, or the last peer.
     public internal(set) var peer: PeerIdentity?
@@ -39,7 +40,8 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var linkDescription: String?
     /// The error that left the connection without a channel, if any.
     public internal(set) var failure: ChannelError?
-    /// How many attempts have failed since the last good link.
+    /// How many attempts and links have failed in a row since the last good link
+    /// (``ReconnectPolicy/stableAfter``).
     public internal(set) var failures = 0
 }
 
@@ -56,14 +58,15 @@ public struct ReconnectPolicy: Sendable {
     public var opening = Duration.seconds(20)
     /// The limit for the handshake, including a trust policy that asks a person; 90 seconds.
     public var handshaking = Duration.seconds(90)
-    /// How long to wait after failures: from one second to a minute, less a random half.
+    /// How long to wait after failures: from one second to a minute, less a random part of up to
+    /// half.
     public var backoff = Backoff()
     /// How long a link must last to count as good; 10 seconds. A link that has carried a message
-    /// counts as good if it lasts as long as the first backoff.
+    /// counts as good if it lasts as long as ``Backoff/first``.
     public var stableAfter = ChannelHistory.stableAfter
-    /// Whether the peer's end is final: nothing more is received, and the connection closes once
-    /// this side has ended too. If false, which is the default, the connection looks for the peer
-    /// again.
+    /// Whether the peer's end is final, if the peer says that it has sent everything: then nothing
+    /// more is received, and the connection closes once this side has ended too. If false, which is
+    /// the default, the connection looks for the peer again.
     public var endsWithPeer = false
 
     /// The defaults above.

@@ -15,7 +15,7 @@ public enum Delivery: String, Sendable, Hashable {
 public enum WhenDisconnected: Sendable, Hashable {
     /// Wait for the next link.
     case wait
-    /// Throw `no-such-peer`; nothing was sent then.
+    /// Throw `noSuchPeer`, without sending the message.
     case fail
 }
 

@@ -118,9 +118,10 @@ extension PeerConnection {
 
     // MARK: - Channels
 
-    /// Gives the connection a channel that the program has made or accepted. Ends the channel, and
-    /// returns false, if it leads to another peer, if the channel in use stays instead, or if too
-    /// many links have unread messages.
+    /// Gives the connection a channel that the program has made or accepted, and returns whether
+    /// the connection uses it now. The channel is ended if it leads to another peer, if the channel
+    /// in use stays instead, if too many channels have unread messages, or if the connection is
+    /// closed. If this side has already ended the channel, the connection only keeps its messages.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool {
         let new = ConnectionMachine.NewChannel(
@@ -165,8 +166,8 @@ extension PeerConnection {
         }
     }
 
-    /// Whether no channel is in use, or the one in use is over; valid for the channel in use on
-    /// return.
+    /// Whether no channel is in use, or the one in use is over. The answer is about the channel
+    /// that is in use on return.
     private var isCurrentOver: Bool {
         get async {
             while true {
@@ -177,15 +178,15 @@ extension PeerConnection {
         }
     }
 
-    /// Queues the unread messages of an ended channel before those of the channel in use, because
-    /// the peer knows that they arrived.
+    /// Queues the unread messages of an ended channel before those of the channel in use. They must
+    /// not be lost, because the peer may know that they arrived.
     private func keepMessages(of channel: SecureChannel) async {
         guard await channel.hasUnread else { return }
         unread.insert(channel, at: unread.firstIndex { $0 === current } ?? unread.count)
         waiting.wake(.message)
     }
 
-    /// Ends one of two channels to the peer. Its messages can still be read.
+    /// Ends the one of two channels to the peer that does not stay. Its messages can still be read.
     private func end(_ channel: SecureChannel) async {
         try? await channel.finish(.duplicate)
         await channel.abort()
@@ -221,8 +222,9 @@ extension PeerConnection {
             if isCurrent { leave(channel) }
             perform(step)
         }
-        // Each side learns that the other has everything, and that this side continues over another
-        // link.
+        // If the peer gave a reason other than `done`, the same reason tells it that this side
+        // continues over another link. `close()` returns when each side knows that the other has
+        // everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
@@ -233,7 +235,8 @@ extension PeerConnection {
     func leave(_ channel: SecureChannel) {
         leaving = channel
         current = nil
-        // A task that does not wait for a link must learn that the link is lost.
+        // A task that waits for its turn, but would not wait for a link, must learn that there is
+        // none.
         waiting.wake(.turn)
     }
 

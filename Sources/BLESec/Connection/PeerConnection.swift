@@ -12,9 +12,9 @@ public import BLESecLinks
 /// acknowledged. If a link is lost, the fate of the messages under way is unknown, and the
 /// connection never sends them again, so that no message arrives twice.
 ///
-/// A silent peer is detected within the ``ChannelTimeouts/idle`` deadline of its channel, which
-/// sends a ping after half of it. Dropping the last reference ends the link and may lose messages;
-/// ``close(_:)`` loses none.
+/// A silent peer is detected within the ``ChannelTimeouts/idle`` time of the channel, which sends a
+/// ping after half of this time. Dropping the last reference ends the link and may lose messages;
+/// ``close(_:)`` loses none unless it throws.
 public actor PeerConnection {
     /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
@@ -26,7 +26,8 @@ public actor PeerConnection {
     var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
-    /// The channels with something to read, oldest first; the last may be the channel in use.
+    /// The channels that have messages to read, or may still get some, oldest first; the last may
+    /// be the channel in use.
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
@@ -100,8 +101,8 @@ public actor PeerConnection {
             beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
     }
 
-    /// Reports the status to its observers if it differs from `before`, and arms the timer for its
-    /// deadline.
+    /// Reports the status to its observers if a state was entered since `before`, and arms the
+    /// timer for the status' deadline.
     func tell(since before: ConnectionStatus) {
         let status = machine.status
         timer?.arm(at: status.deadline ?? .distantFuture)
@@ -112,8 +113,7 @@ public actor PeerConnection {
 
     // MARK: - Sending
 
-    /// Sends a message, and returns its fate once the peer's program has taken it or the link is
-    /// lost.
+    /// Sends a message, and returns its fate once the peer has acknowledged it or the link is lost.
     ///
     /// Receive the peer's messages meanwhile: the acknowledgement comes after them. The only
     /// deadlines are those of the link: while the peer's program hangs but its device responds,
@@ -130,8 +130,8 @@ public actor PeerConnection {
         return await pending.delivery()
     }
 
-    /// Queues a message on the link after the messages queued before, and returns when the link has
-    /// it. The return says nothing about the peer. Throws as
+    /// Queues a message after the messages queued before, and returns when a channel has it.
+    /// Neither the link nor the peer needs to have the message then. Throws as
     /// ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
@@ -143,7 +143,7 @@ public actor PeerConnection {
         }
         while !turns.isNext(ticket) {
             if machine.isFinished { throw machine.closedError }
-            if whenDisconnected == .fail { try refuseWhenApart() }
+            if whenDisconnected == .fail { try throwIfDisconnected() }
             try await wait(for: .turn) {
                 turns.isNext(ticket) || machine.isFinished
                     || whenDisconnected == .fail && current == nil
@@ -152,7 +152,7 @@ public actor PeerConnection {
         while true {
             if machine.isFinished { throw machine.closedError }
             guard let channel = current else {
-                if whenDisconnected == .fail { try refuseWhenApart() }
+                if whenDisconnected == .fail { try throwIfDisconnected() }
                 try await wait(for: .link) {
                     current != nil || machine.isFinished
                 }
@@ -171,7 +171,7 @@ public actor PeerConnection {
         }
     }
 
-    private func refuseWhenApart() throws(ChannelError) {
+    private func throwIfDisconnected() throws(ChannelError) {
         guard current == nil else { return }
         if machine.isClosed { throw machine.closedError }
         throw ChannelError(.noSuchPeer, "there is no link to the peer now")
@@ -215,7 +215,7 @@ public actor PeerConnection {
     /// The number of the message that ``receive()`` returned last, counted from 1 over all links.
     public var lastReceived: UInt64 { receipts.count }
 
-    /// Confirms the messages up to `number`; see ``SecureChannel/confirm(through:)``. Has an effect
+    /// Confirms the messages 1 to `number`; see ``SecureChannel/confirm(through:)``. Has an effect
     /// only on channels with manual acknowledgement.
     ///
     /// Messages from a lost link can no longer be confirmed; their fate is unknown to the peer.

@@ -29,9 +29,9 @@ public struct PeerRoute: Sendable {
                 }, on: loop))
     }
 
-    /// Makes one attempt to dial an endpoint. If the peer is busy, the attempt fails and the
-    /// connection backs off; if `isOnly` is true, no attempt would follow, so a busy peer is dialed
-    /// once more.
+    /// Makes one attempt to dial an endpoint. If the peer is busy, the attempt fails, and the
+    /// connection backs off. If `isOnly` is true, a busy peer is dialed once more instead, because
+    /// no other attempt follows.
     package static func dial(
         _ endpoint: Endpoint, _ configuration: ChannelConfiguration, _ progress: Progress,
         isOnly: Bool = false, loop: EventLoop = .shared
@@ -41,7 +41,7 @@ public struct PeerRoute: Sendable {
         return try await dial(endpoint, configuration, loop) { progress(.handshaking) }
     }
 
-    /// This side makes channels with its own function whenever the connection has none.
+    /// Whenever the connection has no channel, this side calls `dial` to make one.
     public static func dialing(_ dial: @escaping Dial) -> PeerRoute {
         PeerRoute(kind: .dial(dial, on: nil))
     }
@@ -62,8 +62,8 @@ public struct PeerRoute: Sendable {
     /// (``PeerConnection/offer(_:)``).
     public static let offered = PeerRoute(kind: .offers)
 
-    /// Returns the next channel that arrives without an attempt; `nil` if the route has no such
-    /// channels.
+    /// The function that returns the next channel that arrives without an attempt of the
+    /// connection; `nil` if the route has no such channels.
     var next: (@Sendable () async throws(ChannelError) -> SecureChannel)? {
         switch kind {
         case .dial, .offers: nil

@@ -4,7 +4,8 @@ struct Receipts {
     /// Consecutive messages from one channel.
     private struct Run {
         let channel: SecureChannel
-        /// The number of the last message on the connection, and on its channel.
+        /// The number of the run's last message, counted from 1 on the connection, and on the
+        /// channel.
         var last: UInt64
         var lastOnChannel: UInt64
     }
@@ -28,7 +29,8 @@ struct Receipts {
     /// Removes a channel that is over; its messages can no longer be confirmed.
     mutating func forget(_ channel: SecureChannel) { runs.removeAll { $0.channel === channel } }
 
-    /// Returns the channels, and the number on each, to confirm the messages up to `number`.
+    /// Returns what confirms the messages 1 to `number` of the connection: channels, each with the
+    /// number up to which its messages are to be confirmed.
     mutating func take(through number: UInt64) -> [(SecureChannel, UInt64)] {
         var confirmed: [(SecureChannel, UInt64)] = []
         while let run = runs.first, number > 0 {

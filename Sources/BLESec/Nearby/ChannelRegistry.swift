@@ -46,7 +46,7 @@ struct ChannelRegistry {
     /// The channels that wait to be taken, the oldest first.
     private(set) var waiting: [SecureChannel] = []
 
-    /// Whether all channels are over.
+    /// Whether all channels are over and removed.
     var isEmpty: Bool { entries.isEmpty }
 
     /// Whether another channel may wait to be taken.
@@ -76,7 +76,8 @@ struct ChannelRegistry {
         return .ends(older: older.value.channel)
     }
 
-    /// Removes a channel that is over; it still waits to be taken while it has unread messages.
+    /// Removes a channel that is over. If it waits to be taken and has unread messages, it
+    /// continues to wait.
     mutating func remove(_ channel: SecureChannel) -> Entry? {
         guard let entry = entries.removeValue(forKey: ObjectIdentifier(channel)) else { return nil }
         if !channel.assumeIsolated({ $0.hasUnread }) { waiting.removeAll { $0 === channel } }

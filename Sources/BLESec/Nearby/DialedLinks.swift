@@ -3,10 +3,10 @@ internal import BLESecLinks
 
 /// The links that bluetoothd has made for this side's dials, and that this side must end.
 ///
-/// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended only
-/// when nothing uses it. After a failed dial the peer has its turn first: two sides that dial each
-/// other end one another's attempts, and the peer's channel arrives a moment after this side's has
-/// failed.
+/// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended
+/// only when nothing uses it. After a failed dial, this side waits before it ends the link (the
+/// peer's turn): two sides that dial each other end one another's attempts, and the peer's channel
+/// arrives a moment after this side's dial has failed.
 struct DialedLinks {
     /// The time that a peer has to open a channel of its own after a dial has failed.
     static let peersTurn = Duration.milliseconds(500)
@@ -19,14 +19,16 @@ struct DialedLinks {
 
     init(accepts: Bool) { self.accepts = accepts }
 
-    /// Whether bluetoothd has made the link to an address for this side, which has not ended it.
+    /// Whether bluetoothd has made the link to an address for this side, and this side has not
+    /// ended the link.
     func contains(_ address: DeviceAddress) -> Bool { made.contains(address) }
 
     /// Records that bluetoothd has made a link.
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 
-    /// Records that a dial over the link to an address has failed; returns until when it is the
-    /// peer's turn, unless the peer has none.
+    /// Records that a dial over the link to an address has failed; returns the end of the peer's
+    /// turn. The result is `nil` if peers cannot open channels to this side, or if the link is not
+    /// to be ended by this side.
     mutating func beginTurn(of address: DeviceAddress, at now: MonotonicTime) -> MonotonicTime? {
         guard accepts, contains(address) else { return nil }
         let end = now.advanced(by: Self.peersTurn)

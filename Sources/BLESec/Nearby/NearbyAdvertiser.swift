@@ -6,7 +6,7 @@ internal import BLESecLinks
 /// Advertises a service: publishes a GATT service with the PSM and a byte stream, and an
 /// advertisement, and renews the tag and the PSM.
 actor NearbyAdvertiser {
-    /// After what time to ask bluetoothd again after it refused.
+    /// How long to wait after a refusal before bluetoothd is asked again.
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
@@ -25,7 +25,7 @@ actor NearbyAdvertiser {
     private var throttle = AdvertisingThrottle()
     private(set) var state = AdvertisingState.on
 
-    /// What bluetoothd publishes, and what that contains.
+    /// What bluetoothd publishes, and the PSM and the payload in it.
     private var application: Registration?
     private var publishedPSM: PSM?
     private var advertisement: Registration?
@@ -93,8 +93,8 @@ actor NearbyAdvertiser {
 
     /// Withdraws what is published; does not wait for bluetoothd to do so.
     ///
-    /// A GATT stream needs its characteristics: while channels are open, they stay until the
-    /// connection to bluetoothd ends.
+    /// A GATT stream needs its characteristics. So with `whileChannelsAreOpen` the characteristics
+    /// stay published until the connection to bluetoothd ends.
     func withdraw(whileChannelsAreOpen: Bool = false) {
         keepsApplication = keepsApplication || streams != nil && whileChannelsAreOpen
         let ended = [advertisement.take(), keepsApplication ? nil : application.take()]
@@ -103,8 +103,9 @@ actor NearbyAdvertiser {
         }
     }
 
-    /// Publishes what has changed: tag and PSM after their renewal time, and nothing while
-    /// advertising is suspended because of dials that failed to authenticate.
+    /// Publishes what has changed. Tag and PSM are renewed at their renewal time, and when a
+    /// suspension is over. While advertising is suspended, because too many peers failed to
+    /// authenticate, the advertisement is withdrawn.
     ///
     /// - Returns: a task that sleeps until there is something to do, unless ``advertiseSoon()``
     ///   ends it; `nil` once the advertiser is closed.
@@ -167,7 +168,8 @@ actor NearbyAdvertiser {
 
     /// Publishes the current state instead of what was published before, if they differ.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
-        // What was published before returns when the adapter comes back, and is replaced then.
+        // When the adapter comes back, the old registrations are repeated, and the next call
+        // replaces what has changed.
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         publishedPSM = psm

@@ -3,7 +3,7 @@ internal import BLESecDiscovery
 internal import BLESecLinks
 
 /// Scans for a service, dials peers as the policy decides, and ends the links that were made for
-/// that.
+/// these dials.
 actor NearbyDialer {
     /// How long making a link may take.
     private static let connectTimeout = Duration.seconds(4)
@@ -93,7 +93,8 @@ actor NearbyDialer {
     private func heard(_ sighting: Sighting) {
         guard !isClosed else { return }
         policy.heard(sighting, at: loop.now, using: &generator)
-        // Nearby devices determine how often sightings arrive, and the loop has other work.
+        // Any device nearby can cause any number of sightings, so the dialer acts on them at most
+        // once in each pause.
         let soon = lastRun.advanced(by: Self.pause)
         if loop.now >= soon {
             run()
@@ -153,7 +154,7 @@ actor NearbyDialer {
             await host.admit(channel, address)
         case .failure(let error):
             if let end = links.beginTurn(of: address, at: loop.now) {
-                // An accepted link cancels this task.
+                // An accepted link cancels this task, and so ends the wait.
                 try? await loop.sleep(until: end)
                 links.endTurn(of: address)
             }
@@ -162,7 +163,7 @@ actor NearbyDialer {
             if error.code == .cancelled {
                 policy.dialCancelled(candidate)
             } else {
-                // Another program may listen on the PSM by now.
+                // The PSM is forgotten, because another program may listen on it by now.
                 transports.forget(candidate)
                 host.report(.dialFailed(candidate, error))
                 policy.dialFailed(candidate, at: loop.now, using: &generator)
@@ -178,7 +179,8 @@ actor NearbyDialer {
         if try await connect(address) { links.insert(address) }
         if setup.options.accepts, !links.contains(address) {
             // The peer has made the link to open a channel of its own, and only one side may open
-            // it. The peer's channel cancels this dial.
+            // channels over a link. If the peer's channel arrives, this dial is cancelled; after
+            // the timeout, the dial continues.
             do {
                 try await loop.sleep(for: Self.acceptTimeout)
             } catch {
@@ -235,8 +237,8 @@ actor NearbyDialer {
         run()
     }
 
-    /// Has bluetoothd end the link to an address, if this side's dial made the link and nothing uses
-    /// it any more; returns when the link is down.
+    /// Has bluetoothd end the link to an address, if this side's dial made the link and nothing
+    /// uses it any more; returns when the link is down.
     private func release(_ address: DeviceAddress) async {
         if let release = releases[address] { return await release.value }
         let isUsed = policy.isAccepting(from: address) || host.usesLink(address)

@@ -9,8 +9,8 @@ public import BLESecLinks
 /// The service returns channels that are ready, each with a proven peer identity; an advertisement
 /// only tells where to dial. If two services both advertise and scan, they end up with one channel.
 /// After bluetoothd restarts or the adapter is switched off and on, the service publishes again.
-/// The service keeps each channel alive until the channel is over: close the channel or the
-/// service.
+/// The service keeps each channel alive until the channel is over, so the program has to close
+/// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.
 public actor NearbyService {
     /// The loop on which the service and its channels run.
     public nonisolated let loop: EventLoop
@@ -200,8 +200,8 @@ public actor NearbyService {
         SecureChannels { [self] () throws(ChannelError) in try await next() }
     }
 
-    /// Ends advertising, scanning and dialing, and the links of channels that are over. Channels
-    /// that were returned and are not over stay open.
+    /// Ends advertising, scanning and dialing, the channels that nobody has taken, and the links of
+    /// channels that are over. Channels that were returned and are not over stay open.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -290,7 +290,8 @@ public actor NearbyService {
 
     private func acceptFailed(_ failure: PeerFailure) {
         report(.acceptFailed(failure))
-        // A peer above its share was turned away at no cost, so it does not count as a failed dial.
+        // A link that was turned away because of the limits on handshakes does not count: most such
+        // links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
         guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }
@@ -324,7 +325,8 @@ public actor NearbyService {
             }
         case .isEnded:
             report(.duplicate(fresh.peer))
-            // At once, because this side would not read what the peer acknowledges.
+            // At once: a proper close would wait until a program has taken the peer's messages, and
+            // no program gets this channel before it is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
             if await channel.hasUnread { offer(channel) }

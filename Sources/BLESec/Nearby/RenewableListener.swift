@@ -1,12 +1,12 @@
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// A listener whose links arrive over L2CAP, on a PSM that can be renewed, or are passed in by the
-/// program. After a renewal it serves the old PSM for a while.
+/// A listener whose links arrive over L2CAP, on a PSM that can be renewed, or are passed to
+/// ``admit(_:)``. After a renewal it serves the old PSM for a while.
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
-    /// How many links wait here; the kernel queues further links.
+    /// How many links wait here. Further links over L2CAP wait in the kernel.
     private static let backlog = 4
 
     private nonisolated let loop: EventLoop

@@ -3,16 +3,16 @@ internal import BLESecDiscovery
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Finds out over which transport a connected candidate takes a channel, and opens it.
+/// Finds out over which transport a connected candidate takes a channel, and opens the transport.
 ///
-/// The channel is opened only after bluetoothd has queried the peer's services. bluetoothd opens
-/// L2CAP channels of its own for that query, and two sides that open channels at the same time
-/// confuse the kernel.
+/// The transport is opened only after bluetoothd has queried the peer's services; if the PSM is
+/// known, the wait for this query is limited (``quietTimeout``). bluetoothd opens L2CAP channels of
+/// its own for the query, and two sides that open channels at the same time confuse the kernel.
 final class TransportFinder {
     /// How long opening the transport may take.
     private static let openTimeout = Duration.seconds(4)
-    /// How long bluetoothd may query a candidate's services before the channel is opened
-    /// regardless.
+    /// How long bluetoothd may query a candidate's services before the transport is opened
+    /// regardless, if the PSM is known.
     private static let quietTimeout = Duration.seconds(2)
     /// How long querying a candidate over GATT may take.
     private static let askTimeout = Duration.seconds(10)
@@ -35,8 +35,8 @@ final class TransportFinder {
     /// Forgets the PSM that was read from a candidate.
     func forget(_ candidate: Candidate) { psms[candidate] = nil }
 
-    /// Opens the transport; returns with it the endpoint that can be dialed again without asking,
-    /// if there is one.
+    /// Opens the transport; returns the link, and the endpoint that can be dialed again without a
+    /// query, if there is one.
     ///
     /// - Parameter advertised: the PSM that the candidate advertises.
     func open(
@@ -53,14 +53,14 @@ final class TransportFinder {
     }
 
     /// Returns the candidate's transport: from an earlier GATT read, from its advertisement, or
-    /// from a GATT read now. The GATT read is final: a candidate has no other transports.
+    /// from a GATT read now. If the read finds no transport, the candidate has none.
     private func transport(
         of candidate: Candidate, _ advertised: PSM?
     ) async throws(ChannelError) -> Transport {
         let device = setup.adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
-            // bluetoothd's query does not matter for a known PSM, but it should end before the
-            // channel opens.
+            // A known PSM does not depend on bluetoothd's query, but the query should end before
+            // the transport is opened.
             try? await device.waitForServices(
                 until: loop.now.advanced(by: Self.quietTimeout))
             return .l2cap(psm)
@@ -107,7 +107,8 @@ final class TransportFinder {
                 target, from: try Adapter.named(setup.adapter.name.description),
                 deadline: loop.now.advanced(by: Self.openTimeout), loop: loop)
         } catch {
-            // The PSM may have changed: the next dial reads it over GATT.
+            // The PSM may have changed: the next dial reads it over GATT, unless the candidate then
+            // advertises another PSM.
             if error.code == .refused { refusedPSMs[candidate] = target.psm }
             throw ChannelError(link: error).during(.connecting)
         }
