@@ -3,7 +3,8 @@ internal import Synchronization
 
 extension EventLoop {
     /// The number of jobs that run between two checks of the descriptors. A job takes 0.1 to 1 µs
-    /// and a check 0.3 µs, so both the cost and the delay stay small.
+    /// and a check 0.3 µs, so both the cost of the checks and the delay of a ready descriptor stay
+    /// small.
     private static let jobsBetweenPolls = 64
 
     /// Calls `work` back in this round of the loop or the next. Called on the loop's thread.
@@ -31,12 +32,13 @@ extension EventLoop {
         return (timers.count, sources.count)
     }
 
-    /// Queues work from any thread, and wakes the loop if it is waiting.
+    /// Queues work from any thread. Wakes the loop if it is waiting, and starts its thread again if
+    /// the thread has ended.
     func submit(_ work: LoopWork) {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in
             inbox.work.append(work)
-            // Under the mutex, because the descriptor is closed when the thread ends.
+            // Called under the mutex, under which the ending thread closes the poller's descriptor.
             if inbox.isAsleep { poller.wake() }
             inbox.isAsleep = false
             defer { inbox.isRunning = true }

@@ -8,9 +8,9 @@ internal import Synchronization
 /// as the channels they use, without changes of threads:
 /// `Task(executorPreference: EventLoop.shared) { … }`.
 ///
-/// Jobs run in the order in which they were queued; priorities are ignored. After a bounded number
-/// of jobs the loop checks its descriptors, so that neither starves the other. A job that blocks
-/// blocks everything on the loop.
+/// Jobs that one thread has queued run in the order in which it queued them; priorities are
+/// ignored. After a bounded number of jobs the loop checks its descriptors, so that neither starves
+/// the other. A job that blocks blocks everything on the loop.
 public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable {
     // Sendable because mutable state outside `inbox` is used on the loop's thread only.
 
@@ -78,8 +78,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
         precondition(isCurrent, "this belongs on the thread of the link's event loop")
     }
 
-    /// Runs `body` on the loop's thread, after the work that is already queued. Called from any
-    /// thread.
+    /// Runs `body` on the loop's thread, after the work that the calling thread has queued before.
+    /// Called from any thread.
     public func execute(_ body: @escaping @Sendable () -> Void) {
         submit(.call(body))
     }
@@ -105,7 +105,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     }
 
     /// Shows the thread sanitizer that resuming a continuation happens before the use of its value.
-    /// Called on the loop's thread before the first, and by the resumed task before the second.
+    /// Called on the loop's thread before it resumes the continuation, and by the resumed task
+    /// before it uses the value.
     ///
     /// When a continuation is resumed before its task has suspended, the runtime orders the two in
     /// a way that the sanitizer does not see.
@@ -115,8 +116,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     ///
     /// Every task that waits for a link, a connection or a timer is woken and fails with
     /// ``LinkError/Code/closed`` or a `CancellationError`; armed timers fire once. The owners of
-    /// links and listeners must close them, before or after. Tasks that resume later still run, on
-    /// a temporary thread. May be called again.
+    /// links and listeners must close them, before or after the shutdown. Tasks that resume later
+    /// still run, on a temporary thread. May be called again.
     public func shutdown() async {
         precondition(self !== EventLoop.shared, "the shared event loop serves the whole process")
         await withCheckedContinuation { waiter in

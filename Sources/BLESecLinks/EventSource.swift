@@ -67,24 +67,25 @@ package final class EventSource: @unchecked Sendable {
 
     /// Called by the loop.
     func deliver(_ events: Poller.Events) {
-        let tellsHangUp = events.ended && !hasHungUp
+        let reportsHangUp = events.ended && !hasHungUp
         if events.ended { hasHungUp = true }
         let readable = wanted.reads && (events.ended || events.reads)
         let writable = wanted.writes && (events.ended || events.writes)
         let isUnwanted = events.reads && !wanted.reads || events.writes && !wanted.writes
         if isUnwanted || (events.ended && wanted == .none) { lower() }
-        if readable || writable || tellsHangUp {
-            handler?.sourceIsReady(readable: readable, writable: writable, hungUp: tellsHangUp)
+        if readable || writable || reportsHangUp {
+            handler?.sourceIsReady(readable: readable, writable: writable, hungUp: reportsHangUp)
         }
     }
 
-    /// Called by a loop that is shut down: the handler then looks and finds that out.
+    /// Called when the loop is shut down: the handler then checks the loop, and finds that out.
     func deliverShutdown() {
         handler?.sourceIsReady(readable: true, writable: true, hungUp: false)
     }
 
-    /// Stops watching for events that are not wanted any more. The kernel always reports a hang-up,
-    /// so after one it watches for nothing at all if no event is wanted.
+    /// Stops watching for events that are not wanted any more. The kernel reports a hang-up of
+    /// every watched descriptor, so after a hang-up a descriptor without wanted events is not
+    /// watched at all.
     private func lower() {
         if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }

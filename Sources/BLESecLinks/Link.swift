@@ -2,8 +2,8 @@
 ///
 /// All calls must be made on the thread of the link's ``loop``; a call from another thread traps.
 /// Bytes arrive in the order in which they were sent, though a link may join and split what was
-/// sent. A link buffers nothing beyond what the kernel (or, for a ``MemoryLink``, its capacity)
-/// holds: if the receiver does not read, the sender has to wait.
+/// sent. A link holds a bounded number of bytes, in the kernel or in memory: if the receiver does
+/// not read, the sender has to wait.
 ///
 /// Call ``send(_:)`` or ``receive(into:)`` first, and wait only when the call would block.
 /// Readiness is level-triggered: as long as ``wantsRead`` is on and there is something to read, the
@@ -14,7 +14,8 @@ public protocol Link: AnyObject, Sendable {
 
     /// The largest number of bytes that one ``send(_:)`` takes. Constant.
     ///
-    /// L2CAP: min(the peer's MTU, 8 KiB, what the socket's send buffer can hold).
+    /// L2CAP: the smaller of the peer's MTU and the limit that was set when the link was made,
+    /// which is 4,197 bytes by default.
     var maximumSDU: Int { get }
 
     /// Sends bytes, as one SDU if the link has SDUs.
@@ -52,14 +53,15 @@ public protocol Link: AnyObject, Sendable {
 
     /// Whether this end's own send queue is empty.
     ///
-    /// Closing the link earlier may lose queued bytes (on L2CAP it does). A link that cannot know
-    /// returns true. No call reports a change: check again after a while.
+    /// Closing the link while the queue is not empty may lose the queued bytes (on L2CAP it does).
+    /// A link that cannot know returns true. The handler is not called on a change: check again
+    /// after a while.
     var isDrained: Bool { get }
 
     /// Ends the sending direction; receiving continues.
     ///
-    /// - Returns: false, without a change, where the link does not support that (an L2CAP shutdown
-    ///   ends both directions).
+    /// - Returns: false, without a change, where the link does not support ending one direction (an
+    ///   L2CAP shutdown ends both).
     func halfClose() -> Bool
 
     /// Ends the link at once and frees its descriptor. The handler is not called again.
@@ -101,7 +103,7 @@ public protocol LinkHandler: AnyObject {
 
 /// A peer's address, which distinguishes peers before they are authenticated.
 public struct LinkAddress: Sendable, Hashable, CustomStringConvertible {
-    /// The address, as its kind of link knows it.
+    /// The address, in the type that its kind of link uses.
     package let value: any Hashable & Sendable & CustomStringConvertible
 
     /// Takes the canonical text of an address.

@@ -7,8 +7,9 @@ package protocol LinkListener: AnyObject, Sendable {
     /// further peers or lets them wait.
     ///
     /// - Throws: ``LinkError/Code/closed`` once the listener is closed,
-    ///   ``LinkError/Code/cancelled`` as soon as the task is cancelled. After any other error (no
-    ///   descriptors left) the listener stays open, and the caller may retry after a while.
+    ///   ``LinkError/Code/cancelled`` as soon as the task is cancelled. After any other error, for
+    ///   example because no descriptors are left, the listener stays open, and the caller may retry
+    ///   after a while.
     func accept() async throws(LinkError) -> any Link
 
     /// Stops listening and frees the address before it returns. Accepted links stay open.

@@ -1,6 +1,6 @@
 /// The clock for the timers of an ``EventLoop``.
 public struct LoopClock: Sendable {
-    /// Moves a clock by hand.
+    /// The source of a manual clock's time.
     public protocol Source: AnyObject, Sendable {
         /// The time now. Read on any thread.
         var now: MonotonicTime { get }

@@ -24,9 +24,9 @@
 
     /// Suspends until `event`, and returns whether the wait ended because the task was cancelled.
     ///
-    /// `isOver` is evaluated last, immediately before the suspension, so that no wake-up is lost
-    /// after the caller's own check. The isolation is passed explicitly, because the runtime's
-    /// functions would otherwise leave the loop's thread.
+    /// If `isOver` is true, the call does not suspend. `isOver` is evaluated immediately before the
+    /// suspension, so that no wake-up after the caller's own check is lost. The isolation is passed
+    /// explicitly, because the runtime's functions would otherwise leave the loop's thread.
     package func wait(
         for event: Event, isolation: isolated (any Actor), unless isOver: () -> Bool
     ) async -> Bool {
@@ -35,8 +35,8 @@
         return await wait(for: event, lastToken, isolation: isolation, unless: isOver)
     }
 
-    /// Suspends until `event`, or until the deadline; otherwise as
-    /// ``wait(for:isolation:unless:)``.
+    /// Suspends until `event`, or until `deadline`, and otherwise does the same as
+    /// ``wait(for:isolation:unless:)``. Returns false at the deadline.
     package func wait(
         for event: Event, until deadline: MonotonicTime, isolation: isolated (any Actor),
         unless isOver: () -> Bool
@@ -47,7 +47,7 @@
         let alarm = Alarm { [weak self] in self?.resume(token, isCancelled: false) }
         let timer = LoopTimer(loop: loop, handler: alarm)
         timer.arm(at: deadline)
-        // The timer holds its handler weakly.
+        // Keeps the alarm alive during the wait, because the timer holds its handler weakly.
         defer { withExtendedLifetime(alarm) { timer.disarm() } }
         return await wait(for: event, token, isolation: isolation, unless: isOver)
     }

@@ -7,8 +7,9 @@ package protocol TimerHandler: AnyObject {
 /// One deadline on an event loop, which can be armed any number of times.
 ///
 /// Arming an armed timer moves its deadline. Moving the deadline later costs one comparison;
-/// everything else costs O(log n) for n armed timers of the loop. Nothing is allocated once the
-/// loop has had as many timers. All members except the initializer are used on the loop's thread.
+/// everything else costs O(log n) for n armed timers of the loop. Arming allocates memory only if
+/// the loop has never had so many armed timers before. All members except the initializer are used
+/// on the loop's thread.
 package final class LoopTimer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -31,8 +32,8 @@ package final class LoopTimer: @unchecked Sendable {
 
     /// Fires at `time`, or in the loop's next round if `time` has passed.
     ///
-    /// ``MonotonicTime/distantFuture`` disarms the timer. On a loop that was shut down nothing
-    /// happens.
+    /// With ``MonotonicTime/distantFuture``, or on a loop that was shut down, the timer is disarmed
+    /// instead.
     package func arm(at time: MonotonicTime) {
         loop.assertCurrent()
         guard time != .distantFuture, !loop.isShutDown else { return disarm() }

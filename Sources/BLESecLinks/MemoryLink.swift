@@ -17,7 +17,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
     private let side: Int
     private weak var handler: (any LinkHandler)?
     private var isScheduled = false
-    private var hasToldHangUp = false
+    private var hasReportedHangUp = false
 
     /// Makes the two ends of a link.
     ///
@@ -143,8 +143,8 @@ extension MemoryLink: DeferredWork {
 
     package func runDeferred() {
         isScheduled = false
-        if wire[1 - side].isClosed, !hasToldHangUp {
-            hasToldHangUp = true
+        if wire[1 - side].isClosed, !hasReportedHangUp {
+            hasReportedHangUp = true
             handler?.linkDidHangUp()
         }
         if wantsRead && isReadable { handler?.linkIsReadable() }

@@ -13,9 +13,10 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
     /// Later than every other time; stands for "no deadline".
     public static let distantFuture = MonotonicTime(nanoseconds: .max)
 
-    /// The point in time that lies `duration` later, or earlier if it is negative.
+    /// The point in time that lies `duration` later, or earlier if `duration` is negative.
     ///
-    /// The result is limited to the origin and to ``distantFuture``, which itself never changes.
+    /// The result is never before the origin, and never after ``distantFuture``. From
+    /// ``distantFuture``, the result is always ``distantFuture``.
     public func advanced(by duration: Duration) -> MonotonicTime {
         if self == .distantFuture { return self }
         let offset = duration.clampedNanoseconds
@@ -27,7 +28,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
         return MonotonicTime(nanoseconds: overflow ? 0 : difference)
     }
 
-    /// How much later this is than `earlier`; negative if it is earlier.
+    /// How much later this time is than `earlier`; negative if this time is the earlier one.
     public func duration(since earlier: MonotonicTime) -> Duration {
         let distance = max(nanoseconds, earlier.nanoseconds) - min(nanoseconds, earlier.nanoseconds)
         let magnitude = Int64(clamping: distance)

@@ -3,8 +3,8 @@ import Glibc
 
 /// One epoll instance and the eventfd that interrupts its wait.
 ///
-/// The only file of the event loop with C calls. ``wake()`` and ``close()`` are called under the
-/// loop's mutex; everything else is used on the loop's thread.
+/// The event loop's C calls are here, in ``LoopThread`` and in ``Socket``. ``wake()`` and
+/// ``close()`` are called under the loop's mutex; everything else is used on the loop's thread.
 @safe final class Poller {
     /// The events to wait for, or those that have occurred.
     ///
@@ -22,7 +22,8 @@ import Glibc
 
         var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
         var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
-        /// Whether the peer or the link below has gone, which is always reported.
+        /// Whether the peer or the link below has gone, which the kernel reports even if no event
+        /// is wanted.
         var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 

@@ -1,8 +1,8 @@
 internal import CBLESecLinux
 import Glibc
 
-/// The system calls of the links, each in one or two lines: the only file of the links with C
-/// calls.
+/// The system calls of the links on sockets, and on the sockets' files, each in one or two lines.
+/// No other file of this module calls sockets.
 ///
 /// Functions that transfer bytes return a count, or a negated `errno` value, so that they neither
 /// throw nor allocate; all others throw.
@@ -180,8 +180,8 @@ package enum Socket {
         }
     }
 
-    /// Receives one packet; bytes that do not fit into `buffer` go to `spill`. Returns 0 at the
-    /// end, and -EMSGSIZE for a packet that is too large for both.
+    /// Receives one packet; bytes that do not fit into `buffer` go to `spill`. Returns the packet's
+    /// length, 0 at the end, and -EMSGSIZE for a packet that is too large for both.
     static func receivePacket(
         _ descriptor: Int32, into buffer: inout OutputSpan<UInt8>, spill: PacketSpill
     ) -> Int {
@@ -202,7 +202,7 @@ package enum Socket {
         }
     }
 
-    /// Receives one packet that fits into the buffer, with the faster system call.
+    /// Receives one packet into a buffer that needs no spill, with the faster system call.
     private static func receiveWhole(
         _ descriptor: Int32, _ target: UnsafeMutablePointer<UInt8>, _ room: Int,
         _ truncated: inout Bool
@@ -306,7 +306,7 @@ package enum Socket {
 
 /// Keeps the part of a packet that did not fit into the reader's buffer.
 @safe final class PacketSpill {
-    /// More than a well-behaved peer sends beyond the reader's buffer.
+    /// The length of the longest packet that a well-behaved peer sends.
     static let capacity = 65_536
 
     private let storage: UnsafeMutablePointer<UInt8>

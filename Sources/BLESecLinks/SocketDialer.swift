@@ -8,7 +8,7 @@ package final class SocketDialer: @unchecked Sendable {
 
     /// The peer to connect to.
     package struct Target: Sendable {
-        /// The operation's object, for the sentence "connect to …".
+        /// What is dialed, for the sentence "cannot connect to …".
         package let name: String
         package let address: SocketAddress
         /// Opens and prepares the socket, and binds it if necessary; the dialer closes it.
@@ -29,8 +29,8 @@ package final class SocketDialer: @unchecked Sendable {
     }
 
     private typealias Outcome = Result<SocketLink, LinkError>
-    /// The delay between attempts while a Unix listener's queue is full; no event reports free
-    /// room.
+    /// The delay between attempts while a Unix listener's queue is full, because no event reports
+    /// room in the queue.
     private static let retryDelay = Duration.milliseconds(5)
 
     private let loop: EventLoop
@@ -56,7 +56,7 @@ package final class SocketDialer: @unchecked Sendable {
     /// Connects, and calls `connected` on the loop's thread to make a link of the connected socket.
     ///
     /// - Throws: ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` as soon
-    ///   as the task is cancelled, or the kernel's error. No descriptor stays open then.
+    ///   as the task is cancelled, or the kernel's error. After an error, no descriptor stays open.
     package static func dial(
         _ target: Target, deadline: MonotonicTime, loop: EventLoop,
         _ connected: @escaping @Sendable (EventSource) throws(LinkError) -> SocketLink

@@ -6,16 +6,18 @@ package final class SocketLink: Link, @unchecked Sendable {
 
     /// The differences between the socket families.
     package struct Traits: Sendable {
-        /// Whether a receive returns at most one packet, and would truncate it.
+        /// Whether the socket's receive returns at most one packet, and discards the bytes that do
+        /// not fit.
         package var keepsPackets = false
-        /// Whether every end of the link appears as a reset (L2CAP).
+        /// Whether a reset counts as the end of the link, because the kernel reports every end as a
+        /// reset (L2CAP).
         package var resetIsEnd = false
         /// Whether one direction can be ended alone.
         package var canHalfClose = true
         /// Whether `TIOCOUTQ` returns the free space of the send buffer instead of the queue's
         /// length.
         package var tellsFreeSpace = false
-        /// Whether a send must be taken whole, so that it must not be larger than the SDU.
+        /// Whether each send is one packet, which must not be larger than ``maximumSDU``.
         package var sendsPackets = false
         package var maximumSDU: Int
         package var peerDescription: String
@@ -28,11 +30,11 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// The smallest part to send, which fits into every send buffer: one packet of the smallest
-    /// MTU.
+    /// The smallest part to send, in bytes: one packet of the smallest MTU fits into every send
+    /// buffer.
     private static let smallestPart = 23
 
-    /// The size in bytes below which a packet does not count as part of a bulk transfer.
+    /// The size in bytes below which a received packet is taken to be the last one that is queued.
     private static let shortPacket = 4_096
 
     private let source: EventSource
@@ -40,9 +42,10 @@ package final class SocketLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private var spill: PacketSpill?
     private var isScheduled = false
-    /// Whether the last receive emptied the socket, so that the loop will report new bytes.
+    /// Whether the socket is taken to be empty since the last receive, until the loop reports
+    /// bytes.
     private var isDry = false
-    /// Whether the loop was asked to report events.
+    /// Whether the loop was asked to report when there is something to read.
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
@@ -111,7 +114,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         if let receiveFailure { throw receiveFailure }
         if let spill, !spill.isEmpty {
             spill.move(into: &buffer)
-            tellOfSpill()
+            reportSpill()
             return .bytes
         }
         if isDry && isWatching { return .wouldBlock }
@@ -124,7 +127,7 @@ package final class SocketLink: Link, @unchecked Sendable {
             // short packet is mostly the only one, so a second receive would usually find nothing.
             // If another packet is queued, the loop reports it.
             isDry = count < (traits.keepsPackets ? Self.shortPacket : room)
-            tellOfSpill()
+            reportSpill()
             return .bytes
         }
         if count == 0 { return end() }
@@ -196,17 +199,18 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// Sends a smaller part if a Bluetooth socket would never take all bytes.
     ///
     /// The kernel cuts an SDU into packets and charges each packet with its overhead to the send
-    /// buffer. When their sum exceeds the buffer, the socket always returns EAGAIN, even though
-    /// nothing is queued and it polls writable. The peer's packets may be as small as 23 bytes, and
-    /// their size cannot be queried. The receiver joins SDUs, so smaller ones are equivalent.
+    /// buffer. When the sum of the charges exceeds the buffer, the socket always returns EAGAIN,
+    /// even though nothing is queued and the socket polls writable. The packets that the peer
+    /// accepts may be as small as 23 bytes, and their size cannot be queried. The receiver joins
+    /// SDUs, so smaller SDUs are equivalent.
     private func sendPart(_ bytes: Span<UInt8>) -> Int {
         var refusals = 0
         while isDrained && Socket.isWritable(source.fileDescriptor) {
             let part = bytes.extracting(first: sendLimit)
             let count = Socket.send(source.fileDescriptor, part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
-            // The socket may have become writable in between: only a second refusal is due to the
-            // size.
+            // The first refusal may be due to a change between the checks and the send; only a
+            // second refusal is due to the size.
             if refusals > 0 { sendLimit = part.count / 2 }
             refusals += 1
         }
@@ -246,16 +250,16 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     private func updateInterest() {
-        let isTold = handler != nil
-        isWatching = isTold && wantsRead
-        source.want(read: isWatching, write: isTold && wantsWrite)
-        tellOfSpill()
+        let hasHandler = handler != nil
+        isWatching = hasHandler && wantsRead
+        source.want(read: isWatching, write: hasHandler && wantsWrite)
+        reportSpill()
     }
 }
 
 extension SocketLink: DeferredWork {
-    /// Reports that the rest of a packet waits here; the kernel does not know about it.
-    private func tellOfSpill() {
+    /// Reports the rest of a packet that waits in ``spill``, of which the kernel does not know.
+    private func reportSpill() {
         guard let spill, !spill.isEmpty, wantsRead, !isScheduled else { return }
         isScheduled = true
         loop.runSoon(self)
@@ -265,7 +269,7 @@ extension SocketLink: DeferredWork {
         isScheduled = false
         guard let spill, !spill.isEmpty, wantsRead else { return }
         handler?.linkIsReadable()
-        if handler != nil { tellOfSpill() }
+        if handler != nil { reportSpill() }
     }
 }
 

@@ -11,7 +11,7 @@ package struct SystemError: Error, Hashable {
 }
 
 extension LinkError {
-    /// Translates a system call's error for users of links, where its number is unambiguous.
+    /// Translates a system call's error for users of links, by the usual meaning of its number.
     ///
     /// - Parameter doing: the operation, for the sentence "cannot …".
     package init(_ error: SystemError, _ doing: String) {

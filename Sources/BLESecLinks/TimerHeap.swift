@@ -17,8 +17,8 @@ struct TimerHeap {
     /// No timer fires before this; nil when none is armed.
     var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
-    /// Moves the timer to the place for `time`, or leaves it there if it was armed for an earlier
-    /// time.
+    /// Moves the timer to the place for `time`, or leaves it in its place if that is the place for
+    /// an earlier time.
     mutating func place(_ timer: LoopTimer, at time: MonotonicTime) {
         guard let position = timer.position else {
             timer.position = entries.count

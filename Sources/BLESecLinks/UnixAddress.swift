@@ -6,7 +6,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     package enum Kind: Sendable, Hashable {
         /// A byte stream (`SOCK_STREAM`).
         case stream
-        /// Packets (`SOCK_SEQPACKET`): each send arrives as one.
+        /// Packets (`SOCK_SEQPACKET`): each send arrives as one packet.
         case seqpacket
     }
 
@@ -15,8 +15,8 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
 
     /// The largest number of bytes that one send takes.
     ///
-    /// Well below the default send buffer of 212,992 bytes, so that a packet of this size is never
-    /// refused.
+    /// Well below the default send buffer of 212,992 bytes, so that no packet is refused for its
+    /// size.
     package static let maximumSDU = 65_536
 
     /// The path of the socket's file.
@@ -53,7 +53,8 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The address with an absolute path; nil if that path is too long.
+    /// The address with an absolute path; nil if that path is too long, or if the working folder
+    /// has no path.
     package var absolute: UnixAddress? {
         guard !path.hasPrefix("/") else { return self }
         guard let folder = unsafe getcwd(nil, 0) else { return nil }

@@ -30,8 +30,8 @@ extension SocketLink {
 
     /// Two links that are connected to each other, without a path.
     ///
-    /// - Parameter maximumSDU: a smaller bound than ``UnixAddress/maximumSDU``, to behave like another kind of
-    ///   link.
+    /// - Parameter maximumSDU: the largest number of bytes that one send takes, at most
+    ///   ``UnixAddress/maximumSDU``; smaller to behave like another kind of link.
     package static func pair(
         _ kind: UnixAddress.Kind, maximumSDU: Int = UnixAddress.maximumSDU, loop: EventLoop
     ) async throws(LinkError) -> (SocketLink, SocketLink) {
