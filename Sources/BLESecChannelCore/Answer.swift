@@ -7,8 +7,8 @@ package struct Answer: Sendable, Equatable {
     package enum Status: UInt8, Sendable, Hashable {
         /// Offer 0 is accepted; the acceptor's handshake message follows.
         case accept = 0
-        /// The early message could not be read; a fallback handshake with the same ephemeral key
-        /// follows.
+        /// The dialer's early message could not be read; a fallback handshake to another offer
+        /// follows, with the dialer's ephemeral key from that message.
         case fallback = 1
         /// Another offer is accepted; the dialer begins it with a fresh ephemeral key.
         case `switch` = 2
@@ -20,8 +20,8 @@ package struct Answer: Sendable, Equatable {
 
     /// The acceptor's decision.
     package let status: Status
-    /// The index of the offer, from 0. It is 0 for `accept`, `refused` and `busy`, and greater for
-    /// the others.
+    /// The index of the accepted offer in the hello, from 0. It is 0 for `accept`, `refused` and
+    /// `busy`, and at least 1 for `fallback` and `switch`.
     package let index: Int
     /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
@@ -42,8 +42,8 @@ package struct Answer: Sendable, Equatable {
         encoded = Hello.magic + [UInt8(body.count >> 8), UInt8(body.count & 0xFF)] + body
     }
 
-    /// Reads the answer to a hello of `offerCount` offers at the start of `bytes`, or returns `nil`
-    /// while it is incomplete.
+    /// Reads an answer at the start of `bytes`, or returns `nil` while the answer is incomplete.
+    /// The hello has made `offerCount` offers.
     package init?(prefixOf bytes: Span<UInt8>, offerCount: Int) throws(ChannelError) {
         guard let body = try NegotiationFrame.body(of: bytes, named: "answer") else { return nil }
         var reader = ByteReader(bytes, in: body)

@@ -1,4 +1,5 @@
-/// Strict Base64 (RFC 4648 §4): no white space, no stray bits, and padding exactly as requested.
+/// Strict Base64 (RFC 4648 §4): no white space, no bits set after the last byte, and padding
+/// exactly as requested.
 package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)

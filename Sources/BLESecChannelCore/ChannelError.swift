@@ -92,18 +92,20 @@ extension ChannelError.Code {
     public static let untrusted = Self(rawValue: "untrusted")
     /// A handshake message or a record failed authentication.
     public static let authenticationFailed = Self(rawValue: "authentication-failed")
-    /// The handshake ended in direct mode, and the peer did not send the message that proves it
-    /// holds its key.
+    /// In direct mode: the handshake ended, and the peer did not send the message that would prove
+    /// that it holds its key.
     public static let unproven = Self(rawValue: "unproven")
     /// The peer broke the protocol.
     public static let protocolViolation = Self(rawValue: "protocol-violation")
-    /// The peer is this process, or holds this side's own key.
+    /// The peer is this device itself, or holds this side's own key.
     public static let selfConnection = Self(rawValue: "self-connection")
     /// A deadline passed.
     public static let timedOut = Self(rawValue: "timed-out")
-    /// The link ended before the peer declared that it had sent everything.
+    /// The link ended before the peer declared that it had sent everything, or the peer declared
+    /// that it had not.
     public static let truncated = Self(rawValue: "truncated")
-    /// The peer ended the channel properly, but did not acknowledge everything that was sent to it.
+    /// The channel ended before all acknowledgements: the fate of a sent message is unknown, or the
+    /// peer does not know that everything was taken on this side.
     public static let unacknowledged = Self(rawValue: "unacknowledged")
     /// The channel was closed on this side.
     public static let closed = Self(rawValue: "closed")

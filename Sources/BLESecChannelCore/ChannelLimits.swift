@@ -4,8 +4,8 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes beyond ``readAhead`` are read from a link that has ended, and while a task
-    /// waits for the peer's acknowledgement, since that comes after the peer's messages; 1 MiB.
+    /// How many bytes more than ``readAhead`` may wait once the link has ended, and while a task
+    /// waits for the peer's acknowledgement, because it comes after the peer's messages; 1 MiB.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
@@ -13,9 +13,11 @@ public struct ChannelLimits: Sendable {
     /// KiB (blesec/1, "Limits"). In direct mode one transport message more is read, if that message
     /// proves the peer. A peer that is not authenticated by then is refused.
     public var unauthenticatedBytes = 32 << 10
-    /// The number of records in one direction after which its key is changed; 2^20.
+    /// The number of records after which this side changes the key with which it seals, but not
+    /// before 1,024 records; 2^20. Negotiated mode only.
     public var rekeyAfterRecords: UInt64 = 1 << 20
-    /// The number of plaintext bytes in one direction after which its key is changed; 1 GiB.
+    /// The number of plaintext bytes after which this side changes the key with which it seals, but
+    /// not before 1,024 records; 1 GiB. Negotiated mode only.
     public var rekeyAfterBytes: UInt64 = 1 << 30
 
     /// The defaults above.
@@ -28,26 +30,28 @@ public struct ChannelTimeouts: Sendable {
     public var connect: Duration = .seconds(10)
     /// From the open link to a complete hello or answer; 5 seconds (blesec/1, "Limits").
     public var negotiate: Duration = .seconds(5)
-    /// From the hello to the end of the handshake; 10 seconds.
+    /// From the end of the negotiation (in direct mode, from the open link) to the end of the
+    /// handshake, and again from a trust decision; 10 seconds.
     public var handshake: Duration = .seconds(10)
-    /// For a trust policy that asks a person or a store, and for a store to write; 60 seconds each.
+    /// For a trust policy to decide, if it asks a person or a store, and for a store to remember
+    /// the peer; 60 seconds each.
     public var trustDecision: Duration = .seconds(60)
     /// From the end of this side's handshake to the peer's verified `ready`; 10 seconds.
     public var ready: Duration = .seconds(10)
     /// In direct mode, from the end of the handshake to the peer's first transport message, if that
-    /// message proves its key; 60 seconds.
+    /// message proves the peer's key; 60 seconds.
     public var proof: Duration = .seconds(60)
     /// The time without any progress after which a peer counts as dead; 60 seconds. A ping is sent
-    /// after half of it.
+    /// when nothing has arrived for half of this time.
     public var idle: Duration = .seconds(60)
     /// From a record's first byte to its last; 30 seconds.
     public var record: Duration = .seconds(30)
     /// From one part of a message to the next, while this side reads; 60 seconds.
     public var message: Duration = .seconds(60)
-    /// For the peer's program to take a message that `deliver` waits for; 60 seconds.
+    /// For the peer to acknowledge a message for which `SecureChannel.deliver` waits; 60 seconds.
     public var delivery: Duration = .seconds(60)
-    /// From `close()`, or from the last acknowledgement after it, until both ends have acknowledged
-    /// everything; 10 seconds.
+    /// From `close()`, or from the last progress after it (such as an acknowledgement), until both
+    /// sides have acknowledged everything; 10 seconds.
     public var close: Duration = .seconds(10)
     /// The age at which a session ends, so that a new one must be made; 24 hours.
     public var session: Duration = .seconds(24 * 60 * 60)

@@ -36,8 +36,8 @@ public final class PairingWindow: Sendable {
     /// Closes the window at once.
     public func close() { state.withLock { $0.closed = true } }
 
-    /// Uses up one place, and returns the name under which the store keeps the key. A key that
-    /// already has a place keeps it.
+    /// Uses up one place, and returns the name under which the store keeps the key; `nil` if the
+    /// window is closed or has no place left. A key that already has a place uses up no other.
     func take(_ key: Fingerprint) -> String? {
         guard ContinuousClock.now < deadline else { return nil }
         let taken = state.withLock { state in

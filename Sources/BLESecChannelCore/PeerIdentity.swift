@@ -9,7 +9,7 @@ public enum PeerIdentity: Sendable, Hashable {
     case certificate(subjectPublicKeyInfo: [UInt8], uri: String?)
     /// The peer knows a pre-shared key: it is a member of a group, but which one is unknown.
     case group
-    /// The peer has proven nothing: the pattern does not authenticate that side.
+    /// The peer has proven nothing: the pattern does not authenticate the peer's side.
     case anonymous
 
     /// The fingerprint of the proven key, or `nil` for `group` and `anonymous`.
@@ -55,7 +55,7 @@ public struct PeerKey: Sendable, Hashable {
     }
 
     /// Makes a key from its raw public key; throws `badKey` when the length is not the curve's, or
-    /// when it is not the canonical encoding of a point.
+    /// when the bytes are not the canonical encoding of a point.
     public init(publicKey: [UInt8], curve: Curve = .x25519) throws(ChannelError) {
         guard publicKey.count == curve.keyLength, curve.isCanonical(publicKey.span) else {
             throw ChannelError(

@@ -16,13 +16,13 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
     package static let ping = Self(rawValue: 0x03)
     /// Answers a ping.
     package static let pong = Self(rawValue: 0x04)
-    /// The sender's next record is sealed with a new key; empty.
+    /// The sender's next record is sealed with a new key; the payload is empty.
     package static let rekey = Self(rawValue: 0x05)
     /// The sender trusts its peer; the payload is 32 bytes that confirm the negotiation.
     package static let ready = Self(rawValue: 0x06)
     /// The sender refuses its peer; the payload is 32 bytes, the first a ``RejectCode``.
     package static let reject = Self(rawValue: 0x07)
-    /// The number of messages that the sender has acknowledged so far, as a u64.
+    /// The number of messages that the sender acknowledges so far, as a u64.
     package static let ack = Self(rawValue: 0x08)
     /// Padding of any length, without a meaning.
     package static let padding = Self(rawValue: 0x80)
@@ -33,7 +33,7 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
 
 /// Sizes of blesec/1's records.
 package enum Record {
-    /// The largest payload of one Noise record: 65,535 less the 16 bytes of the tag and the type.
+    /// The largest payload of one Noise record: 65,535 less the 16-byte tag and the 1-byte type.
     package static let maximumPayload = 65_518
     /// The payload of a bulk record: so long that 19 bytes of overhead hardly matter, and so short
     /// that an acknowledgement does not wait long behind it.
@@ -67,7 +67,7 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
     public static let duplicate = Self(rawValue: 1)
     /// The session is too old.
     public static let expired = Self(rawValue: 2)
-    /// The identity is not trusted any more.
+    /// The sender does not trust the peer's identity any more.
     public static let untrusted = Self(rawValue: 3)
     /// The sender was stopped, or failed, before it had sent everything.
     public static let interrupted = Self(rawValue: 4)

@@ -10,7 +10,7 @@ package enum EnginePhase: Sendable, Equatable {
     /// first record: see ``SecureEngine/isPeerProven``.
     case established(PeerIdentity)
     /// The handshake has failed and its keys are wiped. ``SecureEngine/nextHandshake()`` may still
-    /// return bytes for the peer, which tell it that this side has given up, and not why.
+    /// return bytes for the peer, which tell it that this side has given up, but not why.
     case failing(ChannelError)
     /// The engine has ended: the keys are wiped, and every call throws.
     case failed
@@ -77,12 +77,12 @@ package protocol SecureEngine: ~Copyable {
     /// Whether an empty record without a type proves that its sender sends no more.
     var provesEnd: Bool { get }
 
-    /// Whether the peer of an established engine has proven its identity. If not, its first record
-    /// that is opened is the proof.
+    /// Whether the peer of an established engine has proven its identity. If not, the first of the
+    /// peer's records that is opened is the proof.
     var isPeerProven: Bool { get }
 
     /// Whether the peer of an established engine has no proof of this side's identity yet, so that
-    /// the first sealed record will be the proof.
+    /// the first record that this side seals will be the proof.
     var owesProof: Bool { get }
 
     /// The payload of a record in a bulk transfer.

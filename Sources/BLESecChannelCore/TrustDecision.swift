@@ -1,5 +1,5 @@
 extension TrustPolicy {
-    /// A decision, or the way to one, available without suspending.
+    /// What the policy returns at once: a decision, or a question that leads to one.
     package enum Decision: Sendable {
         case admit
         case refuse(String)

@@ -2,7 +2,7 @@
 ///
 /// A policy is asked once per handshake, when the peer's key is known and, where the pattern allows
 /// it, before this side's key is sent. The policy stores what it remembers only after the peer's
-/// `ready`.
+/// `ready` or, in direct mode, after the peer is proven.
 public struct TrustPolicy: Sendable {
     /// A policy's decision about one peer.
     public enum Verdict: Sendable {
@@ -67,8 +67,8 @@ public struct TrustPolicy: Sendable {
     /// Accepts every peer. The channel is encrypted, but the peer may be an attacker.
     public static let anyone = TrustPolicy(rule: .anyone)
 
-    /// Accepts the peers that `evaluate` admits. It may take its time: a person may have to compare
-    /// a fingerprint.
+    /// Accepts the peers that `evaluate` admits. The call may take up to
+    /// ``ChannelTimeouts/trustDecision``, because a person may have to compare a fingerprint.
     ///
     /// A claimed identity is not proven, even if `evaluate` admits it: the channel opens only after
     /// the peer has proven the identity.
