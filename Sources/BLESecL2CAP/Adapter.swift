@@ -10,7 +10,7 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// Whether it is powered, which is necessary to dial and to be dialed.
     package let isUp: Bool
 
-    /// All adapters, in the kernel's order. Needs no privilege.
+    /// All adapters, in the order of their numbers. Needs no privilege.
     ///
     /// - Throws: ``LinkError/Code/unavailable`` when the kernel has no Bluetooth.
     package static func all() throws(LinkError) -> [Adapter] {
@@ -26,8 +26,8 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// The powered adapter with that name or address.
     ///
     /// - Parameter nameOrAddress: `hci1` or `AA:BB:CC:DD:EE:FF`.
-    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off; the reason lists
-    ///   the existing adapters.
+    /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none or it is off. If no adapter
+    ///   has that name or address, the reason lists the existing adapters.
     package static func named(_ nameOrAddress: String) throws(LinkError) -> Adapter {
         try choose(nameOrAddress, among: all())
     }

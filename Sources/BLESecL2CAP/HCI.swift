@@ -43,7 +43,7 @@ enum HCI {
         return count
     }
 
-    /// Nil when the adapter has been removed meanwhile.
+    /// The adapter with that number; nil when it has been removed meanwhile.
     private static func device(_ descriptor: Int32, _ number: UInt16) -> Device? {
         var name = [CChar](repeating: 0, count: 9)
         var address = [UInt8](repeating: 0, count: 6)

@@ -3,7 +3,7 @@ package import BLESecLinks
 // Links over L2CAP connection-oriented channels on LE.
 extension SocketLink {
     /// Opens a channel. Only one of two devices should open the channels between them: kernels
-    /// confuse the signalling when the accepting device opens one back at once.
+    /// confuse the signalling when the accepting device at once opens a channel to the dialing one.
     ///
     /// The kernel gives up on an absent device after 40 s; `deadline` may be earlier.
     ///
@@ -12,9 +12,10 @@ extension SocketLink {
     ///   - receiveMTU: the largest SDU that the peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM,
-    ///   ``LinkError/Code/unreachable`` when no adapter is on, ``LinkError/Code/timedOut`` at the
-    ///   deadline, ``LinkError/Code/cancelled`` when the task is cancelled.
+    /// - Throws: ``LinkError``: ``LinkError/Code/refused`` when nothing listens on the PSM, or the
+    ///   device could not be reached, ``LinkError/Code/unreachable`` when no adapter is on,
+    ///   ``LinkError/Code/timedOut`` at the deadline, ``LinkError/Code/cancelled`` when the task is
+    ///   cancelled.
     package static func dial(
         _ address: L2CAPAddress, from adapter: Adapter? = nil, deadline: MonotonicTime,
         receiveMTU: Int = L2CAPSocket.maximumReceiveMTU,

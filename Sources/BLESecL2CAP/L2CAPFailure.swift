@@ -62,7 +62,7 @@ enum L2CAPFailure {
         }
     }
 
-    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to, which clients need too.
+    /// EINVAL for a valid PSM: the kernel found no free PSM to bind to, which a dialer needs too.
     private static func exhausted(_ doing: String) -> LinkError {
         LinkError(
             .unavailable,

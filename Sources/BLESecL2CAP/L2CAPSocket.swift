@@ -3,13 +3,13 @@ internal import Glibc
 
 /// Sets up kernel sockets for LE connection-oriented channels; the order of the steps matters.
 package enum L2CAPSocket {
-    /// The largest SDU that is sent by default, in bytes, whatever the peer's MTU.
+    /// The largest SDU that is sent by default, in bytes, even if the peer's MTU is larger.
     ///
-    /// It is half of the SDU that Linux accepts. The receiver's first credits are enough for one
-    /// SDU of its MTU and one packet more, and it grants no others before that SDU is complete
-    /// (Core Specification, Volume 3, Part A, §10.1). With half-size SDUs, the credits for the
-    /// second half arrive in time. Including the SDU length field, this size fills 17 packets of
-    /// 247 bytes, and a message of 4 KiB fits.
+    /// It is about half of ``maximumReceiveMTU``. The receiver's first credits are enough for one
+    /// SDU of its MTU and one packet more, and the receiver grants no further credits before an SDU
+    /// is complete (Core Specification, Volume 3, Part A, §10.1). With SDUs of half the MTU,
+    /// further credits arrive before the first ones are used up. Including the SDU length field,
+    /// this size fills 17 packets of 247 bytes, and a message of 4 KiB fits.
     package static let maximumSDU = 4_197
 
     /// The default and the upper limit for the largest SDU that is received, in bytes. If the
@@ -33,10 +33,10 @@ package enum L2CAPSocket {
 
     /// Opens a socket that is bound and ready for connect or listen, which the caller owns.
     ///
-    /// The socket is bound first, with an LE address type. Without that, the channel stays a
-    /// classic one and its data contain stray bytes. The kernel accepts the MTU only after that,
-    /// and it must be set before connecting. The socket is a byte stream, because such a socket
-    /// keeps the rest of a partly read SDU, and reports the end after the data.
+    /// The socket is bound first, with an LE address type. Without the bind, the channel stays a
+    /// classic one and its data contain stray bytes. The kernel accepts the MTU only after the
+    /// bind, and the MTU must be set before connecting. The socket is a byte stream, because such a
+    /// socket keeps the rest of a partly read SDU, and reports the end after the data.
     static func open(
         boundTo address: L2CAPSocketAddress, receiveMTU: Int
     ) throws(SystemError) -> Int32 {
@@ -54,7 +54,7 @@ package enum L2CAPSocket {
         }
     }
 
-    /// Enlarges the buffers; an accepted socket does not inherit them.
+    /// Enlarges the socket's buffers; an accepted socket does not inherit their sizes.
     static func setBuffers(_ descriptor: Int32) throws(SystemError) {
         try Socket.setOption(descriptor, SOL_SOCKET, SO_SNDBUF, to: bufferSize)
         try Socket.setOption(descriptor, SOL_SOCKET, SO_RCVBUF, to: bufferSize)
