@@ -1,17 +1,18 @@
 /// A fault that a ``FaultyLink`` applies to the data that passes through it.
 ///
-/// Bytes and sends are counted from 0, on the side that holds the faulty link.
+/// Bytes and sends are counted from 0 on the side that holds the faulty link. `sdu` is the number
+/// of a send; each send carries one SDU.
 public enum Fault: Sendable, Hashable {
-    /// The link is lost after the given number of sent bytes: later bytes never arrive, and both
-    /// sides see the end.
+    /// The link is lost after the given number of sent bytes: later bytes never arrive, nor do
+    /// earlier bytes that still wait in the faulty link, and both sides see the end.
     case cut(afterBytes: Int)
     /// The sent byte at `offset` arrives with the bits of `mask` inverted.
     case flip(offset: Int, mask: UInt8)
-    /// The send never arrives.
+    /// The SDU with this number never arrives.
     case drop(sdu: Int)
-    /// The send arrives twice.
+    /// The SDU with this number arrives twice.
     case duplicate(sdu: Int)
-    /// The send arrives after the send that follows it.
+    /// The SDU with this number arrives after the SDU that follows it.
     case swap(sdu: Int)
     /// Each receive returns at most the given number of bytes.
     case shortReads(Int)
@@ -19,7 +20,7 @@ public enum Fault: Sendable, Hashable {
     case raggedReads(upTo: Int, seed: UInt64)
     /// Each send takes at most the given number of bytes, as a byte stream may.
     case shortWrites(Int)
-    /// Each send arrives later by the duration, in order; up to ``FaultyLink/heldBytes`` are on the
-    /// way.
+    /// Each SDU arrives later by the duration, in order. While ``FaultyLink/heldBytes`` or more
+    /// bytes are in transit, sends block.
     case delay(Duration)
 }

@@ -2,12 +2,13 @@ public import BLESecLinks
 
 /// A link that applies faults to another link, as radio, kernel or attackers would.
 ///
-/// It wraps one end and changes what that end sends; to change the other direction, wrap the other
-/// end too. Use it on the loop's thread only, as any link.
+/// It wraps one end, and changes what that end sends and how many bytes each of its receives
+/// returns. To change what the other end sends, wrap the other end too. Use it on the loop's thread
+/// only, as any link.
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
-    /// How many bytes wait here while the link is held or delays them, before sends block.
+    /// The number of waiting bytes at which sends block, while the link holds or delays bytes.
     public static let heldBytes = 65_536
 
     private let link: any Link
@@ -45,7 +46,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
         }
     }
 
-    /// Adds a fault; its counts start with the first byte or send of the link.
+    /// Adds a cut, flip, drop, duplicate or swap, whose number counts from the first byte or send
+    /// of the link. The other faults have an effect only if they are passed to the initializer.
     public func add(_ fault: Fault) {
         loop.assertCurrent()
         faults.append(fault)
@@ -72,7 +74,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         outbox = []
         timer?.disarm()
         link.close()
-        loop.execute { [weak self] in self?.tellCut() }
+        loop.execute { [weak self] in self?.reportCut() }
     }
 
     /// See `Link`.
@@ -96,7 +98,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         guard hasRoom else { return 0 }
         let taken = min(bytes.count, writeLimit ?? .max)
         var sdu = (0..<taken).map { bytes[$0] }
-        let cutsAfter = spoil(&sdu)
+        let cutsAfter = applyByteFaults(&sdu)
         route(sdu)
         flush()
         if cutsAfter { cut() }
@@ -158,7 +160,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
 
 extension FaultyLink {
     /// Applies the faults that concern bytes; returns whether the link is lost after them.
-    private func spoil(_ sdu: inout [UInt8]) -> Bool {
+    private func applyByteFaults(_ sdu: inout [UInt8]) -> Bool {
         let start = sentBytes
         sentBytes += sdu.count
         var cutsAfter = false
@@ -213,7 +215,7 @@ extension FaultyLink {
                     break
                 }
             } catch {
-                outbox = []  // the link has ended, and the next call says so
+                outbox = []  // the link has ended, and the next call throws its error
             }
         }
         updateInterest()
@@ -237,7 +239,7 @@ extension FaultyLink {
         return readLimit ?? .max
     }
 
-    private func tellCut() {
+    private func reportCut() {
         handler?.linkDidHangUp()
         if wantsRead { handler?.linkIsReadable() }
         if wantsWrite { handler?.linkIsWritable() }
