@@ -9,8 +9,8 @@ package struct AdapterInspection: Sendable {
     package let state: AdapterState
     /// Its roles: `central`, `peripheral`, or both.
     package let roles: [String]
-    /// How many advertisements are active, and how many more it can hold; nil where it does not
-    /// report that.
+    /// How many advertisements are active, and how many more the adapter can hold; nil where it
+    /// does not report both.
     package let advertisements: (active: Int, free: Int)?
 }
 

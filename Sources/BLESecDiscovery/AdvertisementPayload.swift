@@ -2,8 +2,8 @@ package import BLESecL2CAP
 
 /// The six bytes that a peer advertises with its service.
 ///
-/// `version 4 bits · capabilities 4 bits · PSM, or 0 · tag, 4 bytes`. Anyone can forge a payload.
-/// It is a hint for where to dial; it never decides whom to trust or what to offer.
+/// `version, 4 bits · capabilities, 4 bits · PSM or 0, 1 byte · tag, 4 bytes`. Anyone can forge a
+/// payload. It is a hint for where to dial; it never decides whom to trust or what to offer.
 package struct AdvertisementPayload: Sendable, Hashable {
     /// What a peer can do.
     package struct Capabilities: OptionSet, Sendable, Hashable {
@@ -15,7 +15,7 @@ package struct AdvertisementPayload: Sendable, Hashable {
 
         /// The peer listens on an L2CAP channel.
         package static let l2cap = Capabilities(rawValue: 8)
-        /// The peer takes the byte stream over GATT.
+        /// The peer accepts the byte stream over GATT.
         package static let gattStream = Capabilities(rawValue: 4)
         /// The peer supports Noise.
         package static let noise = Capabilities(rawValue: 2)

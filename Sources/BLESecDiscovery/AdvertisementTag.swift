@@ -1,7 +1,8 @@
 /// Four random bytes that distinguish one peer's advertisements from another's.
 ///
-/// A new tag is drawn with each new advertisement and derived from nothing, so the tag cannot be
-/// used to track a peer. Anyone can copy a tag: it proves nothing.
+/// A tag is derived from nothing. A peer draws a new one at each start, and again after a while (15
+/// minutes by default), so that nobody can track the peer by its tags. Anyone can copy a tag: it
+/// proves nothing.
 package struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringConvertible {
     /// The four bytes as a big-endian number.
     package let rawValue: UInt32

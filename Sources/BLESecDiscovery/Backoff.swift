@@ -1,7 +1,7 @@
 /// Computes how long to wait before another attempt.
 ///
-/// The wait doubles after each failure, up to a bound. A random part is subtracted, so that two
-/// peers that failed together do not collide again.
+/// The longest wait doubles after each failure, up to ``most``. A random part of up to half is
+/// subtracted, so that two peers that failed together do not collide again.
 public struct Backoff: Sendable, Hashable {
     /// The longest wait after the first failure.
     public var first: Duration
@@ -14,7 +14,8 @@ public struct Backoff: Sendable, Hashable {
         self.most = most
     }
 
-    /// The wait after `count` failures in a row: between half the bound and the whole bound.
+    /// The wait after `count` failures in a row: a random time from half of the longest wait to the
+    /// longest wait; zero if `count` is 0.
     public func delay(
         afterFailures count: Int, using generator: inout some RandomNumberGenerator
     ) -> Duration {

@@ -3,9 +3,9 @@ package import BLESecLinks
 /// bluetoothd, as this process knows and uses it: its adapters and other objects, and what this
 /// process has registered.
 ///
-/// All registrations are repeated when bluetoothd comes back: after a restart of bluetoothd or of
-/// the message bus, and after the adapter was off. The actor runs on an event loop, and needs no
-/// privilege under Debian's D-Bus policy.
+/// All registrations are repeated after a restart of bluetoothd or of the message bus, and after
+/// the adapter was off. The actor runs on an event loop, and needs no privilege under Debian's
+/// D-Bus policy.
 package actor Bluetoothd {
     /// The event loop that the actor runs on.
     package nonisolated let loop: EventLoop
@@ -19,7 +19,7 @@ package actor Bluetoothd {
     private var observers = AdapterObservers()
     /// What receives the notifications of each characteristic.
     private var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
-    /// Links that must be told when their device disconnects.
+    /// The links that end when their device disconnects.
     private var watched: [WatchedDevice] = []
 
     private enum Event: Hashable { case change }
@@ -39,7 +39,8 @@ package actor Bluetoothd {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    /// Connects to bluetoothd. Returns once its objects are known, or once it is known not to run.
+    /// Connects to bluetoothd. Returns once its objects are known, or once it is known not to run,
+    /// or not to answer.
     package static func connect(loop: EventLoop = .shared) async -> Bluetoothd {
         let bluetoothd = Bluetoothd(loop: loop)
         await bluetoothd.start()
@@ -54,7 +55,8 @@ package actor Bluetoothd {
     isolated deinit { close() }
 
     private func start() async {
-        // Made now, because it refers to this object, which must not happen in its `deinit`.
+        // Makes the lazy property now: `deinit` uses it, and must not make it, because making it
+        // forms a weak reference to this object.
         _ = registrations
         session = BusSession(loop: loop, handler: self)
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
@@ -69,12 +71,13 @@ package actor Bluetoothd {
         observers.finish()
     }
 
-    /// Discards what is known about bluetoothd, which has also lost its state of this process.
+    /// Discards what is known about bluetoothd: it has stopped, and has forgotten this process, or
+    /// this session is closed.
     private func forget() {
         tree.removeAll()
         notified = [:]
         registrations.assumeIsolated { $0.lapse() }
-        tellOfDisconnections()
+        endLostLinks()
     }
 
     /// Whether bluetoothd runs.
@@ -90,11 +93,11 @@ package actor Bluetoothd {
 
     // MARK: - Changes
 
-    /// Reacts to a change in the tree, or of a registration: settles registrations and tells all
-    /// observers.
+    /// Reacts to a change in the tree, or of a registration: sends the requests that can be sent
+    /// now, ends the links of disconnected devices, and reports states to their observers.
     func treeChanged() {
         registrations.assumeIsolated { $0.settle() }
-        tellOfDisconnections()
+        endLostLinks()
         observers.tell { state(of: $0) }
         wakeWaiting()
     }
@@ -316,11 +319,11 @@ package actor Bluetoothd {
     /// Ends the link when its device disconnects, or bluetoothd stops.
     func watch(_ device: String, for link: GATTStreamLink) {
         watched.append(WatchedDevice(path: device, link: link))
-        tellOfDisconnections()
+        endLostLinks()
     }
 
     /// Ends the links of all devices that are no longer connected.
-    private func tellOfDisconnections() {
+    private func endLostLinks() {
         let lost = watched.filter { !tree.isConnected($0.path) }
         watched.removeAll { $0.link?.isClosed ?? true || !tree.isConnected($0.path) }
         for device in lost { device.link?.lose() }

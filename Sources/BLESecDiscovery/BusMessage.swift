@@ -7,7 +7,7 @@ internal import CBLESecSystemd
     /// The kind of message.
     enum Kind { case call, reply, error, signal, other }
 
-    /// More than the nesting depth that the specification allows.
+    /// The greatest nesting depth that the D-Bus specification allows.
     private static let deepest = 64
 
     let pointer: OpaquePointer
@@ -141,7 +141,8 @@ internal import CBLESecSystemd
         guard unsafe sd_bus_message_enter_container(pointer, type, inside) > 0 else { return nil }
         var values: [BusValue] = []
         while let value = readValue(depth: depth) { values.append(value) }
-        // Part of the container could not be read, so the whole value is invalid.
+        // The exit fails if a part of the container could not be read: then the whole value is
+        // invalid.
         guard unsafe sd_bus_message_exit_container(pointer) > 0 else { return nil }
         return values
     }

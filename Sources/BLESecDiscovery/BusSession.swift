@@ -2,9 +2,10 @@ internal import BLESecLinks
 
 /// Receives the events of a session, on the loop's thread.
 protocol BusSessionHandler: AnyObject {
-    /// bluetoothd has stopped or started anew, and has lost its state of this process.
+    /// bluetoothd has stopped or started anew, and has forgotten this process.
     func serviceDidStop()
-    /// bluetoothd has listed its objects; there are none when it does not run, or does not answer.
+    /// bluetoothd has listed its objects; `objects` is nil when it does not run, or does not
+    /// answer.
     func serviceDidAnswer(_ objects: BusValue?)
     /// bluetoothd has sent a signal about its objects.
     func serviceDidSignal(_ message: BusMessage)
@@ -84,7 +85,8 @@ final class BusSession {
         }
     }
 
-    /// bluetoothd has started, or it has stopped if there is no name.
+    /// bluetoothd has started, and has the unique name `name`; or it does not run, if `name` is nil
+    /// or empty.
     private func tookOwner(_ name: String?) {
         forget()
         guard let name, !name.isEmpty else { handler?.serviceDidAnswer(nil); return }
@@ -193,7 +195,8 @@ extension BusSession: BusHandler, TimerHandler {
             guard names.count == 3, names[0] == "org.bluez" else { return }
             return tookOwner(names[2])
         }
-        // Signals about its objects count only from bluetoothd, and only after it has listed them.
+        // A signal about bluetoothd's objects counts only if bluetoothd has sent it, and has listed
+        // its objects before.
         guard let owner, message.sender == owner else { return }
         handler?.serviceDidSignal(message)
     }

@@ -95,7 +95,8 @@ package struct DialPolicy: Sendable {
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
-        // This side's own advertisement, heard by a second adapter or replayed by someone.
+        // Ignores this side's own advertisement, which a second adapter may hear or someone may
+        // replay.
         guard ownTag == nil || sighting.candidate.tag != ownTag else { return }
         table.hear(sighting, at: now, using: &generator)
     }
@@ -159,9 +160,9 @@ package struct DialPolicy: Sendable {
     }
 
     /// A ready link ended. The peer has to be heard again before it is dialed, and the wait of the
-    /// side with the higher tag starts again. `course` determines the minimum wait.
+    /// side with the higher tag starts again. `outcome` determines the minimum wait.
     package mutating func linkEnded(
-        with address: DeviceAddress, _ course: LinkOutcome, at now: MonotonicTime,
+        with address: DeviceAddress, _ outcome: LinkOutcome, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
         let identity = links[address]?.identity
@@ -169,7 +170,7 @@ package struct DialPolicy: Sendable {
             var record = entry.dialing
             if entry.candidate.address == address {
                 record.mustBeHeard = true
-                record.failures = course.failures(after: record.failures)
+                record.failures = outcome.failures(after: record.failures)
                 record.notBefore = backoff(afterFailures: record.failures, now, &generator)
             } else if identity == nil || entry.identity != identity {
                 continue
@@ -257,7 +258,8 @@ package struct DialPolicy: Sendable {
         return provenAddresses.contains(entry.candidate.address) ? .familiar : .unproven
     }
 
-    /// Whether the candidate may be dialed at all, now or later.
+    /// Whether the candidate may be dialed as soon as its turn, the budgets and the limits allow
+    /// it.
     private func isEligible(_ entry: PeerTable.Entry, at now: MonotonicTime) -> Bool {
         let since = now.advanced(by: rules.within * -1)
         // A candidate with a proven identity has to be heard once, any other `timesHeard` times.
@@ -313,7 +315,8 @@ package struct DialPolicy: Sendable {
             counts[standing, default: 0] += 1
         }
 
-        /// Whether another dial is allowed, and no dial leads to the same address or identity.
+        /// Whether the limits allow a dial to `entry`, and no dial under way leads to the same
+        /// address or identity.
         func leaves(
             room entry: PeerTable.Entry, _ standing: Standing, _ rules: Rules, _ readyLinks: Int
         ) -> Bool {

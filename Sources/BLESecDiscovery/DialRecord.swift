@@ -6,7 +6,8 @@ struct DialRecord: Sendable {
     var isUnderWay = false
     /// Failures since the last good link.
     var failures = 0
-    /// Whether it has to be heard again first: it may be gone, and bluetoothd has forgotten it.
+    /// Whether the candidate must be heard again before it is dialed: it may be gone, and
+    /// bluetoothd has forgotten it.
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?

@@ -1,7 +1,7 @@
 internal import BLESecL2CAP
 
 /// The objects of this process whose methods bluetoothd calls: advertisements, and services with
-/// their characteristics. A class, because a characteristic's closures may call it again.
+/// their characteristics. A class, because a characteristic's closures may call it during a call.
 final class ExportedObjects {
     private static let root = "/blesec"
 

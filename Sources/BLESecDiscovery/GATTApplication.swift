@@ -30,12 +30,12 @@ package struct GATTCharacteristic: Sendable {
     /// last subscriber has gone.
     package var subscribe: (@Sendable (_ isSubscribed: Bool) -> Void)?
 
-    /// Makes a characteristic without operations.
+    /// Makes a characteristic that can be neither read nor written, and does not notify.
     package init(_ uuid: BluetoothUUID) {
         self.uuid = uuid
     }
 
-    /// The flags as in BlueZ's doc/gatt-api.txt.
+    /// The characteristic's GATT properties, which BlueZ calls flags (doc/gatt-api.txt).
     var flags: [String] {
         var flags: [String] = []
         if read != nil { flags.append("read") }

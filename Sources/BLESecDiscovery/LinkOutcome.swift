@@ -4,13 +4,14 @@
 /// carried. If the radio cuts every link, two peers that exchange something on each link must still
 /// be able to reconnect.
 package enum LinkOutcome: Sendable, Hashable {
-    /// The link lasted, or it carried a message and lasted as long as the first backoff. The next
-    /// link may begin at once, and earlier failures are forgotten.
+    /// The link lasted for `stableAfter`, or it carried a message and lasted as long as
+    /// ``Backoff/first``. The next link may begin at once, and earlier failures are forgotten.
     case stable
-    /// The link carried a message, but ended before the first backoff. The next link waits for the
-    /// first backoff, and earlier failures are forgotten.
+    /// The link carried a message, but lasted less than ``Backoff/first``. The next link waits as
+    /// after a first failure, and earlier failures are forgotten.
     case short
-    /// The link was of no use: it counts as one more failure.
+    /// The link carried no message, and did not last for `stableAfter`. It counts as one more
+    /// failure.
     case failed
 
     /// Classifies a link by its duration and by what it carried.

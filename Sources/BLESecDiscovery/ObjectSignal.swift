@@ -5,7 +5,7 @@ enum ObjectSignal {
     case changed(
         String, interface: String, ObjectTree.Properties, invalidated: [String])
 
-    /// Reads a signal; nil for any other signal.
+    /// Reads a message; nil if it is none of these signals.
     init?(_ message: BusMessage) {
         let body = message.body()
         switch (message.interface, message.member) {

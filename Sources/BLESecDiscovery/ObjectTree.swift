@@ -7,8 +7,8 @@ internal import BLESecL2CAP
 struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
-    /// The most devices, and the most objects of their services, that are kept. This is more than
-    /// an adapter keeps; further objects are ignored.
+    /// The most devices that are kept, and also the most objects of their services. This is more
+    /// than an adapter keeps; further objects are ignored.
     static let mostObjects = 4_096
 
     enum Interface {
@@ -48,8 +48,8 @@ struct ObjectTree: Sendable {
         }
     }
 
-    /// Whether objects were left out for lack of room and there is room again, so that bluetoothd
-    /// should be asked to list them. Returns true once for each such case.
+    /// Whether objects were left out at a limit, and less than half of each limit is used now, so
+    /// that bluetoothd should be asked to list its objects. Returns true once for each such case.
     mutating func takeGap() -> Bool {
         guard isIncomplete, counts.values.allSatisfy({ $0 < Self.mostObjects / 2 }) else {
             return false

@@ -1,12 +1,12 @@
 package import BLESecL2CAP
 
-/// A bounded cache of PSMs that were read over GATT. A PSM is kept until a dial with it fails.
+/// A bounded cache of one PSM for each candidate; at the limit, the oldest PSM is dropped.
 ///
-/// The key is the candidate, since a peer renews its PSM together with its tag.
+/// The key is the candidate, with its tag, since a peer renews its PSM together with its tag.
 package struct PSMCache: Sendable {
     private let capacity: Int
     private var known: [Candidate: PSM] = [:]
-    /// The candidates, the oldest first.
+    /// The candidates, in the order in which their PSMs were set.
     private var order: [Candidate] = []
 
     /// Makes an empty cache.

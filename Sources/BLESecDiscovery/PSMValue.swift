@@ -15,7 +15,7 @@ package enum PSMValue {
         [UInt8(truncatingIfNeeded: psm.rawValue), UInt8(truncatingIfNeeded: psm.rawValue >> 8)]
     }
 
-    /// Reads a PSM from two or four bytes, in either order; nil for anything else.
+    /// Reads a dynamic PSM from two or four bytes, in either byte order; nil for anything else.
     package static func parse(_ bytes: [UInt8]) -> PSM? {
         guard bytes.count == 2 || bytes.count == 4 else { return nil }
         for order in [Array(bytes.reversed()), bytes] {

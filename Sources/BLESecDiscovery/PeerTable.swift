@@ -32,7 +32,7 @@ package struct PeerTable: Sendable {
     package let capacity: Int
     /// The most tags that are kept for one address.
     package let tagsPerAddress: Int
-    /// The most entries of ``Entry/recent``: more than any rule needs.
+    /// The most entries of ``Entry/recent``: at least as many as any rule needs.
     static let recentTimes = 8
 
     private var byCandidate: [Candidate: Entry] = [:]

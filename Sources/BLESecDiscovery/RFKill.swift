@@ -1,7 +1,7 @@
 internal import Glibc
 
-/// Checks whether the kernel's rfkill blocks an adapter, which bluetoothd does not report before
-/// 5.69.
+/// Checks whether the kernel's rfkill blocks an adapter, which bluetoothd before version 5.69 does
+/// not report.
 enum RFKill {
     /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` reports a block; false when there is
     /// no such file.

@@ -2,8 +2,8 @@ internal import BLESecLinks
 
 /// What this process wants of bluetoothd, and what bluetoothd has granted of it.
 ///
-/// Whenever the two may differ, because bluetoothd restarted or an adapter came back, the difference
-/// is requested again.
+/// Whenever the two may differ, because bluetoothd restarted or an adapter came back, the
+/// difference is requested again.
 actor Registrations {
     /// Slightly longer than the kernel sends one of several advertisements before it sends the next
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
@@ -26,7 +26,7 @@ actor Registrations {
         /// Whether bluetoothd may still hold the request from before.
         var wasGranted = false
         /// The last of the calls to bluetoothd for this request, which run one after another.
-        var talk: Task<Void, Never>?
+        var lastCall: Task<Void, Never>?
         /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
@@ -98,7 +98,7 @@ actor Registrations {
         await session?.removeExports(of: token)
         answers.wake(token)
         entry.renewal?.cancel()
-        await entry.talk?.value
+        await entry.lastCall?.value
         guard case .lapsed = entry.state else { return await cancel(entry.request) }
     }
 
@@ -108,10 +108,10 @@ actor Registrations {
         entries[token]?.state = .paused
         entries[token]?.renewal?.cancel()
         switch entry.state {
-        case .granted, .asking: say(token) { await $0.cancel(entry.request) }
+        case .granted, .asking: queue(token) { await $0.cancel(entry.request) }
         case .lapsed, .refused, .paused: break
         }
-        await entries[token]?.talk?.value
+        await entries[token]?.lastCall?.value
     }
 
     /// Continues a paused scan.
@@ -123,7 +123,8 @@ actor Registrations {
 
     // MARK: - What has happened
 
-    /// Sends every request that has to be sent and can be.
+    /// Sends every request that has to be sent and can be sent now, and marks the requests of
+    /// adapters that are off as not granted any more.
     func settle() {
         for (token, entry) in entries {
             let isOn = state(of: entry.request.adapter) == .on
@@ -151,7 +152,7 @@ actor Registrations {
         settle()
     }
 
-    /// bluetoothd has dropped an advertisement or an application on its own.
+    /// bluetoothd has dropped an object on its own: asks for it again, after a delay.
     func dropped(_ path: String) {
         for (token, entry) in entries where entry.request.path == path {
             entries[token]?.state = .refused(
@@ -205,18 +206,18 @@ actor Registrations {
 
     private func ask(_ token: UInt64) {
         entries[token]?.state = .asking
-        say(token) { await $0.finishAsking(token) }
+        queue(token) { await $0.finishAsking(token) }
     }
 
-    /// Runs `words` after all earlier calls for the request: bluetoothd must not receive the end of
+    /// Runs `calls` after all earlier calls for the request: bluetoothd must not receive the end of
     /// a request before its beginning.
-    private func say(
-        _ token: UInt64, _ words: @escaping @Sendable (Registrations) async -> Void
+    private func queue(
+        _ token: UInt64, _ calls: @escaping @Sendable (Registrations) async -> Void
     ) {
-        let before = entries[token]?.talk
-        entries[token]?.talk = Task(executorPreference: loop) { [weak self] in
+        let before = entries[token]?.lastCall
+        entries[token]?.lastCall = Task(executorPreference: loop) { [weak self] in
             await before?.value
-            if let self { await words(self) }
+            if let self { await calls(self) }
         }
     }
 
@@ -251,7 +252,7 @@ actor Registrations {
             for method in request.begin { try await call(method, request) }
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
-            // Another scan of this process runs, which is enough.
+            // Another scan of this process runs, and bluetoothd counts one for each process.
             let others = entries.filter { $0.key != token }.values
             if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
             // Otherwise the kernel is still busy with a request from an earlier bluetoothd.

@@ -1,7 +1,7 @@
 /// A characteristic of a connected device.
 package struct RemoteCharacteristic: Sendable, Hashable {
-    /// An operation that a characteristic may support, as BlueZ names it (doc/gatt-api.txt,
-    /// "Flags").
+    /// A GATT property that a characteristic may have. BlueZ calls properties flags
+    /// (doc/gatt-api.txt).
     package enum Property: String, Sendable, Hashable, CaseIterable {
         /// Its value can be read.
         case read
@@ -17,11 +17,11 @@ package struct RemoteCharacteristic: Sendable, Hashable {
 
     /// Its UUID.
     package let uuid: BluetoothUUID
-    /// Its operations, as in BlueZ's doc/gatt-api.txt: `read`, `notify`, `write-without-response`.
+    /// The names of its properties, for example `read`, `notify` or `write-without-response`.
     package let flags: Set<String>
     let path: String
 
-    /// The arguments of a write without response.
+    /// The D-Bus arguments of `WriteValue` for a write without response (an ATT Write Command).
     static func command(_ bytes: [UInt8]) -> [BusValue] {
         [.bytes(bytes), .properties(["type": .string("command")])]
     }
@@ -29,9 +29,9 @@ package struct RemoteCharacteristic: Sendable, Hashable {
     /// Whether it has a property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
-    /// Checks that it has one of these properties before the operation.
+    /// Checks, before it is used for `doing`, that it has at least one of these properties.
     ///
-    /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names the missing property.
+    /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names these properties.
     func require(_ properties: Property..., to doing: String) throws(DiscoveryError) {
         guard !properties.contains(where: has) else { return }
         let missing = properties.map { "`\($0.rawValue)`" }.joined(separator: " or ")

@@ -76,8 +76,9 @@ package struct RemoteDevice: Sendable {
     /// Ends the link to the device, with all its channels, and makes bluetoothd forget the device
     /// unless it is paired; returns when both are done.
     ///
-    /// bluetoothd never updates what it has read from a device: neither its services, even if the
-    /// device advertises others later, nor the handles of its characteristics.
+    /// The device is forgotten because bluetoothd never updates what it has read from a device:
+    /// neither the services, even if the device advertises others later, nor the handles of the
+    /// characteristics.
     package func forget() async {
         guard let path = await path else { return }
         let doing = "disconnect from \(address)"
@@ -174,7 +175,8 @@ package struct RemoteDevice: Sendable {
     /// Reads the PSM of the connected device's L2CAP channel from the characteristic that Apple
     /// defined for it.
     ///
-    /// - Returns: nil when the service lacks this characteristic, and therefore a channel.
+    /// - Returns: nil when the service lacks this characteristic; then the device has no L2CAP
+    ///   channel for it.
     /// - Throws: ``DiscoveryError/Code/malformed`` when the value is not a PSM, and what
     ///   ``read(_:until:)`` throws.
     package func readPSM(

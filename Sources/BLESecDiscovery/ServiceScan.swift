@@ -59,7 +59,7 @@ struct ServiceScans {
         }
     }
 
-    /// Reports the devices that are known and were heard recently to a new scan.
+    /// Reports to a new scan the devices that are known and were heard recently.
     func heardBefore(in tree: ObjectTree, by token: UInt64) {
         guard let adapter = scans[token]?.adapter else { return }
         for path in tree.paths(of: ObjectTree.Interface.device, below: adapter.path)

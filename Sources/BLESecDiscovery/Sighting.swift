@@ -2,8 +2,8 @@ package import BLESecL2CAP
 
 /// A peer as it can be distinguished by advertisements alone: an address and a tag.
 ///
-/// Two candidates are the same peer only if the same identity was proven on links to both. Until
-/// then, an equal tag may be a copy.
+/// Two candidates are known to be the same peer only when the same identity was proven on links to
+/// both. Until then, an equal tag may be a copy.
 package struct Candidate: Sendable, Hashable {
     /// The address to dial.
     package let address: DeviceAddress
@@ -17,7 +17,7 @@ package struct Candidate: Sendable, Hashable {
     }
 }
 
-/// One advertisement of the service that an adapter heard.
+/// One advertisement of the service, as an adapter heard it.
 package struct Sighting: Sendable, Hashable {
     /// The sender's address.
     package let address: DeviceAddress

@@ -3,33 +3,34 @@ internal import BLESecLinks
 /// One end of the byte stream over GATT, without I/O: fragments and bytes go in and come out.
 ///
 /// Fragments may arrive in any order and more than once. Each end accepts a window of fragments,
-/// counted from the first one that has not been read, and tells the peer the end of that window. So
-/// each end holds a bounded number of bytes for the other. A fragment that does not fit into the
-/// stream is ignored: it may be late, or come from another device nearby. If the ignored fragment
-/// was needed, it stays missing, and a fragment that is missing for too long ends the stream.
+/// counted from the first one that has not been read to its end, and tells the peer the end of that
+/// window. So each end holds a bounded number of the peer's bytes. A fragment that does not fit
+/// into the stream is ignored: it may be late, or come from another device nearby. If the ignored
+/// fragment was needed, it stays missing, and a fragment that is missing for too long ends the
+/// stream.
 struct FragmentStream: Sendable {
-    /// The number of fragments that one end holds until they are read, or until an earlier one
-    /// arrives.
+    /// The most fragments that one end holds until they are read, or until an earlier one arrives.
     static let window: UInt16 = 32
-    /// How far ahead of the next fragment a peer's limit may be.
+    /// How far the peer's limit may be ahead of the number of the next fragment to send.
     private static let furthestLimit: UInt16 = 1_024
     /// How long a fragment may be missing after a later one has arrived.
     static let gapTimeout = Duration.seconds(10)
 
     /// The number by which both ends identify the stream.
     let id: UInt16
-    /// The largest value that this end accepts.
+    /// The largest value that this end accepts, in bytes.
     private let takenSize: Int
-    /// The largest value that this end can send.
+    /// The largest value that this end can send, in bytes.
     private let sentSize: Int
 
     // Sending
 
-    /// The largest value that may be sent; nil until the peer has sent the size that it accepts.
+    /// The largest value that may be sent, in bytes; nil until the peer has sent the size that it
+    /// accepts.
     private(set) var size: Int?
     private var next: UInt16 = 0
     private var limit: UInt16 = 0
-    private var hasSaidEnd = false
+    private var hasSentEnd = false
 
     // Receiving
 
@@ -41,6 +42,8 @@ struct FragmentStream: Sendable {
     private var held: UInt16 = 0
     /// The limit that was last sent to the peer.
     private var granted: UInt16 = 0
+    /// The number that follows the peer's last data fragment; nil until the peer has ended the
+    /// stream.
     private var end: UInt16?
     /// When the stream fails unless the missing fragments have arrived.
     private(set) var deadline = MonotonicTime.distantFuture
@@ -72,14 +75,15 @@ struct FragmentStream: Sendable {
 
     // MARK: - Sending
 
-    /// Whether both ends know what value size the other accepts.
+    /// Whether the peer has opened the stream, so that this end knows the size that the peer
+    /// accepts.
     var isOpen: Bool { size != nil }
 
     /// The number of stream bytes that fit into one fragment.
     var room: Int { (size ?? StreamFragment.smallest) - StreamFragment.headerSize }
 
     /// Whether a fragment can be sent now.
-    var canSend: Bool { isOpen && !hasSaidEnd && next != limit }
+    var canSend: Bool { isOpen && !hasSentEnd && next != limit }
 
     /// This end's first fragment, which opens the stream.
     mutating func opening() -> [UInt8] {
@@ -103,9 +107,10 @@ struct FragmentStream: Sendable {
         return taken
     }
 
-    /// A new limit for the peer, once enough has been read since the last one.
+    /// A fragment with a new limit for the peer; nil until half a window has been read since the
+    /// last limit was sent.
     mutating func grant() -> [UInt8]? {
-        guard isOpen, !hasSaidEnd, first &+ Self.window &- granted >= Self.window / 2 else {
+        guard isOpen, !hasSentEnd, first &+ Self.window &- granted >= Self.window / 2 else {
             return nil
         }
         return fragment(.grant, number: next)
@@ -113,7 +118,7 @@ struct FragmentStream: Sendable {
 
     /// The last fragment, after which nothing is sent.
     mutating func finish() -> [UInt8] {
-        hasSaidEnd = true
+        hasSentEnd = true
         return fragment(.end, number: next)
     }
 
@@ -129,8 +134,8 @@ struct FragmentStream: Sendable {
 
     /// Takes a fragment from the peer.
     ///
-    /// - Returns: whether the fragment was accepted. Of a fragment that was not, only the limit is
-    ///   used.
+    /// - Returns: whether the fragment was accepted. If a data fragment of this stream does not fit
+    ///   into the window, its limit is used all the same.
     @discardableResult
     mutating func take(_ fragment: StreamFragment, at now: MonotonicTime) -> Bool {
         guard fragment.stream == id,

@@ -38,7 +38,7 @@ package struct GATTStreamDialer: Sendable {
     /// - Throws: ``DiscoveryError/Code/notSupported`` when one of the characteristics lacks the
     ///   required property, ``DiscoveryError/Code/unreachable`` when the device disconnects,
     ///   ``DiscoveryError/Code/timedOut`` at the deadline, for example because the device serves
-    ///   another one.
+    ///   another dialer.
     package func dial(until deadline: MonotonicTime) async throws(DiscoveryError) -> any Link {
         let doing = "open a stream to \(device.address)"
         guard let path = await device.path else {

@@ -5,7 +5,7 @@ internal import BLESecLinks
 ///
 /// Nothing is authenticated here. Only the device address that bluetoothd reports keeps out other
 /// devices' fragments; a device that forges the address can end the stream, but not more, since a
-/// secure channel runs over it. Closing the link discards what bluetoothd has not sent yet.
+/// secure channel runs over the link. Closing the link discards what bluetoothd has not sent yet.
 final class GATTStreamLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -35,11 +35,11 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     /// Fragments that were passed on and not confirmed yet.
     private var pending = 0
     private var failure: LinkError?
-    /// When the device counts as disconnected.
+    /// When the device counts as disconnected, because it has ended its subscription.
     private var lossDeadline = MonotonicTime.distantFuture
     /// Whether the device has disconnected, or bluetoothd has stopped.
     private(set) var isLost = false
-    private var hasToldHangUp = false
+    private var hasReportedHangUp = false
     private var isScheduled = false
     private(set) var isClosed = false
 
@@ -213,8 +213,8 @@ extension GATTStreamLink: DeferredWork {
 
     func runDeferred() {
         isScheduled = false
-        if hasEnded, !hasToldHangUp {
-            hasToldHangUp = true
+        if hasEnded, !hasReportedHangUp {
+            hasReportedHangUp = true
             handler?.linkDidHangUp()
         }
         if wantsRead, isReadable { handler?.linkIsReadable() }
