@@ -3,8 +3,8 @@
 //     Echo listen ENDPOINT KEY PEER     serves one channel after another, until it is interrupted
 //     Echo dial ENDPOINT KEY PEER       sends the lines of standard input
 //
-// ENDPOINT is unix:PATH or l2cap:any to listen on, and what the listener prints to dial. KEY is a file
-// that `blesec keygen` has made, PEER the fingerprint that it printed on the other side.
+// To listen, ENDPOINT is unix:PATH or l2cap:any; to dial, it is what the listener prints. KEY is a
+// file that `blesec keygen` has made, PEER the fingerprint that it printed on the other side.
 
 import BLESec
 @preconcurrency import Glibc
@@ -27,7 +27,7 @@ func listen(on endpoint: Endpoint, _ configuration: ChannelConfiguration) async 
     }
 }
 
-/// Sends back what comes, until the peer has sent everything. What ends one channel ends no other.
+/// Sends every message back, until the peer has sent everything. An error ends this channel only.
 func echo(_ channel: SecureChannel) async {
     let peer = await channel.peer
     do {

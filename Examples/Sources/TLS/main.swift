@@ -7,7 +7,7 @@
 //     TLS listen ENDPOINT home door blesec://home/phone      waits for one message
 //     TLS dial ENDPOINT home phone blesec://home/door        delivers one message
 //
-// ENDPOINT is unix:PATH or l2cap:any to listen on, and what the listener prints to dial.
+// To listen, ENDPOINT is unix:PATH or l2cap:any; to dial, it is what the listener prints.
 
 import BLESec
 @preconcurrency import Glibc
@@ -15,8 +15,8 @@ import BLESec
 /// Writes a line to standard error, for the person who runs this.
 func note(_ text: String) { fputs("TLS: \(text)\n", stderr) }
 
-/// A device with `NAME.pem` and `NAME.key` that accepts one peer: the one whose certificate has this URI,
-/// is of the authority in the folder, and is not on its revocation list.
+/// A device with `NAME.pem` and `NAME.key` that accepts one peer: the one whose certificate has
+/// this URI, is of the authority in the folder, and is not on its revocation list.
 func configuration(
     of name: String, authority folder: String, peer uri: String
 ) throws(ChannelError) -> ChannelConfiguration {

@@ -9,7 +9,7 @@ import Testing
 
     init() throws { folder = try ScratchFolder() }
 
-    @Test("Greeting says hello over a channel, to a peer with a fingerprint")
+    @Test("Greeting prints the message that arrived: hello, and a fingerprint")
     func greeting() throws {
         let outcome = try run("Greeting")
         #expect(outcome.status == 0, "\(outcome.errors)")
@@ -17,7 +17,7 @@ import Testing
         #expect(outcome.output.count == "hello, SHA256:".count + 43 + 1)
     }
 
-    @Test("what a held link swallows is not reported as delivered, nor a cut channel as closed")
+    @Test("a message on a held link is not reported as delivered, nor a cut channel as closed")
     func faultyLinks() async throws {
         let codes = try await loseAMessage()
         #expect(codes.delivery == .timedOut && codes.close == .truncated)
@@ -36,22 +36,24 @@ import Testing
         }
     }
 
-    @Test("Echo refuses a key that it was not given, of a dialer and of a listener")
-    func stranger() throws {
+    @Test("Echo refuses a dialer, and a listener, with another key than the given one")
+    func unexpectedKey() throws {
         let (listening, dialing) = (try key("listening"), try key("dialing"))
-        try key("stranger")
+        try key("unexpected")
         let listener = try start("Echo listen unix:echo listening \(dialing)")
         _ = try listener.line(containing: "listening")
-        let refused = try run("Echo dial unix:echo stranger \(listening)")
-        #expect(refused.status == 1)
-        #expect(refused.errors.contains("the peer refuses"), "\(refused.errors)")
+        let wrongDialer = try run("Echo dial unix:echo unexpected \(listening)")
+        #expect(wrongDialer.status == 1)
+        #expect(wrongDialer.errors.contains("the peer refuses"), "\(wrongDialer.errors)")
         _ = try listener.line(containing: "is not among the expected ones")
-        let misled = try run("Echo dial unix:echo dialing \(dialing)")
-        #expect(misled.status == 1)
-        #expect(misled.errors.contains("is not among the expected ones"), "\(misled.errors)")
+        let wrongListener = try run("Echo dial unix:echo dialing \(dialing)")
+        #expect(wrongListener.status == 1)
+        #expect(
+            wrongListener.errors.contains("is not among the expected ones"),
+            "\(wrongListener.errors)")
     }
 
-    @Test("TLS devices of one authority meet, and each is called by its name")
+    @Test("TLS delivers a message to a device of the same authority, which prints the dialer's URI")
     func certificates() throws {
         try authority("home", devices: ["door", "phone"])
         let listener = try start("TLS listen unix:door home door blesec://home/phone")
@@ -64,7 +66,7 @@ import Testing
         #expect(heard.output == "blesec://home/phone: the bell rings\n")
     }
 
-    @Test("TLS refuses a device that is revoked, one of another name, and one of elsewhere")
+    @Test("TLS refuses a revoked device, one with an unexpected URI, and one of another authority")
     func refusedCertificates() throws {
         try authority("home", devices: ["door", "phone", "lost", "lamp"])
         try authority("elsewhere", devices: ["thief"])
@@ -88,7 +90,7 @@ import Testing
         }
     }
 
-    @Test("Nearby says that bluetoothd does not run, and ends with status 68")
+    @Test("Nearby reports that bluetoothd does not run, and exits with 68")
     func noBluetooth() throws {
         let peer = try key("peer")
         try key("own")
@@ -103,7 +105,7 @@ import Testing
     }
 
     @Test(
-        "an example that is called wrongly says how it is called",
+        "an example without arguments prints its usage, and exits with 64",
         arguments: ["Echo", "Nearby", "TLS"])
     func usage(_ name: String) throws {
         let outcome = try run(name)
@@ -111,7 +113,9 @@ import Testing
         #expect(outcome.errors.hasPrefix("\(name): usage: \(name) "))
     }
 
-    @Test("a key that is missing is an error with its name", arguments: ["Echo", "Nearby"])
+    @Test(
+        "an example whose key file is missing prints the name of the file, and exits with 1",
+        arguments: ["Echo", "Nearby"])
     func noKey(_ name: String) throws {
         let peer = try key("peer")
         let words = ["Echo": "dial unix:echo", "Nearby": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"]

@@ -20,7 +20,7 @@ final class Program {
         _ name: String, _ arguments: [String], in folder: ScratchFolder,
         environment: [String: String] = [:]
     ) throws {
-        // A program may end before it has read what it is given.
+        // A program may end before it has read its input; writing the rest must not raise a signal.
         Foundation.signal(SIGPIPE, SIG_IGN)
         let own = URL(filePath: CommandLine.arguments[0])
         process.executableURL = own.deletingLastPathComponent().appending(path: name)
@@ -53,7 +53,8 @@ final class Program {
         throw CocoaError(.fileReadCorruptFile)
     }
 
-    /// Gives it the whole of its standard input, and waits for its end.
+    /// Writes `text` to the program's standard input, closes that, and waits until the program
+    /// ends.
     func finish(_ text: String = "") throws -> Outcome {
         try? input.fileHandleForWriting.write(contentsOf: Data(text.utf8))
         try? input.fileHandleForWriting.close()
@@ -66,7 +67,7 @@ final class Program {
     }
 }
 
-/// A folder of its own for a test, which goes with the value.
+/// A new folder for one test, which is removed with the value.
 final class ScratchFolder {
     let url: URL
 
