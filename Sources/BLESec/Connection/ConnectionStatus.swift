@@ -8,7 +8,7 @@ public enum ConnectionState: String, Sendable, Hashable {
     case searching
     /// Making a link to the peer.
     case dialing
-    /// The link is up; finding the transport of the channel and opening it.
+    /// The link is up; the transport of the channel is found and opened.
     case opening
     /// Both sides authenticate each other.
     case handshaking

@@ -7,7 +7,8 @@ public enum Delivery: String, Sendable, Hashable {
     /// The peer's device has the message. The peer does not report whether its program has taken
     /// it.
     case received
-    /// The link was lost first: the message may or may not have arrived. It is not sent again.
+    /// The link was lost before an acknowledgement, or the waiting task was cancelled: the message
+    /// may or may not have arrived. It is not sent again.
     case unknown
 }
 

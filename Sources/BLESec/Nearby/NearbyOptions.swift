@@ -88,8 +88,8 @@ public struct NearbyStatus: Sendable {
 public enum AdvertisingState: Sendable {
     /// The service advertises.
     case on
-    /// In 10 s, 32 dials from peers have failed to authenticate: the service stops advertising for
-    /// 30 s, and then advertises with a new tag and PSM.
+    /// In 10 s, the peers of 32 accepted links have failed to authenticate: the service stops
+    /// advertising for 30 s, and then advertises with a new tag and PSM.
     case crowded
     /// bluetoothd or the kernel refused to publish; the service will ask again.
     case failed(ChannelError)
