@@ -1,7 +1,7 @@
 internal import BLESecLocking
 
-/// Keys that are refused whatever the policy decides; adding a key ends live channels with its
-/// holder.
+/// Keys that are refused whatever the policy decides. Adding a key ends the live channels with the
+/// holder of the key.
 public final class DenyList: Sendable {
     private struct State: Sendable {
         var keys: Set<Fingerprint>
