@@ -36,7 +36,8 @@ package struct DialPolicy: Sendable {
         /// The most unproven candidates that are dialed in a minute; 12. Applies separately to the
         /// same two groups.
         package var unprovenPerMinute = 12
-        /// How long the peer with the higher tag waits to be dialed.
+        /// The range of the random time for which the peer with the higher tag waits to be dialed,
+        /// before it dials; 5 to 10 s.
         package var yielding = Duration.seconds(5)...Duration.seconds(10)
         /// How long to wait after failures.
         package var backoff = Backoff()

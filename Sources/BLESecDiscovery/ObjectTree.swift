@@ -25,12 +25,13 @@ struct ObjectTree: Sendable {
     }
 
     private var objects: [String: [String: Properties]] = [:]
-    /// The number of devices, and of parts of devices.
+    /// The number of objects of each kind.
     private var counts: [Kind: Int] = [:]
     private var isIncomplete = false
 
     private enum Kind {
         case device
+        /// A service or a characteristic of a device.
         case part
         /// Adapters, and other objects that no nearby device creates.
         case own

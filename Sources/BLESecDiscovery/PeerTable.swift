@@ -22,7 +22,7 @@ package struct PeerTable: Sendable {
         package internal(set) var lastHeard: MonotonicTime
         /// The last few times at which it was heard, oldest first.
         var recent: [MonotonicTime] = []
-        /// The identity that a peer proved on a link to it.
+        /// The identity that a peer proved on a link to this candidate.
         package internal(set) var identity: String?
         /// The results of dialing it.
         var dialing = DialRecord()

@@ -21,7 +21,8 @@ struct StreamFragment: Sendable, Hashable {
     static let headerSize = 7
     /// The largest value that fits the smallest ATT MTU, 23 less 3 bytes: every device supports it.
     static let smallest = 20
-    /// The largest value that is sent or accepted. bluetoothd drops a value of 512 bytes silently.
+    /// The largest value that is sent or accepted, in bytes. (bluetoothd drops a value of 512 bytes
+    /// silently.)
     static let largest = 508
 
     let kind: Kind
