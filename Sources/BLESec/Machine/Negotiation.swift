@@ -3,7 +3,7 @@ internal import BLESecNoise
 internal import BLESecNoiseEngine
 
 /// Hello and answer, and the first handshake message that follows the hello
-/// (`docs/wire-format.md`, "Negotiation").
+/// (`docs/wire-format.md`, "Flights").
 final class Negotiation: UnauthenticatedStage {
     /// What arrives next.
     private enum Expected {

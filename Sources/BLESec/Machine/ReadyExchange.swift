@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 
 /// Both sides send `ready`, by which each learns that the other has completed the handshake and
-/// accepts it (`docs/wire-format.md`, "Ready").
+/// accepts it (`docs/wire-format.md`, "Records").
 final class ReadyExchange: UnauthenticatedStage {
     private let agreement: Agreement
     /// The payload of the peer's `ready`.
