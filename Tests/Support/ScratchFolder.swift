@@ -1,6 +1,6 @@
 public import Glibc
 
-/// A temporary folder for one test, which is removed with the value.
+/// A temporary folder for one test, which is removed when this object is released.
 public final class ScratchFolder: Sendable {
     /// The folder's absolute path.
     public let path: String
@@ -45,7 +45,7 @@ public final class ScratchFolder: Sendable {
         return path
     }
 
-    /// The content of a file in the folder, or nil if there is no such file.
+    /// The content of a file in the folder, or nil if the file cannot be opened.
     public func read(_ name: String) -> [UInt8]? {
         let descriptor = unsafe open(file(name), O_RDONLY)
         guard descriptor >= 0 else { return nil }

@@ -1,16 +1,17 @@
 internal import BLESecLocking
 internal import Glibc
 
-/// A program that a test runs, with a deadline after which it is killed.
+/// A program that a test runs, with a deadline.
 ///
-/// Nothing runs in the background: while a test waits, the pipes of all processes that it waits for
-/// are served together.
+/// Nothing runs in the background: the pipes of a program are served only while a test waits for
+/// it, together with those of the other programs that the call names. A call that is waiting at the
+/// deadline kills all these programs, and throws.
 @safe public final class Subprocess {
     /// Where standard input comes from.
     public enum Input {
         /// These bytes, and then the end.
         case bytes([UInt8])
-        /// The bytes that the test sends, until the test ends the input.
+        /// The bytes that the test passes to ``send(_:)``, until the test calls ``endInput()``.
         case held
         /// A file, from its beginning.
         case file(String)
@@ -18,11 +19,13 @@ internal import Glibc
 
     /// Why a test cannot go on.
     public enum Failure: Error {
-        /// The system's error number.
+        /// The program, and the system's error number.
         case cannotStart(String, Int32)
-        /// The deadline passed; with the standard error so far.
+        /// The deadline passed; with the standard error so far of all programs that were waited
+        /// for.
         case deadline(String)
-        /// The program ended early; with its standard error.
+        /// The program ended before what the test waited for, or failed; with its standard error,
+        /// in ``output(containing:after:)`` after its standard output.
         case ended(String)
     }
 
@@ -53,7 +56,7 @@ internal import Glibc
     /// Starts `executable`, which is searched for in PATH if it has no slash.
     ///
     /// `output` names a file for standard output; without `output`, standard output is captured.
-    /// The program is killed after `seconds`.
+    /// The deadline is `seconds` after the start.
     public init(
         _ executable: String, _ arguments: [String], input: Input = .bytes([]),
         output: String? = nil, environment: [String: String] = [:], within seconds: Double = 20
@@ -92,16 +95,17 @@ internal import Glibc
         ).wait()
     }
 
-    /// Appends bytes to standard input.
+    /// Appends bytes to standard input; they are written while a test waits.
     public func send(_ bytes: [UInt8]) { pending += bytes }
 
-    /// Ends standard input after the bytes that were sent.
+    /// Ends standard input after the bytes that were sent, while a test waits.
     public func endInput() { endsInput = true }
 
     /// Sends a signal.
     public func signal(_ number: Int32) { kill(process, number) }
 
-    /// Waits for a line of standard error that begins with `prefix`, and returns it.
+    /// Waits for a line of standard error that begins with `prefix`, and returns the first such
+    /// line.
     public func line(_ prefix: String, with others: [Subprocess] = []) throws -> String {
         while true {
             let lines = text(errors).split(separator: "\n", omittingEmptySubsequences: false)
@@ -113,8 +117,8 @@ internal import Glibc
         }
     }
 
-    /// Waits until standard output contains `part` after the first `start` bytes, and returns the
-    /// number of bytes so far.
+    /// Waits until standard output contains `part` after the first `start` bytes, and returns how
+    /// many bytes standard output has by then.
     @discardableResult
     public func output(containing part: String, after start: Int = 0) throws -> Int {
         while !text(Array(output.dropFirst(start))).contains(part) {
@@ -124,7 +128,7 @@ internal import Glibc
         return output.count
     }
 
-    /// Waits until standard output has `count` bytes, and returns them all.
+    /// Waits until standard output has at least `count` bytes, and returns all its bytes so far.
     public func output(_ count: Int, with others: [Subprocess] = []) throws -> [UInt8] {
         while output.count < count {
             guard status == nil else { throw Failure.ended(text(errors)) }
@@ -255,7 +259,7 @@ internal import Glibc
             give(.output, as: 1)
         }
         give(.errors, as: 2)
-        // The child holds this open for its whole life, whatever it does with the other three.
+        // The child has this pipe open until it ends, even if it closes the other three.
         give(.life, as: 9)
         try unsafe spawn(executable, arguments, &actions, environment)
     }

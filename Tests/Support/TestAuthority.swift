@@ -1,11 +1,12 @@
-/// A certificate authority that the real `openssl` runs in a scratch folder.
+/// A certificate authority in a scratch folder, run by the `openssl` command.
 public final class TestAuthority: Sendable {
-    /// Where all its files are.
+    /// The folder of all the authority's files.
     public let folder: ScratchFolder
-    /// The name of its own files: `NAME.pem` and `NAME.key`.
+    /// The name of the authority's own files, `NAME.pem` and `NAME.key`.
     public let name: String
 
-    /// Makes an authority; several can share a folder under different names.
+    /// Makes an authority with a self-signed certificate; several authorities can share a folder
+    /// under different names.
     public init(
         _ name: String = "ca", in folder: ScratchFolder = ScratchFolder(),
         constraints: String = "CA:TRUE"
@@ -22,7 +23,8 @@ public final class TestAuthority: Sendable {
         try issuer.issue(name, extensions ?? Self.authority("CA:TRUE"))
     }
 
-    /// An authority whose certificate and key another authority has already issued in its folder.
+    /// An authority whose certificate and key are already in the folder of the authority that has
+    /// issued the certificate.
     public init(_ name: String, in issuer: TestAuthority) {
         folder = issuer.folder
         self.name = name
@@ -36,7 +38,7 @@ public final class TestAuthority: Sendable {
     /// The authority's certificate.
     public var certificate: String { folder.file("\(name).pem") }
 
-    /// Makes `NAME.pem` and `NAME.key`, signed with the key itself.
+    /// Makes a key in `SUBJECT.key`, and in `SUBJECT.pem` a certificate signed with this key.
     public func selfSign(_ subject: String, _ extensions: String) throws {
         let config = folder.write(
             "\(subject).cnf",
@@ -47,7 +49,7 @@ public final class TestAuthority: Sendable {
             "-keyout", folder.file("\(subject).key"), "-out", folder.file("\(subject).pem"))
     }
 
-    /// Issues `NAME.pem` for a new key in `NAME.key`, with these lines of extensions.
+    /// Issues `SUBJECT.pem`, with these lines of extensions, for a new key in `SUBJECT.key`.
     public func issue(_ subject: String, _ extensions: String, newKey: [String] = ["ed25519"])
         throws
     {
@@ -56,8 +58,8 @@ public final class TestAuthority: Sendable {
             ["-newkey"] + newKey + ["-nodes", "-keyout", folder.file("\(subject).key")], extensions)
     }
 
-    /// Issues `NAME.pem` for the P-256 key in `NAME.key`, which is made if it is missing. The point
-    /// is in one of the forms of `openssl ec`.
+    /// Issues `SUBJECT.pem` for the P-256 key in `SUBJECT.key`, which is made if it is missing. The
+    /// public key's point is encoded in `pointForm`, a value of `openssl ec -conv_form`.
     public func issue(_ subject: String, _ extensions: String, pointForm: String) throws {
         let key = folder.file("\(subject).key")
         if folder.read("\(subject).key") == nil {
@@ -81,19 +83,20 @@ public final class TestAuthority: Sendable {
             "-extfile", folder.write("\(subject).ext", extensions))
     }
 
-    /// Issues a device's certificate with one URI, for both roles.
+    /// Issues a device's certificate with the device's URI, and with the usages of both roles.
     public func issueDevice(_ subject: String, newKey: [String] = ["ed25519"]) throws {
         try issue(subject, Self.device(subject), newKey: newKey)
     }
 
-    /// The extensions of a device's certificate, without any that a handshake does not need.
+    /// The extensions of a device's certificate, without the key identifiers, which a handshake
+    /// does not need.
     public static func device(_ subject: String, usage: String = "clientAuth,serverAuth") -> String
     {
         "subjectAltName=URI:blesec://devices/\(subject)\nextendedKeyUsage=\(usage)\n"
             + "subjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
     }
 
-    /// The revocation list of the authority for these names, in DER form.
+    /// A revocation list of this authority, in DER form, with the certificates of these subjects.
     public func revocationList(_ subjects: [String]) throws -> [UInt8] {
         var index = ""
         for subject in subjects {
@@ -116,7 +119,7 @@ public final class TestAuthority: Sendable {
 
     private func run(_ arguments: String...) throws { try run(arguments) }
 
-    /// Runs `openssl`, which must succeed.
+    /// Runs `openssl`, and throws if it fails.
     public func run(_ arguments: [String]) throws {
         let outcome = try Subprocess.run("openssl", arguments, within: 60)
         guard outcome.status == 0 else { throw Subprocess.Failure.ended(outcome.errors) }

@@ -6,7 +6,8 @@ extension TestAuthority {
     /// The time in seconds since 1970.
     public static var now: Int64 { Int64(time(nil)) }
 
-    /// The identity in `NAME.pem` and `NAME.key`; with `chain` the intermediates in that file.
+    /// The identity in `NAME.pem` and `NAME.key`, with the intermediates in `CHAIN.pem` if `chain`
+    /// is given.
     public func identity(
         _ name: String, chain: String? = nil, at now: Int64 = now
     ) throws -> TLSIdentity {
@@ -15,13 +16,13 @@ extension TestAuthority {
             intermediates: chain.map { folder.file("\($0).pem") }, now: now)
     }
 
-    /// The authority's certificate as other devices load it.
+    /// The authority's certificate, loaded as other devices load it to check their peers.
     public func authorities() throws -> CertificateAuthorities {
         try CertificateFile.authorities(certificate)
     }
 
     /// The TLS context of a device of this name, for which a certificate is issued first. The
-    /// context accepts every peer with a certificate of this authority.
+    /// context accepts every peer that has a certificate of this authority and is not in `revoked`.
     public func device(
         _ name: String, revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws -> TLSContext {
@@ -31,7 +32,7 @@ extension TestAuthority {
             options: options)
     }
 
-    /// The TLS context of a device with a self-signed certificate; it accepts every peer.
+    /// The TLS context of a device with a self-signed certificate. The context accepts every peer.
     public func selfSigned(_ name: String) throws -> TLSContext {
         try selfSign(name, Self.device(name))
         return try TLSContext(identity: identity(name))
