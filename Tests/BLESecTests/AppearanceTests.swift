@@ -13,14 +13,14 @@ struct AppearanceTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
     static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
 
-    /// The lengths of the messages that a side has sent, flight by flight.
+    /// The length of each flight that a side has sent. Each flight is one SDU.
     static func flights(_ pair: MachinePair, _ role: ChannelRole) -> [Int] {
         pair.sent[role, default: []].map(\.count)
     }
 
     /// Why a policy refuses the peer.
     enum Reason: CaseIterable, Sendable {
-        case unknownKey, nobody, denied, noWindow, brokenStore, person
+        case unknownKey, keyOfNobody, denied, noWindow, brokenStore, person
 
         func policy(about key: Fingerprint) throws -> TrustPolicy {
             let pinned = TrustPolicy.pinned([PeerKey(fingerprint: key)])
@@ -28,7 +28,7 @@ struct AppearanceTests {
             case .unknownKey:
                 let other = try IdentityKey.generate().fingerprint
                 return .pinned([PeerKey(fingerprint: other)])
-            case .nobody:
+            case .keyOfNobody:
                 return .pinned([PeerKey(fingerprint: Fingerprint(subjectPublicKeyInfo: []))])
             case .denied: return pinned.denying(DenyList([key]))
             case .noWindow: return .enrolled(KnownPeersFile("/nonexistent/known_peers"))
@@ -38,17 +38,17 @@ struct AppearanceTests {
         }
     }
 
-    /// A finished pair in which the policy of one side refuses the peer.
+    /// A pair in which the policy of one side has refused the peer.
     static func refused(
         by role: ChannelRole, _ reason: Reason, mode: ChannelConfiguration.Mode = .negotiated
     ) throws -> MachinePair {
-        let friends = try PinnedPeers()
-        var configurations = try friends.configurations(xx)
+        let pinned = try PinnedPeers()
+        var configurations = try pinned.configurations(xx)
         (configurations.dialer.mode, configurations.acceptor.mode) = (mode, mode)
         if role == .dialer {
-            configurations.dialer.trust = try reason.policy(about: friends.acceptor.fingerprint)
+            configurations.dialer.trust = try reason.policy(about: pinned.acceptor.fingerprint)
         } else {
-            configurations.acceptor.trust = try reason.policy(about: friends.dialer.fingerprint)
+            configurations.acceptor.trust = try reason.policy(about: pinned.dialer.fingerprint)
         }
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -85,33 +85,33 @@ struct AppearanceTests {
     }
 
     @Test("a dialer that does not accept the acceptor closes the link without another byte")
-    func dialerGoes() throws {
+    func dialerRefuses() throws {
         for reason in Reason.allCases {
             let pair = try Self.refused(by: .dialer, reason)
             #expect(pair.dialer.outcome?.code == .untrusted, "\(reason)")
             #expect(Self.flights(pair, .dialer).count == 1, "\(reason)")
         }
-        for back in [1, 17, 40, 90] {
+        for fromEnd in [1, 17, 40, 90] {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { role, bytes in
                 var bytes = bytes
-                if role == .acceptor { bytes[bytes.count - back] ^= 1 }
+                if role == .acceptor { bytes[bytes.count - fromEnd] ^= 1 }
                 return bytes
             }
             pair.run()
-            #expect(pair.dialer.outcome?.code == .authenticationFailed, "\(back)")
-            #expect(Self.flights(pair, .dialer).count == 1, "\(back)")
+            #expect(pair.dialer.outcome?.code == .authenticationFailed, "\(fromEnd)")
+            #expect(Self.flights(pair, .dialer).count == 1, "\(fromEnd)")
         }
     }
 
-    @Test("an IK dialer has sent its last message, and refuses with the same record")
+    @Test("an IK dialer, which has sent its last message, refuses with a record as long as a ready")
     func dialerOfIK() throws {
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer, [Self.ik])
-        dialer.trust = dialer.trust.denying(DenyList([friends.acceptor.fingerprint]))
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer, [Self.ik])
+        dialer.trust = dialer.trust.denying(DenyList([pinned.acceptor.fingerprint]))
         let pair = try MachinePair(
-            dialer: dialer, acceptor: friends.configuration(.acceptor, [Self.ik]))
-        let accepted = try friends.pair([Self.ik])
+            dialer: dialer, acceptor: pinned.configuration(.acceptor, [Self.ik]))
+        let accepted = try pinned.pair([Self.ik])
         for pair in [pair, accepted] { pair.run() }
         #expect(pair.acceptor.outcome?.code == .refused)
         #expect(Self.flights(pair, .dialer) == Self.flights(accepted, .dialer))
@@ -120,20 +120,21 @@ struct AppearanceTests {
     }
 
     @Test("after a failed handshake an acceptor sends no record, unlike after a refusal")
-    func acceptorGoes() throws {
-        for back in [52, 60, 80, 110] {
+    func acceptorFails() throws {
+        for fromEnd in [52, 60, 80, 110] {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { [unowned pair] role, bytes in
                 var bytes = bytes
-                // The last handshake message comes before the record with `ready`.
+                // The record with `ready` is the last 51 bytes of the flight. The changed byte is
+                // in the last handshake message, before that record.
                 if role == .dialer, pair.sent[.dialer]?.count == 2 {
-                    bytes[bytes.count - back] ^= 1
+                    bytes[bytes.count - fromEnd] ^= 1
                 }
                 return bytes
             }
             pair.run()
-            #expect(pair.acceptor.outcome?.code == .authenticationFailed, "\(back)")
-            #expect(Self.flights(pair, .acceptor).count == 1, "\(back)")
+            #expect(pair.acceptor.outcome?.code == .authenticationFailed, "\(fromEnd)")
+            #expect(Self.flights(pair, .acceptor).count == 1, "\(fromEnd)")
         }
     }
 
@@ -144,7 +145,7 @@ struct AppearanceTests {
         changed[0] ^= 1
         for bytes in [
             changed, [0xFF], hello + [0, 0], hello + [0xFF, 0xFF],
-            // A first message of XX whose ephemeral is incomplete.
+            // A first message of XX with 31 of the ephemeral key's 32 bytes.
             hello + [0, 31] + [UInt8](repeating: 9, count: 31),
         ] {
             let pair = try PinnedPeers().pair([Self.xx])
@@ -152,11 +153,11 @@ struct AppearanceTests {
             #expect(pair.acceptor.outcome != nil)
             #expect(pair.take(.acceptor).isEmpty)
         }
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer, [Self.ik])
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer, [Self.ik])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
         let pair = try MachinePair(
-            dialer: dialer, acceptor: friends.configuration(.acceptor, [Self.ik]))
+            dialer: dialer, acceptor: pinned.configuration(.acceptor, [Self.ik]))
         pair.run()
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
         #expect(Self.flights(pair, .acceptor).isEmpty)
@@ -176,7 +177,7 @@ struct AppearanceTests {
         pair.step(.dialer)
         pair.step(.acceptor)
         var last = pair.take(.dialer)
-        // Bytes after the last handshake message do not matter here.
+        // The last byte of the tag of the dialer's static key, after the message's length.
         last[2 + 47] ^= 1
         pair.deliver(last, to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
@@ -199,8 +200,8 @@ struct AppearanceTests {
 
     // MARK: - TLS
 
-    /// Writes a private key with the public key of another key pair: its holder has the
-    /// certificate, but not the certificate's key.
+    /// Replaces the private key in a key file, and leaves the public key as it is. Whoever uses the
+    /// file has the certificate, but not the certificate's private key.
     static func forgeKey(_ name: String, _ scenery: Refusable.Scenery) throws {
         let folder = scenery.authority.folder
         func der(_ name: String) throws -> [UInt8] {
@@ -214,7 +215,8 @@ struct AppearanceTests {
             "ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", folder.file("wrong.key"),
         ])
         var key = try der(name)
-        // RFC 5915: a sequence, the version, and 32 bytes of private key behind their header.
+        // RFC 5915: the 32 bytes of the private key begin at offset 7, after the header of the
+        // sequence, the version, and the header of the private key.
         key.replaceSubrange(7..<39, with: try der("wrong")[7..<39])
         folder.write("\(name).key.der", key)
         try scenery.authority.run([
@@ -223,7 +225,7 @@ struct AppearanceTests {
         ])
     }
 
-    @Test("a peer that has a certificate but not its key is refused with a different alert")
+    @Test("a peer that has a certificate but not its key is refused with the alert decrypt_error")
     func stolenCertificate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -235,15 +237,15 @@ struct AppearanceTests {
             try honest.run()
             #expect(honest.isDone && honest.types == [.ready])
             try Self.forgeKey("rogue", scenery)
-            let rogue = try MaliciousTLSPeer(
+            let peer = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())
-            try rogue.run()
-            // decrypt_error, which is not the alert for a bad certificate.
-            #expect(rogue.alert == 51, "\(role)")
-            #expect(rogue.types.isEmpty && !rogue.isReady)
-            #expect(rogue.identity == nil)
-            #expect(rogue.failure?.code == .authenticationFailed, "\(role)")
-            let last = try #require(rogue.records.last)
+            try peer.run()
+            // decrypt_error; a bad certificate gets handshake_failure (40).
+            #expect(peer.alert == 51, "\(role)")
+            #expect(peer.types.isEmpty && !peer.isReady)
+            #expect(peer.identity == nil)
+            #expect(peer.failure?.code == .authenticationFailed, "\(role)")
+            let last = try #require(peer.records.last)
             if role == .dialer {
                 #expect(last.count == TLSEngine.overhead + 2)
             } else {
@@ -266,11 +268,11 @@ struct AppearanceTests {
         for refusable in Refusable.certificates.prefix(2) {
             for role in [ChannelRole.dialer, .acceptor] {
                 let scenery = try Refusable.Scenery()
-                let rogue = try MaliciousTLSPeer(
+                let peer = try MaliciousTLSPeer(
                     role, refusable.prepare(scenery), in: scenery.authority.folder,
                     victim: scenery.configuration())
-                try rogue.run()
-                let last = try #require(rogue.records.last)
+                try peer.run()
+                let last = try #require(peer.records.last)
                 if role == .dialer {
                     // Sealed as application data.
                     #expect(last[0] == 23 && last.count == TLSEngine.overhead + 2)
@@ -284,19 +286,19 @@ struct AppearanceTests {
     @Test("an alert that an attacker inserts ends a handshake or a channel as a cut link does")
     func forgedAlert() throws {
         let alert: [UInt8] = [21, 3, 3, 0, 2, 2, 40]
-        let company = try CertificateFixture.shared()
-        let early = try company.pair()
+        let fixture = try CertificateFixture.shared()
+        let early = try fixture.pair()
         early.step(.dialer)
         early.step(.acceptor)
         early.deliver(alert, to: .acceptor)
         #expect(early.acceptor.outcome != nil && !early.acceptor.isReady)
         #expect(early.acceptor.peer == nil)
-        let ready = try company.pair()
+        let ready = try fixture.pair()
         ready.run()
         #expect(ready.isReady)
         ready.deliver(alert, to: .acceptor)
         guard case .failed = ready.acceptor.outcome else {
-            Issue.record("the channel goes on, or has ended as it should")
+            Issue.record("the channel goes on, or has ended with success")
             return
         }
     }
@@ -305,9 +307,9 @@ struct AppearanceTests {
         "in direct mode with TLS a policy's refusal ends the link; a bad certificate gets an alert"
     )
     func directTLS() throws {
-        let company = try CertificateFixture.shared()
+        let fixture = try CertificateFixture.shared()
         func pair(_ change: (inout ChannelConfiguration) throws -> Void) throws -> MachinePair {
-            var configurations = try company.configurations()
+            var configurations = try fixture.configurations()
             (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
             try change(&configurations.acceptor)
             let pair = try MachinePair(
@@ -320,10 +322,10 @@ struct AppearanceTests {
         }
         #expect(refused.acceptor.outcome?.code == .untrusted)
         #expect(Self.flights(refused, .acceptor).count == 1)
-        let stranger = try TestAuthority()
+        let otherAuthority = try TestAuthority()
         let bad = try pair {
             $0.tls = try TLSContext(
-                identity: company.acceptor.identity, authorities: stranger.authorities())
+                identity: fixture.acceptor.identity, authorities: otherAuthority.authorities())
         }
         #expect(Self.flights(bad, .acceptor).count == 2)
         #expect(Self.flights(bad, .acceptor).last == TLSEngine.overhead + 2)

@@ -7,16 +7,16 @@ import Testing
 
 /// What one side has observed by the end of a run.
 struct CourseSide {
-    /// Whether the side has ever told its application that both sides are proven.
+    /// Whether the side was ever ready.
     var wasReady = false
-    /// The error with which the side ended; `nil` means success.
+    /// The code of the error with which the side ended; `nil` means success.
     var failure: ChannelError.Code?
     /// The messages that the side's application received.
     var received: [[UInt8]] = []
 }
 
-/// The whole life of a channel between two machines: the handshake, a few messages each way, both
-/// ends, and every deadline on the way. An attacker stands between the machines.
+/// A whole channel between two machines: the handshake, two messages each way, the `end` of each
+/// side, and every deadline on the way. An attacker between the machines can change what they send.
 struct AttackRun {
     static let messages: [ChannelRole: [[UInt8]]] = [
         .dialer: [Array("from the dialer".utf8), []],
@@ -97,7 +97,8 @@ struct AttackRun {
         elapsed = .nanoseconds(pair.now - start)
     }
 
-    /// Plays the application: sends once it may, sends `end`, and receives.
+    /// Acts as the application: once the side is ready, sends its messages and its `end`; receives
+    /// all messages that have arrived.
     private static func serve(
         _ machine: inout ChannelMachine, _ role: ChannelRole, _ side: inout CourseSide,
         _ now: UInt64
@@ -114,7 +115,9 @@ struct AttackRun {
         while let message = machine.takeMessage(now: now) { side.received.append(message) }
     }
 
-    /// Records an issue if a side believes anything false, whatever the attacker did.
+    /// Records an issue unless each side received only what its peer sent, in order, and nothing
+    /// without becoming ready; and unless a side that succeeded was ready, and both sides then
+    /// received everything.
     func expectNoLie(_ comment: @autoclosure () -> Comment) {
         for role in [ChannelRole.dialer, .acceptor] {
             let side = self[role]

@@ -5,11 +5,13 @@ import Testing
 
 @testable import BLESec
 
-/// Every pattern against every attacker, in both roles and both modes. The tables of the
-/// specification say who may be reported; the machine shows who is reported.
+/// Every interactive pattern against every attacker, in both roles and both modes. The tables of
+/// the Noise specification say who may be reported; the tests compare that with whom a machine
+/// reports.
 @Suite("Attackers")
 struct AttackerTests {
-    /// Every pattern of the tables: alone, with each psk modifier, and with two psk modifiers.
+    /// Every pattern of the tables: alone, with each psk modifier, and with its first and its last
+    /// psk modifier together.
     private static var protocols: [SourceProperties] {
         SourceProperties.all.flatMap { pattern in
             let last = pattern.handshake.count
@@ -30,19 +32,19 @@ struct AttackerTests {
                         tally.refused += 1
                         continue
                     }
-                    try fixture.meet(Meeting(properties, role, mode), &tally)
+                    try fixture.run(Scenario(properties, role, mode), &tally)
                 }
             }
         }
-        // Both sides pin a key, so both have a key in the first offer, and the dialer knows the
+        // Both sides pin a key. So in every first offer the dialer proves a key, and knows the
         // acceptor's key.
         for attempt in SourceProperties.all
         where attempt.hasKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
-            try fixture.meet(Meeting(fallingBackFrom: attempt, .dialer), &tally)
-            // An acceptor can read the first message of the other patterns, whatever its key is; an
-            // attacker may still answer it with a fallback.
-            if Meeting.isUnreadable(attempt) {
-                try fixture.meet(Meeting(fallingBackFrom: attempt, .acceptor), &tally)
+            try fixture.run(Scenario(fallingBackFrom: attempt, .dialer), &tally)
+            // Every acceptor can read the first message of the other patterns, whatever its own key
+            // is. So only an attacker in the acceptor's role answers that message with a fallback.
+            if Scenario.isUnreadable(attempt) {
+                try fixture.run(Scenario(fallingBackFrom: attempt, .acceptor), &tally)
             }
         }
         for pattern in SourceProperties.all where !pattern.isOneWay {
@@ -75,7 +77,8 @@ struct AttackerTests {
         }
         for name in ["N", "K", "X"] {
             let pattern = try #require(HandshakePattern.named(name))
-            // `ss` is the only proof in K and X, and a responder never sends a message.
+            // The initiator of N has nothing to prove. In K and X its only proof is `ss`, which
+            // does not count. A responder sends no message, so it proves nothing.
             #expect(pattern.isProven(.initiator, after: 1) == (name == "N"))
             #expect(!pattern.isProven(.responder, after: 1))
         }
@@ -106,12 +109,12 @@ private struct Tally: CustomStringConvertible {
 }
 
 /// A protocol, the victim's role, and how the handshake is reached.
-private struct Meeting: CustomStringConvertible {
+private struct Scenario: CustomStringConvertible {
     let properties: SourceProperties
     /// The victim's role.
     let role: ChannelRole
     let mode: ChannelConfiguration.Mode
-    /// In a fallback, the offer whose first message cannot be read.
+    /// In a fallback, the first offer; the acceptor cannot read its message, or claims so.
     let attempt: SourceProperties?
 
     init(_ properties: SourceProperties, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode) {
@@ -157,72 +160,76 @@ private struct Meeting: CustomStringConvertible {
 
 /// The kinds of attacker.
 private enum Attacker: CaseIterable {
-    /// Has everything: the control.
+    /// Not an attacker: the peer itself, with its static key and the psks, as the control.
     case honest
     /// Knows public keys only.
-    case stranger
-    /// Knows the psks as well.
-    case member
+    case keyless
+    /// Knows public keys and the psks.
+    case pskHolder
     /// Has the peer's static key, and no psk.
     case keyHolder
     /// Has stolen the victim's static key, and knows the psks.
-    case thief
+    case victimKeyThief
     /// Shows the peer's public key, but computes with its own key; knows the psks.
-    case swapper
+    case peerKeyClaimer
     /// Shows its own key and computes with it; knows the psks.
-    case foreigner
+    case otherKey
     /// Replays everything that the peer has sent in an earlier session.
     case recording
     /// Replays the first message of the peer from an earlier session, and sends nothing more.
     case firstMessage
-    /// Reflects the victim's messages; where the victim waits for a first message, it replays the
-    /// peer's.
+    /// Sends the victim's messages back to the victim. A victim that waits for a first message gets
+    /// the peer's recorded one before.
     case mirror
 
     var hasKey: Bool { self == .honest || self == .keyHolder }
-    var hasPSKs: Bool { ![.stranger, .keyHolder].contains(self) }
+    var hasPSKs: Bool { ![.keyless, .keyHolder].contains(self) }
     var isLive: Bool { ![.recording, .firstMessage, .mirror].contains(self) }
 }
 
-/// Two peers that know each other, the key of a third party, and the attackers that impersonate one
-/// of the two.
+/// Two peers that pin each other's keys, and the attackers, with a key pair of their own, that
+/// impersonate one of the peers.
 private struct Attackers {
-    private let friends: PinnedPeers
-    private let lost: IdentityKey
-    private let foreign: DHKeyPair
+    private let peers: PinnedPeers
+    private let oldIdentity: IdentityKey
+    private let attackerKey: DHKeyPair
     private let psks: [PreSharedKey]
 
     init() throws {
-        friends = try PinnedPeers()
-        lost = try .generate()
-        foreign = try .generate(.x25519)
+        peers = try PinnedPeers()
+        oldIdentity = try .generate()
+        attackerKey = try .generate(.x25519)
         psks = try (0..<2).map { index in
             try PreSharedKey(SecretBytes(copying: [UInt8](repeating: UInt8(index), count: 32).span))
         }
     }
 
     private func identity(_ role: ChannelRole) -> IdentityKey {
-        role == .dialer ? friends.dialer : friends.acceptor
+        role == .dialer ? peers.dialer : peers.acceptor
     }
 
     private func configuration(
-        _ meeting: Meeting, _ role: ChannelRole
+        _ scenario: Scenario, _ role: ChannelRole
     ) throws -> ChannelConfiguration {
-        let friend = try PeerKey(publicKey: identity(role.peer).publicKey)
-        var trust = TrustPolicy.pinned([friend])
-        if meeting.attempt != nil, role == .dialer {
-            // The dialer knows an older key of the acceptor.
+        let peerKey = try PeerKey(publicKey: identity(role.peer).publicKey)
+        var trust = TrustPolicy.pinned([peerKey])
+        if scenario.attempt != nil, role == .dialer {
+            // The dialer has the acceptor's old public key for the first message, and of the new
+            // key only the fingerprint.
             trust = .pinned([
-                try PeerKey(publicKey: lost.publicKey), PeerKey(fingerprint: friend.fingerprint),
+                try PeerKey(publicKey: oldIdentity.publicKey),
+                PeerKey(fingerprint: peerKey.fingerprint),
             ])
         }
-        if !meeting.properties.hasKey(role == .dialer ? .responder : .initiator) { trust = .anyone }
+        if !scenario.properties.hasKey(role == .dialer ? .responder : .initiator) {
+            trust = .anyone
+        }
         var configuration = ChannelConfiguration(identity: identity(role), trust: trust)
-        configuration.protocols = meeting.offers
-        configuration.mode = meeting.mode
+        configuration.protocols = scenario.offers
+        configuration.mode = scenario.mode
         configuration.presharedKeys = psks
         configuration.allowsExposedIdentity = true
-        // Attackers run on other devices.
+        // An attacker runs on another device: its messages are no dials of the victim's process.
         configuration.pendingDials = PendingDials()
         return configuration
     }
@@ -244,92 +251,93 @@ private struct Attackers {
     }
 
     /// Runs every attacker against the victim.
-    func meet(_ meeting: Meeting, _ tally: inout Tally) throws {
-        let truth = identityProven(by: .honest, meeting)
-        let recording = meeting.isHonest ? try recording(meeting, &tally) : []
+    func run(_ scenario: Scenario, _ tally: inout Tally) throws {
+        let honest = identityProven(by: .honest, scenario)
+        let recording = scenario.isHonest ? try recording(scenario, &tally) : []
         for attacker in Attacker.allCases {
-            if meeting.properties.psks.isEmpty, attacker == .member || attacker == .keyHolder {
+            if scenario.properties.psks.isEmpty, attacker == .pskHolder || attacker == .keyHolder {
                 continue
             }
             if recording.isEmpty, attacker == .recording || attacker == .firstMessage { continue }
-            let victim = try Victim(configuration(meeting, meeting.role), meeting.role)
-            let expected = identityProven(by: attacker, meeting)
+            let victim = try Victim(configuration(scenario, scenario.role), scenario.role)
+            let expected = identityProven(by: attacker, scenario)
             var isExpected: Bool
             if attacker.isLive {
-                let early = try come(attacker, meeting, victim)
+                let early = try attack(attacker, scenario, victim)
                 isExpected = victim.reported == expected
-                // The peer is reported when the table says so: not earlier, and not later.
+                // By the end of the handshake the peer is reported only in direct mode, and only if
+                // the tables call it proven by then.
                 let isEarly =
-                    meeting.mode == .direct
-                    && meeting.properties.isProven(
-                        meeting.attacker, after: meeting.properties.handshake.count)
+                    scenario.mode == .direct
+                    && scenario.properties.isProven(
+                        scenario.attacker, after: scenario.properties.handshake.count)
                 isExpected = isExpected && early == (isEarly ? expected : nil)
             } else {
-                try repeatOthers(attacker, meeting, victim, recording)
-                // A handshake that proves nothing may be replayed to its end.
+                try replay(attacker, scenario, victim, recording)
+                // If the handshake proves nothing, a replay may complete it.
                 isExpected = victim.reported == nil || victim.reported == expected
             }
             if attacker == .honest { tally.controls += 1 } else { tally.attacks += 1 }
-            if expected == nil { isExpected = isExpected && victim.waits() }
-            isExpected = isExpected && !victim.hasSpoken
+            if expected == nil { isExpected = isExpected && victim.endsWithoutPeer() }
+            isExpected = isExpected && !victim.exchangedDataEarly
             if !isExpected { tally.unexpected += 1 }
             #expect(
                 isExpected,
                 """
-                \(meeting), \(attacker): reported \(String(describing: victim.reported)), \
-                expected \(String(describing: expected)) of \(String(describing: truth))
+                \(scenario), \(attacker): reported \(String(describing: victim.reported)), \
+                expected \(String(describing: expected)) of \(String(describing: honest))
                 """)
         }
     }
 
     /// Who may be reported according to the tables: nobody, the peer's key, a group, or an
     /// anonymous peer.
-    private func identityProven(by attacker: Attacker, _ meeting: Meeting) -> PeerIdentity? {
-        let (properties, role) = (meeting.properties, meeting.attacker)
+    private func identityProven(by attacker: Attacker, _ scenario: Scenario) -> PeerIdentity? {
+        let (properties, role) = (scenario.properties, scenario.attacker)
         let lacksPSKs = !properties.psks.isEmpty && !(attacker.hasPSKs && attacker.isLive)
         if properties.hasKey(role) {
             guard attacker.hasKey, !lacksPSKs else { return nil }
-            return .publicKey(identity(meeting.role.peer).publicKey, curve: .x25519)
+            return .publicKey(identity(scenario.role.peer).publicKey, curve: .x25519)
         }
         if lacksPSKs { return nil }
         return properties.psks.isEmpty ? .anonymous : .group
     }
 
-    // MARK: - Attackers with keys
+    // MARK: - Attackers that compute a handshake
 
-    private func keys(_ attacker: Attacker, _ meeting: Meeting) -> Impostor.Keys {
-        let peer = identity(meeting.role.peer)
-        let victim = identity(meeting.role)
+    private func keys(_ attacker: Attacker, _ scenario: Scenario) -> Impostor.Keys {
+        let peer = identity(scenario.role.peer)
+        let victim = identity(scenario.role)
         var keys = Impostor.Keys(shown: peer.publicKey, victim: victim.publicKey)
         if attacker.hasPSKs { keys.psks = psks }
         switch attacker {
         case .honest, .keyHolder: keys.own = peer.keyPair
-        case .thief: keys.stolen = victim.keyPair
-        case .swapper: keys.own = foreign
-        case .foreigner:
-            keys.own = foreign
-            keys.shown = foreign.publicKey
-        case .stranger, .member, .recording, .firstMessage, .mirror: break
+        case .victimKeyThief: keys.stolen = victim.keyPair
+        case .peerKeyClaimer: keys.own = attackerKey
+        case .otherKey:
+            keys.own = attackerKey
+            keys.shown = attackerKey.publicKey
+        case .keyless, .pskHolder, .recording, .firstMessage, .mirror: break
         }
         return keys
     }
 
     /// Runs the handshake with the victim as far as possible, then sends transport messages.
     /// Returns the identity that was reported by the end of the handshake.
-    private func come(
-        _ attacker: Attacker, _ meeting: Meeting, _ victim: Victim
+    private func attack(
+        _ attacker: Attacker, _ scenario: Scenario, _ victim: Victim
     ) throws -> PeerIdentity? {
         var transcript = NegotiationTranscript(context: [])
         let impostor: Impostor
-        let name = try meeting.protocolName
-        let keys = keys(attacker, meeting)
-        switch (meeting.mode, meeting.role) {
+        let name = try scenario.protocolName
+        let keys = keys(attacker, scenario)
+        switch (scenario.mode, scenario.role) {
         case (.direct, _):
-            impostor = try Impostor(name, meeting.attacker, prologue: [], keys: keys)
+            impostor = try Impostor(name, scenario.attacker, prologue: [], keys: keys)
         case (.negotiated, .acceptor):
-            transcript.hello = try Hello(offers: meeting.offers).encoded
+            transcript.hello = try Hello(offers: scenario.offers).encoded
             let ephemeral = try DHKeyPair.generate(.x25519)
-            if let attempt = meeting.attempt {
+            if let attempt = scenario.attempt {
                 // The tag is wrong, so the victim cannot read the message.
                 let length = try ProtocolName(attempt.protocolName).pattern.overhead(
                     ofMessage: 0, keyLength: 32)
@@ -338,10 +346,10 @@ private struct Attackers {
                 victim.deliver(transcript.hello + MaliciousNoisePeer.framed(transcript.early))
                 victim.collect()
                 let answer = try #require(
-                    try Answer(prefixOf: victim.said.span, offerCount: meeting.offers.count))
+                    try Answer(prefixOf: victim.sent.span, offerCount: scenario.offers.count))
                 #expect(answer.status == .fallback)
                 transcript.answer = answer.encoded
-                victim.said.removeFirst(answer.encoded.count)
+                victim.sent.removeFirst(answer.encoded.count)
                 impostor = try Impostor(
                     name, .initiator, prologue: transcript.prologue(for: .fallback), keys: keys,
                     ephemeral: ephemeral)
@@ -352,23 +360,23 @@ private struct Attackers {
                 transcript.early = try impostor.write()
                 victim.deliver(transcript.hello + MaliciousNoisePeer.framed(transcript.early))
                 victim.collect()
-                let answer = try Answer(prefixOf: victim.said.span, offerCount: 1)
+                let answer = try Answer(prefixOf: victim.sent.span, offerCount: 1)
                 guard let answer else { return victim.reported }
                 transcript.answer = answer.encoded
-                victim.said.removeFirst(answer.encoded.count)
+                victim.sent.removeFirst(answer.encoded.count)
             }
         case (.negotiated, .dialer):
             victim.collect()
-            transcript.hello = try #require(try Hello(prefixOf: victim.said.span)).encoded
-            victim.said.removeFirst(transcript.hello.count)
+            transcript.hello = try #require(try Hello(prefixOf: victim.sent.span)).encoded
+            victim.sent.removeFirst(transcript.hello.count)
             transcript.early = try #require(victim.takeMessage())
-            let status: Answer.Status = meeting.attempt == nil ? .accept : .fallback
-            transcript.answer = Answer(status, index: meeting.attempt == nil ? 0 : 1).encoded
+            let status: Answer.Status = scenario.attempt == nil ? .accept : .fallback
+            transcript.answer = Answer(status, index: scenario.attempt == nil ? 0 : 1).encoded
             victim.deliver(transcript.answer)
             impostor = try Impostor(
                 name, .responder, prologue: transcript.prologue(for: status), keys: keys,
-                remoteEphemeral: meeting.attempt.map { _ in Array(transcript.early.prefix(32)) })
-            if meeting.attempt == nil { try impostor.read(transcript.early) }
+                remoteEphemeral: scenario.attempt.map { _ in Array(transcript.early.prefix(32)) })
+            if scenario.attempt == nil { try impostor.read(transcript.early) }
         }
         while !impostor.isFinished {
             victim.collect()
@@ -383,9 +391,9 @@ private struct Attackers {
         victim.collect()
         let early = victim.reported
         if impostor.isFinished {
-            let role = meeting.role.peer
+            let role = scenario.role.peer
             let proof =
-                meeting.mode == .direct
+                scenario.mode == .direct
                 ? [] : [RecordType.ready.rawValue] + transcript.ready(from: role)
             victim.deliver(try impostor.seal(proof))
             victim.collect()
@@ -395,19 +403,19 @@ private struct Attackers {
         return early
     }
 
-    // MARK: - Attackers without keys
+    // MARK: - Attackers that only repeat messages
 
-    /// Returns everything that the honest peer sends in a whole session, in pieces; expects that
-    /// both sides are ready.
-    private func recording(_ meeting: Meeting, _ tally: inout Tally) throws -> [[UInt8]] {
+    /// Returns everything that the honest peer sends in a session, one element for each SDU;
+    /// expects that both sides are ready, and that the victim reports the peer.
+    private func recording(_ scenario: Scenario, _ tally: inout Tally) throws -> [[UInt8]] {
         let pair = try MachinePair(
-            dialer: configuration(meeting, .dialer), acceptor: configuration(meeting, .acceptor))
+            dialer: configuration(scenario, .dialer), acceptor: configuration(scenario, .acceptor))
         pair.run()
-        let peer = meeting.role == .dialer ? pair.dialer.peer : pair.acceptor.peer
+        let peer = scenario.role == .dialer ? pair.dialer.peer : pair.acceptor.peer
         let isExpected =
             pair.dialer.isReady && pair.acceptor.isReady
-            && peer == identityProven(by: .honest, meeting)
-        #expect(isExpected, "\(meeting), two machines: \(String(describing: peer))")
+            && peer == identityProven(by: .honest, scenario)
+        #expect(isExpected, "\(scenario), two machines: \(String(describing: peer))")
         tally.controls += 1
         if !isExpected { tally.unexpected += 1 }
         for message in [[1], [2, 3]] as [[UInt8]] {
@@ -415,11 +423,11 @@ private struct Attackers {
             _ = try pair.acceptor.queue(message)
             pair.run()
         }
-        return pair.sent[meeting.role.peer, default: []]
+        return pair.sent[scenario.role.peer, default: []]
     }
 
-    private func repeatOthers(
-        _ attacker: Attacker, _ meeting: Meeting, _ victim: Victim, _ recording: [[UInt8]]
+    private func replay(
+        _ attacker: Attacker, _ scenario: Scenario, _ victim: Victim, _ recording: [[UInt8]]
     ) throws {
         victim.collect()
         switch attacker {
@@ -431,18 +439,18 @@ private struct Attackers {
         case .firstMessage:
             victim.deliver(recording.first ?? [])
         default:
-            if meeting.role == .acceptor {
+            if scenario.role == .acceptor {
                 victim.deliver(recording.first ?? [])
-            } else if meeting.mode == .negotiated {
-                let hello = try #require(try Hello(prefixOf: victim.said.span)).encoded
-                victim.said.removeFirst(hello.count)
-                let isFallback = meeting.attempt != nil
+            } else if scenario.mode == .negotiated {
+                let hello = try #require(try Hello(prefixOf: victim.sent.span)).encoded
+                victim.sent.removeFirst(hello.count)
+                let isFallback = scenario.attempt != nil
                 victim.deliver(
                     Answer(isFallback ? .fallback : .accept, index: isFallback ? 1 : 0).encoded)
             }
             for _ in 0..<6 {
-                let bytes = victim.said
-                victim.said = []
+                let bytes = victim.sent
+                victim.sent = []
                 victim.deliver(bytes)
                 victim.collect()
             }
@@ -451,17 +459,17 @@ private struct Attackers {
     }
 }
 
-/// A machine whose application tries to send and to receive all the time, and which records the identity that is
-/// reported.
+/// A machine whose application tries to send and to receive all the time. Records the identity that
+/// the machine reports.
 private final class Victim {
     private var machine: ChannelMachine
     private var now: UInt64 = 1_000_000_000
     /// What the machine has sent and the test has not taken.
-    var said: [UInt8] = []
+    var sent: [UInt8] = []
     /// The identity that was reported, if any.
     private(set) var reported: PeerIdentity?
     /// Whether application data was sent or received before a peer was reported.
-    private(set) var hasSpoken = false
+    private(set) var exchangedDataEarly = false
 
     init(_ configuration: ChannelConfiguration, _ role: ChannelRole) throws {
         machine = ChannelMachine(
@@ -472,40 +480,41 @@ private final class Victim {
     func deliver(_ bytes: [UInt8]) {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
-        look()
+        observe()
     }
 
     func collect() {
-        look()
-        said += machine.transmit(now: now)
-        look()
+        observe()
+        sent += machine.transmit(now: now)
+        observe()
     }
 
-    /// Takes one message, with a length before it, from what the victim has sent.
+    /// Takes one message from what the victim has sent, and returns it without its two bytes of
+    /// length.
     func takeMessage() -> [UInt8]? {
-        guard said.count >= 2 else { return nil }
-        let length = Int(said[0]) << 8 | Int(said[1])
-        guard said.count >= 2 + length else { return nil }
-        defer { said.removeFirst(2 + length) }
-        return Array(said[2..<2 + length])
+        guard sent.count >= 2 else { return nil }
+        let length = Int(sent[0]) << 8 | Int(sent[1])
+        guard sent.count >= 2 + length else { return nil }
+        defer { sent.removeFirst(2 + length) }
+        return Array(sent[2..<2 + length])
     }
 
-    /// Lets a minute pass, and returns whether the victim is over by then without having reported a
-    /// peer.
-    func waits() -> Bool {
+    /// Lets 61 seconds pass, and returns whether the victim is over by then without having reported
+    /// a peer.
+    func endsWithoutPeer() -> Bool {
         now += 61_000_000_000
         machine.handleTimeout(now: now)
-        look()
+        observe()
         return machine.outcome != nil && reported == nil
     }
 
-    private func look() {
+    private func observe() {
         let isQueued = (try? machine.queue([7])) != nil
         let isReceived = machine.popMessage() != nil
         if machine.isReady {
             reported = machine.peer
         } else if isQueued || isReceived {
-            hasSpoken = true
+            exchangedDataEarly = true
         }
     }
 }

@@ -24,7 +24,7 @@ struct BackpressureTests {
         #expect(queued < 120)
         #expect(await dialer.holdings.unsealed <= 12_000)
         #expect(await acceptor.holdings.unread <= 32_000)
-        // However long this takes, no side is taken for dead, and no sending continues.
+        // In an hour neither side is taken for dead, and nothing more is queued.
         await fixture.clock.advance(by: .seconds(3_600))
         #expect(await dialer.holdings.queued == queued)
         #expect(await dialer.failure == nil)
@@ -50,7 +50,7 @@ struct BackpressureTests {
         try await sending.value
     }
 
-    @Test("both sides send more than all buffers hold at the same time, and both messages arrive")
+    @Test("if both sides send more than all buffers hold at the same time, every message arrives")
     func bothWays() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in

@@ -9,11 +9,12 @@ import Testing
 /// What a dialer does when its peer has no room for the dialer.
 @Suite("Dialing a busy peer")
 struct BusyTests {
-    /// A listener that answers its first links with a status, and accepts the others.
+    /// A listener that answers its first `count` links with `status`, and opens a channel over each
+    /// later link.
     private struct Host {
         let fixture: ChannelFixture
         let endpoint: Endpoint
-        /// When links came.
+        /// The times at which links were accepted.
         let times = Locked<[MonotonicTime]>([])
         private let task: Task<Void, any Error>
 
@@ -63,7 +64,7 @@ struct BusyTests {
         }
     }
 
-    @Test("the dialer dials once more, 100 to 500 ms later")
+    @Test("a dialer whose peer is busy dials once more, 100 to 500 ms later")
     func triesAgain() async throws {
         let host = try await Host(.busy, links: 1)
         let dialing = try host.dial()
@@ -78,8 +79,8 @@ struct BusyTests {
         try await host.finish()
     }
 
-    @Test("when the peer is busy again, the dial fails and the dialer stops")
-    func givesUp() async throws {
+    @Test("if the peer is busy a second time, the dial fails, and there is no third attempt")
+    func busyTwice() async throws {
         let host = try await Host(.busy, links: .max)
         let dialing = try host.dial()
         for _ in 0..<100 where host.count < 2 {
@@ -91,7 +92,7 @@ struct BusyTests {
         try await host.finish()
     }
 
-    @Test("another refusal is final")
+    @Test("a dialer whose peer answers refused does not dial again")
     func refused() async throws {
         let host = try await Host(.refused, links: .max)
         #expect(await failure(of: try host.dial()) == .noCommonProtocol)
@@ -100,7 +101,7 @@ struct BusyTests {
         try await host.finish()
     }
 
-    @Test("cancelling ends the wait at once")
+    @Test("a dial that is cancelled before its second attempt ends at once")
     func cancelled() async throws {
         let host = try await Host(.busy, links: .max)
         let dialing = try host.dial()
@@ -112,7 +113,8 @@ struct BusyTests {
         try await host.finish()
     }
 
-    @Test("a connection, which has a backoff of its own, does not dial twice as often")
+    @Test(
+        "a connection dials a busy peer again after its own backoff, and not once more before that")
     func backsOff() async throws {
         let host = try await Host(.busy, links: .max)
         var rules = ReconnectPolicy()

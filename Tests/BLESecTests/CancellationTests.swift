@@ -5,10 +5,10 @@ import Testing
 
 @testable import BLESec
 
-/// Tasks that are cancelled and channels that are dropped, at every stage.
+/// Tasks that are cancelled and channels that are released, at every stage.
 @Suite("Cancellation")
 struct CancellationTests {
-    /// The point at which a handshake stops because no more bytes arrive.
+    /// The point at which a handshake stops: an SDU is lost, or a trust decision is pending.
     struct Moment: Sendable, CustomTestStringConvertible {
         let role: ChannelRole
         let faults: [ChannelRole: [Fault]]
@@ -29,7 +29,7 @@ struct CancellationTests {
     @Test("a handshake that is cancelled ends at once and leaves nothing", arguments: moments)
     func handshake(moment: Moment) async throws {
         let fixture = try ChannelFixture()
-        weak var weakly: SecureChannel?
+        weak var weakChannel: SecureChannel?
         do {
             let (first, second) = await fixture.links(moment.faults)
             let dialer = try fixture.channel(over: first, .dialer) { change(&$0, .dialer, moment) }
@@ -41,19 +41,19 @@ struct CancellationTests {
             let (channel, task, other) =
                 moment.role == .dialer
                 ? (dialer, tasks[0], tasks[1]) : (acceptor, tasks[1], tasks[0])
-            weakly = channel
+            weakChannel = channel
             #expect(await channel.phase == moment.phase)
             task.cancel()
             #expect(await failure(of: task) == .cancelled)
-            // No time has passed, and the other side has already seen the link's end. A side that
-            // believed itself ready keeps its channel, which is over.
+            // The clock has not moved, and the other side has already seen the link's end. If that
+            // side was ready before, its opening has succeeded, and its channel is over.
             let code = await failure(of: other)
             #expect(code == .truncated || code == nil)
             #expect(await dialer.isOver)
             #expect(await acceptor.isOver)
         }
         await fixture.finish()
-        #expect(weakly == nil)
+        #expect(weakChannel == nil)
     }
 
     private func change(
@@ -69,14 +69,14 @@ struct CancellationTests {
         }
     }
 
-    @Test("a handshake that is cancelled before it begins sends at most its first flight")
+    @Test("a handshake whose task is cancelled before it begins fails, and its channel is released")
     func beforehand() async throws {
         let fixture = try ChannelFixture()
-        weak var weakly: SecureChannel?
+        weak var weakChannel: SecureChannel?
         do {
             let (first, second) = await fixture.links()
             let channel = try fixture.channel(over: first, .dialer)
-            weakly = channel
+            weakChannel = channel
             let task = Task(executorPreference: fixture.loop) {
                 unsafe withUnsafeCurrentTask { task in unsafe task?.cancel() }
                 try await channel.open()
@@ -85,30 +85,30 @@ struct CancellationTests {
             await fixture.loop.run { second.close() }
         }
         await fixture.finish()
-        #expect(weakly == nil)
+        #expect(weakChannel == nil)
     }
 
-    @Test("a channel that is dropped closes its link, and its peer's channel fails as truncated")
+    @Test("a channel that is released closes its link, and its peer's channel fails as truncated")
     func dropped() async throws {
         let fixture = try ChannelFixture()
-        weak var weakly: SecureChannel?
+        weak var weakChannel: SecureChannel?
         var peer: SecureChannel?
         do {
             let (dialer, acceptor) = try await fixture.channels()
-            weakly = dialer
+            weakChannel = dialer
             peer = acceptor
             try await dialer.send([1])
             #expect(try await acceptor.receive() == [1])
         }
         await fixture.clock.settle()
-        #expect(weakly == nil)
+        #expect(weakChannel == nil)
         let receiving = Task { [peer] in try await peer?.receive() }
         #expect(await failure(of: receiving) == .truncated)
         peer = nil
         await fixture.finish()
     }
 
-    @Test("a receive that is cancelled loses nothing, and the channel stays usable")
+    @Test("a receive that is cancelled loses no message, and the channel stays usable")
     func receiving() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -167,7 +167,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("a close that is cancelled can be called again, and loses nothing")
+    @Test("a close that is cancelled can be called again, and loses no message")
     func closing() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -180,7 +180,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("every waiting call fails when the loop is shut down")
+    @Test("every waiting receive fails as closed when the loop is shut down")
     func shutdown() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -203,14 +203,15 @@ struct CancellationTests {
     ) async {
         let first = Task { try await dialer.close() }
         let second = Task { try await acceptor.close() }
-        // Time has to pass, because the queues are polled.
+        // The clock must move: a side that closes looks every 2 ms whether its link has sent
+        // everything.
         for task in [first, second] { await fixture.advance(until: task) }
         await fixture.finish()
     }
 }
 
 extension ChannelFixture {
-    /// Advances the clock until a task has ended, and expects that the task ends well within a
+    /// Advances the clock until a task has ended, and expects that the task succeeds within a
     /// minute.
     func advance(until task: Task<Void, any Error>) async {
         let done = Flag()

@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// Two peers that know each other, a loop with a manual clock, and links on it.
+/// Two peers that pin each other's keys, a loop with a manual clock, and links on that loop.
 struct ChannelFixture {
     let clock: ManualClock
     let loop: EventLoop
@@ -59,7 +59,7 @@ struct ChannelFixture {
         return (dialer, acceptor)
     }
 
-    /// Expects that nothing is left on the loop, and ends the loop.
+    /// Expects that no timer and no source is left on the loop, and ends the loop.
     func finish() async {
         await clock.settle()
         let load = await loop.run { [loop] in loop.load }
@@ -75,14 +75,14 @@ extension SecureChannel {
         try await becomeReady()
     }
 
-    /// The code with which the channel has failed.
+    /// The code with which the channel has failed; `nil` if it has not.
     var failure: ChannelError.Code? { driver.machine.outcome?.code }
 
-    /// How many deadlines of calls that wait the channel keeps.
+    /// How many waiting calls of the channel have a deadline.
     var callDeadlines: Int { driver.callDeadlines.count }
 
-    /// What the channel holds: messages queued so far, bytes not sealed yet, and bytes not received
-    /// yet.
+    /// How many messages were queued so far, how many bytes of them are not sealed yet, and how
+    /// many bytes the program has not received yet.
     var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
         (driver.machine.queued, driver.machine.unsealedBytes, driver.machine.unreceivedBytes)
     }
@@ -91,7 +91,8 @@ extension SecureChannel {
     var acknowledged: UInt64 { driver.machine.acknowledged }
 }
 
-/// The code of the error that a task throws, or `nil` if it throws nothing.
+/// The code of the error that a task throws, or `nil` if it throws nothing. For an error that is no
+/// ``ChannelError`` it is `internal`.
 func failure<Value>(of task: Task<Value, any Error>) async -> ChannelError.Code? {
     do {
         _ = try await task.value

@@ -27,7 +27,7 @@ struct ChannelTests {
         await loop.shutdown()
     }
 
-    @Test("a program that dials its own listener gets that error on both sides")
+    @Test("a program that dials its own listener gets the error selfConnection on both sides")
     func dialsItself() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let configuration = try PinnedPeers().configuration(.acceptor)
@@ -43,15 +43,15 @@ struct ChannelTests {
 
     @Test("a listener on a Unix socket serves a dialer", arguments: ["unix", "unix-seqpacket"])
     func unix(kind: String) async throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
             on: try Endpoint(parsing: "\(kind):\(path)"),
-            configuration: friends.configuration(.acceptor))
+            configuration: pinned.configuration(.acceptor))
         let dialer = try await SecureChannel.dial(
-            listener.localEndpoint, configuration: friends.configuration(.dialer))
+            listener.localEndpoint, configuration: pinned.configuration(.dialer))
         let acceptor = try await listener.accept()
-        #expect(await acceptor.peer.fingerprint == friends.dialer.fingerprint)
+        #expect(await acceptor.peer.fingerprint == pinned.dialer.fingerprint)
         let big = [UInt8](repeating: 5, count: 3_000_000)
         async let sent: Void = dialer.send(big)
         #expect(try await acceptor.receive() == big)
@@ -63,15 +63,15 @@ struct ChannelTests {
         await listener.close()
     }
 
-    @Test("the wrong pinned key ends the dial, and the acceptor does not learn the reason")
-    func wrongPin() async throws {
-        let friends = try PinnedPeers()
+    @Test("an acceptor that pins another key refuses the dialer, which does not learn the reason")
+    func refusedDialer() async throws {
+        let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
-        var wrong = try friends.configuration(.acceptor)
-        wrong.trust = .pinned([PeerKey(fingerprint: friends.acceptor.fingerprint)])
+        var wrong = try pinned.configuration(.acceptor)
+        wrong.trust = .pinned([PeerKey(fingerprint: pinned.acceptor.fingerprint)])
         async let dialed = SecureChannel.open(
-            over: first, role: .dialer, configuration: friends.configuration(.dialer))
+            over: first, role: .dialer, configuration: pinned.configuration(.dialer))
         await #expect(throws: ChannelError(.untrusted, "")) {
             _ = try await SecureChannel.open(over: second, role: .acceptor, configuration: wrong)
         }
@@ -85,12 +85,12 @@ struct ChannelTests {
     }
 
     static func channels(_ loop: EventLoop) async throws -> (SecureChannel, SecureChannel) {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
         async let dialer = SecureChannel.open(
-            over: first, role: .dialer, configuration: friends.configuration(.dialer))
+            over: first, role: .dialer, configuration: pinned.configuration(.dialer))
         async let acceptor = SecureChannel.open(
-            over: second, role: .acceptor, configuration: friends.configuration(.acceptor))
+            over: second, role: .acceptor, configuration: pinned.configuration(.acceptor))
         return try await (dialer, acceptor)
     }
 }
@@ -138,8 +138,8 @@ struct ReadingTests {
 struct AskingTests {
     @Test("a listener decides about a bounded number of peers at once, and refuses the others")
     func bounded() async throws {
-        let friends = try PinnedPeers()
-        var asking = try friends.configuration(.acceptor)
+        let pinned = try PinnedPeers()
+        var asking = try pinned.configuration(.acceptor)
         let (answers, answer) = AsyncStream.makeStream(of: TrustPolicy.Verdict.self)
         asking.trust = .asking { _ in
             for await verdict in answers { return verdict }
@@ -150,7 +150,7 @@ struct AskingTests {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let listener = try await SecureListener.listen(
             on: try Endpoint(parsing: "unix:\(path)"), configuration: asking, limits: limits)
-        let configuration = try friends.configuration(.dialer)
+        let configuration = try pinned.configuration(.dialer)
         let endpoint = listener.localEndpoint
         async let accepted = listener.accept()
         let results = await withTaskGroup(of: Result<SecureChannel, any Error>.self) { group in

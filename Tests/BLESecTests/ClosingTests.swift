@@ -17,12 +17,13 @@ struct ClosingTests {
         case close
         /// `finish`, receive to the end, then `close`.
         case finishThenClose
-        /// `close` without receiving.
-        case deafClose
+        /// `close`, while the side receives no more than its first 0 to 20 messages.
+        case closeEarly
         case abort
         /// The link breaks.
         case cut
-        /// The side's channel is dropped with whatever is under way.
+        /// Stands for a channel that is released: also calls `abort`, because the test still needs
+        /// the channel.
         case drop
     }
 
@@ -30,11 +31,12 @@ struct ClosingTests {
     struct Account {
         /// How many messages the channel took, whether or not `deliver` threw afterwards.
         var sent = 0
-        /// Numbers for which `deliver` returned.
+        /// The numbers of the messages for which `deliver` returned `.delivered`.
         var delivered: [Int] = []
-        /// Numbers that `receive` returned.
+        /// The numbers of the messages that `receive` returned; -1 for a message with wrong
+        /// content.
         var received: [Int] = []
-        /// Whether `receive` returned `nil`: the peer's end.
+        /// Whether `receive` returned `nil`, which means the peer's end.
         var sawEnd = false
         /// Whether `close` returned without an error.
         var closed = false
@@ -69,7 +71,7 @@ struct ClosingTests {
                 }
             }
         }
-        // The random endings must have included each of these.
+        // Each of these endings must have succeeded, and failed, more than 20 times.
         for ending in [Ending.close, .finishThenClose] {
             #expect(endings["\(ending) true", default: 0] > 20)
             #expect(endings["\(ending) false", default: 0] > 20)
@@ -82,7 +84,7 @@ struct ClosingTests {
         #expect(other.received == Array(0..<other.received.count), comment)
         #expect(other.received.count <= side.sent, comment)
         for number in side.delivered { #expect(number < other.received.count, comment) }
-        // Two sides that both end properly, and receive until the other side's end arrives.
+        // If both sides end properly, each sees the other's end, and every `close` succeeds.
         let proper: [Ending] = [.finish, .close, .finishThenClose]
         if proper.contains(side.ending), proper.contains(other.ending) {
             #expect(side.sawEnd && (side.closed || side.ending == .finish), comment)
@@ -119,7 +121,7 @@ struct ClosingTests {
         configuration.limits.sendAhead = Int.random(in: 1...20_000, using: &random)
     }
 
-    /// Runs one side. State that the two halves share is accessed on the loop only.
+    /// Runs one side: a task that sends, a task that receives, and the ending at a random moment.
     private static func side(
         _ channel: SecureChannel, _ link: FaultyLink, _ seed: UInt64
     ) async throws -> Account {
@@ -127,7 +129,7 @@ struct ClosingTests {
         let ending = Ending.allCases.randomElement(using: &random) ?? .close
         let count = Int.random(in: 0...30, using: &random)
         let stopsReceiving =
-            [.deafClose, .abort, .cut, .drop].contains(ending)
+            [.closeEarly, .abort, .cut, .drop].contains(ending)
             ? Int.random(in: 0...20, using: &random) : Int.max
         let sending = Task(executorPreference: channel.loop) { [random] in
             await send(count, channel, random)
@@ -141,7 +143,7 @@ struct ClosingTests {
         switch ending {
         case .finish:
             try? await channel.finish()
-        case .close, .deafClose:
+        case .close, .closeEarly:
             closed = await closes(channel)
         case .finishThenClose:
             try? await channel.finish()
@@ -200,7 +202,8 @@ struct ClosingTests {
             while numbers.count < limit {
                 guard let message = try await channel.receive() else { return (numbers, true) }
                 let number = Int(message[0]) << 8 | Int(message[1])
-                // A message whose content differs from what was sent counts as lost.
+                // A message whose content differs from what was sent gets a number that was not
+                // sent.
                 let isWhole = message.dropFirst(2).allSatisfy { $0 == UInt8(number & 0xFF) }
                 numbers.append(isWhole ? number : -1)
             }

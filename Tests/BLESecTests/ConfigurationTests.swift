@@ -69,7 +69,7 @@ struct ConfigurationTests {
     }
 
     @Test("a policy that no peer can satisfy is refused")
-    func nobody() throws {
+    func unsatisfiable() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             try Self.expectRefused(role) { $0.trust = .pinned([]) }
             try Self.expectRefused(role) { $0.certificateTrust = .pinned([]) }
@@ -81,8 +81,8 @@ struct ConfigurationTests {
         #expect(error?.reason.contains("give the peers' keys") == true)
     }
 
-    @Test("a weak offer after a good one is refused")
-    func weakSecond() throws {
+    @Test("an offer that does not prove the required key is refused, even after one that does")
+    func unprovenSecond() throws {
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_NN_25519_ChaChaPoly_SHA256"] }
     }
 
@@ -97,7 +97,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("an identity key for another hash or curve, or a missing one, is refused")
+    @Test("an identity key for a hash or curve other than an offer's, or no key, is refused")
     func identity() throws {
         try Self.expectRefused { $0.protocols = ["Noise_XX_25519_ChaChaPoly_SHA512"] }
         try Self.expectRefused { $0.protocols = [Self.xx, "Noise_XX_25519_ChaChaPoly_BLAKE2s"] }
@@ -105,7 +105,9 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.identity = nil }
     }
 
-    @Test("a pre-shared key that two hashes would use, or a missing one, is refused")
+    @Test(
+        "one pre-shared key for offers with two hashes, or none for an offer with a psk, is refused"
+    )
     func presharedKeys() throws {
         let names = ["SHA256", "BLAKE2s"].map { "Noise_NNpsk0_25519_ChaChaPoly_\($0)" }
         try Self.expectRefused {
@@ -125,7 +127,7 @@ struct ConfigurationTests {
         try other.validate(for: .dialer)
     }
 
-    @Test("a pattern that needs the peer's key is refused without exactly one such key")
+    @Test("a pattern that needs the peer's key is refused without exactly one pinned public key")
     func remoteStatic() throws {
         let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
         try Self.expectRefused {
@@ -145,7 +147,9 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("options of the other mode, and a direct prologue that looks like blesec's, are refused")
+    @Test(
+        "options of the other mode, 256 bytes of context, and blesec/1 as a prologue are refused"
+    )
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }
         try Self.expectRefused { $0.context = Array(repeating: 0, count: 256) }
@@ -165,9 +169,9 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("a pinned low-order key fails when it is used, and no shared key results")
+    @Test("a dial with a pinned low-order key fails, since the key gives no shared secret")
     func lowOrder() throws {
-        // The points with the coordinates 0 and 1, of which 1 has order 4.
+        // The points with the u-coordinates 0 (order 2) and 1 (order 4).
         for first in [UInt8(0), 1] {
             let point = [first] + [UInt8](repeating: 0, count: 31)
             var configuration = try PinnedPeers().configuration(.dialer)

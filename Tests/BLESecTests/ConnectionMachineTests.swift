@@ -76,7 +76,7 @@ struct ConnectionMachineTests {
         #expect(watch.machine.status.peer == .group)
     }
 
-    @Test("a peer that is not found is out of range, and the search starts again after a while")
+    @Test("a peer that is not found in 30 s is out of range, and a new search starts 60 s later")
     func outOfRange() {
         var watch = Watch()
         #expect(watch.wait(.milliseconds(29_999)) == .nothing)
@@ -85,16 +85,16 @@ struct ConnectionMachineTests {
         #expect(watch.state == .outOfRange)
         #expect(watch.left == .seconds(60))
         watch.reach(.searching)
-        #expect(watch.state == .outOfRange, "who looks on has found nobody")
+        #expect(watch.state == .outOfRange, "a search that goes on has not found the peer")
         #expect(watch.wait(.seconds(60)) == .attempt)
         #expect(watch.state == .searching)
         _ = watch.wait(.seconds(30))
         watch.reach(.dialing)
-        #expect(watch.state == .dialing, "who is heard is in range")
+        #expect(watch.state == .dialing, "a peer that is dialed has been found, so it is in range")
     }
 
     @Test(
-        "a step that takes too long is abandoned, and the next attempt waits",
+        "a step that takes too long is abandoned, and the next attempt starts 0.5 to 1 s later",
         arguments: [ConnectionState.dialing, .opening, .handshaking])
     func tooLong(_ state: ConnectionState) throws {
         var watch = Watch()
@@ -110,7 +110,7 @@ struct ConnectionMachineTests {
         #expect(watch.state == .searching)
     }
 
-    @Test("the wait doubles after each failure, up to a minute, less up to a random half")
+    @Test("the longest wait doubles with each failure up to 60 s; each wait is half of it or more")
     func backoff() throws {
         var watch = Watch()
         var pauses: [Duration] = []
@@ -125,7 +125,7 @@ struct ConnectionMachineTests {
             #expect(watch.wait(pause) == .attempt)
         }
         let parts = zip(pauses, 0...).map { $0 / Double(min(60, 1 << $1)) }
-        #expect(Set(parts).count > 5, "each has a random part of its own")
+        #expect(Set(parts).count > 5, "each wait has a random part of its own")
     }
 
     @Test("a peer that is unreachable for long is out of range, and is still dialed")
@@ -145,7 +145,8 @@ struct ConnectionMachineTests {
         #expect(states.last == .outOfRange)
     }
 
-    @Test("after a good link the next attempt begins at once, and failures are forgotten")
+    @Test(
+        "after a link of 10 s, or of 1 s with a message, the next attempt begins without a wait")
     func goodLink() throws {
         for lasted in [false, true] {
             var watch = Watch()
@@ -159,11 +160,11 @@ struct ConnectionMachineTests {
             watch.fail()
             let pause = try #require(watch.left)
             #expect(pause <= .seconds(1))
-            #expect(watch.state == .backingOff, "it was there just now")
+            #expect(watch.state == .backingOff, "the peer was connected just now")
         }
     }
 
-    @Test("a link that repeatedly ends at once counts as a further failure each time")
+    @Test("a link without a message that ends within 10 s counts as a further failure each time")
     func badLink() throws {
         var watch = Watch()
         for failures in 1...8 {
@@ -178,7 +179,7 @@ struct ConnectionMachineTests {
         }
     }
 
-    @Test("a link that carried data and ends at once counts as a first failure each time")
+    @Test("a link with a message that ends within 1 s counts as a first failure each time")
     func briefLink() throws {
         var watch = Watch()
         for _ in 1...5 { watch.fail() }
@@ -243,14 +244,14 @@ struct ConnectionMachineTests {
         #expect(error.code == .limitExceeded)
     }
 
-    @Test("an error of configuration closes the connection, any other error does not")
+    @Test("a configuration error closes the connection, and a refusal does not")
     func configuration() {
         var watch = Watch()
         #expect(watch.fail(.refused) == .nothing)
         #expect(watch.fail(.configuration) == .close(ChannelError(.configuration, "")))
     }
 
-    @Test("of two channels whose handshakes overlapped the one with the lower hash stays")
+    @Test("of two channels whose handshakes overlapped, the channel with the lower hash stays")
     func duplicates() {
         var watch = Watch()
         watch.connect(hash: [5])
@@ -276,7 +277,7 @@ struct ConnectionMachineTests {
         #expect(watch.state == .searching)
     }
 
-    @Test("the peer's end is final only if the rules say so; then this side's end closes")
+    @Test("the peer's end is final only if the rules say so; then both ends close the connection")
     func peersEnd() {
         var watch = Watch()
         watch.connect()

@@ -40,7 +40,7 @@ struct DeadEngineTests {
         if attack == 2 { Self.expectDead(&pair.dialer) } else { Self.expectDead(&pair.acceptor) }
     }
 
-    @Test("a Noise record shorter than its tag kills the engine", arguments: 0..<16)
+    @Test("a Noise record shorter than a tag kills the engine", arguments: 0..<16)
     func shortRecord(length: Int) throws {
         var pair = try EnginePair.established(CertificateFixture.noise)
         #expect(throws: ChannelError(.protocolViolation, "")) {
@@ -71,7 +71,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "bytes that are no TLS record kill the engine at once, before the rest arrives",
+        "bytes that begin no valid TLS record kill the engine before a record is complete",
         arguments: [
             [0x42], [0x16, 3, 3, 0x41, 1], [0x16, 2, 1, 0, 0], [0x80, 0x2E, 1], [0x18, 3, 3, 0, 1],
         ] as [[UInt8]])
@@ -105,7 +105,7 @@ struct DeadEngineTests {
     }
 
     @Test("admitting a peer when no decision is pending kills the engine", arguments: offers)
-    func admittingNobody(offer: String) throws {
+    func admittingTooEarly(offer: String) throws {
         var pair = try EnginePair(offer)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.admit() }
         Self.expectDead(&pair.dialer)
@@ -114,7 +114,7 @@ struct DeadEngineTests {
     @Test(
         "bytes that arrive while a dialer's trust decision is pending kill the engine",
         arguments: offers)
-    func impatientPeer(offer: String) throws {
+    func bytesDuringDecision(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
         #expect(throws: ChannelError(.internal, "")) {
             try pair.dialer.receiveHandshake([23, 3, 3, 0, 1, 0].span)
@@ -188,7 +188,8 @@ struct DeadEngineTests {
     private static let dead = ChannelError(.closed, "")
 }
 
-/// Two engines of channels that are connected directly.
+/// The engines of a dialer and an acceptor, without channels; each gets the other's handshake
+/// bytes.
 private struct EnginePair: ~Copyable {
     var dialer: Engine
     var acceptor: Engine
@@ -197,10 +198,10 @@ private struct EnginePair: ~Copyable {
     private var acceptorInbound: [UInt8] = []
 
     init(_ offer: String) throws {
-        let company = try CertificateFixture.shared()
-        let dialer = try company.configuration(.dialer, [offer])
+        let fixture = try CertificateFixture.shared()
+        let dialer = try fixture.configuration(.dialer, [offer])
             .makeEngine(offer, role: .dialer, prologue: [])
-        let acceptor = try company.configuration(.acceptor, [offer])
+        let acceptor = try fixture.configuration(.acceptor, [offer])
             .makeEngine(offer, role: .acceptor, prologue: [])
         self.dialer = dialer
         self.acceptor = acceptor

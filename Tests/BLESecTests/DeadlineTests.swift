@@ -5,15 +5,17 @@ import Testing
 
 @Suite("Time and a channel's phases")
 struct DeadlineTests {
-    @Test("a session that is too old sends end with that reason, and ends by the close deadline")
+    @Test(
+        "a session that is too old sends end with reason expired, and fails at the close deadline"
+    )
     func sessionAge() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
-        try forger.keepAlive(for: .seconds(89))
-        #expect(!forger.records.contains { $0.type == .end })
-        try forger.keepAlive(for: .seconds(2))
-        #expect(forger.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
-        try forger.keepAlive(for: .seconds(10))
-        #expect(forger.failure == .timedOut)
+        let peer = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
+        try peer.keepAlive(for: .seconds(89))
+        #expect(!peer.records.contains { $0.type == .end })
+        try peer.keepAlive(for: .seconds(2))
+        #expect(peer.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
+        try peer.keepAlive(for: .seconds(10))
+        #expect(peer.failure == .timedOut)
     }
 
     @Test("the limits in the documentation are the defaults")
@@ -34,40 +36,40 @@ struct DeadlineTests {
 
     @Test("a session that is too old completes when the peer ends as well")
     func sessionAgeCompletes() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
-        try forger.keepAlive(for: .seconds(91))
-        try forger.send(.end, [0])
-        try forger.send(.ack, UInt64(1).bigEndianBytes)
-        forger.victim.linkEnded(nil, now: forger.now)
-        guard case .complete = forger.victim.outcome else {
-            Issue.record("\(String(describing: forger.victim.outcome))")
+        let peer = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(90) }
+        try peer.keepAlive(for: .seconds(91))
+        try peer.send(.end, [0])
+        try peer.send(.ack, UInt64(1).bigEndianBytes)
+        peer.victim.linkEnded(nil, now: peer.now)
+        guard case .complete = peer.victim.outcome else {
+            Issue.record("\(String(describing: peer.victim.outcome))")
             return
         }
     }
 
-    @Test("an acknowledgement that is due while the link is full does not spin the timer")
+    @Test("an acknowledgement that is due while the link is full sets no timeout that has passed")
     func ackWhileBlocked() throws {
-        let forger = try MaliciousNoisePeer.ready()
-        forger.isBlocked = true
-        _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
-        try forger.pump()
-        try forger.send(.data, [1])
-        forger.now = forger.now.after(.milliseconds(60))
-        forger.victim.handleTimeout(now: forger.now)
-        try forger.pump()
-        #expect(forger.victim.nextTimeout(now: forger.now) > forger.now)
-        forger.isBlocked = false
-        try forger.pump()
-        #expect(forger.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
+        let peer = try MaliciousNoisePeer.ready()
+        peer.isBlocked = true
+        _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
+        try peer.pump()
+        try peer.send(.data, [1])
+        peer.now = peer.now.after(.milliseconds(60))
+        peer.victim.handleTimeout(now: peer.now)
+        try peer.pump()
+        #expect(peer.victim.nextTimeout(now: peer.now) > peer.now)
+        peer.isBlocked = false
+        try peer.pump()
+        #expect(peer.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
     }
 
     @Test(
-        "a direct channel that has ended its side waits for the peer without spinning",
+        "a direct channel that has ended its side waits for the peer with timeouts of 1 s or more",
         arguments: [ChannelRole.dialer, .acceptor])
     func directQuiet(role: ChannelRole) throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         func configuration(_ role: ChannelRole) throws -> ChannelConfiguration {
-            var configuration = try friends.configuration(role)
+            var configuration = try pinned.configuration(role)
             configuration.mode = .direct
             return configuration
         }
@@ -89,7 +91,8 @@ struct DeadlineTests {
 }
 
 extension MaliciousNoisePeer {
-    /// Lets time pass, with a ping each second.
+    /// Lets time pass, and sends a record each second: a pong if the victim waits for one,
+    /// otherwise padding.
     func keepAlive(for duration: Duration) throws {
         for _ in 0..<duration.components.seconds {
             guard victim.outcome == nil else { return }

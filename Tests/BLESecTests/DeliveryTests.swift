@@ -13,7 +13,7 @@ struct DeliveryTests {
         let (dialer, acceptor) = try await fixture.channels()
         let delivering = Task(executorPreference: fixture.loop) { try await dialer.deliver([1]) }
         await fixture.clock.advance(by: .seconds(30))
-        #expect(await acceptor.holdings.unread > 0, "it has arrived")
+        #expect(await acceptor.holdings.unread > 0, "the message has arrived")
         #expect(await dialer.acknowledged == 0)
         #expect(try await acceptor.receive() == [1])
         await fixture.clock.advance(by: .milliseconds(50))
@@ -78,8 +78,8 @@ struct DeliveryTests {
 
     @Test("no message is delivered to a peer that does not report what its program has taken")
     func received() async throws {
-        let forger = try MaliciousNoisePeer.ready(.acceptor)
-        let agreement = forger.victim.session?.agreement
+        let peer = try MaliciousNoisePeer.ready(.acceptor)
+        let agreement = peer.victim.session?.agreement
         #expect(agreement?.features.contains(.acknowledgesTaken) == false)
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -96,11 +96,11 @@ struct DeliveryTests {
 
     @Test("a peer without delivery reports gets its acknowledgement when the message arrives")
     func oldPeer() throws {
-        let forger = try MaliciousNoisePeer.ready()
-        try forger.send(.data, [1])
-        try forger.passTime(.milliseconds(60))
-        #expect(forger.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
-        #expect(forger.victim.unreceivedBytes > 0, "its program has not taken it")
+        let peer = try MaliciousNoisePeer.ready()
+        try peer.send(.data, [1])
+        try peer.passTime(.milliseconds(60))
+        #expect(peer.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
+        #expect(peer.victim.unreceivedBytes > 0, "its program has not taken it")
     }
 
     @Test(
@@ -140,15 +140,15 @@ struct DeliveryTests {
         try await acceptor.finish()
         #expect(try await acceptor.receive() == [0])
         await fixture.clock.advance(by: .milliseconds(10_040))
-        #expect(await dialer.failure == nil, "the acknowledgement gave it 10 seconds more")
+        #expect(await dialer.failure == nil, "the acknowledgement extends the deadline")
         await fixture.clock.advance(by: .milliseconds(20))
         #expect(await failure(of: closing) == .unacknowledged)
         await acceptor.abort()
         await fixture.finish()
     }
 
-    @Test("a close fails on a side that does not receive")
-    func deafClose() async throws {
+    @Test("if neither side receives, the close fails on both sides")
+    func closeWithoutReceiving() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
@@ -205,13 +205,15 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("acknowledgements are read behind a full inbox up to a second bound; then deliver fails")
+    @Test(
+        "acknowledgements behind a full inbox are read up to a bound; beyond it deliver fails"
+    )
     func fullInbox() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
         }
-        // The peer has sent more than is read ahead, and its acknowledgement follows those
+        // The peer has sent more than is read ahead, and its acknowledgement comes after these
         // messages.
         let talking = Task(executorPreference: fixture.loop) {
             for _ in 0..<100 { try await acceptor.send(Array(repeating: 1, count: 1_000)) }
@@ -225,7 +227,7 @@ struct DeliveryTests {
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
         try await talking.value
-        // Enough messages to keep the acknowledgement from being read.
+        // More messages than the second bound, so the acknowledgement after them is not read.
         let endless = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
@@ -245,7 +247,7 @@ struct DeliveryTests {
     }
 
     @Test(
-        "an end with another reason than done is not success for either side",
+        "an end with a reason other than done is an error for the side that receives it",
         arguments: [1, 2, 3, 4] as [UInt8])
     func notDone(reason: UInt8) async throws {
         let fixture = try ChannelFixture()
@@ -275,14 +277,14 @@ struct DeliveryTests {
             }
             #expect(await acceptor.peerEndReason == EndReason(rawValue: reason))
             let other = Task(executorPreference: fixture.loop) { try await acceptor.close() }
-            // The other side has received everything that was sent to it.
+            // This side's close succeeds, because the other side has received everything.
             await fixture.advance(until: closing)
             #expect(await failure(of: other) == .truncated)
         }
         await fixture.finish()
     }
 
-    @Test("a connection numbers messages over all links, and confirms each on the link it came by")
+    @Test("a connection numbers messages over all links, and confirms each on its own link")
     func connection() async throws {
         let fixture = try ChannelFixture()
         let pairs = [
@@ -324,7 +326,8 @@ extension ChannelFixture {
         let closings = [dialer, acceptor].map { channel in
             Task(executorPreference: loop) { try await channel.close() }
         }
-        // Time has to pass, because the queues are polled.
+        // The clock must move: a side that closes looks every 2 ms whether its link has sent
+        // everything.
         for closing in closings { await advance(until: closing) }
         await finish()
     }

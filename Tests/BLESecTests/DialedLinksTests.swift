@@ -23,7 +23,7 @@ struct DialedLinksTests {
         return (links, end)
     }
 
-    @Test("after a failed dial the link is ended once, and not before the peer has had 500 ms")
+    @Test("after a failed dial the link is ended once, and not before the peer's turn of 500 ms")
     func turn() {
         var (links, end) = Self.failed()
         #expect(end == Self.time(500))
@@ -50,14 +50,14 @@ struct DialedLinksTests {
         #expect(links.take(Self.address, at: Self.time(100), isUsed: false) == true)
     }
 
-    @Test("a peer that cannot open a channel has no turn")
+    @Test("a peer has no turn if this side accepts no channels")
     func dialsOnly() {
         var (links, end) = Self.failed(accepts: false)
         #expect(end == nil)
         #expect(links.take(Self.address, at: Self.start, isUsed: false) == true)
     }
 
-    @Test("a link that the peer has made is not ended, and its dial waits for nothing")
+    @Test("a link that no dial of this side has made is not ended, and its peer has no turn")
     func peersLink() {
         var links = DialedLinks(accepts: true)
         let end = links.beginTurn(of: Self.address, at: Self.start)

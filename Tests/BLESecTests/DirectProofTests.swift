@@ -16,11 +16,11 @@ struct DirectProofTests {
         "Noise_\(pattern)_25519_ChaChaPoly_SHA256"
     }
 
-    /// The configurations of two peers that know each other and use a pattern in direct mode.
+    /// The configurations of two peers that pin each other's keys and use a pattern in direct mode.
     private static func configurations(
-        _ pattern: String, _ friends: PinnedPeers
+        _ pattern: String, _ pinned: PinnedPeers
     ) throws -> (dialer: ChannelConfiguration, acceptor: ChannelConfiguration) {
-        var both = try friends.configurations(name(pattern))
+        var both = try pinned.configurations(name(pattern))
         both.dialer.mode = .direct
         both.acceptor.mode = .direct
         both.dialer.allowsExposedIdentity = true
@@ -32,8 +32,8 @@ struct DirectProofTests {
         return try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
     }
 
-    /// Expects that a side waits for its peer's proof and sends nothing meanwhile, and that the
-    /// wait ends in time.
+    /// Expects that a side waits for its peer's proof and sends nothing meanwhile, and that it
+    /// fails with `unproven` after 60 seconds.
     private static func expectUnproven(_ pair: MachinePair, _ role: ChannelRole) {
         func outcome() -> ChannelError.Code? {
             role == .dialer ? pair.dialer.outcome?.code : pair.acceptor.outcome?.code
@@ -69,31 +69,31 @@ struct DirectProofTests {
     }
 
     @Test(
-        "random bytes, and another peer's public key, prove nothing",
+        "random bytes, even with a known peer's public key, prove nothing",
         arguments: ["KN", "KX", "IN", "IX", "KK1", "IK1"])
     func randomBytes(pattern: String) throws {
-        let friends = try PinnedPeers()
-        let both = try Self.configurations(pattern, friends)
+        let pinned = try PinnedPeers()
+        let both = try Self.configurations(pattern, pinned)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         var random = SeededGenerator(seed: 3)
         var message = random.bytes(32)
         message[31] &= 0x7F
-        if pattern.hasPrefix("I") { message += friends.dialer.publicKey }
+        if pattern.hasPrefix("I") { message += pinned.dialer.publicKey }
         pair.deliver(MaliciousNoisePeer.framed(message), to: .acceptor)
         #expect(pair.take(.acceptor).isEmpty == false)
         Self.expectUnproven(pair, .acceptor)
     }
 
     @Test(
-        "an acceptor that has only its public key proves nothing to a dialer",
+        "an attacker that has only the acceptor's public key proves nothing to a dialer",
         arguments: ["NX1", "XX1", "KX1", "K1X1", "IX1", "I1X1"])
     func publicKeyAlone(pattern: String) throws {
-        let friends = try PinnedPeers()
-        let both = try Self.configurations(pattern, friends)
+        let pinned = try PinnedPeers()
+        let both = try Self.configurations(pattern, pinned)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         let impostor = try Impostor(
             ProtocolName(Self.name(pattern)), .responder, prologue: [],
-            keys: .init(shown: friends.acceptor.publicKey, victim: friends.dialer.publicKey))
+            keys: .init(shown: pinned.acceptor.publicKey, victim: pinned.dialer.publicKey))
         try impostor.read(Array(pair.take(.dialer).dropFirst(2)))
         pair.deliver(MaliciousNoisePeer.framed(try impostor.write()), to: .dialer)
         // The dialer's last handshake message, which the real acceptor could read.
@@ -102,17 +102,17 @@ struct DirectProofTests {
     }
 
     @Test(
-        "an attacker with the acceptor's stolen key can forge ss, and proves nothing",
+        "an attacker with the acceptor's stolen key can forge ss, but proves nothing",
         arguments: ["IK", "KK"])
     func stolen(pattern: String) throws {
-        let friends = try PinnedPeers()
-        let both = try Self.configurations(pattern, friends)
+        let pinned = try PinnedPeers()
+        let both = try Self.configurations(pattern, pinned)
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
         let impostor = try Impostor(
             ProtocolName(Self.name(pattern)), .initiator, prologue: [],
             keys: .init(
-                shown: friends.dialer.publicKey, victim: friends.acceptor.publicKey,
-                stolen: friends.acceptor.keyPair))
+                shown: pinned.dialer.publicKey, victim: pinned.acceptor.publicKey,
+                stolen: pinned.acceptor.keyPair))
         pair.deliver(MaliciousNoisePeer.framed(try impostor.write()), to: .acceptor)
         #expect(pair.take(.acceptor).isEmpty == false)
         Self.expectUnproven(pair, .acceptor)
@@ -121,17 +121,17 @@ struct DirectProofTests {
     @Test("a replay uses a handshake's place, enrols no peer, and gives no channel")
     func enrolment() async throws {
         let store = EmptyStore()
-        let friends = try PinnedPeers()
-        let both = try Self.configurations("IK", friends)
+        let pinned = try PinnedPeers()
+        let both = try Self.configurations("IK", pinned)
         let recorded = try MachinePair(dialer: both.dialer, acceptor: both.acceptor).take(.dialer)
         let fixture = try await ListenerFixture {
             $0 = both.acceptor
             $0.trust = .enrolled(store, window: PairingWindow(for: .seconds(600)))
         }
-        let stranger = await fixture.rawPeer()
-        await stranger.say(recorded)
+        let attacker = await fixture.rawPeer()
+        await attacker.say(recorded)
         // The listener answers once the store, which is asked on another thread, has answered.
-        while await stranger.hears().isEmpty { await fixture.fixture.clock.settle() }
+        while await attacker.hears().isEmpty { await fixture.fixture.clock.settle() }
         var load = await fixture.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
         await fixture.fixture.clock.advance(by: .seconds(61))
@@ -143,7 +143,8 @@ struct DirectProofTests {
         await fixture.finish()
     }
 
-    @Test("a link that ends before the proof is not a channel's end", arguments: [true, false])
+    @Test(
+        "a link that ends before the proof ends the channel as unproven", arguments: [true, false])
     func cut(canSend: Bool) throws {
         let both = try Self.configurations("IK", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
@@ -164,7 +165,8 @@ struct DirectProofTests {
         let pair = try Self.pair(pattern)
         pair.run()
         #expect(pair.isReady)
-        // Whichever side is ready first, the peer's proof does not count as its end.
+        // The proof is an empty message. It does not count as the peer's end, whichever side is
+        // ready first.
         #expect(!pair.dialer.peerWentQuiet && !pair.acceptor.peerWentQuiet)
         #expect([pair.dialer.hasPeerEnded, pair.acceptor.hasPeerEnded] == [false, false])
         let (answer, question) = (
@@ -185,14 +187,14 @@ struct DirectProofTests {
     @Test("one complete transport message is the proof, even if it is empty")
     func proof() throws {
         for length in [0, 1, 40_000, 65_519] {
-            let friends = try PinnedPeers()
-            let both = try Self.configurations("IX", friends)
+            let pinned = try PinnedPeers()
+            let both = try Self.configurations("IX", pinned)
             let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
             let peer = try Impostor(
                 ProtocolName(Self.name("IX")), .initiator, prologue: [],
                 keys: .init(
-                    shown: friends.dialer.publicKey, own: friends.dialer.keyPair,
-                    victim: friends.acceptor.publicKey))
+                    shown: pinned.dialer.publicKey, own: pinned.dialer.keyPair,
+                    victim: pinned.acceptor.publicKey))
             pair.deliver(MaliciousNoisePeer.framed(try peer.write()), to: .acceptor)
             try peer.read(Array(pair.take(.acceptor).dropFirst(2)))
             let message = [UInt8](repeating: 4, count: length)
@@ -203,7 +205,7 @@ struct DirectProofTests {
             pair.deliver(sealed.suffix(1), to: .acceptor)
             isReady = pair.acceptor.isReady
             #expect(isReady)
-            #expect(pair.acceptor.peer == .publicKey(friends.dialer.publicKey, curve: .x25519))
+            #expect(pair.acceptor.peer == .publicKey(pinned.dialer.publicKey, curve: .x25519))
             #expect(pair.acceptor.nextMessage() == (length == 0 ? nil : message))
             #expect(pair.acceptor.peerWentQuiet == false)
             pair.deliver(try peer.seal([]), to: .acceptor)
@@ -211,7 +213,7 @@ struct DirectProofTests {
         }
     }
 
-    @Test("a message that does not authenticate ends the wait")
+    @Test("a first transport message that does not authenticate ends the channel")
     func forgedProof() throws {
         let both = try Self.configurations("KN", PinnedPeers())
         let pair = try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
@@ -248,7 +250,7 @@ struct DirectProofTests {
     }
 }
 
-/// A store that knows no peers, and records the names that it was told to bind.
+/// A store that knows no peers, and records the keys that it was told to bind.
 private final class EmptyStore: TrustStore {
     let bound = Locked<[Fingerprint]>([])
     func key(named name: String) -> Fingerprint? { nil }

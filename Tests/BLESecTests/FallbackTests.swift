@@ -7,7 +7,7 @@ import Testing
 struct FallbackTests {
     static let pipes = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256"]
 
-    @Test("IK to the acceptor's current key succeeds in four flights")
+    @Test("IK to the acceptor's current key needs no fallback")
     func known() throws {
         let pair = try PinnedPeers().pair(Self.pipes)
         pair.run()
@@ -15,23 +15,23 @@ struct FallbackTests {
         #expect(pair.dialer.protocolName == Self.pipes[0])
     }
 
-    @Test("IK to an old key falls back to XX on the same ephemeral, without another flight")
+    @Test("IK to an old key falls back to XX, and each side still sends two flights")
     func oldKey() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let old = try IdentityKey.generate()
-        var dialer = try friends.configuration(.dialer, Self.pipes)
+        var dialer = try pinned.configuration(.dialer, Self.pipes)
         dialer.trust = .pinned([
             try PeerKey(publicKey: old.publicKey),
-            PeerKey(fingerprint: friends.acceptor.fingerprint),
+            PeerKey(fingerprint: pinned.acceptor.fingerprint),
         ])
         let pair = try MachinePair(
-            dialer: dialer, acceptor: friends.configuration(.acceptor, Self.pipes))
+            dialer: dialer, acceptor: pinned.configuration(.acceptor, Self.pipes))
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
         #expect(pair.dialer.protocolName == "Noise_XXfallback_25519_ChaChaPoly_SHA256")
         #expect(pair.acceptor.protocolName == pair.dialer.protocolName)
-        #expect(pair.dialer.peer?.fingerprint == friends.acceptor.fingerprint)
-        #expect(pair.acceptor.peer?.fingerprint == friends.dialer.fingerprint)
+        #expect(pair.dialer.peer?.fingerprint == pinned.acceptor.fingerprint)
+        #expect(pair.acceptor.peer?.fingerprint == pinned.dialer.fingerprint)
         #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
         #expect(pair.sent[.dialer]?.count == 2 && pair.sent[.acceptor]?.count == 2)
         _ = try pair.dialer.queue([1])
@@ -44,10 +44,10 @@ struct FallbackTests {
 
     @Test("an acceptor that supports only XX answers an IK dialer with the fallback")
     func onlyXX() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let pair = try MachinePair(
-            dialer: friends.configuration(.dialer, Self.pipes),
-            acceptor: friends.configuration(.acceptor, [Self.pipes[1]]))
+            dialer: pinned.configuration(.dialer, Self.pipes),
+            acceptor: pinned.configuration(.acceptor, [Self.pipes[1]]))
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
         #expect(pair.dialer.protocolName == "Noise_XXfallback_25519_ChaChaPoly_SHA256")
@@ -55,11 +55,11 @@ struct FallbackTests {
 
     @Test("without XX among the offers an unreadable IK message ends the handshake")
     func noFallback() throws {
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer, [Self.pipes[0]])
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer, [Self.pipes[0]])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
         let pair = try MachinePair(
-            dialer: dialer, acceptor: friends.configuration(.acceptor, Self.pipes))
+            dialer: dialer, acceptor: pinned.configuration(.acceptor, Self.pipes))
         pair.run()
         guard case .failed(let error) = pair.acceptor.outcome else {
             Issue.record("the acceptor goes on")
@@ -72,23 +72,23 @@ struct FallbackTests {
     }
 
     @Test(
-        "where ciphers differ and no fallback is possible, a switch costs one more flight each way")
+        "where the offers' ciphers differ, no fallback is possible, and the acceptor switches")
     func switches() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let offers = ["Noise_KK_25519_AESGCM_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]
         let pair = try MachinePair(
-            dialer: friends.configuration(.dialer, offers),
-            acceptor: friends.configuration(.acceptor, [offers[1]]))
+            dialer: pinned.configuration(.dialer, offers),
+            acceptor: pinned.configuration(.acceptor, [offers[1]]))
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
         #expect(pair.dialer.protocolName == offers[1])
     }
 
-    @Test("a fallback to an offer without one breaks the protocol")
+    @Test("an answer with a fallback to an offer that has none breaks the protocol")
     func wrongFallback() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let offers = ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]
-        let pair = try friends.pair(offers)
+        let pair = try pinned.pair(offers)
         pair.deliver(Answer(.fallback, index: 1).encoded, to: .dialer)
         guard case .failed(let error) = pair.dialer.outcome else {
             Issue.record("the dialer goes on")

@@ -9,7 +9,8 @@ import Testing
 /// Known peers dial a listener on which unauthenticated peers take every place, on a manual clock.
 @Suite("A listener in a flood")
 struct FloodTests {
-    /// How the known peers' dials ended.
+    /// How many known peers have dialed, were served at the first dial, and were served at one of
+    /// their two dials.
     final class Score: Sendable {
         private let counts = Locked<(dials: Int, atOnce: Int, served: Int)>((0, 0, 0))
         var all: (dials: Int, atOnce: Int, served: Int) { counts.withLock { $0 } }
@@ -23,8 +24,8 @@ struct FloodTests {
         }
     }
 
-    /// A known peer dials, and if that fails dials once more 100 to 500 ms later, as an application
-    /// does.
+    /// A known peer dials. If that fails, the peer dials once more `retryAfter` later, as an
+    /// application does.
     private static func dial(
         _ fixture: ListenerFixture, from address: String?, roundTrip: Duration,
         retryAfter: Duration,
@@ -50,16 +51,16 @@ struct FloodTests {
         }
     }
 
-    /// Unauthenticated peers without an address, which reopen each link as soon as it is closed.
-    /// Used on the loop's thread.
+    /// Unauthenticated peers without an address. Each sends `firstBytes`, and opens a new link as
+    /// soon as the listener has closed its link. Used on the loop's thread.
     private final class FullSpeed: @unchecked Sendable {
         private let fixture: ListenerFixture
-        private let words: [UInt8]
+        private let firstBytes: [UInt8]
         private var links: [MemoryLink] = []
 
-        init(_ fixture: ListenerFixture, _ words: [UInt8], links: Int) {
+        init(_ fixture: ListenerFixture, _ firstBytes: [UInt8], links: Int) {
             self.fixture = fixture
-            self.words = words
+            self.firstBytes = firstBytes
             for _ in 0..<links { self.links.append(dial()) }
         }
 
@@ -73,13 +74,13 @@ struct FloodTests {
         func end() { for link in links { link.close() } }
 
         private func dial() -> MemoryLink {
-            let (link, words) = (fixture.knock(), words)
-            if !words.isEmpty { _ = try? link.send(words.span) }
+            let (link, firstBytes) = (fixture.knock(), firstBytes)
+            if !firstBytes.isEmpty { _ = try? link.send(firstBytes.span) }
             return link
         }
     }
 
-    /// Reads all available bytes, and returns whether the other side has closed.
+    /// Reads the available bytes, at most 4,096, and returns whether the link has ended or failed.
     private static func hasEnded(_ link: MemoryLink) -> Bool {
         var result: LinkReceive? = .bytes
         _ = [UInt8](capacity: 4_096) { space in
@@ -93,15 +94,16 @@ struct FloodTests {
     @Test(
         "a peer that finishes within the guaranteed time is served at its first dial in any flood",
         arguments: [[], ListenerTests.hello, ListenerTests.firstFlight])
-    func fullSpeed(words: [UInt8]) async throws {
+    func fullSpeed(firstBytes: [UInt8]) async throws {
         let fixture = try await ListenerFixture(limits: ListenerTests.limits(32))
         let host = Self.host(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 64)
-        let flood = await fixture.fixture.loop.run { FullSpeed(fixture, words, links: 128) }
+        let flood = await fixture.fixture.loop.run { FullSpeed(fixture, firstBytes, links: 128) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<2_000 {
-            // Two round trips have to fit, and the time that the answer needs on the loop.
+            // Two round trips, and the time for the answers on the loop, must fit into the 100 ms
+            // of the guaranteed time.
             if time % 20 == 0, time < 1_000 {
                 dials.append(
                     Self.dial(
@@ -125,10 +127,10 @@ struct FloodTests {
     ///
     /// An adapter holds links to a limited number of devices, each with its own address. A link
     /// holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification, Volume 3,
-    /// Part A, §2.1). 20 new links are made each second, since each link needs a connectable
-    /// advertisement of at least 20 ms and the time before it. The air has room for 1,000 new
-    /// channels a second, each with at least two packets of signalling and two of hello and answer.
-    /// Used on the loop's thread.
+    /// Part A, §2.1). A new link is made every 50 ms, since each needs a connectable advertisement
+    /// of its own, of at least 20 ms, and the time before that advertisement. A new channel is
+    /// opened every millisecond: the air has no room for more, since each needs at least two
+    /// packets of signalling and two of hello and answer. Used on the loop's thread.
     private final class LowEnergy: @unchecked Sendable {
         static let channelsOfLink = 64
 
@@ -151,7 +153,7 @@ struct FloodTests {
         /// Simulates one millisecond.
         func step(_ time: Int) {
             if time % 50 == 0 {
-                // The oldest link ends, and another device takes its place.
+                // The device whose link is oldest closes it, and a new device makes a link.
                 for channel in devices.removeFirst().channels { channel.close() }
                 devices.append(Device(address: "flooder \(made)"))
                 made += 1
@@ -162,14 +164,14 @@ struct FloodTests {
                 channel.close()
                 return true
             }
-            // The channels with a place are the oldest: a new channel gets the place of a channel
-            // that ends.
+            // At the limit the device closes its oldest channel. The oldest channels have the
+            // places with the listener, so the closed channel's place goes to a later channel.
             if devices[next].channels.count == Self.channelsOfLink {
                 devices[next].channels.removeFirst().close()
             }
             let link = fixture.knock(from: devices[next].address)
-            let words = ListenerTests.firstFlight
-            if time % 2 == 0 { _ = try? link.send(words.span) }
+            let firstBytes = ListenerTests.firstFlight
+            if time % 2 == 0 { _ = try? link.send(firstBytes.span) }
             devices[next].channels.append(link)
         }
 
@@ -187,7 +189,8 @@ struct FloodTests {
         let flood = await fixture.fixture.loop.run { LowEnergy(fixture, devices: devices) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<8_000 {
-            // Starts once the flood has taken every place that it can get.
+            // The known peers start after one second, when the flood has every place that it can
+            // get.
             if time % 50 == 0, time >= 1_000, time < 6_000 {
                 dials.append(
                     Self.dial(

@@ -3,21 +3,21 @@ import Testing
 
 @testable import BLESec
 
-@Suite("Two machines shake hands")
+@Suite("The handshake of two machines")
 struct HandshakeTests {
     static let protocols = [
         "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_AESGCM_SHA256",
         "Noise_IK_25519_ChaChaPoly_SHA256", "Noise_KK_25519_ChaChaPoly_SHA256",
     ]
 
-    @Test("both sides become ready and know each other", arguments: protocols)
+    @Test("both sides become ready, and each reports the other's key", arguments: protocols)
     func becomeReady(name: String) throws {
-        let friends = try PinnedPeers()
-        let pair = try friends.pair([name])
+        let pinned = try PinnedPeers()
+        let pair = try pinned.pair([name])
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
-        #expect(pair.dialer.peer?.fingerprint == friends.acceptor.fingerprint)
-        #expect(pair.acceptor.peer?.fingerprint == friends.dialer.fingerprint)
+        #expect(pair.dialer.peer?.fingerprint == pinned.acceptor.fingerprint)
+        #expect(pair.acceptor.peer?.fingerprint == pinned.dialer.fingerprint)
         #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
         #expect(!pair.dialer.handshakeHash.isEmpty)
     }
@@ -30,14 +30,14 @@ struct HandshakeTests {
         #expect(pair.sent[.acceptor]?.count == 2)
     }
 
-    @Test("a handshake that arrives byte by byte is the same handshake", arguments: protocols)
+    @Test("a handshake whose bytes arrive one by one succeeds", arguments: protocols)
     func bytewise(name: String) throws {
         let pair = try PinnedPeers().pair([name])
         pair.run(piece: 1)
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
     }
 
-    @Test("a message goes each way, and is acknowledged")
+    @Test("messages go both ways, and are acknowledged 50 ms after the program has taken them")
     func messages() throws {
         let pair = try PinnedPeers().pair()
         pair.run()
@@ -76,7 +76,8 @@ struct HandshakeTests {
 @Suite("Long messages")
 struct BulkTests {
     @Test(
-        "a long message arrives whole, however the link cuts it", arguments: [1_000, 8_192, 32_768])
+        "a message of 3,000,000 bytes arrives whole, whatever the maximum SDU",
+        arguments: [1_000, 8_192, 32_768])
     func long(sdu: Int) throws {
         let pair = try PinnedPeers().pair(maximumSDU: sdu)
         pair.run()

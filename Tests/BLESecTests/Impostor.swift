@@ -13,7 +13,7 @@ final class Impostor {
     struct Keys {
         /// The static public key that the party presents as its own.
         var shown: [UInt8]
-        /// The key pair that the party computes with in place of that key's private half.
+        /// The key pair that the party uses where the private half of `shown` is needed.
         var own: DHKeyPair?
         /// The victim's static public key, which is no secret.
         var victim: [UInt8]
@@ -36,8 +36,8 @@ final class Impostor {
     private(set) var isLost = false
     private var transport: TransportState?
 
-    /// Begins a handshake. In a fallback the initiator's ephemeral is known: the initiator has it
-    /// as its own, the responder as `remoteEphemeral`.
+    /// Begins a handshake. In a fallback the initiator's ephemeral key is known before: `ephemeral`
+    /// is that key for an initiator, `remoteEphemeral` for a responder.
     init(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8], keys: Keys,
         ephemeral: DHKeyPair? = nil, remoteEphemeral: [UInt8]? = nil
@@ -85,7 +85,7 @@ final class Impostor {
         return message
     }
 
-    /// Reads the victim's next message; payloads and keys that cannot be decrypted are believed.
+    /// Reads the victim's next message. A payload or a key that cannot be decrypted is no error.
     func read(_ message: [UInt8]) throws {
         var rest = message[...]
         func take(_ count: Int) -> [UInt8] {
@@ -140,7 +140,7 @@ final class Impostor {
                 try state?.decryptAndHash(ciphertext.span, into: &output)
             }
         } catch {
-            // The party computes with another key than the victim: from here on it can only guess.
+            // The party's key differs from the victim's. From here on it uses a random key.
             isLost = true
             var guess = SymmetricState(name)
             guess.mixKey(SecretBytes(randomCount: 32).span)

@@ -6,11 +6,10 @@ import Testing
 
 @testable import BLESec
 
-/// A listener with unauthenticated peers: a test chooses the addresses of the links, on a manual
-/// clock.
+/// A listener on a manual clock, to which a test opens links from addresses of its choice.
 struct ListenerFixture {
     let fixture: ChannelFixture
-    let door: InjectableListener
+    let source: InjectableListener
     let listener: SecureListener
     /// The codes with which handshakes failed.
     let failures: Failures
@@ -26,13 +25,13 @@ struct ListenerFixture {
         change: (inout ChannelConfiguration) -> Void = { _ in }
     ) async throws {
         fixture = try ChannelFixture()
-        door = InjectableListener(loop: fixture.loop)
+        source = InjectableListener(loop: fixture.loop)
         let failures = Failures()
         self.failures = failures
         var configuration = try fixture.friends.configuration(.acceptor)
         change(&configuration)
         listener = SecureListener(
-            door, at: try Endpoint(parsing: "unix:/nowhere"), configuration: configuration,
+            source, at: try Endpoint(parsing: "unix:/nowhere"), configuration: configuration,
             limits: limits,
             loop: fixture.loop, onFailure: { failures.add($0.error.code) })
         await listener.start()
@@ -42,7 +41,7 @@ struct ListenerFixture {
     /// thread.
     func knock(from address: String? = nil) -> MemoryLink {
         let (near, far) = MemoryLink.pair(loop: fixture.loop, dropsQueueOnClose: true)
-        door.take(AddressedLink(far, address.map { LinkAddress($0) }))
+        source.take(AddressedLink(far, address.map { LinkAddress($0) }))
         return near
     }
 
@@ -54,8 +53,8 @@ struct ListenerFixture {
         return peer
     }
 
-    /// The known peer dials, and may get a channel; everything that it sends arrives a round trip
-    /// later.
+    /// Dials as the known peer; the result is the task that opens the channel. Everything that the
+    /// peer sends arrives `roundTrip` later.
     func friend(
         from address: String? = nil, roundTrip: Duration = .zero
     ) async throws -> Task<SecureChannel, any Error> {
@@ -69,7 +68,8 @@ struct ListenerFixture {
         }
     }
 
-    /// Ends everything, and expects that nothing is left on the loop.
+    /// Closes the listener, and expects that it has no links left, and the loop no timers or
+    /// sources.
     func finish() async {
         await listener.close()
         await fixture.clock.settle()
@@ -79,13 +79,13 @@ struct ListenerFixture {
     }
 }
 
-/// A peer whose every byte a test decides.
+/// A peer that sends only the bytes that a test gives it.
 final class RawPeer: Sendable {
     let link: MemoryLink
 
     init(_ link: MemoryLink) { self.link = link }
 
-    /// Sends bytes, and returns whether the link still takes them.
+    /// Sends bytes, and returns whether the link has taken all of them.
     @discardableResult
     func say(_ bytes: [UInt8]) async -> Bool {
         await link.loop.run { [link] in
@@ -99,7 +99,7 @@ final class RawPeer: Sendable {
         }
     }
 
-    /// Returns the bytes that have arrived.
+    /// Reads from the link once, and returns the bytes.
     func hears() async -> [UInt8] {
         await link.loop.run { [link] in
             [UInt8](capacity: 100_000) { space in
@@ -108,7 +108,7 @@ final class RawPeer: Sendable {
         }
     }
 
-    /// Whether the other side has closed the link.
+    /// Whether the other side has closed the link. Bytes that have arrived are discarded.
     var isTurnedAway: Bool {
         get async {
             await link.loop.run { [link] in
@@ -135,7 +135,7 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
 
     init(loop: EventLoop) { self.loop = loop }
 
-    let localDescription = "door"
+    let localDescription = "injected"
 
     func take(_ link: any Link) {
         if isClosed { return link.close() }
@@ -158,7 +158,7 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
         } onCancel: {
             loop.execute { [self] in end() }
         }
-        guard let link else { throw LinkError(.closed, "the door is closed") }
+        guard let link else { throw LinkError(.closed, "the listener is closed") }
         return link
     }
 

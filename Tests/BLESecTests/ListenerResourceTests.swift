@@ -11,19 +11,19 @@ struct ListenerResourceTests {
     @Test("a flood of unauthenticated peers leaves neither descriptors nor memory behind")
     func flood() async {
         await #expect(processExitsWith: .success) {
-            let friends = try PinnedPeers()
+            let pinned = try PinnedPeers()
             let loop = EventLoop(name: "flood")
             let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
             let address = try UnixAddress(path: path)
             let listener = try await SecureListener.listen(
-                on: Endpoint(address), configuration: friends.configuration(.acceptor), loop: loop)
+                on: Endpoint(address), configuration: pinned.configuration(.acceptor), loop: loop)
             var use: [Use] = []
             for _ in 0..<4 {
-                try await Self.flood(listener, address, friends)
+                try await Self.flood(listener, address, pinned)
                 use.append(Use.now)
             }
-            // The first two floods fill pools and caches; a handshake that stayed would take 10
-            // KiB.
+            // The first two floods fill pools and caches. Each flood opens 100 links, and a handshake
+            // that was left behind would take 10 KiB.
             #expect(use[3].descriptors == use[1].descriptors)
             #expect(use[3].memory <= use[1].memory + 1 << 20)
             await listener.close()
@@ -31,7 +31,7 @@ struct ListenerResourceTests {
         }
     }
 
-    /// What the process uses.
+    /// What the process uses at one moment.
     struct Use {
         let descriptors: Int
         /// Resident bytes.
@@ -46,7 +46,7 @@ struct ListenerResourceTests {
             return Use(descriptors: descriptors, memory: pages * Int(getpagesize()))
         }
 
-        /// The second number of `/proc/self/statm`.
+        /// The resident pages: the second number of `/proc/self/statm`.
         private static var pages: Int {
             let file = unsafe open("/proc/self/statm", O_RDONLY)
             defer { close(file) }
@@ -58,7 +58,7 @@ struct ListenerResourceTests {
     }
 
     private static func flood(
-        _ listener: SecureListener, _ address: UnixAddress, _ friends: PinnedPeers
+        _ listener: SecureListener, _ address: UnixAddress, _ pinned: PinnedPeers
     ) async throws {
         let loop = listener.loop
         var peers: [any Link] = []
@@ -75,7 +75,7 @@ struct ListenerResourceTests {
             peers.append(link)
         }
         async let dialing = SecureChannel.dial(
-            listener.localEndpoint, configuration: friends.configuration(.dialer), loop: loop)
+            listener.localEndpoint, configuration: pinned.configuration(.dialer), loop: loop)
         let accepted = try await listener.accept()
         let dialed = try await dialing
         async let closed: Void = accepted.close()

@@ -10,7 +10,7 @@ import Testing
 @Suite("A listener among unauthenticated peers")
 struct ListenerTests {
     static let hello = UnauthenticatedTests.hello
-    /// A hello and a first message of XX, which need no key.
+    /// A hello and a first message of XX, which anyone can make without a key.
     static let firstFlight = hello + [0, 32] + (1...32).map { UInt8($0) }
 
     static func limits(
@@ -26,27 +26,27 @@ struct ListenerTests {
     static let busy = Answer(.busy).encoded
 
     @Test("more unauthenticated peers than there are places do not keep a known peer out")
-    func crowd() async throws {
+    func morePeersThanPlaces() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(8))
         var peers: [RawPeer] = []
         for index in 0..<100 { peers.append(await fixture.rawPeer(from: "peer \(index)")) }
-        let friend = try await fixture.friend(from: "friend")
-        // 93 of the unauthenticated peers have to make room for the others and the known peer,
-        // eight at a time.
+        let dialing = try await fixture.friend(from: "friend")
+        // Of 101 peers eight have places. So 93 unauthenticated peers have to make room for others,
+        // eight of them every 100 ms.
         for _ in 0..<12 {
             #expect(await fixture.listener.load.handshakes == 8)
             #expect(await fixture.listener.load.ready == 0)
             await fixture.fixture.clock.advance(by: .milliseconds(100))
         }
         let accepted = try await fixture.listener.accept()
-        let dialed = try await friend.value
+        let dialed = try await dialing.value
         try await dialed.send([1])
         #expect(try await accepted.receive() == [1])
         await fixture.fixture.clock.advance(by: .seconds(2))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 93))
         await dialed.abort()
         await accepted.abort()
-        for stranger in peers { await stranger.leave() }
+        for peer in peers { await peer.leave() }
         await fixture.finish()
     }
 
@@ -61,16 +61,16 @@ struct ListenerTests {
         }
         peers += [await fixture.rawPeer(), await fixture.rawPeer()]
         await fixture.fixture.clock.advance(by: .milliseconds(59))
-        for stranger in peers { #expect(await !stranger.isTurnedAway) }
+        for peer in peers { #expect(await !peer.isTurnedAway) }
         await fixture.fixture.clock.advance(by: .milliseconds(1))
-        // The peer was answered before, so no answer is sent now.
+        // This peer has already got its answer to the first flight, so it is not told busy.
         #expect(await peers[0].isTurnedAway)
         #expect(await peers[1].hears().isEmpty)
         await fixture.fixture.clock.advance(by: .milliseconds(10))
         #expect(await peers[1].hears() == Self.busy)
-        // No other peer needs a place.
+        // No further peer waits for a place, so the other peers keep theirs.
         await fixture.fixture.clock.advance(by: .seconds(1))
-        for stranger in peers[2...] { #expect(await !stranger.isTurnedAway) }
+        for peer in peers[2...] { #expect(await !peer.isTurnedAway) }
         #expect(await fixture.listener.load == (4, 1, 0))
         await fixture.finish()
     }
@@ -83,10 +83,10 @@ struct ListenerTests {
         for _ in 0..<104 { peers.append(await fixture.rawPeer(from: "one")) }
         #expect(await fixture.listener.load == (4, 32, 0))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 68))
-        for stranger in peers[72...] { #expect(await stranger.hears() == Self.busy) }
+        for peer in peers[72...] { #expect(await peer.hears() == Self.busy) }
         // Bytes from a link that was turned away are ignored.
         await peers[72].say(Self.firstFlight)
-        // A link that closes is gone.
+        // A link that its peer closes no longer counts.
         await peers[103].leave()
         await fixture.fixture.clock.settle()
         #expect(await fixture.listener.load == (4, 31, 0))
@@ -156,28 +156,28 @@ struct ListenerTests {
     }
 
     @Test("a peer whose trust decision is pending keeps its place")
-    func judging() async throws {
+    func decisionPending() async throws {
         let person = TrustDecisionTests.Person()
         let fixture = try await ListenerFixture(limits: Self.limits(2)) { $0.trust = person.policy }
-        let friend = try await fixture.friend()
+        let dialing = try await fixture.friend()
         while person.questions.withLock(\.isEmpty) { await fixture.fixture.clock.settle() }
         for _ in 0..<10 {
             _ = await fixture.rawPeer()
             await fixture.fixture.clock.advance(by: .milliseconds(100))
         }
         person.answer(.admit)
-        _ = try await friend.value
+        _ = try await dialing.value
         await fixture.finish()
     }
 
-    @Test("closing ends the wait for a place")
-    func closesInACrowd() async throws {
+    @Test("closing a listener also closes the links that wait for a place")
+    func closesWhileLinksWait() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(2))
         var peers: [RawPeer] = []
         for _ in 0..<4 { peers.append(await fixture.rawPeer()) }
         await fixture.listener.close()
         await fixture.fixture.clock.settle()
-        for stranger in peers { #expect(await stranger.isTurnedAway) }
+        for peer in peers { #expect(await peer.isTurnedAway) }
         await fixture.finish()
     }
 
@@ -187,12 +187,13 @@ struct ListenerTests {
         var peers: [RawPeer] = []
         for _ in 0..<10 { peers.append(await fixture.rawPeer(from: "one")) }
         #expect(await fixture.listener.load == (4, 6, 0))
-        for (index, stranger) in peers.enumerated() {
-            #expect(await stranger.hears() == (index >= 4 ? Self.busy : []))
+        for (index, peer) in peers.enumerated() {
+            #expect(await peer.hears() == (index >= 4 ? Self.busy : []))
         }
-        // Another address is still served, and a place that becomes free can be used.
-        let friend = try await fixture.friend(from: "another")
-        _ = try await friend.value
+        // Another address is still served. So is this address, once one of its handshakes has
+        // ended.
+        let dialing = try await fixture.friend(from: "another")
+        _ = try await dialing.value
         await peers[0].leave()
         await fixture.fixture.clock.settle()
         let again = try await fixture.friend(from: "one")
@@ -200,17 +201,17 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("links without an address do not share one address's limit")
+    @Test("the limit for one address does not apply to links without an address")
     func noAddress() async throws {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
         for _ in 0..<10 { peers.append(await fixture.rawPeer()) }
         #expect(await fixture.listener.load.handshakes == 10)
-        for stranger in peers { await stranger.leave() }
+        for peer in peers { await peer.leave() }
         await fixture.finish()
     }
 
-    @Test("a peer that sends nothing, half a hello, or single bytes is gone after five seconds")
+    @Test("a peer that sends nothing, half a hello, or single bytes is turned away after 5 seconds")
     func slow() async throws {
         let fixture = try await ListenerFixture()
         let silent = await fixture.rawPeer()
@@ -224,32 +225,32 @@ struct ListenerTests {
         #expect(await fixture.listener.load.handshakes == 3)
         await fixture.fixture.clock.advance(by: .milliseconds(10))
         #expect(await fixture.listener.load.handshakes == 0)
-        for stranger in [silent, half, dripping] { #expect(await stranger.isTurnedAway) }
+        for peer in [silent, half, dripping] { #expect(await peer.isTurnedAway) }
         #expect(fixture.failures.all == [.timedOut, .timedOut, .timedOut])
         await fixture.finish()
     }
 
-    @Test("a peer that stops during a handshake is gone after the handshake's deadline")
+    @Test("a peer that stops during a handshake is turned away at the handshake's deadline")
     func unfinished() async throws {
         let fixture = try await ListenerFixture()
-        let stranger = await fixture.rawPeer()
-        await stranger.say(Self.firstFlight)
+        let peer = await fixture.rawPeer()
+        await peer.say(Self.firstFlight)
         await fixture.fixture.clock.advance(by: .seconds(9))
-        #expect(await !stranger.isTurnedAway)
+        #expect(await !peer.isTurnedAway)
         await fixture.fixture.clock.advance(by: .seconds(2))
-        #expect(await stranger.isTurnedAway)
+        #expect(await peer.isTurnedAway)
         await fixture.finish()
     }
 
-    @Test("garbage ends a handshake at once")
-    func garbage() async throws {
+    @Test("bytes that begin no hello end the handshake at once")
+    func noHello() async throws {
         let fixture = try await ListenerFixture()
         var random = SeededGenerator(seed: 21)
         for _ in 0..<50 {
-            let stranger = await fixture.rawPeer()
-            await stranger.say([0xFF] + random.bytes(Int.random(in: 1...200, using: &random)))
+            let peer = await fixture.rawPeer()
+            await peer.say([0xFF] + random.bytes(Int.random(in: 1...200, using: &random)))
             await fixture.fixture.clock.settle()
-            #expect(await stranger.isTurnedAway)
+            #expect(await peer.isTurnedAway)
         }
         #expect(fixture.failures.all == Array(repeating: .protocolViolation, count: 50))
         #expect(await fixture.listener.load.handshakes == 0)
@@ -259,23 +260,23 @@ struct ListenerTests {
     @Test("too many bytes end a handshake, and little more than the bound is ever read")
     func tooMuch() async throws {
         let fixture = try await ListenerFixture()
-        let stranger = await fixture.rawPeer()
-        await stranger.say(Self.hello + [0x80, 0x00])
-        var said = 0
-        while await stranger.say(Array(repeating: 0, count: 8_192)), said < 1 << 20 {
-            said += 8_192
+        let peer = await fixture.rawPeer()
+        await peer.say(Self.hello + [0x80, 0x00])
+        var sent = 0
+        while await peer.say(Array(repeating: 0, count: 8_192)), sent < 1 << 20 {
+            sent += 8_192
             await fixture.fixture.clock.settle()
         }
-        #expect(said <= 5 * 8_192)
+        #expect(sent <= 5 * 8_192)
         #expect(fixture.failures.all.count == 1)
         await fixture.finish()
     }
 
-    @Test("channels that are not accepted delay the next peers, and none is lost")
+    @Test("if ready channels are not accepted, the next peers wait, and no channel is lost")
     func backlog() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(8, backlog: 2))
-        var friends: [Task<SecureChannel, any Error>] = []
-        for _ in 0..<5 { friends.append(try await fixture.friend()) }
+        var dialings: [Task<SecureChannel, any Error>] = []
+        for _ in 0..<5 { dialings.append(try await fixture.friend()) }
         await fixture.fixture.clock.settle()
         #expect(await fixture.listener.load.ready == 2)
         var channels: [SecureChannel] = []
@@ -283,7 +284,7 @@ struct ListenerTests {
             channels.append(try await fixture.listener.accept())
             await fixture.fixture.clock.settle()
         }
-        for friend in friends { channels.append(try await friend.value) }
+        for dialing in dialings { channels.append(try await dialing.value) }
         for channel in channels { #expect(await !channel.isOver) }
         for channel in channels { await channel.abort() }
         await fixture.finish()
@@ -316,16 +317,16 @@ struct ListenerTests {
         await fixture.fixture.clock.settle()
         accepting.cancel()
         #expect(await failure(of: accepting) == .cancelled)
-        let friend = try await fixture.friend()
+        let dialing = try await fixture.friend()
         let accepted = try await fixture.listener.accept()
         #expect(await accepted.peer.fingerprint == fixture.fixture.friends.dialer.fingerprint)
         await accepted.abort()
-        _ = try await friend.value
+        _ = try await dialing.value
         await fixture.finish()
     }
 
     @Test("an accept fails when the loop is shut down", arguments: [0, 4])
-    func shutdown(strangers count: Int) async throws {
+    func shutdown(peers count: Int) async throws {
         let fixture = try ChannelFixture()
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let address = try UnixAddress(path: path)
@@ -335,29 +336,29 @@ struct ListenerTests {
         let accepting = Task(executorPreference: fixture.loop) { _ = try await listener.accept() }
         let outside = EventLoop(name: "strangers")
         var peers: [any Link] = []
-        // Some of them wait for a place.
+        // There are two places, so two of four peers wait for a place.
         for _ in 0..<count {
             peers.append(try await SocketLink.dial(address, loop: outside))
             await fixture.clock.settle()
         }
         await fixture.loop.shutdown()
         #expect(await failure(of: accepting) == .closed)
-        for stranger in peers { await outside.run { stranger.close() } }
+        for peer in peers { await outside.run { peer.close() } }
         await outside.shutdown()
     }
 
-    @Test("a listener that is dropped ends, together with its unauthenticated peers' links")
+    @Test("a listener that is released after an unauthenticated peer leaves nothing on the loop")
     func dropped() async throws {
-        weak var weakly: SecureListener?
+        weak var weakListener: SecureListener?
         let channels: ChannelFixture
         do {
             let fixture = try await ListenerFixture()
-            weakly = fixture.listener
+            weakListener = fixture.listener
             channels = fixture.fixture
-            let stranger = await fixture.rawPeer()
-            await stranger.leave()
+            let peer = await fixture.rawPeer()
+            await peer.leave()
         }
         await channels.finish()
-        #expect(weakly == nil)
+        #expect(weakListener == nil)
     }
 }

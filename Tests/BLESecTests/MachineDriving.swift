@@ -4,8 +4,9 @@ import BLESecLinks
 @testable import BLESec
 
 extension ChannelMachine {
-    /// Hands bytes from a link to the machine, as a driver does, but without its allowance. A test
-    /// brings no more bytes than there is room for.
+    /// Hands bytes to the machine, as a driver does with the bytes of a link, but even if the
+    /// machine does not want any. Bytes beyond what an unauthenticated peer may send are dropped.
+    /// The test traps if the machine has no room.
     mutating func arrive(_ bytes: [UInt8], now: UInt64) {
         var rest = bytes[...]
         while !rest.isEmpty, !isOver {
@@ -46,11 +47,13 @@ extension ChannelMachine {
     var unsentBytes: Int { stage?.records.outbound.count ?? 0 }
     /// How many bytes have arrived and are not processed.
     var unprocessedBytes: Int { stage?.records.inbound.count ?? 0 }
-    /// How many bytes the messages take that wait to be received, and that wait to be sealed.
+    /// The size of the messages that the program has not received, with an overhead for each.
     var unreceivedBytes: Int { session?.inbox.byteCount ?? 0 }
+    /// The size of the messages that are not sealed yet, with an overhead for each.
     var unsealedBytes: Int { session?.outbox.byteCount ?? 0 }
-    /// How many messages have been queued, and how many of them are acknowledged.
+    /// How many messages have been queued so far.
     var queued: UInt64 { session?.queued ?? 0 }
+    /// How many of the queued messages the peer has acknowledged.
     var acknowledged: UInt64 { session?.acknowledged ?? 0 }
     var handshakeHash: [UInt8] { session?.agreement.handshakeHash ?? [] }
     var protocolName: String { session?.agreement.protocolName ?? "" }
@@ -60,7 +63,7 @@ extension ChannelMachine {
     /// In direct mode, whether the peer's last message was empty.
     var peerWentQuiet: Bool { (session as? DirectSession)?.peerWentQuiet ?? false }
 
-    /// Takes the next message out of the inbox, as if nobody resumed reading.
+    /// Takes the next message out of the inbox, without telling the machine that there is room.
     func nextMessage() -> [UInt8]? { session?.inbox.next() }
 
     /// Takes the next message, as an application does.
@@ -72,6 +75,6 @@ extension ChannelMachine {
 }
 
 extension UInt64 {
-    /// The payload of an `ack`, a ping or a pong.
+    /// The number's 8 bytes, the highest first: the payload of an `ack`.
     var bigEndianBytes: [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: self >> (56 - 8 * $0)) } }
 }

@@ -10,9 +10,11 @@ final class MachinePair {
     var dialer: ChannelMachine
     var acceptor: ChannelMachine
     var now: UInt64 = 1_000_000_000
-    /// Changes what one side has sent; `nil` leaves it alone.
+    /// Gets the sender and each SDU that it sends, and returns the bytes that arrive. With `nil`
+    /// every SDU arrives unchanged.
     var tamper: ((ChannelRole, [UInt8]) -> [UInt8])?
-    /// Everything that each side has sent, by pieces.
+    /// Everything that each side has sent through ``step(_:piece:)``, before ``tamper``, one
+    /// element for each SDU.
     private(set) var sent: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]
 
     init(
@@ -27,7 +29,7 @@ final class MachinePair {
     }
 
     /// Carries bytes in both directions until neither side has any left, in pieces of at most
-    /// `piece`.
+    /// `piece` bytes.
     func run(piece: Int = .max) {
         for _ in 0..<100_000 {
             let moved = step(.dialer, piece: piece) || step(.acceptor, piece: piece)
@@ -42,7 +44,7 @@ final class MachinePair {
         return dialer.unsentBytes > 0 || acceptor.unsentBytes > 0
     }
 
-    /// Carries what `role` wants to send, and returns whether there was anything.
+    /// Carries one SDU from `role` to its peer, and returns whether there was one.
     @discardableResult
     func step(_ role: ChannelRole, piece: Int = .max) -> Bool {
         let bytes = take(role)
@@ -71,7 +73,8 @@ final class MachinePair {
         }
     }
 
-    /// Moves the time by `duration`, and gives both sides their timeout.
+    /// Advances the time by `duration` in one step, and then calls `handleTimeout` once on both
+    /// sides.
     func passTime(_ duration: Duration) {
         now += duration.wholeNanoseconds
         dialer.handleTimeout(now: now)
@@ -81,14 +84,15 @@ final class MachinePair {
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
-        // A driver asks a store on another thread, and returns the store's answer in the same way.
+        // A driver would call the store on another thread and pass its answer to `didDecide`. Here
+        // the call is direct.
         let handshake = machine.stage as? Handshake
         if case .lookUp(let lookUp) = handshake?.question {
             machine.didDecide(lookUp(), now: now)
         }
     }
 
-    /// What both sides have negotiated, out of what they have sent.
+    /// The transcript of the negotiation, taken from what both sides have sent.
     func transcript(context: [UInt8] = []) throws -> NegotiationTranscript {
         var transcript = NegotiationTranscript(context: context)
         let flight = sent[.dialer, default: []].first ?? []
@@ -103,7 +107,7 @@ final class MachinePair {
     }
 }
 
-/// Two identities that pin each other.
+/// Two identities, whose configurations pin each other's keys.
 struct PinnedPeers {
     let dialer: IdentityKey
     let acceptor: IdentityKey

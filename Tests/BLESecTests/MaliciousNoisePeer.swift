@@ -6,8 +6,8 @@ import Testing
 
 @testable import BLESec
 
-/// A peer with real keys that breaks the rules: a test drives an engine by hand, and seals any
-/// record that it wants. The other end is one machine, the victim.
+/// A peer with real keys that breaks the rules: a test drives its engine, and seals any record. The
+/// other side is a ``ChannelMachine``, the victim.
 final class MaliciousNoisePeer {
     /// The malicious peer's own role.
     let role: ChannelRole
@@ -23,7 +23,7 @@ final class MaliciousNoisePeer {
     /// Whether the link takes nothing of what the victim sends.
     var isBlocked = false
 
-    /// A malicious peer that has not begun; `change` adapts the victim's configuration.
+    /// A malicious peer whose handshake has not begun; `change` adapts the victim's configuration.
     init(
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
         friends: PinnedPeers? = nil, budget: ReassemblyBudget = .shared,
@@ -82,6 +82,8 @@ final class MaliciousNoisePeer {
         Issue.record("the handshake does not end: \(String(describing: victim.outcome))")
     }
 
+    /// Runs a dialer's handshake; delivers its last message, the `ready` and the first piece of a
+    /// message at once.
     func rush() throws {
         transcript.early = try #require(try engine.nextHandshake())
         deliver(transcript.hello + Self.framed(transcript.early))
@@ -105,11 +107,11 @@ final class MaliciousNoisePeer {
         budget: ReassemblyBudget = .shared,
         change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> MaliciousNoisePeer {
-        let forger = try MaliciousNoisePeer(role, offer, budget: budget, change: change)
-        try forger.shakeHands()
-        try forger.send(.ready, forger.transcript.ready(from: role))
-        #expect(forger.isReady)
-        return forger
+        let peer = try MaliciousNoisePeer(role, offer, budget: budget, change: change)
+        try peer.shakeHands()
+        try peer.send(.ready, peer.transcript.ready(from: role))
+        #expect(peer.isReady)
+        return peer
     }
 
     /// Seals a record and delivers it, in pieces of at most `piece` bytes.
@@ -118,7 +120,7 @@ final class MaliciousNoisePeer {
         try pump()
     }
 
-    /// A sealed record.
+    /// A sealed record. Without `type` its plaintext is `payload` alone.
     func sealed(_ type: UInt8?, _ payload: [UInt8]) throws -> [UInt8] {
         let length = engine.sealedLength(payload.count + (type == nil ? 0 : 1))
         return try [UInt8](capacity: length) { output throws(ChannelError) in
@@ -156,7 +158,7 @@ final class MaliciousNoisePeer {
         try pump()
     }
 
-    /// Whether the victim believes that both sides are proven.
+    /// Whether the victim reports that both sides are proven.
     var isReady: Bool { victim.isReady }
 
     /// The code with which the victim has failed.
@@ -171,7 +173,7 @@ final class MaliciousNoisePeer {
         for _ in 0..<10_000 {
             victim.sealPending(now: now)
             guard victim.outcome == nil else { return }
-            // A deadline that has passed and stays set would make the driver's timer spin.
+            // With a deadline in the past, a driver's timer would fire again and again.
             #expect(victim.nextTimeout(now: now) > now)
             if isBlocked { return victim.block(now: now) }
             let bytes = victim.transmit(now: now)
@@ -206,6 +208,7 @@ final class MaliciousNoisePeer {
         return Array(incoming[2..<2 + length])
     }
 
+    /// The message after two bytes with its length.
     static func framed(_ message: [UInt8]) -> [UInt8] {
         [UInt8(message.count >> 8), UInt8(message.count & 0xFF)] + message
     }

@@ -5,16 +5,16 @@ import Testing
 
 @testable import BLESec
 
-/// A peer that uses OpenSSL itself for TLS, so that a test can choose any certificate and any
-/// behaviour. The other end is one machine, the victim.
+/// A peer that uses OpenSSL directly for TLS, so that a test can choose any certificate and any
+/// behaviour. The other side is a ``ChannelMachine``, the victim.
 @safe final class MaliciousTLSPeer {
     /// How the malicious peer behaves.
     struct Manner: Sendable {
         /// The name of a certificate and its key in the folder, or `nil` for none.
         var certificate: String? = "dialer"
-        /// The DER form of the certificate, if it differs from the file's.
+        /// The certificate in DER form, if it is not the one in the file.
         var leaf: [UInt8]?
-        /// Certificates to send with it, by the names of their files.
+        /// The names of the files with the certificates to send after this certificate.
         var chain: [String] = []
         var newestVersion = TLS1_3_VERSION
         var namesApplication = true
@@ -34,17 +34,17 @@ import Testing
     private var stream: [UInt8] = []
     /// TLS records that the victim has sent, each with its header.
     private(set) var records: [[UInt8]] = []
-    /// The number of the alert that ended the malicious peer's handshake or session.
+    /// The number of the alert that the victim has sent, if any.
     private(set) var alert: Int32?
     /// The records of blesec/1 that the victim has sent.
     private(set) var opened: [(type: RecordType, payload: [UInt8])] = []
-    /// The types of these records.
+    /// The types of the records in ``opened``.
     var types: [RecordType] { opened.map(\.type) }
     /// Whether the malicious peer's own handshake is over.
     private(set) var isDone = false
     /// Changes what the malicious peer sends.
     var tamper: ([UInt8]) -> [UInt8] = { $0 }
-    /// What the malicious peer has sent.
+    /// The flights that the malicious peer has sent, after ``tamper``.
     private(set) var flights: [[UInt8]] = []
 
     init(
@@ -116,7 +116,7 @@ import Testing
         }
     }
 
-    /// Exchanges bytes until neither side has any to send; the malicious peer sends at most
+    /// Exchanges bytes in ten rounds, more than a handshake needs; the malicious peer sends at most
     /// `flights` flights.
     func run(flights most: Int = .max) throws {
         if role == .acceptor { collect() }
@@ -132,16 +132,16 @@ import Testing
     static func ready(
         _ role: ChannelRole = .dialer, change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> MaliciousTLSPeer {
-        let company = try CertificateFixture.shared()
-        var configuration = try company.configuration(role.peer)
+        let fixture = try CertificateFixture.shared()
+        var configuration = try fixture.configuration(role.peer)
         change(&configuration)
-        let rogue = try MaliciousTLSPeer(
+        let peer = try MaliciousTLSPeer(
             role, Manner(certificate: role == .dialer ? "dialer" : "acceptor"),
-            in: company.authority.folder, victim: configuration)
-        try rogue.run()
-        rogue.send(.ready, rogue.transcript.ready(from: role))
-        #expect(rogue.isReady)
-        return rogue
+            in: fixture.authority.folder, victim: configuration)
+        try peer.run()
+        peer.send(.ready, peer.transcript.ready(from: role))
+        #expect(peer.isReady)
+        return peer
     }
 
     /// Sends a record of blesec/1 as one TLS record.
@@ -193,19 +193,19 @@ import Testing
         collect()
     }
 
-    /// Whether the victim believes that both sides are proven.
+    /// Whether the victim reports that both sides are proven.
     var isReady: Bool { victim.isReady }
-    /// The identity that the victim believes the malicious peer has.
+    /// The identity that the victim reports for the malicious peer.
     var identity: PeerIdentity? { victim.peer }
-    /// How many bytes the victim holds unread.
+    /// How many bytes have arrived at the victim and are not processed.
     var held: Int { victim.unprocessedBytes }
     /// Whether the victim's channel is over.
     var isOver: Bool { victim.outcome != nil }
     /// The phase that the victim has reached.
     var phase: ChannelPhase { victim.phase }
 
-    /// The error with which the victim has failed, after it has waited for the malicious peer to
-    /// close.
+    /// Tells the victim that its link has ended, and returns the error with which the victim has
+    /// failed.
     var failure: ChannelError? {
         victim.linkEnded(nil, now: now)
         guard case .failed(let error) = victim.outcome else { return nil }
@@ -294,7 +294,7 @@ import Testing
             let length = Int(incoming[0]) << 8 | Int(incoming[1])
             transcript.hello = hello.encoded
             transcript.early = Array(incoming[2..<2 + length])
-            // The acceptor's engine reads the early message as a stream.
+            // The early message has two bytes of length before it; OpenSSL reads TLS records alone.
             incoming.removeFirst(2)
         }
         hasNegotiated = true

@@ -4,7 +4,8 @@ import Testing
 
 @testable import BLESec
 
-/// An attacker in the middle of hello and answer, and peers that use something else.
+/// An attacker that changes the hello or the answer, and two sides whose offers, contexts or modes
+/// differ.
 @Suite("Negotiation under attack")
 struct NegotiationTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
@@ -13,8 +14,9 @@ struct NegotiationTests {
     static let kk = "Noise_KK_25519_AESGCM_SHA256"
     static let tls = CertificateFixture.tls
 
-    /// Runs a channel in which the whole hello, with its early message, or the whole answer is
-    /// replaced, and expects that neither side becomes ready and that both fail in time.
+    /// Runs a channel in which `change` replaces the first flight of `sender`: the hello and the
+    /// early message, or the answer and what follows it. Expects that neither side becomes ready,
+    /// and that both fail within 25 seconds.
     static func expectRefused(
         offers: [String], accepts: [String]? = nil, _ sender: ChannelRole,
         _ change: @escaping ([UInt8]) throws -> [UInt8]
@@ -29,7 +31,7 @@ struct NegotiationTests {
         #expect(course.elapsed <= .seconds(25))
     }
 
-    /// Puts another hello in place of the old one, before what followed it.
+    /// Replaces the hello at the beginning of `bytes`, and keeps the bytes after it.
     static func withHello(
         _ bytes: [UInt8], _ offers: [String], _ extensions: [HelloExtension] = []
     ) throws -> [UInt8] {
@@ -81,7 +83,7 @@ struct NegotiationTests {
     }
 
     @Test(
-        "an answer with another status or index never leads to ready",
+        "an answer with a changed status or index never leads to ready",
         arguments: [Answer.Status.accept, .fallback, .switch, .refused, .busy], 0..<3)
     func changedAnswer(status: Answer.Status, index: Int) throws {
         for offers in [
@@ -136,10 +138,10 @@ struct NegotiationTests {
 
     @Test("without a common protocol the acceptor tells the dialer, and closes two seconds later")
     func nothingInCommon() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let pair = try MachinePair(
-            dialer: friends.configuration(.dialer, [Self.kk]),
-            acceptor: friends.configuration(.acceptor, [Self.aes]))
+            dialer: pinned.configuration(.dialer, [Self.kk]),
+            acceptor: pinned.configuration(.acceptor, [Self.aes]))
         pair.run()
         #expect(pair.dialer.outcome?.code == .noCommonProtocol)
         #expect(pair.acceptor.outcome == nil)
@@ -149,14 +151,14 @@ struct NegotiationTests {
 
     @Test("a switch is possible to each offer after the first", arguments: 1..<4)
     func switches(index: Int) throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let offers = [
             Self.xx, Self.kk, "Noise_IK_25519_AESGCM_SHA256",
             "Noise_KK_25519_ChaChaPoly_SHA256",
         ]
         let pair = try MachinePair(
-            dialer: friends.configuration(.dialer, offers),
-            acceptor: friends.configuration(.acceptor, [offers[index]]))
+            dialer: pinned.configuration(.dialer, offers),
+            acceptor: pinned.configuration(.acceptor, [offers[index]]))
         pair.run()
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
         #expect(pair.dialer.protocolName == offers[index])
@@ -166,15 +168,16 @@ struct NegotiationTests {
     @Test(
         "the first message of an offer that was not taken is bound into the handshake of a switch")
     func switchBindsEarly() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let course = try AttackRun(
             (
-                friends.configuration(.dialer, [Self.ik, Self.kk]),
-                friends.configuration(.acceptor, [Self.kk])
+                pinned.configuration(.dialer, [Self.ik, Self.kk]),
+                pinned.configuration(.acceptor, [Self.kk])
             )
         ) { role, offset, bytes in
             guard role == .dialer, offset == 0 else { return bytes }
-            // Another early message of the same length; the acceptor ignores its content anyway.
+            // The last 10 bytes of the early message change. The acceptor does not read the
+            // message, but binds it.
             return bytes.dropLast(10) + Array(repeating: 0, count: 10)
         }
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
@@ -182,10 +185,10 @@ struct NegotiationTests {
 
     @Test("two sides with different contexts never become ready")
     func context() throws {
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer)
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer)
         dialer.context = [1]
-        let course = try AttackRun((dialer, friends.configuration(.acceptor)))
+        let course = try AttackRun((dialer, pinned.configuration(.acceptor)))
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
@@ -193,9 +196,9 @@ struct NegotiationTests {
         "a negotiated and a direct side never understand each other",
         arguments: [ChannelRole.dialer, .acceptor], [xx, ik, kk])
     func mixedModes(direct: ChannelRole, offer: String) throws {
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer, [offer])
-        var acceptor = try friends.configuration(.acceptor, [offer])
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer, [offer])
+        var acceptor = try pinned.configuration(.acceptor, [offer])
         if direct == .dialer { dialer.mode = .direct } else { acceptor.mode = .direct }
         let course = try AttackRun((dialer, acceptor))
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
@@ -205,14 +208,14 @@ struct NegotiationTests {
         "a hello that is inserted before a direct dialer's first message never leads to ready",
         arguments: [xx, ik])
     func helloBeforeDirect(offer: String) throws {
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer, [offer])
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer, [offer])
         dialer.mode = .direct
         let hello = try Hello(offers: [offer]).encoded
-        let course = try AttackRun((dialer, friends.configuration(.acceptor, [offer]))) {
+        let course = try AttackRun((dialer, pinned.configuration(.acceptor, [offer]))) {
             role, offset, bytes in
             if role == .dialer, offset == 0 { return hello + bytes }
-            // The answer is not delivered to the dialer.
+            // The acceptor's answer, 8 bytes, is not delivered to the dialer.
             if role == .acceptor, offset == 0 { return Array(bytes.dropFirst(8)) }
             return bytes
         }

@@ -24,7 +24,7 @@ struct ObservationTests {
         #expect(await over.reduce(into: []) { $0.append($1) } == [5])
     }
 
-    @Test("when failures exceed the room, the oldest are dropped and counted")
+    @Test("when more failures arrive than an observation holds, the oldest are dropped and counted")
     func failures() async {
         var observers = Observers<Int>()
         let observed = observers.add(capacity: 64)
@@ -34,7 +34,7 @@ struct ObservationTests {
         #expect(await observed.reduce(into: []) { $0.append($1) } == Array(36..<100))
     }
 
-    @Test("an observer that ends takes nothing from the others")
+    @Test("an observer that stops takes no value away from the others")
     func gone() async {
         var observers = Observers<Int>()
         let stays = observers.add(beginningWith: 0, capacity: 8)
@@ -49,7 +49,7 @@ struct ObservationTests {
         #expect(await stays.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
-    @Test("an observation ends with what it observes, even if that is dropped and not closed")
+    @Test("an observation ends when the observed object is released, even if that was not closed")
     func droppedObject() async {
         func observe() -> Observation<Int> {
             var observers = Observers<Int>()
@@ -75,13 +75,13 @@ struct ObservationTests {
     }
 
     @Test(
-        "a listener reports failed peers and channels as two sequences, and ends both when closed")
+        "a listener reports failed peers and channels in two sequences, which end when it closes")
     func listener() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let listener = try await SecureListener.listen(
             on: try Endpoint(parsing: "unix:\(path)"),
-            configuration: try friends.configuration(.acceptor))
+            configuration: try pinned.configuration(.acceptor))
         let failures = await listener.failures()
         var channels = listener.channels.makeAsyncIterator()
         let wrong = try PinnedPeers().configuration(.dialer)
@@ -89,7 +89,7 @@ struct ObservationTests {
             try await SecureChannel.dial(listener.localEndpoint, configuration: wrong)
         }
         let dialer = try await SecureChannel.dial(
-            listener.localEndpoint, configuration: try friends.configuration(.dialer))
+            listener.localEndpoint, configuration: try pinned.configuration(.dialer))
         let channel = try #require(try await channels.next())
         try await dialer.send("text")
         try await dialer.send("text".utf8)
@@ -99,9 +99,9 @@ struct ObservationTests {
         #expect(try await delivered == .delivered)
         await listener.close()
         #expect(try await channels.next() == nil)
-        var told: [PeerFailure] = []
-        for await failure in failures { told.append(failure) }
-        #expect(told.count == 1 && failures.dropped == 0)
+        var reported: [PeerFailure] = []
+        for await failure in failures { reported.append(failure) }
+        #expect(reported.count == 1 && failures.dropped == 0)
         await dialer.abort()
         await channel.abort()
     }

@@ -43,7 +43,7 @@ private struct ReconnectFixture {
 }
 
 extension PeerConnection {
-    /// Cuts the link without notice, as radio does.
+    /// Cuts the link without notice, as a lost radio link does.
     fileprivate func cut() async {
         let channel = current
         await channel?.abort()
@@ -108,10 +108,11 @@ struct PeerConnectionTests {
         }
         await listener.close()
         for side in [0, 1] {
-            let came = received.withLock { $0[1 - side] }
-            #expect(zip(came, came.dropFirst()).allSatisfy { $0 < $1 }, "in order, none twice")
+            let arrived = received.withLock { $0[1 - side] }
+            #expect(
+                zip(arrived, arrived.dropFirst()).allSatisfy { $0 < $1 }, "in order, none twice")
             let delivered = fates.withLock { $0[side] }.filter { $0.value == .delivered }.keys
-            #expect(Set(came).isSuperset(of: delivered), "what was delivered has come")
+            #expect(Set(arrived).isSuperset(of: delivered), "every delivered message has arrived")
             #expect(delivered.count > 500)
         }
     }
@@ -129,8 +130,8 @@ struct PeerConnectionTests {
             #expect(try await acceptor.receive() == Array(text.utf8))
             try await #expect(fate == .delivered)
             #expect(await dialer.status.peer?.fingerprint == fixture.friends.acceptor.fingerprint)
-            // The listener's connections end with it. What is sent before the dialer notices is
-            // lost.
+            // The listener's connections end with it. A message that is sent before the dialer
+            // detects that would be lost.
             await listener.close()
             await dialer.wait(for: .backingOff)
         }
@@ -138,8 +139,8 @@ struct PeerConnectionTests {
         #expect(try await dialer.receive() == nil)
     }
 
-    @Test("without a link send fails or waits, as the caller chooses")
-    func apart() async throws {
+    @Test("without a link a deliver fails or waits, as the caller chooses")
+    func whileDisconnected() async throws {
         let fixture = try ReconnectFixture()
         let dialer = try await fixture.dialing()
         await #expect(throws: ChannelError(.noSuchPeer, "")) {
@@ -179,7 +180,7 @@ struct PeerConnectionTests {
         await fixture.loop.run { first.cut() }
         #expect(try await sent.value == .unknown)
         await fixture.clock.settle()
-        #expect(await connection.status.state == .backingOff, "it has carried nothing")
+        #expect(await connection.status.state == .backingOff, "the link has carried nothing")
         let next = try await fixture.channels()
         #expect(await connection.offer(next.dialer))
         try await connection.send(next.acceptor, [2])
@@ -217,7 +218,7 @@ struct PeerConnectionTests {
             await PeerConnection.start(.offered, loop: fixture.loop),
             await PeerConnection.start(.offered, loop: fixture.loop),
         ]
-        // Each side is offered the channels in another order.
+        // The two sides are offered the channels in opposite orders.
         for pair in pairs { await sides[0].offer(pair.dialer) }
         for pair in pairs.reversed() { await sides[1].offer(pair.acceptor) }
         await fixture.clock.settle()
@@ -230,24 +231,26 @@ struct PeerConnectionTests {
     }
 
     @Test("the first peer that connects is kept, and channels of other peers are closed")
-    func rawPeer() async throws {
+    func otherPeer() async throws {
         let fixture = try ChannelFixture()
-        let stranger = try ChannelFixture()
+        let otherFixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         let first = try await fixture.channels()
         #expect(await connection.offer(first.acceptor))
-        let other = try await stranger.channels()
+        let other = try await otherFixture.channels()
         #expect(!(await connection.offer(other.acceptor)))
         #expect(await other.acceptor.isOver)
         #expect(await connection.status.peer?.fingerprint == fixture.friends.dialer.fingerprint)
         #expect(await connection.status.state == .connected)
         await connection.shut(nil)
-        await stranger.clock.settle()
-        await stranger.finish()
+        await otherFixture.clock.settle()
+        await otherFixture.finish()
         await fixture.finish()
     }
 
-    @Test("a program that does not read gets no new link once eight links have left messages")
+    @Test(
+        "a program that does not read gets no new link while eight ended links have unread messages"
+    )
     func unreadIsBounded() async throws {
         let fixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
@@ -303,7 +306,8 @@ struct PeerConnectionTests {
         await fixture.loop.run { silenced.hold() }
         await fixture.clock.advance(by: .seconds(59))
         #expect(links.withLock { $0.count } == 1)
-        // The other side receives nothing at all, and detects that first or at the same time.
+        // The acceptor receives nothing at all, and detects the silence before the dialer or at the
+        // same time.
         await fixture.clock.advance(by: .seconds(2))
         #expect(links.withLock { $0.count } == 2)
         #expect(await dialer.status.state == .connected)
@@ -327,7 +331,7 @@ struct PeerConnectionTests {
         #expect(try await acceptor.receive() == nil)
         async let second = acceptor.deliver([2])
         #expect(try await dialer.receive() == [2])
-        try await #expect(second == .delivered, "its own direction is open")
+        try await #expect(second == .delivered, "the acceptor's direction is open")
         // Over the next link the dialer sends its end again.
         await acceptor.cut()
         async let third = acceptor.deliver([3])
@@ -374,7 +378,8 @@ struct PeerConnectionTests {
 }
 
 extension PeerConnection {
-    /// Sends a message from the other end of a link, and expects that it is the next one here.
+    /// Sends a message from `other`, the peer's end of the channel, and expects that this
+    /// connection receives it next.
     fileprivate func send(_ other: SecureChannel, _ message: [UInt8]) async throws {
         try await other.send(message)
         #expect(try await receive() == message)

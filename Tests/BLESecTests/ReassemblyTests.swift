@@ -10,40 +10,41 @@ struct ReassemblyTests {
     @Test("a peer that stalls long messages uses up only its own share")
     func share() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 60_000)
-        let stalling = try (0..<4).map { _ in try Self.stalling(budget) }
-        for forger in stalling {
-            for _ in 0..<3 where forger.failure == nil {
-                try forger.send(.dataMore, Array(repeating: 1, count: 10_000))
+        let stalledPeers = try (0..<4).map { _ in try Self.stalling(budget) }
+        for peer in stalledPeers {
+            for _ in 0..<3 where peer.failure == nil {
+                try peer.send(.dataMore, Array(repeating: 1, count: 10_000))
             }
         }
-        // Four peers of one channel each: the largest holder is charged, not the latest peer.
-        let innocent = try MaliciousNoisePeer.ready(budget: budget)
-        for _ in 0..<2 { try innocent.send(.dataMore, Array(repeating: 1, count: 10_000)) }
-        try innocent.send(.data)
-        #expect(innocent.failure == nil)
-        #expect(innocent.victim.nextMessage()?.count == 20_000)
+        // Each peer has one channel. When the budget is used up, the channel of the peer that holds
+        // most ends, and not that of the peer that asks.
+        let other = try MaliciousNoisePeer.ready(budget: budget)
+        for _ in 0..<2 { try other.send(.dataMore, Array(repeating: 1, count: 10_000)) }
+        try other.send(.data)
+        #expect(other.failure == nil)
+        #expect(other.victim.nextMessage()?.count == 20_000)
     }
 
     @Test("channels of one peer share one peer's share")
     func onePeer() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
-        let forgers = try (0..<3).map { _ in try Self.stalling(budget, friends: friends) }
-        for forger in forgers {
-            try forger.send(.dataMore, Array(repeating: 1, count: 16_000))
-            try forger.send(.dataMore, Array(repeating: 1, count: 4_000))
+        let peers = try (0..<3).map { _ in try Self.stalling(budget, friends: pinned) }
+        for peer in peers {
+            try peer.send(.dataMore, Array(repeating: 1, count: 16_000))
+            try peer.send(.dataMore, Array(repeating: 1, count: 4_000))
         }
-        #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
+        #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
     }
 
     @Test("one message may be as long as the message limit, even above the share")
     func oneMessage() throws {
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 10_000)
-        let forger = try MaliciousNoisePeer.ready(budget: budget) {
+        let peer = try MaliciousNoisePeer.ready(budget: budget) {
             $0.limits.maximumMessageLength = 90_000
         }
-        for _ in 0..<9 { try forger.send(.dataMore, Array(repeating: 1, count: 10_000)) }
-        #expect(forger.failure == nil)
+        for _ in 0..<9 { try peer.send(.dataMore, Array(repeating: 1, count: 10_000)) }
+        #expect(peer.failure == nil)
     }
 
     @Test("the largest holder's channel ends when another peer needs the room")
@@ -57,7 +58,7 @@ struct ReassemblyTests {
         #expect(large.take(60, limit: 0) && middle.take(30, limit: 0) && small.take(10, limit: 0))
         #expect(small.take(20, limit: 0))
         #expect(ended.withLock { $0 } == ["large"])
-        #expect(!large.take(1, limit: 0), "what was revoked takes nothing more")
+        #expect(!large.take(1, limit: 0), "a revoked part takes nothing more")
         #expect(budget.bytesLeft == 40)
         // A channel that would itself become the largest holder is refused.
         #expect(!middle.take(80, limit: 0))
@@ -81,38 +82,38 @@ struct ReassemblyTests {
 
     @Test("a message that makes no progress ends the channel, even while pings go on")
     func stalled() throws {
-        let forger = try MaliciousNoisePeer.ready()
-        try forger.send(.dataMore, [1])
-        try forger.keepAlive(for: .seconds(50))
-        try forger.send(.dataMore, [1])
-        try forger.keepAlive(for: .seconds(59))
-        #expect(forger.failure == nil)
-        try forger.keepAlive(for: .seconds(2))
-        #expect(forger.failure == .timedOut)
+        let peer = try MaliciousNoisePeer.ready()
+        try peer.send(.dataMore, [1])
+        try peer.keepAlive(for: .seconds(50))
+        try peer.send(.dataMore, [1])
+        try peer.keepAlive(for: .seconds(59))
+        #expect(peer.failure == nil)
+        try peer.keepAlive(for: .seconds(2))
+        #expect(peer.failure == .timedOut)
     }
 
     @Test("time in which this side does not read does not count against a message")
     func notReading() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
-        try forger.send(.data, Array(repeating: 1, count: 1_000))
-        #expect(forger.victim.wantsBytes == false)
-        try forger.passTime(.seconds(300))
-        _ = forger.victim.popMessage()
-        forger.victim.didResumeReading(now: forger.now)
-        try forger.send(.dataMore, [1])
-        try forger.send(.data, [2])
-        #expect(forger.failure == nil)
+        let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
+        try peer.send(.data, Array(repeating: 1, count: 1_000))
+        #expect(peer.victim.wantsBytes == false)
+        try peer.passTime(.seconds(300))
+        _ = peer.victim.popMessage()
+        peer.victim.didResumeReading(now: peer.now)
+        try peer.send(.dataMore, [1])
+        try peer.send(.data, [2])
+        #expect(peer.failure == nil)
     }
 
     private static func stalling(
-        _ budget: ReassemblyBudget, friends: PinnedPeers? = nil
+        _ budget: ReassemblyBudget, friends pinned: PinnedPeers? = nil
     ) throws -> MaliciousNoisePeer {
-        let forger = try MaliciousNoisePeer(friends: friends, budget: budget) {
+        let peer = try MaliciousNoisePeer(friends: pinned, budget: budget) {
             $0.limits.maximumMessageLength = 40_000
         }
-        try forger.shakeHands()
-        try forger.send(.ready, forger.transcript.ready(from: .dialer))
-        #expect(forger.isReady)
-        return forger
+        try peer.shakeHands()
+        try peer.send(.ready, peer.transcript.ready(from: .dialer))
+        #expect(peer.isReady)
+        return peer
     }
 }

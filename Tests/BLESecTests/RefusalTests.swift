@@ -11,7 +11,7 @@ struct Refusable: Sendable, CustomTestStringConvertible {
     typealias Manner = MaliciousTLSPeer.Manner
 
     let testDescription: String
-    /// A part of the local reason.
+    /// Words of the reason in the victim's own error.
     let reason: String
     let code: ChannelError.Code
     /// The peer's roles in which the case is tried.
@@ -31,13 +31,13 @@ struct Refusable: Sendable, CustomTestStringConvertible {
         self.prepare = prepare
     }
 
-    /// The folder of an authority, and the victim's configuration.
+    /// An authority with its folder, and the victim's configuration.
     final class Scenery {
         let authority: TestAuthority
         var options = TLSOptions()
         var revoked: (any RevocationSource)?
         var policy = TrustPolicy.authority()
-        /// Authorities to use instead of this authority's own certificate.
+        /// The authorities that the victim accepts, if not only ``authority``.
         var authorities: CertificateAuthorities?
 
         init() throws {
@@ -45,13 +45,13 @@ struct Refusable: Sendable, CustomTestStringConvertible {
             try authority.issueDevice("victim")
         }
 
-        /// Issues a certificate with these lines of extensions.
+        /// Issues the peer's certificate, with these lines of extensions.
         func issued(_ extensions: String, newKey: [String] = ["ed25519"]) throws -> Manner {
             try authority.issue("rogue", extensions, newKey: newKey)
             return Manner(certificate: "rogue")
         }
 
-        /// Issues a valid certificate.
+        /// Issues a valid certificate to the peer.
         func good() throws -> Manner { try issued(TestAuthority.device("rogue")) }
 
         func configuration() throws -> ChannelConfiguration {
@@ -85,7 +85,7 @@ extension Refusable {
             }
             return Manner(certificate: "rogue")
         },
-        Self("of another authority that is sent along", "leads to no authority") { it in
+        Self("of another authority, whose certificate is sent too", "leads to no authority") { it in
             let other = try TestAuthority("other", in: it.authority.folder)
             try other.issueDevice("rogue")
             return Manner(certificate: "rogue", chain: ["other"])
@@ -102,10 +102,10 @@ extension Refusable {
             it.options.clock = { TestAuthority.now - 86_400 }
             return try it.good()
         },
-        Self("of a dialer for a server", "in its extended key usage", roles: [.dialer]) { it in
+        Self("of a dialer for serverAuth only", "in its extended key usage", roles: [.dialer]) { it in
             try it.issued(TestAuthority.device("rogue", usage: "serverAuth"))
         },
-        Self("of an acceptor for a client", "in its extended key usage", roles: [.acceptor]) {
+        Self("of an acceptor for clientAuth only", "in its extended key usage", roles: [.acceptor]) {
             try $0.issued(TestAuthority.device("rogue", usage: "clientAuth"))
         },
         Self("without an extended key usage", "in its extended key usage") { it in
@@ -122,10 +122,10 @@ extension Refusable {
         Self("that is the authority's own", "is an authority's") { it in
             Manner(certificate: "ca")
         },
-        Self("that is another authority's", "is an authority's") { it in
+        Self("that is an intermediate authority's", "is an authority's") { it in
             try it.issued(uri + usage + "basicConstraints=CA:TRUE\n")
         },
-        Self("at the end of too long a path", "longer path") { it in
+        Self("with a longer path than its authority permits", "longer path") { it in
             let root = try TestAuthority(
                 "ca", in: it.authority.folder, constraints: "CA:TRUE,pathlen:0")
             try root.issueDevice("victim")
@@ -166,7 +166,7 @@ extension Refusable {
                 authorities: it.authority.authorities())
             return manner
         },
-        Self("when it cannot be told what is revoked", "no list", .noSuchFile) { it in
+        Self("when the revocation list is missing", "no list", .noSuchFile) { it in
             struct Lost: RevocationSource {
                 func current(at now: Int64) throws(ChannelError) -> RevocationList {
                     throw ChannelError(.noSuchFile, "no list")
@@ -185,7 +185,7 @@ extension Refusable {
         Self("with the same URI twice", "names several URIs") { it in
             try it.issued(usage + "subjectAltName=URI:blesec://a,URI:blesec://a\n")
         },
-        Self("with a URI that is none", "malformed list of names") { it in
+        Self("with a malformed URI", "malformed list of names") { it in
             try it.issued(usage + "subjectAltName=@it\n[it]\nURI=a b\n")
         },
         Self("with a changed signature", "not its issuer's") { it in
@@ -199,7 +199,7 @@ extension Refusable {
             manner.leaf = leaf
             return manner
         },
-        Self("revoked by its intermediate, whose certificate is known", "is revoked") { it in
+        Self("revoked by its intermediate, which the victim also accepts", "is revoked") { it in
             let middle = try TestAuthority("middle", under: it.authority)
             try middle.issueDevice("rogue")
             let folder = it.authority.folder
@@ -224,7 +224,7 @@ extension Refusable {
             try it.authority.issue("rogue", TestAuthority.device("rogue"), pointForm: "hybrid")
             return Manner(certificate: "rogue")
         },
-        Self("whose curve is spelled out", "unusual encoding") { it in
+        Self("whose curve has explicit parameters", "unusual encoding") { it in
             try it.issued(
                 TestAuthority.device("rogue"),
                 newKey: [
@@ -256,17 +256,17 @@ struct RefusalTests {
         let manner = try refusable.prepare(scenery)
         let configuration = try scenery.configuration()
         for role in refusable.roles {
-            let rogue = try MaliciousTLSPeer(
+            let peer = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: configuration)
-            try rogue.run()
-            #expect(rogue.alert == 40, "\(role)")
-            #expect(rogue.types.isEmpty)
-            // After a server's own flight, or instead of a client's flight, one record follows: the
-            // alert.
-            let last = try #require(rogue.records.last)
+            try peer.run()
+            #expect(peer.alert == 40, "\(role)")
+            #expect(peer.types.isEmpty)
+            // The victim's last record is the alert. An acceptor sends it after its own flight, a
+            // dialer in place of its flight.
+            let last = try #require(peer.records.last)
             #expect(last.count == (role == .dialer ? TLSEngine.overhead + 2 : 7), "\(role)")
-            #expect(rogue.identity == nil)
-            let failure = try #require(rogue.failure)
+            #expect(peer.identity == nil)
+            let failure = try #require(peer.failure)
             #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
             #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
         }
@@ -320,28 +320,28 @@ struct RefusalTests {
         let manner = try refusable.prepare(scenery)
         let configuration = try scenery.configuration()
         for role in refusable.roles {
-            let rogue = try MaliciousTLSPeer(
+            let peer = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: configuration)
-            try rogue.run()
-            #expect(rogue.alert == alert, "\(role)")
-            let failure = try #require(rogue.failure)
+            try peer.run()
+            #expect(peer.alert == alert, "\(role)")
+            let failure = try #require(peer.failure)
             #expect(failure.code == refusable.code, "\(role): \(failure.reason)")
             #expect(failure.reason.contains(refusable.reason), "\(role): \(failure.reason)")
         }
     }
 
-    @Test("a policy refuses an acceptor with the same alert, and a dialer with reject")
+    @Test("a policy refuses an acceptor with handshake_failure, and a dialer with reject")
     func policy() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
             scenery.policy = .authority(uris: ["blesec://devices/someone"])
-            let rogue = try MaliciousTLSPeer(
+            let peer = try MaliciousTLSPeer(
                 role, scenery.good(), in: scenery.authority.folder,
                 victim: scenery.configuration())
-            try rogue.run()
-            #expect(rogue.alert == (role == .acceptor ? 40 : nil))
-            #expect(rogue.types == (role == .dialer ? [.reject] : []))
-            #expect(rogue.failure?.code == .untrusted)
+            try peer.run()
+            #expect(peer.alert == (role == .acceptor ? 40 : nil))
+            #expect(peer.types == (role == .dialer ? [.reject] : []))
+            #expect(peer.failure?.code == .untrusted)
         }
     }
 
@@ -371,13 +371,13 @@ struct RefusalTests {
         for (form, reason) in [("uncompressed", "on the deny list"), (form, "unusual encoding")] {
             try issue(form)
             for role in [ChannelRole.dialer, .acceptor] {
-                let rogue = try MaliciousTLSPeer(
+                let peer = try MaliciousTLSPeer(
                     role, MaliciousTLSPeer.Manner(certificate: "rogue"),
                     in: scenery.authority.folder,
                     victim: configuration)
-                try rogue.run()
-                #expect(!rogue.isReady)
-                let failure = try #require(rogue.failure)
+                try peer.run()
+                #expect(!peer.isReady)
+                let failure = try #require(peer.failure)
                 #expect(failure.reason.contains(reason), "\(role): \(failure.reason)")
             }
         }
@@ -389,11 +389,11 @@ struct RefusalTests {
             let scenery = try Refusable.Scenery()
             let middle = try TestAuthority("middle", under: scenery.authority)
             try middle.issueDevice("rogue")
-            let rogue = try MaliciousTLSPeer(
+            let peer = try MaliciousTLSPeer(
                 role, MaliciousTLSPeer.Manner(certificate: "rogue", chain: ["middle"]),
                 in: scenery.authority.folder, victim: scenery.configuration())
-            try rogue.run()
-            #expect(rogue.isDone && rogue.types == [.ready])
+            try peer.run()
+            #expect(peer.isDone && peer.types == [.ready])
         }
     }
 
@@ -409,39 +409,40 @@ struct RefusalTests {
             #expect(whole.isDone && !whole.isReady)
             for (flight, bytes) in whole.flights.enumerated() {
                 for length in [0, 1, 5, bytes.count / 2, bytes.count - 1] {
-                    let rogue = try MaliciousTLSPeer(
+                    let peer = try MaliciousTLSPeer(
                         role, manner, in: scenery.authority.folder, victim: configuration)
-                    rogue.tamper = { [unowned rogue] in
-                        Array(rogue.flights.count == flight ? $0.prefix(length) : $0[...])
+                    peer.tamper = { [unowned peer] in
+                        Array(peer.flights.count == flight ? $0.prefix(length) : $0[...])
                     }
-                    try rogue.run(flights: flight + 1)
-                    // A dialer's first flight has its length before it, so no part of it may be
-                    // missing.
+                    try peer.run(flights: flight + 1)
+                    // A dialer's first flight has its length before it. The length is that of the
+                    // shortened flight, so the acceptor gets an incomplete ClientHello.
                     let code: ChannelError.Code =
                         role == .dialer && flight == 0 ? .protocolViolation : .truncated
-                    #expect(rogue.failure?.code == code, "\(role) \(flight) \(length)")
+                    #expect(peer.failure?.code == code, "\(role) \(flight) \(length)")
                 }
             }
         }
     }
 
+    /// `place` 0 is before each flight of the peer, 1 after each flight, 2 after the handshake.
     @Test("a stray HelloRequest ends the handshake or the channel", arguments: 0..<3)
     func helloRequest(place: Int) throws {
         let request: [UInt8] = [22, 3, 3, 0, 4, 0, 0, 0, 0]
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
-            let rogue = try MaliciousTLSPeer(
+            let peer = try MaliciousTLSPeer(
                 role, scenery.good(), in: scenery.authority.folder,
                 victim: scenery.configuration())
             switch place {
-            case 0: rogue.tamper = { request + $0 }
-            case 1: rogue.tamper = { $0 + request }
+            case 0: peer.tamper = { request + $0 }
+            case 1: peer.tamper = { $0 + request }
             default: break
             }
-            try rogue.run()
-            if place == 2 { rogue.deliver(request) }
-            #expect(!rogue.isReady)
-            let failure = try #require(rogue.failure)
+            try peer.run()
+            if place == 2 { peer.deliver(request) }
+            #expect(!peer.isReady)
+            let failure = try #require(peer.failure)
             #expect(
                 [.protocolViolation, .authenticationFailed].contains(failure.code),
                 "\(role): \(failure)")
@@ -456,12 +457,12 @@ struct RefusalTests {
             .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
         try first.run()
         let hello = try #require(first.flights.first)
-        let victim = try MaliciousTLSPeer(
+        let replaying = try MaliciousTLSPeer(
             .dialer, scenery.good(), in: scenery.authority.folder, victim: configuration)
-        victim.deliver(
+        replaying.deliver(
             try Hello(offers: [CertificateFixture.tls]).encoded + MaliciousNoisePeer.framed(hello))
-        #expect(victim.identity == nil && victim.phase == .handshaking)
-        victim.deliver(first.flights.dropFirst().flatMap(\.self))
-        #expect(victim.failure?.code == .authenticationFailed)
+        #expect(replaying.identity == nil && replaying.phase == .handshaking)
+        replaying.deliver(first.flights.dropFirst().flatMap(\.self))
+        #expect(replaying.failure?.code == .authenticationFailed)
     }
 }

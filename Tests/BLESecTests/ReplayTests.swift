@@ -16,16 +16,15 @@ struct ReplayTests {
             "Noise_XX_25519_ChaChaPoly_SHA256",
         ])
     func replayedFlight(offer: String) throws {
-        let friends = try PinnedPeers()
-        let configurations = try friends.configurations(offer)
-        let heard = try AttackRun(configurations).sent[.dialer, default: []]
-        // Either the whole first flight alone, or everything that the dialer sent afterwards as
-        // well.
-        let first = Flight(of: heard).pieces[1].upperBound
-        for length in [first, heard.count] {
+        let pinned = try PinnedPeers()
+        let configurations = try pinned.configurations(offer)
+        let recorded = try AttackRun(configurations).sent[.dialer, default: []]
+        // Replays either the first flight alone, or everything that the dialer has sent.
+        let first = Flight(of: recorded).pieces[1].upperBound
+        for length in [first, recorded.count] {
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
-            pair.deliver(Array(heard.prefix(length)), to: .acceptor)
+            pair.deliver(Array(recorded.prefix(length)), to: .acceptor)
             while !pair.take(.acceptor).isEmpty {}
             for _ in 0..<30 {
                 pair.passTime(.seconds(1))
@@ -42,11 +41,11 @@ struct ReplayTests {
     func replayedAnswer() throws {
         for offer in TamperingTests.stages.prefix(4) {
             let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
-            let heard = try AttackRun(configurations).sent[.acceptor, default: []]
+            let recorded = try AttackRun(configurations).sent[.acceptor, default: []]
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
             _ = pair.take(.dialer)
-            pair.deliver(heard, to: .dialer)
+            pair.deliver(recorded, to: .dialer)
             #expect(pair.dialer.outcome?.code == .authenticationFailed)
             let isReady = pair.dialer.isReady
             #expect(!isReady)
@@ -64,7 +63,7 @@ struct ReplayTests {
             pair.deliver(bytes, to: .dialer)
         }
         #expect(pair.dialer.outcome?.code == .protocolViolation)
-        // After an answer of its own, an attacker can still reflect the handshake.
+        // An attacker that sends an answer of its own can then reflect the handshake messages.
         let second = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
         let flight = second.take(.dialer)
@@ -89,9 +88,9 @@ struct ReplayTests {
 
     @Test("records of another session between the same peers end the channel")
     func otherSession() throws {
-        let friends = try PinnedPeers()
-        let first = try friends.pair()
-        let second = try friends.pair()
+        let pinned = try PinnedPeers()
+        let first = try pinned.pair()
+        let second = try pinned.pair()
         first.run()
         second.run()
         _ = try first.dialer.queue([1, 2, 3])
@@ -101,7 +100,7 @@ struct ReplayTests {
     }
 
     @Test(
-        "an acceptor with the dialer's own identity is refused",
+        "a dialer and an acceptor with the same identity key never become ready",
         arguments: ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"],
         [true, false])
     func ownIdentity(offer: String, sharesDials: Bool) throws {
@@ -118,12 +117,12 @@ struct ReplayTests {
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
         let failures = [course.dialer.failure, course.acceptor.failure]
         #expect(failures.contains(.selfConnection))
-        // In one process the side that only sees the link end also learns the reason.
+        // In one process the side that only sees the end of the link knows the reason, too.
         if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
     }
 
     @Test(
-        "a device that dials itself in direct mode gets that error on both sides",
+        "a device that dials itself in direct mode gets the error selfConnection on both sides",
         arguments: [
             "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_NN_25519_ChaChaPoly_SHA256", "TLS1.3",
         ])
@@ -143,27 +142,27 @@ struct ReplayTests {
         #expect(pair.dialer.outcome?.code == .selfConnection)
     }
 
-    @Test("a peer that closes is not taken for this device when its hello is replayed here")
-    func replayedHere() throws {
-        let friends = try PinnedPeers()
+    @Test("a hello that also reaches the dialer's own listener does not change how the dial ends")
+    func relayedToOwnListener() throws {
+        let pinned = try PinnedPeers()
         let pair = try MachinePair(
-            dialer: friends.configuration(.dialer), acceptor: friends.configuration(.acceptor))
+            dialer: pinned.configuration(.dialer), acceptor: pinned.configuration(.acceptor))
         // What the dialer has sent arrives at a listener of the same device, too.
         var own = ChannelMachine(
-            role: .acceptor, configuration: try friends.configuration(.dialer), maximumSDU: 4_096,
+            role: .acceptor, configuration: try pinned.configuration(.dialer), maximumSDU: 4_096,
             now: pair.now)
         try own.begin()
         let hello = pair.take(.dialer)
         own.arrive(hello, now: pair.now)
         #expect(own.outcome?.code == .selfConnection)
-        // The peer answers anyway, and the result of the channel depends on the peer alone.
+        // The peer answers as well. How the dial ends depends on the peer alone.
         pair.deliver(hello, to: .acceptor)
         pair.deliver(pair.take(.acceptor), to: .dialer)
         pair.dialer.linkEnded(nil, now: pair.now)
         #expect(pair.dialer.outcome?.code == .truncated)
     }
 
-    @Test("a device without an identity that dials itself is recognized by its ephemeral")
+    @Test("a device without an identity that dials itself is detected by its ephemeral key")
     func ownDial() throws {
         let configurations = try PinnedPeers().configurations("Noise_NN_25519_ChaChaPoly_SHA256")
         var dialer = configurations.dialer
@@ -176,18 +175,18 @@ struct ReplayTests {
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
     }
 
-    @Test("a dial that has ended is forgotten")
+    @Test("a dial that is ready or has failed is no longer among the pending dials")
     func forgottenDials() throws {
         let dials = PendingDials()
-        let friends = try PinnedPeers()
-        var dialer = try friends.configuration(.dialer)
+        let pinned = try PinnedPeers()
+        var dialer = try pinned.configuration(.dialer)
         dialer.pendingDials = dials
-        let pair = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))
+        let pair = try MachinePair(dialer: dialer, acceptor: pinned.configuration(.acceptor))
         let early = try #require(pair.dialer.stage as? Negotiation).transcript.early
         #expect(dials.contains(early, by: dialer.ownKeys))
         pair.run()
         #expect(!dials.contains(early, by: dialer.ownKeys))
-        let failed = try MachinePair(dialer: dialer, acceptor: friends.configuration(.acceptor))
+        let failed = try MachinePair(dialer: dialer, acceptor: pinned.configuration(.acceptor))
         let other = try #require(failed.dialer.stage as? Negotiation).transcript.early
         #expect(dials.contains(other, by: dialer.ownKeys))
         failed.passTime(.seconds(5))

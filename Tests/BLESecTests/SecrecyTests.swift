@@ -10,7 +10,7 @@ import Testing
 struct SecrecyTests {
     static let offers = [CertificateFixture.noise, CertificateFixture.tls]
 
-    /// All bytes on the link, in the order in which each side sent them.
+    /// All bytes that the dialer has sent, and then all bytes that the acceptor has sent.
     static func travelled(_ pair: MachinePair) -> [UInt8] {
         [ChannelRole.dialer, .acceptor].flatMap { pair.sent[$0, default: []].flatMap(\.self) }
     }
@@ -33,20 +33,20 @@ struct SecrecyTests {
         }
         // The same message sent twice has two different ciphertexts.
         let lengths = pair.sent[.dialer, default: []].suffix(3).map(\.count)
-        #expect(Set(lengths).count == 1, "sizes show")
+        #expect(Set(lengths).count == 1, "sizes are visible")
         #expect(Set(pair.sent[.dialer, default: []].suffix(3)).count == 3)
         #expect(travelled.contains(Array(offer.utf8)), "the hello is in clear")
     }
 
     @Test("neither the dialer's nor the acceptor's key appears in clear on the link in XX")
     func keys() throws {
-        let friends = try PinnedPeers()
-        let pair = try friends.pair()
+        let pinned = try PinnedPeers()
+        let pair = try pinned.pair()
         pair.run()
         #expect(pair.isReady)
         let travelled = Self.travelled(pair)
-        #expect(!travelled.contains(friends.dialer.publicKey))
-        #expect(!travelled.contains(friends.acceptor.publicKey))
+        #expect(!travelled.contains(pinned.dialer.publicKey))
+        #expect(!travelled.contains(pinned.acceptor.publicKey))
     }
 
     @Test("every protocol that is offered by default has a product of two ephemeral keys")
@@ -59,12 +59,12 @@ struct SecrecyTests {
     }
 
     @Test(
-        "two sessions between the same peers differ in ephemerals, keys and names",
+        "two sessions between the same peers differ in first flights, keys and handshake hashes",
         arguments: offers
     )
     func fresh(offer: String) throws {
-        let company = try CertificateFixture.shared()
-        let pairs = try (0..<2).map { _ in try company.pair(dialer: [offer], acceptor: [offer]) }
+        let fixture = try CertificateFixture.shared()
+        let pairs = try (0..<2).map { _ in try fixture.pair(dialer: [offer], acceptor: [offer]) }
         for pair in pairs {
             pair.run()
             #expect(pair.isReady)

@@ -3,11 +3,11 @@ import BLESecNoise
 /// What the specification says about each payload: the tables of Noise §7.7 (one-way and
 /// interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
 ///
-/// Each payload has a direction, a source property and a destination property. After the bar stand
-/// transport messages, which the tables list where they differ from the handshake's. Two patterns
-/// differ from the printed tables. For NX1 the revision has the transport messages `-> 2 1` and `<-
-/// 0 5`, with the arrows interchanged: the initiator has no key to prove. For X1N the revision
-/// leaves out the last transport message.
+/// Each payload has a direction, a source property and a destination property. After the bar come
+/// transport messages, which the tables list where they differ from the handshake's messages. Two
+/// patterns differ from the printed tables. For NX1 the revision has the transport messages
+/// `-> 2 1` and `<- 0 5`, with the arrows interchanged: the initiator has no key to prove. For X1N
+/// the revision leaves out the last transport message.
 struct SourceProperties {
     private static let tables = """
         N     -> 0 2 |
@@ -50,7 +50,7 @@ struct SourceProperties {
         I1X1  -> 0 0  <- 0 1  -> 2 3 | <- 2 5  -> 2 5
         """
 
-    /// A line of the tables.
+    /// One payload of a pattern: an arrow and two numbers in the tables.
     struct Payload {
         let sender: Role
         let source: Int
@@ -109,7 +109,8 @@ struct SourceProperties {
         SourceProperties(name: name, payloads: payloads, psks: psks)
     }
 
-    /// The fallback (Noise §10.2): its first message was sent in the previous handshake.
+    /// The fallback (Noise §10.2), without the first message, which the previous handshake has
+    /// sent.
     var fallback: SourceProperties {
         SourceProperties(name: name, payloads: Array(payloads.dropFirst()), psks: psks)
     }
@@ -120,7 +121,8 @@ struct SourceProperties {
         return "Noise_\(name)\(modifiers)_25519_ChaChaPoly_SHA256"
     }
 
-    /// Whether `role` has a static key to prove: only then has any of its payloads source property 2.
+    /// Whether a payload of `role` has source property 2. Then `role` has a static key, and proves
+    /// it. In K and X the initiator has a key, but source property 1.
     func hasKey(_ role: Role) -> Bool { payloads.contains { $0.sender == role && $0.source == 2 } }
 
     /// Whether the other party has proof of `role` after the first `count` messages of the

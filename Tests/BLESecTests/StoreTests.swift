@@ -12,10 +12,10 @@ import Testing
 /// Trust stores that are slow, fail, or never answer: only the channel that asked has to wait.
 @Suite("Trust stores")
 struct StoreTests {
-    /// A store whose answers wait until a test releases them.
+    /// A store whose answers to the calls in `slow` wait until a test releases them, at most 20 s.
     @safe final class SlowStore: TrustStore, @unchecked Sendable {
-        // Sendable because the semaphores are created once, and the system synchronizes their use.
-        private let gates: UnsafeMutablePointer<sem_t>
+        // Sendable because the pointer does not change, and the system synchronizes the semaphore.
+        private let semaphore: UnsafeMutablePointer<sem_t>
         let names = Locked<[String: Fingerprint]>([:])
         /// The calls that have begun.
         let begun = Locked<[String]>([])
@@ -23,27 +23,27 @@ struct StoreTests {
 
         init(slow: String...) {
             self.slow = Set(slow)
-            unsafe gates = .allocate(capacity: 1)
-            unsafe sem_init(gates, 0, 0)
+            unsafe semaphore = .allocate(capacity: 1)
+            unsafe sem_init(semaphore, 0, 0)
         }
 
         deinit {
-            unsafe sem_destroy(gates)
-            unsafe gates.deallocate()
+            unsafe sem_destroy(semaphore)
+            unsafe semaphore.deallocate()
         }
 
         /// Releases that many answers.
-        func release(_ count: Int = 1) { for _ in 0..<count { unsafe sem_post(gates) } }
+        func release(_ count: Int = 1) { for _ in 0..<count { unsafe sem_post(semaphore) } }
 
         private func pass(_ call: String) {
             begun.withLock { $0.append(call) }
             guard slow.contains(call) else { return }
-            // A loop that waited here would wait for the test, and the test would wait for the
-            // loop.
+            // The limit ends a deadlock: a loop that waited here would wait for the test, and the
+            // test for the loop.
             var limit = timespec()
             unsafe clock_gettime(CLOCK_REALTIME, &limit)
             limit.tv_sec += 20
-            unsafe sem_timedwait(gates, &limit)
+            unsafe sem_timedwait(semaphore, &limit)
         }
 
         func key(named name: String) throws(ChannelError) -> Fingerprint? {
@@ -62,8 +62,8 @@ struct StoreTests {
         }
     }
 
-    /// Starts two channels of which the dialer has a store, and returns once the store has been
-    /// asked `call`.
+    /// Starts a dialer with the store and an acceptor, and returns when `call` of the store has
+    /// begun.
     private func begin(
         _ fixture: ChannelFixture, _ store: SlowStore, until call: String
     ) async throws -> (
@@ -121,10 +121,10 @@ struct StoreTests {
         try await accepting.value
         let began = ContinuousClock.now
         try await othersGoOn(fixture)
-        // The file gives up after two seconds, and a loop that waited for the file would also take
-        // that long.
+        // The store waits for the lock for two seconds. A loop that waited for the store would take
+        // that long, too.
         #expect(ContinuousClock.now - began < .seconds(1))
-        // Both sides are proven, but neither application has been told.
+        // Both sides are proven, but the dialer's application does not know that yet.
         #expect(await dialer.phase == .established)
         #expect(try KnownPeersFile(path).peers().isEmpty)
         holder.endInput()
@@ -161,7 +161,8 @@ struct StoreTests {
         let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
         let opening = try await begin(fixture, store, until: call)
-        // The acceptor has shorter timeouts of its own before it is ready.
+        // The acceptor has shorter timeouts of its own before it is ready. So while the dialer
+        // looks up the key, the acceptor may close the link first.
         await fixture.clock.advance(by: .seconds(61))
         let code = await failure(of: opening.dialing)
         #expect(code == .timedOut || (call == "key" && code == .truncated))
@@ -227,7 +228,7 @@ struct StoreTests {
         #expect(store.begun.withLock(\.count) == 2)
         store.release(100)
         #expect(await failure(of: third) != nil)
-        // Both threads end, and places become free.
+        // Both store calls end, and their places become free.
         while true {
             let fourth = try await fixture.friend()
             if await failure(of: fourth) == nil { break }
@@ -249,11 +250,11 @@ struct StoreTests {
         }
         let window = PairingWindow(for: .seconds(1_000))
         let fixture = try await ListenerFixture { $0.trust = .enrolled(Full(), window: window) }
-        let friend = try await fixture.friend()
+        let dialing = try await fixture.friend()
         while fixture.failures.all.isEmpty { await fixture.fixture.clock.settle() }
         #expect(fixture.failures.all == [.cannotCreate])
         #expect(await fixture.listener.load.ready == 0)
-        if let channel = try? await friend.value { await channel.abort() }
+        if let channel = try? await dialing.value { await channel.abort() }
         await fixture.finish()
     }
 }

@@ -14,23 +14,23 @@ struct TLSChannelTests {
     static let noise = CertificateFixture.noise
     static let roles = [ChannelRole.dialer, .acceptor]
 
-    @Test("both sides become ready, know each other by URI, and carry messages both ways")
+    @Test("both sides become ready, report each other's URI, and carry messages both ways")
     func ready() throws {
-        let company = try CertificateFixture.shared()
-        let course = try AttackRun(company.configurations())
+        let fixture = try CertificateFixture.shared()
+        let course = try AttackRun(fixture.configurations())
         #expect(course.bothComplete)
         for role in Self.roles { #expect(course[role].received == AttackRun.messages[role.peer]) }
-        let pair = try company.pair()
+        let pair = try fixture.pair()
         pair.run()
         #expect(
             pair.acceptor.peer
                 == .certificate(
-                    subjectPublicKeyInfo: company.dialer.identity.subjectPublicKeyInfo,
+                    subjectPublicKeyInfo: fixture.dialer.identity.subjectPublicKeyInfo,
                     uri: "blesec://devices/dialer"))
         #expect(
             pair.dialer.peer
                 == .certificate(
-                    subjectPublicKeyInfo: company.acceptor.identity.subjectPublicKeyInfo,
+                    subjectPublicKeyInfo: fixture.acceptor.identity.subjectPublicKeyInfo,
                     uri: "blesec://devices/acceptor"))
         #expect(pair.dialer.handshakeHash.count == 32)
         #expect(pair.dialer.handshakeHash == pair.acceptor.handshakeHash)
@@ -67,7 +67,8 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("no common protocol is an error of its own on both sides", arguments: [true, false])
+    @Test(
+        "without a common protocol both sides fail with noCommonProtocol", arguments: [true, false])
     func nothingInCommon(dialerHasTLS: Bool) throws {
         let pair = try CertificateFixture.shared().pair(
             dialer: [dialerHasTLS ? Self.tls : Self.noise],
@@ -78,10 +79,10 @@ struct TLSChannelTests {
         #expect(pair.acceptor.outcome?.code == .noCommonProtocol)
     }
 
-    @Test("both sides change their keys by policy, without a blesec record")
+    @Test("both sides change their sending keys after rekeyAfterBytes")
     func rekey() throws {
-        let company = try CertificateFixture.shared()
-        var configurations = try company.configurations()
+        let fixture = try CertificateFixture.shared()
+        var configurations = try fixture.configurations()
         configurations.dialer.limits.rekeyAfterBytes = 1 << 20
         configurations.acceptor.limits.rekeyAfterBytes = 1 << 20
         let pair = try MachinePair(
@@ -119,14 +120,16 @@ struct TLSChannelTests {
                     subjectPublicKeyInfo: other.identity.subjectPublicKeyInfo, uri: nil))
     }
 
-    @Test("a policy that refuses gives a local error, and the peer gets refused", arguments: roles)
+    @Test(
+        "a side whose policy refuses fails with untrusted, and its peer with refused",
+        arguments: roles)
     func policyRefuses(role: ChannelRole) throws {
-        let company = try CertificateFixture.shared()
+        let fixture = try CertificateFixture.shared()
         for policy in [
             TrustPolicy.authority(uris: ["blesec://devices/someone"]),
-            .pinned([PeerKey(fingerprint: company.friends.dialer.fingerprint)]),
+            .pinned([PeerKey(fingerprint: fixture.friends.dialer.fingerprint)]),
         ] {
-            var configurations = try company.configurations()
+            var configurations = try fixture.configurations()
             if role == .dialer {
                 configurations.dialer.certificateTrust = policy
             } else {
@@ -141,9 +144,9 @@ struct TLSChannelTests {
 
     @Test("a deny list overrides an authority", arguments: roles)
     func denied(role: ChannelRole) throws {
-        let company = try CertificateFixture.shared()
-        let peer = role == .dialer ? company.acceptor : company.dialer
-        var configurations = try company.configurations()
+        let fixture = try CertificateFixture.shared()
+        let peer = role == .dialer ? fixture.acceptor : fixture.dialer
+        var configurations = try fixture.configurations()
         let list = DenyList([peer.identity.fingerprint])
         if role == .dialer {
             configurations.dialer.trust = configurations.dialer.trust.denying(list)
@@ -156,12 +159,12 @@ struct TLSChannelTests {
 
     @Test("one permitted URI among others admits the peer, and a part of a URI does not")
     func permittedURIs() throws {
-        let company = try CertificateFixture.shared()
+        let fixture = try CertificateFixture.shared()
         for (uris, isReady) in [
             (["blesec://devices/acceptor", "x:y"], true), (["blesec://devices/accepto"], false),
             (["blesec://devices/Acceptor"], false), (["blesec://devices/acceptor/"], false),
         ] {
-            var configurations = try company.configurations()
+            var configurations = try fixture.configurations()
             configurations.dialer.certificateTrust = .authority(uris: Set(uris))
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -172,8 +175,8 @@ struct TLSChannelTests {
 
     @Test("a dialer that refuses sends an alert, and nothing of its own certificate")
     func dialerRefuses() throws {
-        let company = try CertificateFixture.shared()
-        var configurations = try company.configurations()
+        let fixture = try CertificateFixture.shared()
+        var configurations = try fixture.configurations()
         configurations.dialer.certificateTrust = .authority(uris: ["blesec://devices/x"])
         let pair = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -221,12 +224,12 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("a device that dials itself is refused")
+    @Test("a dialer and an acceptor with the same certificate never become ready")
     func ownCertificate() throws {
-        let company = try CertificateFixture.shared()
+        let fixture = try CertificateFixture.shared()
         for sharesDials in [true, false] {
-            var dialer = try company.configuration(.dialer)
-            var acceptor = try company.configuration(.dialer)
+            var dialer = try fixture.configuration(.dialer)
+            var acceptor = try fixture.configuration(.dialer)
             if !sharesDials { (dialer.pendingDials, acceptor.pendingDials) = (.init(), .init()) }
             let course = try AttackRun((dialer, acceptor))
             let failures = [course.dialer.failure, course.acceptor.failure]
@@ -236,14 +239,14 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("options that TLS does not support fail when they are configured")
+    @Test("a configuration that cannot work with TLS is refused before it is used")
     func configurations() throws {
-        let company = try CertificateFixture.shared()
+        let fixture = try CertificateFixture.shared()
         func expectRefused(
             _ protocols: [String] = [Self.tls],
             _ change: (inout ChannelConfiguration) throws -> Void
         ) throws {
-            var configuration = try company.configuration(.dialer, protocols)
+            var configuration = try fixture.configuration(.dialer, protocols)
             try change(&configuration)
             #expect(throws: ChannelError(.configuration, "")) {
                 try configuration.validate(for: .dialer)
@@ -256,10 +259,10 @@ struct TLSChannelTests {
             $0.prologue = [1]
         }
         try expectRefused([Self.noise]) { $0.trust = .authority() }
-        let pinned = try company.authority.selfSigned("itself")
+        let pinned = try fixture.authority.selfSigned("itself")
         try expectRefused { $0.tls = pinned }
-        try company.authority.issue("server", TestAuthority.device("server", usage: "serverAuth"))
-        let server = try TLSContext(identity: company.authority.identity("server"))
+        try fixture.authority.issue("server", TestAuthority.device("server", usage: "serverAuth"))
+        let server = try TLSContext(identity: fixture.authority.identity("server"))
         try expectRefused {
             $0.tls = server
             $0.certificateTrust = .anyone

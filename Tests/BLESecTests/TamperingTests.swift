@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// Every byte of a channel's life is changed, cut off, repeated and moved. At least one side always
-/// notices, and no side believes anything false.
+/// An attacker changes, withholds, repeats and moves the bytes of a whole channel. At least one
+/// side always fails, and no side reports anything false.
 @Suite("Tampering")
 struct TamperingTests {
     static let stages = [
@@ -15,7 +15,7 @@ struct TamperingTests {
         "fallback", "switch", "TLS1.3", "TLS1.3 to Noise", "Noise to TLS1.3",
     ]
     static let roles = [ChannelRole.dialer, .acceptor]
-    /// The longest time of the phases before data together: 5 + 10 + 10 seconds.
+    /// The sum of the deadlines of all phases before data: 5 + 10 + 10 seconds.
     static let handshakeTime = Duration.seconds(25)
 
     @Test("a channel without an attacker completes on both sides", arguments: stages)
@@ -28,7 +28,7 @@ struct TamperingTests {
         stage.reference.expectNoLie("untouched")
     }
 
-    @Test("a change of any byte is noticed", arguments: stages, roles)
+    @Test("a change of any byte that has a meaning is noticed", arguments: stages, roles)
     func flips(name: String, sender: ChannelRole) throws {
         let stage = try Stage(name)
         var random = SeededGenerator(seed: 0xB1E5EC)
@@ -100,18 +100,19 @@ struct TamperingTests {
         let stage = try Stage(name)
         let pieces = stage.flight(sender).pieces
         for (index, (one, other)) in zip(pieces, pieces.dropFirst()).enumerated() {
-            // The first piece is held back until the second has arrived, if it ever does.
-            var held: [UInt8] = []
+            // The first piece arrives directly after the second, or never if the second does not
+            // come.
+            var firstPiece: [UInt8] = []
             let course = try stage.run { role, offset, bytes in
                 guard role == sender else { return bytes }
                 var arriving: [UInt8] = []
                 for (position, byte) in bytes.enumerated() {
                     if one.contains(offset + position) {
-                        held.append(byte)
+                        firstPiece.append(byte)
                     } else {
                         arriving.append(byte)
                     }
-                    if offset + position == other.upperBound - 1 { arriving += held }
+                    if offset + position == other.upperBound - 1 { arriving += firstPiece }
                 }
                 return arriving
             }
@@ -121,7 +122,8 @@ struct TamperingTests {
     }
 }
 
-/// A negotiation between two peers that know each other, and its course without an attacker.
+/// The configurations of two peers that trust each other, and the run of their channel without an
+/// attacker.
 struct Stage {
     let name: String
     let reference: AttackRun
@@ -136,19 +138,20 @@ struct Stage {
         reference = try AttackRun(configurations)
     }
 
-    /// The stage for a protocol's name, or for a special case: `fallback` or `switch`.
+    /// The stage for a protocol's name, or for a special case of ``TamperingTests/stages``.
     init(_ name: String) throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         switch name {
         case "fallback":
-            // The dialer knows an older key of the acceptor, and would accept the newer key.
+            // The dialer sends IK to an old key of the acceptor, and also accepts the acceptor's
+            // current key.
             let offers = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256"]
-            var dialer = try friends.configuration(.dialer, offers)
+            var dialer = try pinned.configuration(.dialer, offers)
             dialer.trust = .pinned([
                 try PeerKey(publicKey: IdentityKey.generate().publicKey),
-                PeerKey(fingerprint: friends.acceptor.fingerprint),
+                PeerKey(fingerprint: pinned.acceptor.fingerprint),
             ])
-            try self.init(name, (dialer, friends.configuration(.acceptor, offers)))
+            try self.init(name, (dialer, pinned.configuration(.acceptor, offers)))
         case CertificateFixture.tls:
             try self.init(name, CertificateFixture.shared().configurations())
         case "TLS1.3 to Noise":
@@ -168,12 +171,12 @@ struct Stage {
             try self.init(
                 name,
                 (
-                    friends.configuration(.dialer, offers),
-                    friends.configuration(.acceptor, [offers[1]])
+                    pinned.configuration(.dialer, offers),
+                    pinned.configuration(.acceptor, [offers[1]])
                 ))
         default:
-            let friends = try PinnedPeers(hash: ProtocolName(name).hash)
-            try self.init(name, friends.configurations(name))
+            let pinned = try PinnedPeers(hash: ProtocolName(name).hash)
+            try self.init(name, pinned.configurations(name))
         }
     }
 
@@ -187,8 +190,9 @@ struct Stage {
 
     var framing: Flight.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
-    /// The position of the one byte that is not authenticated: the legacy version in the record of
-    /// a TLS hello that is not an early message. The version has no meaning (RFC 8446 §5.1).
+    /// The position of the one byte that is not authenticated: the second byte of the legacy
+    /// version in the record of a ClientHello that is not an early message. The version has no
+    /// meaning (RFC 8446 §5.1).
     func meaningless(_ role: ChannelRole) -> Int? {
         guard name == "Noise to TLS1.3", role == .dialer else { return nil }
         return flight(role).pieces[2].lowerBound + 2
@@ -201,8 +205,10 @@ struct Stage {
         try AttackRun(configurations, attack: attack, endsWhen: endsWhen)
     }
 
-    /// Records an issue unless the attack on what `sender` sent from `position` on was noticed in
-    /// time, and neither side believed anything false.
+    /// Records an issue unless a side failed, and neither side reported anything false. If
+    /// `position`, where the attack on the bytes of `sender` begins, is before the end of its
+    /// `ready`, the peer must not have become ready, and the run must have ended within
+    /// ``TamperingTests/handshakeTime``.
     func expectNoticed(
         _ course: AttackRun, from sender: ChannelRole, at position: Int,
         _ comment: @autoclosure () -> Comment

@@ -7,12 +7,12 @@ import Testing
 
 @testable import BLESec
 
-/// A trust policy that is slow, and which peers are remembered.
+/// Policies that wait for an answer, deny lists that change, and when a store binds a peer.
 @Suite("Trust decisions")
 struct TrustDecisionTests {
     static let roles = [ChannelRole.dialer, .acceptor]
 
-    /// A person who is asked, and answers when a test lets the person answer.
+    /// A person whom a policy asks, and whose answer a test gives.
     final class Person: Sendable {
         private let stream: AsyncStream<TrustPolicy.Verdict>
         private let answers: AsyncStream<TrustPolicy.Verdict>.Continuation
@@ -85,15 +85,15 @@ struct TrustDecisionTests {
         #expect(await failure(of: question.other) == (role == .dialer ? .truncated : .refused))
     }
 
-    @Test("an error of trust contains the peer's claimed identity", arguments: roles)
+    @Test("the error untrusted contains the peer's claimed identity", arguments: roles)
     func saysWho(role: ChannelRole) throws {
-        let friends = try PinnedPeers()
-        let stranger = try IdentityKey.generate()
-        var configurations = try (friends.configuration(.dialer), friends.configuration(.acceptor))
+        let pinned = try PinnedPeers()
+        let unknown = try IdentityKey.generate()
+        var configurations = try (pinned.configuration(.dialer), pinned.configuration(.acceptor))
         if role == .dialer {
-            configurations.1.identity = stranger
+            configurations.1.identity = unknown
         } else {
-            configurations.0.identity = stranger
+            configurations.0.identity = unknown
         }
         let pair = try MachinePair(dialer: configurations.0, acceptor: configurations.1)
         pair.run()
@@ -101,19 +101,19 @@ struct TrustDecisionTests {
         pair.acceptor.linkEnded(nil, now: pair.now)
         let outcome = role == .dialer ? pair.dialer.outcome : pair.acceptor.outcome
         guard case .failed(let error) = outcome else {
-            Issue.record("nobody is refused")
+            Issue.record("the peer is not refused")
             return
         }
         #expect(error.code == .untrusted)
-        #expect(error.claimed == ClaimedIdentity(.publicKey(stranger.publicKey, curve: .x25519)))
+        #expect(error.claimed == ClaimedIdentity(.publicKey(unknown.publicKey, curve: .x25519)))
     }
 
-    @Test("no answer within a minute is a refusal, and a late answer changes nothing")
+    @Test("without an answer within a minute the channel ends, and a late answer changes nothing")
     func never() async throws {
         for role in Self.roles {
             let question = try await Question(role)
-            // The other side has shorter timeouts of its own; this side must not miss that the
-            // other side closes.
+            // The other side has shorter timeouts of its own, and closes the link first. This side
+            // must detect that while it waits for the answer.
             await question.fixture.clock.advance(by: .seconds(61))
             #expect(await question.channel.isOver)
             let code = await failure(of: question.asking)
@@ -126,7 +126,7 @@ struct TrustDecisionTests {
     }
 
     @Test("a peer that closes while a person decides ends the channel before the answer")
-    func impatient() async throws {
+    func peerCloses() async throws {
         for role in Self.roles {
             let question = try await Question(role)
             question.other.cancel()
@@ -136,7 +136,8 @@ struct TrustDecisionTests {
         }
     }
 
-    @Test("a replaced deny list ends the live channels of the peers that it names, and no others")
+    @Test(
+        "a deny list that is replaced ends the live channels of the peers that it names, no others")
     func denyList() async throws {
         let fixture = try ChannelFixture()
         let list = DenyList()
@@ -164,10 +165,10 @@ struct TrustDecisionTests {
         let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let nobody = TrustPolicy.pinned([
+        let otherKey = TrustPolicy.pinned([
             PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         ])
-        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = nobody }
+        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = otherKey }
         let tasks = [fixture.opening(dialer), fixture.opening(refusing)]
         #expect(await failure(of: tasks[0]) == .refused)
         #expect(await failure(of: tasks[1]) == .untrusted)
@@ -190,9 +191,9 @@ struct TrustDecisionTests {
         let window = PairingWindow(for: .seconds(1_000))
         let peers = try (0..<2).map { _ in try IdentityKey.generate() }
         var tasks: [(Task<Void, any Error>, Task<Void, any Error>)] = []
-        for stranger in peers {
+        for identity in peers {
             let (first, second) = await fixture.links()
-            let dialer = try fixture.channel(over: first, .dialer) { $0.identity = stranger }
+            let dialer = try fixture.channel(over: first, .dialer) { $0.identity = identity }
             let acceptor = try fixture.channel(over: second, .acceptor) {
                 $0.trust = .enrolled(store, window: window)
             }

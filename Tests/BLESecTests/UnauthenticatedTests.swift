@@ -11,11 +11,11 @@ struct UnauthenticatedTests {
     static func acceptor(
         _ change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> MachinePair {
-        let friends = try PinnedPeers()
-        var configuration = try friends.configuration(.acceptor)
+        let pinned = try PinnedPeers()
+        var configuration = try pinned.configuration(.acceptor)
         change(&configuration)
         return try MachinePair(
-            dialer: friends.configuration(.dialer), acceptor: configuration)
+            dialer: pinned.configuration(.dialer), acceptor: configuration)
     }
 
     static let hello = (try? Hello(offers: [ChannelConfiguration.defaultProtocol]).encoded) ?? []
@@ -120,7 +120,7 @@ struct UnauthenticatedTests {
             if role == .acceptor { bound(&$0) }
         }
         let (bounded, other) = role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
-        // Sends as soon as it may, so that the message directly follows the peer's `ready`.
+        // The other side sends as soon as it is ready, so its messages directly follow its `ready`.
         let sending = Task(executorPreference: fixture.loop) {
             try await other.open()
             for _ in 0..<40 { try await other.send(Array(repeating: 7, count: 1_000)) }
@@ -143,17 +143,17 @@ struct UnauthenticatedTests {
 
     @Test("padding before ready counts towards the bound")
     func padding() throws {
-        let forger = try MaliciousNoisePeer()
-        try forger.shakeHands()
-        for _ in 0..<100 where forger.failure == nil {
-            try forger.send(.padding, Array(repeating: 0, count: 1_000))
+        let peer = try MaliciousNoisePeer()
+        try peer.shakeHands()
+        for _ in 0..<100 where peer.failure == nil {
+            try peer.send(.padding, Array(repeating: 0, count: 1_000))
         }
-        #expect(forger.failure == .limitExceeded)
-        #expect(forger.records.allSatisfy { $0.type == .ready })
+        #expect(peer.failure == .limitExceeded)
+        #expect(peer.records.allSatisfy { $0.type == .ready })
     }
 
     @Test("random bytes never trap a machine of either role, and never make it ready")
-    func garbage() throws {
+    func randomBytes() throws {
         var random = SeededGenerator(seed: 11)
         for round in 0..<300 {
             let pair = try Self.acceptor()
@@ -175,11 +175,11 @@ struct UnauthenticatedTests {
     func earlyData() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             for type in [RecordType.data, .dataMore, .end, .ping, .pong, .rekey, .ack] {
-                let forger = try MaliciousNoisePeer(role)
-                try forger.shakeHands()
-                try forger.send(type, [0])
-                #expect(forger.failure == .protocolViolation)
-                #expect(forger.victim.nextMessage() == nil)
+                let peer = try MaliciousNoisePeer(role)
+                try peer.shakeHands()
+                try peer.send(type, [0])
+                #expect(peer.failure == .protocolViolation)
+                #expect(peer.victim.nextMessage() == nil)
             }
         }
     }
@@ -192,55 +192,55 @@ struct UnauthenticatedTests {
                 { $0.transcript.ready(from: role).dropLast() },
                 { $0.transcript.ready(from: role) + [0] },
                 { _ in [] },
-                { forger in
-                    var ready = forger.transcript.ready(from: role)
+                { peer in
+                    var ready = peer.transcript.ready(from: role)
                     ready[31] ^= 1
                     return ready
                 },
             ]
             for change in changes {
-                let forger = try MaliciousNoisePeer(role)
-                try forger.shakeHands()
-                try forger.send(.ready, change(forger))
-                #expect(forger.failure == .authenticationFailed)
-                let isReady = forger.isReady
+                let peer = try MaliciousNoisePeer(role)
+                try peer.shakeHands()
+                try peer.send(.ready, change(peer))
+                #expect(peer.failure == .authenticationFailed)
+                let isReady = peer.isReady
                 #expect(!isReady)
             }
         }
     }
 
     @Test(
-        "a reject gives an error with the sender's code, and an unknown code breaks the protocol",
+        "a reject ends the channel with its code's error, and an unknown code breaks the protocol",
         arguments: [
             (1, .refused), (2, .busy), (3, .refused), (0, .protocolViolation),
             (4, .protocolViolation),
         ] as [(UInt8, ChannelError.Code)])
     func reject(code: UInt8, failure: ChannelError.Code) throws {
         for role in [ChannelRole.dialer, .acceptor] {
-            let forger = try MaliciousNoisePeer(role)
-            try forger.shakeHands()
-            try forger.send(.reject, [code] + Array(repeating: 0, count: 31))
-            #expect(forger.failure == failure)
+            let peer = try MaliciousNoisePeer(role)
+            try peer.shakeHands()
+            try peer.send(.reject, [code] + Array(repeating: 0, count: 31))
+            #expect(peer.failure == failure)
         }
     }
 
-    @Test("a reject of another length or with other bytes breaks the protocol")
+    @Test("a reject of a wrong length or with nonzero bytes after its code breaks the protocol")
     func malformedReject() throws {
         for payload in [
             [1], [1] + Array(repeating: 0, count: 30), [1] + Array(repeating: 0, count: 32),
             [1] + Array(repeating: 0, count: 30) + [1], [],
         ] as [[UInt8]] {
-            let forger = try MaliciousNoisePeer()
-            try forger.shakeHands()
-            try forger.send(.reject, payload)
-            #expect(forger.failure == .protocolViolation)
+            let peer = try MaliciousNoisePeer()
+            try peer.shakeHands()
+            try peer.send(.reject, payload)
+            #expect(peer.failure == .protocolViolation)
         }
     }
 
     @Test("a reject after ready breaks the protocol")
     func lateReject() throws {
-        let forger = try MaliciousNoisePeer.ready()
-        try forger.send(.reject, [1] + Array(repeating: 0, count: 31))
-        #expect(forger.failure == .protocolViolation)
+        let peer = try MaliciousNoisePeer.ready()
+        try peer.send(.reject, [1] + Array(repeating: 0, count: 31))
+        #expect(peer.failure == .protocolViolation)
     }
 }

@@ -6,7 +6,7 @@ import Testing
 /// What a buffer does with more bytes than it has room for.
 @Suite("Wire buffers")
 struct WireBufferTests {
-    @Test("bytes without room are an error, and leave the waiting bytes unchanged")
+    @Test("bytes for which a buffer has no room are an error, and leave its bytes unchanged")
     func full() throws {
         var buffer = WireBuffer(pool: WireBufferPool(size: 100))
         try buffer.append([UInt8](repeating: 1, count: 60))
@@ -29,7 +29,7 @@ struct WireBufferTests {
     }
 
     @Test(
-        "a message too long for the link's buffer is an error that leaves the channel usable")
+        "bytes too many for the outbound buffer are an error that leaves the channel usable")
     func tooLong() throws {
         let pair = try PinnedPeers().pair()
         #expect(throws: ChannelError(.limitExceeded, "")) {

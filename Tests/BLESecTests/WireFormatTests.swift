@@ -80,7 +80,7 @@ struct WireFormatTests {
         return machine.transmit(now: 0)
     }
 
-    /// The keys of the page: 32 bytes that count up from `first`.
+    /// A key pair of the page: the private key is 32 bytes that count up from `first`.
     private static func key(from first: UInt8) throws -> DHKeyPair {
         let bytes = (0..<32).map { first + UInt8($0) }
         return try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: bytes.span))

@@ -8,8 +8,11 @@ import Testing
 
 @Suite("Closing, sharing and receiving at the wrong moment")
 struct WrongMomentTests {
-    /// A dialer with full buffers, behind which the acknowledgement of its message waits.
-    private func stuffed(_ fixture: ChannelFixture) async throws -> (SecureChannel, SecureChannel) {
+    /// A dialer with a full inbox, behind which the acknowledgement of its message waits, and its
+    /// acceptor.
+    private func withFullInbox(
+        _ fixture: ChannelFixture
+    ) async throws -> (SecureChannel, SecureChannel) {
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .dialer {
                 configuration.limits.readAhead = 1_000
@@ -32,7 +35,7 @@ struct WrongMomentTests {
     @Test("close reads an acknowledgement that is already in the buffer")
     func closeProcesses() async throws {
         let fixture = try ChannelFixture()
-        let (dialer, acceptor) = try await stuffed(fixture)
+        let (dialer, acceptor) = try await withFullInbox(fixture)
         let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
         await fixture.clock.settle()
         #expect(await dialer.acknowledged >= 1)
@@ -45,7 +48,7 @@ struct WrongMomentTests {
     @Test("close after a long time without reading does not take the peer for dead")
     func closeStale() async throws {
         let fixture = try ChannelFixture()
-        let (dialer, acceptor) = try await stuffed(fixture)
+        let (dialer, acceptor) = try await withFullInbox(fixture)
         await fixture.clock.advance(by: .seconds(45))
         #expect(await dialer.failure == nil)
         let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
@@ -110,49 +113,49 @@ struct WrongMomentTests {
 
     @Test("a first piece directly after ready is charged to its peer")
     func share() throws {
-        let friends = try PinnedPeers()
+        let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
-        let forgers = try (0..<3).map { _ in
-            let forger = try MaliciousNoisePeer(friends: friends, budget: budget) {
+        let peers = try (0..<3).map { _ in
+            let peer = try MaliciousNoisePeer(friends: pinned, budget: budget) {
                 $0.limits.maximumMessageLength = 40_000
             }
-            try forger.rush()
-            #expect(forger.isReady)
-            return forger
+            try peer.rush()
+            #expect(peer.isReady)
+            return peer
         }
-        for forger in forgers {
-            try forger.send(.dataMore, Array(repeating: 1, count: 16_000))
-            try forger.send(.dataMore, Array(repeating: 1, count: 4_000))
+        for peer in peers {
+            try peer.send(.dataMore, Array(repeating: 1, count: 16_000))
+            try peer.send(.dataMore, Array(repeating: 1, count: 4_000))
         }
-        #expect(forgers.map(\.failure) == [nil, nil, .limitExceeded])
+        #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
     }
 
     @Test("a close after a long pause measures silence from the call to close")
     func machineStale() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
-        try forger.send(.data, Array(repeating: 1, count: 1_000))
-        #expect(forger.victim.wantsBytes == false)
-        try forger.passTime(.seconds(61))
-        forger.victim.close(now: forger.now)
-        forger.victim.sealPending(now: forger.now)
-        forger.victim.handleTimeout(now: forger.now)
-        #expect(forger.failure == nil)
+        let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
+        try peer.send(.data, Array(repeating: 1, count: 1_000))
+        #expect(peer.victim.wantsBytes == false)
+        try peer.passTime(.seconds(61))
+        peer.victim.close(now: peer.now)
+        peer.victim.sealPending(now: peer.now)
+        peer.victim.handleTimeout(now: peer.now)
+        #expect(peer.failure == nil)
     }
 
-    @Test("an acceptor waits ten seconds from its last acknowledgement")
-    func acceptorWaits() throws {
-        let forger = try MaliciousNoisePeer.ready()
-        forger.victim.close(now: forger.now)
-        try forger.pump()
-        try forger.send(.ack, UInt64(1).bigEndianBytes)
-        try forger.passTime(.milliseconds(9_900))
-        forger.isBlocked = true
-        try forger.send(.end, [0])
-        try forger.passTime(.milliseconds(200))
-        #expect(forger.victim.outcome == nil)
+    @Test("an acceptor's close deadline starts again when the dialer's end arrives")
+    func restartedDeadline() throws {
+        let peer = try MaliciousNoisePeer.ready()
+        peer.victim.close(now: peer.now)
+        try peer.pump()
+        try peer.send(.ack, UInt64(1).bigEndianBytes)
+        try peer.passTime(.milliseconds(9_900))
+        peer.isBlocked = true
+        try peer.send(.end, [0])
+        try peer.passTime(.milliseconds(200))
+        #expect(peer.victim.outcome == nil)
     }
 
-    @Test("a peer whose session expires has not ended its connection")
+    @Test("an end with the reason expired does not count as the end of the peer's connection")
     func expired() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
@@ -175,7 +178,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("two readers of one byte stream lose nothing")
+    @Test("two readers of one byte stream lose no byte")
     func twoReaders() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -237,47 +240,47 @@ struct WrongMomentTests {
 
     @Test("a close continues while the link still takes bytes, however slowly")
     func slowLink() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }
-        _ = try forger.victim.queue(Array(repeating: 1, count: 60_000))
-        forger.victim.close(now: forger.now)
-        // One SDU every 9 seconds, for nearly two minutes.
-        for _ in 0..<20 where forger.victim.outcome == nil {
-            forger.isBlocked = true
-            try forger.passTime(.seconds(9))
-            let sent = forger.victim.transmit(atMost: 4_096, now: forger.now)
+        let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }
+        _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
+        peer.victim.close(now: peer.now)
+        // The link takes at most 4,096 bytes every 9 seconds, for more than two minutes.
+        for _ in 0..<20 where peer.victim.outcome == nil {
+            peer.isBlocked = true
+            try peer.passTime(.seconds(9))
+            let sent = peer.victim.transmit(atMost: 4_096, now: peer.now)
             guard !sent.isEmpty else { break }
         }
-        #expect(forger.failure == nil)
-        try forger.passTime(.seconds(11))
-        #expect(forger.failure == .unacknowledged)
+        #expect(peer.failure == nil)
+        try peer.passTime(.seconds(11))
+        #expect(peer.failure == .unacknowledged)
     }
 
     @Test("a peer that acknowledges slowly delays a close no longer than a session lasts")
     func endlessAcknowledgements() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(200) }
-        for _ in 0..<100 { _ = try forger.victim.queue([1]) }
-        forger.victim.close(now: forger.now)
-        try forger.pump()
+        let peer = try MaliciousNoisePeer.ready { $0.timeouts.session = .seconds(200) }
+        for _ in 0..<100 { _ = try peer.victim.queue([1]) }
+        peer.victim.close(now: peer.now)
+        try peer.pump()
         var number: UInt64 = 0
-        for _ in 0..<100 where forger.failure == nil {
-            try forger.passTime(.seconds(9))
-            guard forger.failure == nil else { break }
+        for _ in 0..<100 where peer.failure == nil {
+            try peer.passTime(.seconds(9))
+            guard peer.failure == nil else { break }
             number += 1
-            try forger.send(.ack, number.bigEndianBytes)
+            try peer.send(.ack, number.bigEndianBytes)
         }
-        #expect(forger.failure == .unacknowledged)
+        #expect(peer.failure == .unacknowledged)
         #expect((20...24).contains(number))
     }
 
     @Test("a session that is far too old still gets its time to close")
     func longStop() throws {
-        let forger = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }
-        forger.now += Duration.seconds(25 * 3_600).wholeNanoseconds
-        forger.victim.handleTimeout(now: forger.now)
-        #expect(forger.victim.outcome == nil)
-        #expect(forger.victim.nextTimeout(now: forger.now) > forger.now)
-        try forger.passTime(.seconds(11))
-        #expect(forger.failure == .timedOut)
+        let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }
+        peer.now += Duration.seconds(25 * 3_600).wholeNanoseconds
+        peer.victim.handleTimeout(now: peer.now)
+        #expect(peer.victim.outcome == nil)
+        #expect(peer.victim.nextTimeout(now: peer.now) > peer.now)
+        try peer.passTime(.seconds(11))
+        #expect(peer.failure == .timedOut)
     }
 
     @Test("an end with an unknown reason counts as an end")
@@ -305,12 +308,12 @@ struct WrongMomentTests {
     }
 
     @Test("a channel whose request cannot be met is refused, and no other channel ends")
-    func chargedForNothing() {
+    func unmetRequest() {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked(0)
         let parts = (0..<3).map { _ in budget.part(of: nil) { ended.withLock { $0 += 1 } } }
         #expect(parts[0].take(50, limit: 0) && parts[1].take(30, limit: 0))
-        // Even without the first part the request would not fit; the second part holds less.
+        // With 60 bytes more the third part would hold 80, which is more than any other part.
         #expect(parts[2].take(20, limit: 0) && !parts[2].take(60, limit: 0))
         #expect(ended.withLock { $0 } == 0)
         #expect(budget.bytesLeft == 0)
