@@ -102,10 +102,10 @@ extension Refusable {
             it.options.clock = { TestAuthority.now - 86_400 }
             return try it.good()
         },
-        Self("of a dialer for serverAuth only", "in its extended key usage", roles: [.dialer]) { it in
+        Self("of a dialer for serverAuth", "in its extended key usage", roles: [.dialer]) { it in
             try it.issued(TestAuthority.device("rogue", usage: "serverAuth"))
         },
-        Self("of an acceptor for clientAuth only", "in its extended key usage", roles: [.acceptor]) {
+        Self("of an acceptor for clientAuth", "in its extended key usage", roles: [.acceptor]) {
             try $0.issued(TestAuthority.device("rogue", usage: "clientAuth"))
         },
         Self("without an extended key usage", "in its extended key usage") { it in
