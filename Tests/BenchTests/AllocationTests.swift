@@ -10,13 +10,13 @@ import Testing
     ]
 
     @Test(
-        "an engine makes no allocation for a record of any size",
+        "an engine makes no allocation for a record, except the first of its size",
         .enabled(if: blesec_counts_allocations()), arguments: protocols)
     func engine(_ name: String) throws {
         var pair = try EnginePair(name)
         for size in [0, 64, 255, 256, 384, 1_024, 16_384, Record.maximumPayload] {
             let payload = [UInt8](repeating: 1, count: size)
-            // The first record of each kind creates its context.
+            // The first record of a size may create a context.
             try pair.pass(payload)
             let before = blesec_allocations()
             for _ in 0..<100 { try pair.pass(payload) }
@@ -24,15 +24,15 @@ import Testing
         }
     }
 
-    /// How many allocations an event from the link may cost: they come from entering the channel's
-    /// isolation, which takes fewer of them when optimized.
+    /// How many allocations an event from the link may cost. They are made to enter the channel's
+    /// isolation, and an optimized build makes fewer.
     #if DEBUG
-        static let perNews = 2
+        static let perEvent = 2
     #else
-        static let perNews = 1
+        static let perEvent = 1
     #endif
 
-    /// The loop's thread counts, and all work runs on that thread.
+    /// Allocations are counted on the loop's thread, where all work runs.
     @Test(
         "a channel's allocations for a message do not grow with the message's length",
         .enabled(if: blesec_counts_allocations()), arguments: protocols)
@@ -54,10 +54,10 @@ import Testing
         await loop.shutdown()
         // Events: each message, an acknowledgement for every 32nd message, and timers on a busy
         // machine.
-        let news = messages + messages / Int(Record.messagesPerAck) + 32
+        let events = messages + messages / Int(Record.messagesPerAck) + 32
         for (size, count) in counts {
             #expect(count >= messages, "the counter counts")
-            #expect(count <= messages + Self.perNews * news, "\(size) bytes")
+            #expect(count <= messages + Self.perEvent * events, "\(size) bytes")
         }
     }
 }

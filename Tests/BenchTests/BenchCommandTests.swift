@@ -134,7 +134,9 @@ import Testing
         #expect(handshake.openssl?.ratio.median ?? 0 > 0 && handshake.primitives == nil)
     }
 
-    @Test("the table has a line for each size and engine, and the file has the same figures")
+    @Test(
+        "the table has a line for each transport, size and engine, and the file has as many entries"
+    )
     func table() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")

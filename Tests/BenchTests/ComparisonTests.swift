@@ -14,7 +14,8 @@ import Testing
             environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:], within: 60)
     }
 
-    /// The errors of a comparison of three runs, one of them of a build that is 20 % slower.
+    /// Compares an equal run and a run that is slowed down by 20 % with a first run, and returns
+    /// the comparisons that are wrong.
     private static func mistakes() throws -> [String] {
         let folder = ScratchFolder()
         let file = folder.file("before.json")
@@ -39,7 +40,8 @@ import Testing
     }
 
     @Test(
-        "two runs of one build show no change, and a build that is 20 % slower is found and named")
+        "two equal runs show no change, and in a run that is 20 % slower all worse ratios are named"
+    )
     func sameAndSlower() throws {
         // Other load on the machine may hide a slower run, or slow down one of two equal runs. An
         // error of the comparison itself occurs every time.

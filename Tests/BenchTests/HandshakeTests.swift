@@ -50,7 +50,7 @@ import Testing
         }
     }
 
-    @Test("TLS sends no certificates when it resumes a session repeatedly")
+    @Test("a resumed TLS handshake is shorter on both sides, also when it is resumed repeatedly")
     func resumption() throws {
         let company = try BenchCompany.shared()
         let full = try TLSHandshakes(company).run(2)

@@ -6,8 +6,8 @@ import Testing
 @Suite struct ReportTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
-    /// Short measurements of every kind: each scenario, a layer, a handshake and a link.
-    private static let little = [
+    /// Options for short measurements of every kind: each scenario, a layer, a handshake, a link.
+    private static let shortMeasurements = [
         "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
         "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
         "Noise_XX_25519_ChaChaPoly_SHA256",
@@ -27,7 +27,7 @@ import Testing
         let folder = ScratchFolder()
         let file = folder.file("report.json")
         let outcome = try Subprocess.run(
-            Bench.path, Self.little + ["--json", file], within: Self.bound)
+            Bench.path, Self.shortMeasurements + ["--json", file], within: Self.bound)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let schema = "\(Self.root)/docs/bench.schema.json"
         let fits = try Self.check("schema.py", schema, file)
@@ -58,7 +58,7 @@ import Testing
         let folder = ScratchFolder()
         let (svg, png) = (folder.file("plots.svg"), folder.file("plots.png"))
         let outcome = try Subprocess.run(
-            Bench.path, Self.little + ["--svg", svg], within: Self.bound)
+            Bench.path, Self.shortMeasurements + ["--svg", svg], within: Self.bound)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let rendering = try Subprocess.run("rsvg-convert", ["--output", png, svg])
         #expect(rendering.status == 0, "\(rendering.errors)")

@@ -21,7 +21,7 @@ import Testing
         #expect(Summary([0, 0]).spread == 0)
     }
 
-    @Test("percentiles of a hundred and one samples are those samples")
+    @Test("of the 101 samples 0 to 100, percentile N is the sample N")
     func percentiles() {
         let percentiles = LinkScenario.Percentiles((0...100).reversed().map(Double.init))
         #expect(percentiles.p50 == 50)
@@ -48,7 +48,7 @@ import Testing
     }
 
     @Test(
-        "numbers are rounded to the digits asked for",
+        "numbers are rounded to the requested number of digits",
         arguments: [
             (1.005, 1, "1.0"), (0.96, 1, "1.0"), (-0.04, 1, "0.0"), (-1.25, 1, "-1.3"),
             (12.0, 0, "12"), (0.049, 2, "0.05"), (.infinity, 2, "-"),
@@ -67,7 +67,7 @@ import Testing
 }
 
 @Suite struct RequestTests {
-    @Test("a request arrives as it was sent")
+    @Test("an encoded request is decoded unchanged")
     func roundTrip() throws {
         let request = Request(.echo, count: 70_000, size: 1 << 20)
         #expect(try Request(request.encoded) == request)

@@ -22,17 +22,17 @@ PATIENCE = 60
 
 
 class Chat:
-    """A `blesec chat` whose standard output and standard error are kept."""
+    """A `blesec chat` whose standard output and standard error are saved in files."""
 
     def __init__(self, tool, folder, name, *options):
-        self.written, self.notes = folder / f"{name}.written", folder / f"{name}.notes"
+        self.written, self.reports = folder / f"{name}.written", folder / f"{name}.reports"
         self.process = subprocess.Popen(
             [tool, "chat", f"unix:{folder / 'socket'}", "--identity", folder / name, *options],
-            stdin=subprocess.PIPE, stdout=self.written.open("wb"), stderr=self.notes.open("wb"),
+            stdin=subprocess.PIPE, stdout=self.written.open("wb"), stderr=self.reports.open("wb"),
             cwd=folder)
 
     def type(self, lines):
-        """Writes numbers until the chat has ended."""
+        """Writes the lines 1 to `lines`, or fewer if the chat ends before."""
         try:
             for first in range(1, lines + 1, 200):
                 last = min(first + 200, lines + 1)
@@ -48,7 +48,7 @@ class Chat:
     def fates(self, name):
         """The numbers of the lines with this result."""
         start = name + b" "
-        return [int(line.split()[1]) for line in self.notes.read_bytes().split(b"\n")[:-1]
+        return [int(line.split()[1]) for line in self.reports.read_bytes().split(b"\n")[:-1]
                 if line.startswith(start)]
 
     def end(self):
@@ -61,7 +61,7 @@ def wait(what, chat, condition):
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline or chat.process.poll() is not None:
-            raise AssertionError(f"{what} did not come: {chat.notes.read_text()[-2000:]}")
+            raise AssertionError(f"{what} did not come: {chat.reports.read_text()[-2000:]}")
         time.sleep(0.002)
 
 
@@ -72,17 +72,18 @@ def fingerprint(tool, path):
 
 
 def one_round(tool, lines, chance):
-    """The lines reported as delivered, the missing lines, and the time that the leaver took."""
+    """The lines reported as delivered, those of them that are missing, the number of lines with the
+    result unknown, and the seconds that the leaver took to end."""
     with tempfile.TemporaryDirectory(prefix="blesec-") as name:
         folder = Path(name)
         keys = {who: fingerprint(tool, folder / who) for who in ("leaver", "writer")}
         leaver = Chat(tool, folder, "leaver", "--listen", "--peer", keys["writer"])
         writer = None
         try:
-            wait("the listener", leaver, lambda: b"listening" in leaver.notes.read_bytes())
+            wait("the listener", leaver, lambda: b"listening" in leaver.reports.read_bytes())
             writer = Chat(tool, folder, "writer", "--peer", keys["leaver"])
             typist = threading.Thread(target=writer.type, args=(lines,), daemon=True)
-            wait("the channel", writer, lambda: b"channel ready" in writer.notes.read_bytes())
+            wait("the channel", writer, lambda: b"channel ready" in writer.reports.read_bytes())
             typist.start()
             goal = chance.randrange(1, max(2, lines // 4))
             wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
@@ -96,7 +97,7 @@ def one_round(tool, lines, chance):
             writer.process.wait()
             typist.join(PATIENCE)
             came, claimed = leaver.lines(), writer.fates(b"delivered")
-            assert status == 0, f"the leaver ended with {status}: {leaver.notes.read_text()[-500:]}"
+            assert status == 0, f"the leaver ended with {status}: {leaver.reports.read_text()[-500:]}"
             assert came == list(range(1, len(came) + 1)), "not in order, or not once"
             assert len(set(claimed)) == len(claimed), "delivered twice"
             assert not writer.fates(b"received"), "a peer of this version tells what was taken"

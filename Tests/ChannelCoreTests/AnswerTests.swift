@@ -3,7 +3,9 @@ import Testing
 
 @Suite("Answer")
 struct AnswerTests {
-    @Test("of all statuses and indexes only those that name an offer are accepted")
+    @Test(
+        "of all statuses and indexes, exactly the pairs in the wire format's table are accepted"
+    )
     func exhaustive() throws {
         for offerCount in [1, 2, 16] {
             for code in UInt8.min...255 {
@@ -65,13 +67,14 @@ struct AnswerTests {
         }
     }
 
-    @Test("a hello that is reflected is not an answer")
+    @Test("a reflected hello is decoded as an answer only if its first bytes form one")
     func reflected() throws {
         var random = Random(seed: 4)
         for _ in 0..<500 {
             let hello = try HelloTests.random(&random)
             let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
-            // The count of offers is read as a status, and the first name's length as an index.
+            // It may be decoded by chance: its count of offers is then the status, and the length
+            // of the first name is the index.
             if let answer {
                 #expect(answer.index == hello.offers[0].utf8.count)
             }

@@ -37,7 +37,7 @@ struct HelloTests {
     }
 
     @Test("random bytes after the magic never trap")
-    func garbage() {
+    func randomBytes() {
         var random = Random(seed: 3)
         for _ in 0..<4_000 {
             let body = random.bytes(random.number(0...60))
@@ -90,7 +90,7 @@ struct HelloTests {
         #expect(throws: ChannelError(.protocolViolation, "")) { try Hello(prefixOf: bytes.span) }
     }
 
-    @Test("the largest hello is accepted, and one byte more cannot be encoded")
+    @Test("the largest hello is accepted, and cannot be encoded with one more extension")
     func largest() throws {
         // One byte of count, and four names with their lengths; the last name takes the remaining
         // bytes.

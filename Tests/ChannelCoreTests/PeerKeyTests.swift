@@ -15,7 +15,7 @@ struct PeerKeyTests {
         #expect(Fingerprint(identity.fingerprint.description) == identity.fingerprint)
     }
 
-    @Test("any other character, length or case is refused")
+    @Test("a key or fingerprint with a wrong character, length or case is refused")
     func mutations() throws {
         let identity = try IdentityKey.generate()
         for text in [
@@ -60,7 +60,7 @@ struct PeerKeyTests {
         }
     }
 
-    @Test("random texts never trap, and a text that is accepted is written in the same form")
+    @Test("a random text never traps, and is written unchanged if it is accepted")
     func random() {
         var random = Random(seed: 5)
         let alphabet = Array("ABCDwxyz0189+/=:SHA256 ".utf8)
@@ -83,7 +83,7 @@ struct PeerKeyTests {
 
 @Suite("Base64")
 struct Base64Tests {
-    @Test("the examples of RFC 4648 §10")
+    @Test("the examples of RFC 4648 §10 are encoded and decoded")
     func examples() {
         let examples = [
             ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="),
@@ -103,7 +103,7 @@ struct Base64Tests {
         }
     }
 
-    @Test("every accepted text of up to three characters is written in the same form")
+    @Test("every text of four characters that can be decoded is encoded to the same text")
     func exhaustive() {
         let digits = Array("Az09+/=- ".utf8) + [0, 0x80, 0xFF]
         for first in digits {

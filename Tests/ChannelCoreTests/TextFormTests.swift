@@ -17,7 +17,7 @@ struct TextFormTests {
         #expect(try JSONDecoder().decode([Fingerprint].self, from: json) == [fingerprint])
     }
 
-    @Test("a peer's key is parsed from either form, and written in the form that it has")
+    @Test("a peer's key is parsed from base64 or a fingerprint, and written in the same form")
     func peerKey() throws {
         for text in ["SHA256:\(Self.digest)", Self.key] {
             let key = try PeerKey(parsing: text)
@@ -28,7 +28,7 @@ struct TextFormTests {
     }
 
     @Test(
-        "a text that is no key gives an error with a remedy, nil, or a decoding error",
+        "a text that is no key gives an error, nil, or a decoding error",
         arguments: ["", "SHA256:", "SHA256:" + digest.dropLast(), "sha256:" + digest, key + "="])
     func refused(text: String) throws {
         #expect(throws: ChannelError(.badKey, "")) { try Fingerprint(parsing: text) }
@@ -44,10 +44,10 @@ struct TextFormTests {
     @Test("a policy of pinned keys accepts both fingerprints and keys")
     func pinned() throws {
         let keys = try (0..<3).map { _ in try IdentityKey.generate() }
-        let prints = keys.map(\.fingerprint)
+        let fingerprints = keys.map(\.fingerprint)
         let policies: [TrustPolicy] = [
-            .pinned(prints[0], prints[1]),
-            .pinned(PeerKey(fingerprint: prints[0]), PeerKey(fingerprint: prints[1])),
+            .pinned(fingerprints[0], fingerprints[1]),
+            .pinned(PeerKey(fingerprint: fingerprints[0]), PeerKey(fingerprint: fingerprints[1])),
         ]
         for policy in policies {
             let admits = keys.map { key in

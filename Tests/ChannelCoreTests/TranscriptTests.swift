@@ -3,7 +3,9 @@ import Testing
 
 @Suite("Values that both sides bind into the handshake")
 struct TranscriptTests {
-    @Test("a byte that moves to the next field changes every prologue and every ready")
+    @Test(
+        "a byte that moves to the next field changes ready and the prologues of switch and fallback"
+    )
     func fieldBoundaries() {
         // The same bytes, divided into fields in every way.
         var seen: Set<[UInt8]> = []

@@ -26,7 +26,7 @@ struct TrustPolicyTests {
         }
     }
 
-    static func stranger() throws -> PeerIdentity {
+    static func newIdentity() throws -> PeerIdentity {
         .publicKey(try IdentityKey.generate().publicKey, curve: .x25519)
     }
 
@@ -54,10 +54,10 @@ struct TrustPolicyTests {
 
     @Test("an empty list of pinned keys admits no peer")
     func emptyPin() throws {
-        #expect(!Self.admits(.pinned([]), try Self.stranger()))
+        #expect(!Self.admits(.pinned([]), try Self.newIdentity()))
     }
 
-    @Test("the same bytes on another curve are another identity")
+    @Test("the same key bytes on another curve are another identity")
     func curve() throws {
         let identity = try IdentityKey.generate()
         let pinned = TrustPolicy.pinned([try PeerKey(publicKey: identity.publicKey)])
@@ -67,14 +67,14 @@ struct TrustPolicyTests {
 
     @Test("a deny list overrides every policy")
     func denied() throws {
-        let identity = try Self.stranger()
+        let identity = try Self.newIdentity()
         let key = try #require(identity.fingerprint)
         let store = Store()
-        try store.bind("friend", to: key)
+        try store.bind("phone", to: key)
         let list = DenyList([key])
         for policy in [
             TrustPolicy.pinned([PeerKey(fingerprint: key)]), .anyone, .enrolled(store),
-            .firstUse(store, name: "friend"), .asking { _ in .admit },
+            .firstUse(store, name: "phone"), .asking { _ in .admit },
         ] {
             guard case .refuse = policy.denying(list).decide(ClaimedIdentity(identity)) else {
                 Issue.record("a denied key is not refused")
@@ -89,33 +89,33 @@ struct TrustPolicyTests {
     func firstUse() throws {
         let store = Store()
         let policy = TrustPolicy.firstUse(store, name: "phone")
-        let first = try Self.stranger()
+        let first = try Self.newIdentity()
         #expect(Self.admits(policy, first))
         #expect(try store.key(named: "phone") == nil)
         try policy.remember(first)
         #expect(Self.admits(policy, first))
-        let second = try Self.stranger()
+        let second = try Self.newIdentity()
         #expect(!Self.admits(policy, second))
         #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(second) }
         #expect(try store.key(named: "phone") == first.fingerprint)
     }
 
-    @Test("a listener enrols new peers only in an open window, up to the window's number")
+    @Test("a listener enrols new peers only in an open window, up to the window's number of peers")
     func window() throws {
         let store = Store()
         let window = PairingWindow(peers: 2, for: .seconds(1_000))
         let policy = TrustPolicy.enrolled(store, window: window)
-        let strangers = try (0..<3).map { _ in try Self.stranger() }
-        #expect(!Self.admits(.enrolled(store), strangers[0]))
+        let newPeers = try (0..<3).map { _ in try Self.newIdentity() }
+        #expect(!Self.admits(.enrolled(store), newPeers[0]))
         // The policy decides about all three before any of them is ready.
-        for stranger in strangers { #expect(Self.admits(policy, stranger)) }
-        try policy.remember(strangers[0])
-        try policy.remember(strangers[0])
-        try policy.remember(strangers[1])
-        #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(strangers[2]) }
+        for newPeer in newPeers { #expect(Self.admits(policy, newPeer)) }
+        try policy.remember(newPeers[0])
+        try policy.remember(newPeers[0])
+        try policy.remember(newPeers[1])
+        #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(newPeers[2]) }
         #expect(!window.isOpen)
-        #expect(Self.admits(policy, strangers[0]) && Self.admits(policy, strangers[1]))
-        #expect(!Self.admits(policy, strangers[2]))
+        #expect(Self.admits(policy, newPeers[0]) && Self.admits(policy, newPeers[1]))
+        #expect(!Self.admits(policy, newPeers[2]))
     }
 
     @Test("one key takes one place of a window, even if storing it fails the first time")
@@ -136,10 +136,10 @@ struct TrustPolicyTests {
         }
         let store = Failing()
         let policy = TrustPolicy.enrolled(store, window: PairingWindow(for: .seconds(1_000)))
-        let stranger = try Self.stranger()
-        #expect(throws: ChannelError(.cannotCreate, "")) { try policy.remember(stranger) }
-        try policy.remember(stranger)
-        let other = try Self.stranger()
+        let newPeer = try Self.newIdentity()
+        #expect(throws: ChannelError(.cannotCreate, "")) { try policy.remember(newPeer) }
+        try policy.remember(newPeer)
+        let other = try Self.newIdentity()
         #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(other) }
     }
 
@@ -151,15 +151,15 @@ struct TrustPolicyTests {
         let over = PairingWindow(for: .zero)
         for window in [closed, over] {
             #expect(!window.isOpen)
-            let stranger = try Self.stranger()
+            let newPeer = try Self.newIdentity()
             let policy = TrustPolicy.enrolled(store, window: window)
-            #expect(!Self.admits(policy, stranger))
-            #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(stranger) }
+            #expect(!Self.admits(policy, newPeer))
+            #expect(throws: ChannelError(.untrusted, "")) { try policy.remember(newPeer) }
         }
         #expect(store.names.withLock(\.isEmpty))
     }
 
-    @Test("a store that cannot be read refuses the peer")
+    @Test("a policy whose store cannot be read refuses the peer")
     func brokenStore() throws {
         struct Broken: TrustStore {
             func key(named name: String) throws(ChannelError) -> Fingerprint? { throw error }
@@ -167,8 +167,8 @@ struct TrustPolicyTests {
             func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { throw error }
             var error: ChannelError { ChannelError(.permission, "no") }
         }
-        #expect(!Self.admits(.firstUse(Broken(), name: "x"), try Self.stranger()))
-        #expect(!Self.admits(.enrolled(Broken()), try Self.stranger()))
+        #expect(!Self.admits(.firstUse(Broken(), name: "x"), try Self.newIdentity()))
+        #expect(!Self.admits(.enrolled(Broken()), try Self.newIdentity()))
     }
 }
 

@@ -181,7 +181,7 @@ struct CertificateAuthorityTests {
         #expect(folder.read("door.key") == Array("precious".utf8))
     }
 
-    @Test("an empty directory of any mode becomes an authority's directory")
+    @Test("an empty directory becomes an authority's directory, and gets mode 700")
     func emptyDirectory() throws {
         try #require(unsafe mkdir(path, 0o755) == 0)
         _ = try make()
@@ -221,7 +221,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a key that the device has made is certified",
+        "a device's own key is certified, from a file with the private or the public key",
         arguments: [
             ["ed25519"], ["ed448"], ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
             ["EC", "-pkeyopt", "ec_paramgen_curve:P-521"], ["RSA"],
@@ -387,7 +387,7 @@ struct CertificateAuthorityTests {
         }
     }
 
-    @Test("a serial number is read in openssl's form, and has one form only")
+    @Test("a serial number is read in the forms that openssl writes, and is written in one form")
     func serials() {
         #expect(SerialNumber("0A1B")?.description == "0A1B")
         #expect(SerialNumber("0a:1b") == SerialNumber("A1B"))

@@ -98,7 +98,7 @@ struct CertificateFileTests {
     }
 
     @Test("a device's key with explicit curve parameters is refused")
-    func spelledOut() throws {
+    func explicitParameters() throws {
         try authority.issueDevice(
             "one",
             newKey: [
@@ -192,7 +192,7 @@ struct CertificateFileTests {
         folder.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         let damaged = #expect(throws: ChannelError.self) { _ = try load("bad", key: "one") }
         #expect(damaged?.code == .badKey)
-        // The blocks after a damaged block would be ignored with it.
+        // A reader that skips a damaged block would ignore the blocks after it, too.
         folder.write(
             "cut.pem", try #require(folder.read("one.pem")) + "-----BEGIN CERTIFICATE-----\nA".utf8)
         expectRefused("holds a damaged PEM block") { _ = try load("cut", key: "one") }

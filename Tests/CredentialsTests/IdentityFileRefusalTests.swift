@@ -33,7 +33,7 @@ import Testing
         let padding = String(repeating: "#\n", count: 32 << 10)
         let path = folder.write("key", padding + (try validKey()))
         try refuses(path, .badKey, "too large for a key")
-        // At one byte less the file is a key with a very long preamble.
+        // A file of exactly the greatest length is accepted: a key after many empty lines.
         let limit = IdentityFile.maximumLength
         let key = try validKey()
         let fits = String(repeating: "\n", count: limit - key.utf8.count) + key
@@ -92,7 +92,8 @@ import Testing
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
         let made = try Subprocess.run("openssl", arguments + options)
         try #require(made.status == 0, "\(made.errors)")
-        // The count in the file is increased afterwards, since openssl would need as long itself.
+        // The number of rounds is increased in the finished file, since openssl itself would need
+        // minutes or days to make such a file.
         var der = made.output
         let start = try #require(
             der.indices.first { der[$0...].starts(with: number) }, "no such number in the file")
@@ -167,13 +168,13 @@ import Testing
         #expect(try IdentityFile.load(path).hash == .sha256)
     }
 
-    @Test("a key that is cut off at any length is refused")
+    @Test("a key file that ends before the last five dashes of its end line is refused")
     func truncated() throws {
         let key = Array(try validKey().utf8)
         // The last byte is the line feed after the block.
         for length in 0..<(key.count - 1) {
             let path = folder.write("key", Array(key[..<length]))
-            // Without the last dashes of the end line the label is still complete.
+            // If only these dashes and the line feed are missing, the label is still complete.
             if key.count - length <= 6 { continue }
             #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.load(path) }
         }
@@ -225,7 +226,7 @@ import Testing
     }
 
     @Test("no passphrase is requested for a file that cannot be created")
-    func asksInVain() throws {
+    func noRequest() throws {
         let path = folder.write("mine", "precious")
         let source = PassphraseSource { _, _ throws(ChannelError) in
             Issue.record("asked in vain")

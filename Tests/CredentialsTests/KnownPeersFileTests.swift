@@ -52,7 +52,7 @@ import Testing
         #expect(bytes.filter { $0 == 0x0A }.count == 3)
     }
 
-    @Test("a name that is empty or too long is a caller's error")
+    @Test("a name that is empty or too long is a configuration error, and nothing is written")
     func badNames() throws {
         let store = KnownPeersFile(path)
         for name in ["", String(repeating: "n", count: 256), String(repeating: "é", count: 128)] {

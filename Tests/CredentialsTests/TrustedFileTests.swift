@@ -70,7 +70,7 @@ struct TrustedFileTests {
     @Test("a relative path begins at the working directory")
     func relative() throws {
         folder.write("file", "x")
-        // More steps than any working directory is deep, so the root is above it.
+        // More `..` steps than any working directory is deep: they lead to the root.
         let up = String(repeating: "../", count: 64)
         #expect(try read(up + folder.file("file").dropFirst()) == [0x78])
         #expect(throws: ChannelError(.noSuchFile, "")) { try read("no/such/file") }
@@ -115,7 +115,7 @@ struct TrustedFileTests {
         folder.write("file", "x", mode: 0o644)
         try #require(unsafe chmod(folder.path, 0o755) == 0)
         guard geteuid() == 0 else {
-            // For any other user all of this belongs to a third user.
+            // For the user `geteuid() + 1` the file belongs to another user who is not root.
             refuses(
                 folder.file("file"), "belongs to another user (\(geteuid()))", as: geteuid() + 1)
             return
@@ -151,8 +151,8 @@ struct TrustedFileTests {
         for (owner, user) in [(0, 0), (0, 1000), (1000, 1000)] as [(uid_t, uid_t)] {
             for mode in 0...0o777 as ClosedRange<mode_t> {
                 #expect(fault(owner, mode, as: user, false) == (mode & 0o022 != 0))
-                // As systemd gives a service its credentials, and as root may give the service a
-                // file.
+                // systemd gives a service its credentials with such an owner and mode, and root
+                // may do the same with a file.
                 let isGiven = owner == 0 && user != 0 && mode & 0o037 == 0
                 #expect(fault(owner, mode, as: user, true) == (mode & 0o077 != 0 && !isGiven))
             }
@@ -175,7 +175,7 @@ struct TrustedFileTests {
         }
     }
 
-    @Test("a name that changes while it is opened gives one of its files, and never a foreign file")
+    @Test("a link that changes while it is opened gives the trusted file or an error")
     func race() async throws {
         try makeFolder("trusted")
         try makeFolder("open", 0o777)

@@ -47,8 +47,8 @@ struct ReconnectFixture {
 
     mutating func wait(_ duration: Duration) { now = now.advanced(by: duration) }
 
-    mutating func end(_ address: DeviceAddress, _ course: LinkOutcome = .stable) {
-        policy.linkEnded(with: address, course, at: now, using: &generator)
+    mutating func end(_ address: DeviceAddress, _ outcome: LinkOutcome = .stable) {
+        policy.linkEnded(with: address, outcome, at: now, using: &generator)
     }
 
     mutating func fail(_ candidate: Candidate) {
@@ -80,7 +80,7 @@ struct DialPolicyTests {
         run.wait(.seconds(29))
         run.hear(1)
         #expect(run.step() == [one])
-        #expect(run.step() == [], "it is under way")
+        #expect(run.step() == [], "its dial is under way")
     }
 
     @Test("a candidate that has proven its identity is dialed when it is heard once")
@@ -107,7 +107,7 @@ struct DialPolicyTests {
             Set(run.step()) == [ReconnectFixture.candidate(2), ReconnectFixture.candidate(3)])
     }
 
-    @Test("the lower tag dials at once, the higher one after 5 to 10 seconds")
+    @Test("the side with the lower tag dials at once, the other side after 5 to 10 seconds")
     func whoDials() throws {
         var lower = ReconnectFixture(ownTag: 99)
         lower.hear(1)
@@ -119,7 +119,7 @@ struct DialPolicyTests {
         let wait = try #require(next)
         #expect((.seconds(5) ... .seconds(10)).contains(wait))
         higher.hear(1)
-        #expect(higher.next() == wait, "being heard again does not put it off")
+        #expect(higher.next() == wait, "another advertisement does not postpone the dial")
         higher.wait(wait - .milliseconds(1))
         #expect(higher.step() == [])
         higher.wait(.milliseconds(1))
@@ -137,8 +137,8 @@ struct DialPolicyTests {
         #expect(run.step() == [])
     }
 
-    @Test("the own tag is not dialed at any address")
-    func self_() {
+    @Test("an advertisement with the own tag is not dialed, whatever its address")
+    func ownTag() {
         var run = ReconnectFixture(ownTag: 100)
         run.hear(1)
         run.hear(2)
@@ -224,7 +224,7 @@ struct DialPolicyTests {
     @Test(
         "a proven peer that hangs up at once is dialed less and less often, unless it sent data",
         arguments: [(LinkOutcome.failed, 10...32), (.short, 300...600)])
-    func hangsUp(_ course: LinkOutcome, _ expected: ClosedRange<Int>) {
+    func hangsUp(_ outcome: LinkOutcome, _ expected: ClosedRange<Int>) {
         var run = ReconnectFixture()
         var dialed = 0
         for _ in 0..<600 {
@@ -232,7 +232,7 @@ struct DialPolicyTests {
             for dial in run.step() {
                 dialed += 1
                 run.policy.dialSucceeded(dial, identity: "mallory")
-                run.end(dial.address, course)
+                run.end(dial.address, outcome)
             }
             run.wait(.seconds(1))
         }
@@ -275,7 +275,7 @@ struct DialPolicyTests {
     }
 
     @Test("a thousand unauthenticated peers are dialed two at a time and twelve in a minute")
-    func strangers() {
+    func unauthenticatedPeers() {
         var run = ReconnectFixture()
         var dialed = 0
         for second in 0..<60 {
@@ -352,10 +352,10 @@ struct DialPolicyTests {
     @Test(
         "an unproven candidate is dialed even among many stronger or newer ones"
     )
-    func crowd() {
+    func amongMany() {
         var run = ReconnectFixture()
-        // 12 of some 20 waiting candidates are dialed in a minute: the probability that one
-        // candidate is not dialed for an hour is about 10^-16.
+        // Each of the 12 dials in a minute chooses one of some 20 waiting candidates: the
+        // probability that a candidate is not chosen for an hour is about 10^-16.
         for second in 0..<3_600 {
             for number in 100..<110 { run.hear(number, signal: -30) }
             if second % 6 == 0 { run.hear(1_000 + second, signal: -30) }
@@ -369,12 +369,12 @@ struct DialPolicyTests {
     }
 
     @Test("a candidate that arrives when the table is full is dialed as well")
-    func lateToTheCrowd() {
+    func fullTable() {
         var run = ReconnectFixture(DialPolicy.Rules(), table: PeerTable(capacity: 8))
-        let crowd = 1_000..<1_007
-        for number in crowd { run.hear(number, signal: -30) }
+        let others = 1_000..<1_007
+        for number in others { run.hear(number, signal: -30) }
         for second in 0..<3_600 {
-            if second % 5 == 0 { for number in crowd { run.hear(number, signal: -30) } }
+            if second % 5 == 0 { for number in others { run.hear(number, signal: -30) } }
             if second % 32 == 0 { run.hear(5_000 + second, signal: -30) }
             if second % 15 == 0 { run.hear(1, signal: -60) }
             let dials = run.step()
@@ -385,7 +385,7 @@ struct DialPolicyTests {
         Issue.record("it was not dialed in an hour")
     }
 
-    @Test("the side with the higher tag waits again after a link")
+    @Test("the side with the higher tag waits again after a link has ended")
     func turnAfterLink() {
         var run = ReconnectFixture(ownTag: 101)
         run.hear(1)
@@ -402,7 +402,7 @@ struct DialPolicyTests {
         #expect((run.next() ?? .zero) >= .seconds(5))
     }
 
-    @Test("a proven peer that was not heard for an hour counts as unauthenticated again")
+    @Test("a proven peer that was not heard for an hour is removed from the table")
     func provenLongAgo() {
         var run = ReconnectFixture()
         for number in 0..<300 {

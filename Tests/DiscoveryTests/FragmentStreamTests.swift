@@ -62,21 +62,24 @@ struct FragmentStreamTests {
         var ends = try Ends(
             sending: Int.random(in: 0...600, using: &random),
             taking: Int.random(in: 0...600, using: &random))
-        let there = random.bytes(Int.random(in: 0...30_000, using: &random))
-        let back = random.bytes(Int.random(in: 0...30_000, using: &random))
-        var (sentThere, sentBack) = (0, 0)
-        var (gotThere, gotBack): ([UInt8], [UInt8]) = ([], [])
+        let dialerBytes = random.bytes(Int.random(in: 0...30_000, using: &random))
+        let listenerBytes = random.bytes(Int.random(in: 0...30_000, using: &random))
+        var (dialerSent, listenerSent) = (0, 0)
+        var (listenerReceived, dialerReceived): ([UInt8], [UInt8]) = ([], [])
         let stale = StreamFragment(.data, stream: 2, number: 0, limit: 900, payload: [1, 2, 3])
             .bytes
-        for _ in 0..<1_000_000 where gotThere.count < there.count || gotBack.count < back.count {
+        for _ in 0..<1_000_000
+        where listenerReceived.count < dialerBytes.count
+            || dialerReceived.count < listenerBytes.count
+        {
             let size = Int.random(in: 1...900, using: &random)
             switch Int.random(in: 0..<8, using: &random) {
             case 0:
-                let piece = Array(there[sentThere...].prefix(size))
-                sentThere += ends.dialer.send(piece, to: &ends.toListener)
+                let piece = Array(dialerBytes[dialerSent...].prefix(size))
+                dialerSent += ends.dialer.send(piece, to: &ends.toListener)
             case 1:
-                let piece = Array(back[sentBack...].prefix(size))
-                sentBack += ends.listener.send(piece, to: &ends.toDialer)
+                let piece = Array(listenerBytes[listenerSent...].prefix(size))
+                listenerSent += ends.listener.send(piece, to: &ends.toDialer)
             case 2, 3:
                 guard let index = ends.toListener.indices.randomElement(using: &random) else {
                     break
@@ -90,32 +93,32 @@ struct FragmentStreamTests {
                 if Int.random(in: 0..<8, using: &random) > 0 { ends.toDialer.remove(at: index) }
                 _ = ends.dialer.take(fragment)
             case 6:
-                gotThere += ends.listener.read(size)
+                listenerReceived += ends.listener.read(size)
                 if let grant = ends.listener.grant() { ends.toDialer.append(grant) }
                 #expect(!ends.listener.take(stale), "it is of another stream")
             default:
-                gotBack += ends.dialer.read(size)
+                dialerReceived += ends.dialer.read(size)
                 if let grant = ends.dialer.grant() { ends.toListener.append(grant) }
                 #expect(!ends.dialer.take(Array(stale.prefix(6))), "it is cut off")
             }
             for fragment in ends.toListener + ends.toDialer { #expect(fragment.count <= 600) }
         }
-        #expect(gotThere == there)
-        #expect(gotBack == back)
+        #expect(listenerReceived == dialerBytes)
+        #expect(dialerReceived == listenerBytes)
         #expect(ends.dialer.deadline == .distantFuture && ends.listener.deadline == .distantFuture)
     }
 
     @Test("the smallest MTU is enough, and no fragment is larger than both ends accept")
     func sizes() throws {
-        for (sending, taking, there, back) in [
+        for (sending, taking, dialerBytes, listenerBytes) in [
             (0, 0, 20, 20), (20, 18, 20, 20), (100, 60, 100, 60), (514, 512, 508, 508),
         ] {
             var ends = try Ends(sending: sending, taking: taking)
             try ends.open()
             #expect(ends.dialer.send([UInt8](repeating: 1, count: 999), to: &ends.toListener) > 0)
             #expect(ends.listener.send([UInt8](repeating: 1, count: 999), to: &ends.toDialer) > 0)
-            #expect(ends.toListener.first?.count == there)
-            #expect(ends.toDialer.first?.count == back)
+            #expect(ends.toListener.first?.count == dialerBytes)
+            #expect(ends.toDialer.first?.count == listenerBytes)
         }
     }
 
@@ -130,13 +133,13 @@ struct FragmentStreamTests {
         for fragment in ends.toListener { #expect(ends.listener.take(fragment)) }
         #expect(ends.listener.grant() == nil, "nothing was read yet")
         #expect(ends.listener.read(13 * 15 + 12).count == 13 * 15 + 12)
-        #expect(ends.listener.grant() == nil, "it is worth no fragment yet")
+        #expect(ends.listener.grant() == nil, "fewer than 16 fragments were read")
         #expect(ends.listener.read(1).count == 1)
         let grant = try #require(ends.listener.grant())
-        #expect(ends.listener.grant() == nil, "it was said")
+        #expect(ends.listener.grant() == nil, "the limit was already granted")
         #expect(ends.dialer.take(grant))
         #expect(ends.dialer.send(bytes, to: &ends.toListener) == 13 * 16)
-        #expect(!ends.dialer.take(grant), "it says nothing new")
+        #expect(!ends.dialer.take(grant), "its limit is not new")
     }
 
     @Test("a fragment that is beyond the window, repeated, empty or too large is ignored")
@@ -178,9 +181,9 @@ struct FragmentStreamTests {
     }
 
     @Test(
-        "a fragment that is missing for ten seconds ends the stream; progress restarts the time"
+        "a stream has ten seconds for a missing fragment, and progress restarts the time"
     )
-    func gaps() throws {
+    func missingFragment() throws {
         var ends = try Ends()
         try ends.open()
         for _ in 0..<6 { _ = ends.dialer.send([1], to: &ends.toListener) }
@@ -190,11 +193,11 @@ struct FragmentStreamTests {
         #expect(ends.listener.take(ends.toListener[2], at: time(2)))
         #expect(ends.listener.deadline == time(12))
         #expect(ends.listener.take(ends.toListener[4], at: time(3)))
-        #expect(ends.listener.deadline == time(12), "nothing of what was missed has come")
+        #expect(ends.listener.deadline == time(12), "the missing fragment has not come")
         _ = ends.listener.read(100)
         #expect(ends.listener.deadline == time(12))
         #expect(ends.listener.take(ends.toListener[1], at: time(5)))
-        #expect(ends.listener.deadline == time(15), "another one is missed now")
+        #expect(ends.listener.deadline == time(15), "another fragment is missing now")
         #expect(ends.listener.take(ends.toListener[3], at: time(6)))
         #expect(ends.listener.deadline == .distantFuture)
         #expect(ends.listener.take(ends.dialer.finish(), at: time(7)))
@@ -216,7 +219,7 @@ struct FragmentStreamTests {
         #expect(ends.listener.take(ends.toListener[0]))
         #expect(ends.listener.hasAll && !ends.listener.isOver)
         let behind = StreamFragment(.data, stream: 1, number: 1, limit: 32, payload: [4]).bytes
-        #expect(!ends.listener.take(behind), "there is nothing behind the end")
+        #expect(!ends.listener.take(behind), "a fragment after the end is refused")
         #expect(ends.listener.read(9) == [1, 2, 3])
         #expect(ends.listener.isOver)
     }
@@ -252,12 +255,14 @@ struct FragmentStreamTests {
         }
     }
 
-    @Test("for any input the held fragments stay within the window", arguments: 0..<40)
+    @Test(
+        "with random input the bytes that wait to be read stay within the window", arguments: 0..<40
+    )
     func hostile(seed: UInt64) throws {
         var random = SeededGenerator(seed: seed)
         var ends = try Ends()
         try ends.open()
-        var held = 0
+        var waiting = 0
         for _ in 0..<5_000 {
             var bytes = random.bytes(Int.random(in: 0...30, using: &random))
             if bytes.count >= 7, random.next() & 7 != 0 {
@@ -265,9 +270,9 @@ struct FragmentStreamTests {
                     0..<4, with: [UInt8.random(in: 0...4, using: &random), 0, 1, 0])
                 bytes[4] &= 0x3F
             }
-            if ends.listener.take(bytes), bytes[0] == 2 { held += bytes.count - 7 }
-            if random.next() & 15 == 0 { held -= ends.listener.read(50).count }
-            #expect(held <= 32 * 23)
+            if ends.listener.take(bytes), bytes[0] == 2 { waiting += bytes.count - 7 }
+            if random.next() & 15 == 0 { waiting -= ends.listener.read(50).count }
+            #expect(waiting <= 32 * 23)
         }
     }
 }

@@ -15,7 +15,7 @@ private final class Air: DeferredWork, @unchecked Sendable {
     private var underWay: [(fragment: [UInt8], toDialer: Bool)] = []
     private weak var dialer: GATTStreamLink?
     private weak var listener: GATTStreamLink?
-    /// How many data fragments are to be lost.
+    /// How many of the next data fragments are lost.
     var losses = 0
     var fragments = 0
     var closed = 0
@@ -68,7 +68,7 @@ private final class Air: DeferredWork, @unchecked Sendable {
 }
 
 /// Records what a link reports.
-private final class Listener: LinkHandler {
+private final class Recorder: LinkHandler {
     var writable = 0
     var hangUps = 0
     var whenWritable: () -> Void = {}
@@ -131,7 +131,7 @@ struct GATTStreamLinkTests {
     func backpressure() async throws {
         try await withLoop { loop in
             let (_, dialer, listener) = try await Air.pair(loop, size: 20)
-            let handler = Listener()
+            let handler = Recorder()
             dialer.setHandler(handler)
             var sent = 0
             while case let count = try dialer.send([UInt8](repeating: 1, count: 100)), count > 0 {
@@ -155,7 +155,7 @@ struct GATTStreamLinkTests {
     func end() async throws {
         try await withLoop { loop in
             let (air, dialer, listener) = try await Air.pair(loop, size: 20)
-            let handler = Listener()
+            let handler = Recorder()
             listener.setHandler(handler)
             let content = [UInt8](1...100)
             try #expect(dialer.send(content) == 100)
@@ -180,7 +180,7 @@ struct GATTStreamLinkTests {
         let clock = ManualClock()
         try await withLoop(clock: clock.loopClock) { loop in
             let (air, dialer, listener) = try await Air.pair(loop, size: 20)
-            let handler = Listener()
+            let handler = Recorder()
             listener.setHandler(handler)
             air.losses = 1
             for _ in 0..<8 { try #expect(dialer.send([1]) == 1) }
@@ -202,7 +202,7 @@ struct GATTStreamLinkTests {
     func device() async throws {
         try await withLoop { loop in
             let (air, dialer, listener) = try await Air.pair(loop, size: 20)
-            let handler = Listener()
+            let handler = Recorder()
             listener.setHandler(handler)
             _ = try dialer.send([1, 2, 3])
             await loop.settle()
@@ -215,7 +215,7 @@ struct GATTStreamLinkTests {
             #expect(error?.code == .reset)
             let count = air.fragments
             listener.close()
-            #expect(air.fragments == count, "nobody is left to be told")
+            #expect(air.fragments == count, "no end is sent to a device that is gone")
             dialer.close()
         }
     }
@@ -227,7 +227,7 @@ struct GATTStreamLinkTests {
         let clock = ManualClock()
         try await withLoop(clock: clock.loopClock) { loop in
             let (_, dialer, listener) = try await Air.pair(loop, size: 20)
-            let handler = Listener()
+            let handler = Recorder()
             listener.setHandler(handler)
             listener.expectEnd()
             await clock.advance(by: .milliseconds(1_999))
@@ -270,13 +270,13 @@ struct GATTStreamLinkTests {
                 over: dialer, role: .dialer, configuration: configuration(alice, bob))
             let theirs = try await accepted
             var random = SeededGenerator(seed: 9)
-            let (there, back) = (random.bytes(20_000), random.bytes(20_000))
+            let (question, reply) = (random.bytes(20_000), random.bytes(20_000))
             async let got = theirs.receive()
-            #expect(try await channel.deliver(there) == .delivered)
-            try await #expect(got == there)
+            #expect(try await channel.deliver(question) == .delivered)
+            try await #expect(got == question)
             async let answer = channel.receive()
-            #expect(try await theirs.deliver(back) == .delivered)
-            try await #expect(answer == back)
+            #expect(try await theirs.deliver(reply) == .delivered)
+            try await #expect(answer == reply)
             async let closed: Void = theirs.close()
             try await channel.close()
             try await closed

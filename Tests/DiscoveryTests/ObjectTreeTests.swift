@@ -12,8 +12,10 @@ struct ObjectTreeTests {
             .entry(.string("org.freedesktop.DBus.Properties"), .properties([:])),
         ], of: "{sa{sv}}")
 
-    @Test("objects follow the signals, with the interfaces that are used")
-    func course() {
+    @Test(
+        "signals add, change and remove objects; only interfaces that this package uses are kept"
+    )
+    func signals() {
         var tree = ObjectTree()
         tree.add(device, interfaces)
         #expect(tree[device, "org.bluez.Device1"]?["Connected"]?.bool == false)
@@ -59,33 +61,34 @@ struct ObjectTreeTests {
         .array([.entry(.string(interface), .properties([:]))], of: "{sa{sv}}")
     }
 
-    private func expect(_ hasGap: Bool, _ tree: ObjectTree, _ reason: Comment) {
+    /// Expects that a new listing of the objects is requested, or not.
+    private func expect(_ isRequested: Bool, _ tree: ObjectTree, _ reason: Comment) {
         var copy = tree
         let found = copy.takeGap()
-        #expect(found == hasGap, reason)
+        #expect(found == isRequested, reason)
     }
 
-    @Test("objects should be listed again when some were left out and most others have gone")
-    func gap() {
+    @Test("a new listing is requested once objects were left out and over half of the room is free")
+    func listingRequest() {
         var tree = ObjectTree()
-        let crowd = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
-        for path in crowd.dropLast() { tree.add(path, interfaces) }
-        tree.add(crowd[0], interfaces)
-        for path in crowd { tree.remove(path, ["org.bluez.Device1"]) }
+        let paths = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
+        for path in paths.dropLast() { tree.add(path, interfaces) }
+        tree.add(paths[0], interfaces)
+        for path in paths { tree.remove(path, ["org.bluez.Device1"]) }
         expect(false, tree, "none was left out")
-        for path in crowd { tree.add(path, interfaces) }
+        for path in paths { tree.add(path, interfaces) }
         expect(false, tree, "there is no room")
-        for path in crowd.prefix(ObjectTree.mostObjects / 2) {
+        for path in paths.prefix(ObjectTree.mostObjects / 2) {
             tree.remove(path, ["org.bluez.Device1"])
         }
         expect(false, tree, "half of the room is taken")
-        tree.remove(crowd[ObjectTree.mostObjects / 2], ["org.bluez.Device1"])
+        tree.remove(paths[ObjectTree.mostObjects / 2], ["org.bluez.Device1"])
         expect(true, tree, "there is room again")
         _ = tree.takeGap()
-        expect(false, tree, "once")
+        expect(false, tree, "only once")
     }
 
-    @Test("a value of a wrong type gives no object")
+    @Test("values of a wrong type are ignored")
     func wrongTypes() {
         var tree = ObjectTree()
         tree.replace(with: nil)

@@ -7,7 +7,7 @@ import Testing
 struct PayloadTests {
     static func psm(_ number: Int) throws -> PSM { try PSM(number) }
 
-    @Test("the six bytes and the eight characters follow the wire format")
+    @Test("a payload's six bytes and its eight characters follow the wire format")
     func worked() throws {
         let payload = AdvertisementPayload(
             capabilities: [.l2cap, .noise], psm: try Self.psm(0x83),
@@ -19,7 +19,7 @@ struct PayloadTests {
         #expect(AdvertisementPayload(text: payload.text) == payload)
     }
 
-    @Test("every payload is read back unchanged, in both forms")
+    @Test("a random payload is read back unchanged, in both forms")
     func roundTrips() throws {
         var generator = SeededGenerator(seed: 1)
         for _ in 0..<2_000 {
@@ -48,7 +48,7 @@ struct PayloadTests {
         }
     }
 
-    @Test("any other length is refused", arguments: 0..<300)
+    @Test("a payload that is not six bytes or eight characters long is refused", arguments: 0..<300)
     func lengths(length: Int) {
         let bytes = [UInt8](repeating: 0x1A, count: length)
         #expect((AdvertisementPayload(bytes) != nil) == false || length == 6)
@@ -92,7 +92,7 @@ struct PSMValueTests {
         }
     }
 
-    @Test("any other value is not a PSM")
+    @Test("a value without exactly one dynamic PSM, or of another length, is refused")
     func others() {
         for high in UInt8.min ... .max {
             for low in UInt8.min ... .max where (high == 0) == (low == 0) || max(high, low) < 0x80 {
@@ -120,7 +120,7 @@ struct BluetoothUUIDTests {
     }
 
     @Test(
-        "any other text is not a UUID",
+        "a text in another form is not a UUID",
         arguments: [
             "", "-", "18", "180", "180FF", "18-0F", "abdd305628fa441da47055a75a52553a",
             "abdd3056-28fa-441d-a470-55a75a52553", "abdd3056-28fa-441d-a470-55a75a52553aa",
@@ -158,7 +158,7 @@ struct ServiceAdvertisementTests {
     }
 
     @Test("a name or manufacturer's data without the service is ignored")
-    func strangers() {
+    func withoutService() {
         #expect(read(name: payload.text) == nil)
         #expect(read(uuids: [other], name: payload.text) == nil)
         #expect(read(manufacturer: [0xFFFF: payload.bytes]) == nil)
@@ -166,7 +166,7 @@ struct ServiceAdvertisementTests {
     }
 
     @Test("beside another 128-bit service only service data are read as a payload")
-    func company() {
+    func besideAnotherService() {
         let another = BluetoothUUID(high: 1, low: 2)
         #expect(read(uuids: [service, another], name: payload.text) == .serviceOnly)
         #expect(

@@ -10,8 +10,8 @@ struct RemoteCharacteristicTests {
     static let device = "/org/bluez/hci0/dev_00_11_22_33_44_55"
     static let service = BluetoothUUID(high: 1, low: 2)
 
-    /// bluetoothd's objects for a device with one service, and a characteristic for each list of
-    /// flags.
+    /// bluetoothd's objects for a device with one service, and a characteristic for each value of
+    /// `Flags`, in which BlueZ lists a characteristic's properties.
     static func tree(_ flags: [BusValue?]) -> ObjectTree {
         var tree = ObjectTree()
         func add(_ path: String, _ interface: String, _ properties: [String: BusValue]) {
@@ -63,8 +63,8 @@ struct RemoteCharacteristicTests {
             return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
         }
         let loop = EventLoop(name: "test")
-        // The test expects that bluetoothd is not asked, whether it runs here or not: its error
-        // would differ.
+        // bluetoothd must not be called: the error would then be its own error, or that it does not
+        // run.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
         let device = adapter.device(DeviceAddress(.any, .random))
@@ -81,7 +81,7 @@ struct RemoteCharacteristicTests {
         await loop.shutdown()
     }
 
-    @Test("a subscription needs one of two properties")
+    @Test("a subscription needs the property notify or indicate")
     func offered() throws {
         for flag in ["notify", "indicate"] {
             let found = try Self.characteristics(.strings([flag]))[0]

@@ -40,7 +40,7 @@ struct StreamFragmentTests {
         #expect(opening(1, 19) == nil)
         #expect(opening(1, 20) == 20)
         #expect(opening(1, 508) == 508)
-        #expect(opening(1, 65_535) == 508, "nobody is sent more than bluetoothd takes")
+        #expect(opening(1, 65_535) == 508, "no fragment is longer than bluetoothd takes")
         #expect(opening(0, 100) == nil)
         #expect(opening(2, 100) == nil)
     }

@@ -48,7 +48,8 @@ import Testing
     func installed() throws {
         let page = try Page("docs/dependencies.md").text
         for script in ["tools/install", "lab/install"] {
-            // "PACKAGE   how to check that it is there", or "FILE PACKAGE".
+            // A row of tools/install is "PACKAGE  CHECK", and a row of lab/install is
+            // "FILE PACKAGE".
             let rows = try Page(script).text.split(separator: "\n")
                 .filter { $0.hasPrefix("  \"") && !$0.hasPrefix("  \"$") }
                 .map { $0.dropFirst(3).split(separator: " ").map { $0.filter { $0 != "\"" } } }

@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    @Test("the paths that README.md names exist")
+    @Test("the paths in README.md's table of folders exist")
     func places() throws {
         let readme = try Page("README.md")
         let table = try #require(readme.text.split(separator: "## Where things are").last)

@@ -20,14 +20,14 @@ import Testing
         #expect(try Page("README.md").text.contains("**Status:** version \(version), "))
     }
 
-    @Test("the newest section of CHANGELOG.md has that version, or is the unreleased section")
+    @Test("the newest section of CHANGELOG.md has the tools' version, or is the unreleased section")
     func changelog() throws {
         let text = try Page("CHANGELOG.md").text
         let heading = try #require(text.split(separator: "\n## [").dropFirst().first)
         #expect(try ["Unreleased", version()].contains(heading.prefix { $0 != "]" }))
     }
 
-    @Test("the version occurs once in the sources")
+    @Test("the version occurs in only one file of the sources")
     func once() throws {
         let quoted = "\"\(try version())\""
         let files = try FileManager.default.subpathsOfDirectory(atPath: Page.root.path + "/Sources")

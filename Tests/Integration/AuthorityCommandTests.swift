@@ -12,7 +12,7 @@ extension Integration {
             try Tool.run(arguments: ["ca"] + arguments)
         }
 
-        /// Runs a command that must succeed, and returns the values of the lines that it prints.
+        /// Runs a command that must succeed, and returns what its lines say, by their labels.
         private func fields(_ arguments: String...) throws -> [String: String] {
             let outcome = try Tool.run(arguments: ["ca"] + arguments)
             try #require(outcome.status == 0, "\(outcome.errors)")
@@ -72,10 +72,10 @@ extension Integration {
             #expect(listed.hasPrefix("\(serial) valid   "))
             #expect(listed.hasSuffix(" \(lamp["fingerprint"] ?? "") blesec://devices/lamp\n"))
 
-            let gone = try fields("revoke", directory, serial)
-            #expect(Set(gone.keys) == ["serial", "uri", "revoked"])
-            #expect(gone["serial"] == serial)
-            #expect(try fields("revoke", directory, folder.file("lamp.pem")) == gone)
+            let revocation = try fields("revoke", directory, serial)
+            #expect(Set(revocation.keys) == ["serial", "uri", "revoked"])
+            #expect(revocation["serial"] == serial)
+            #expect(try fields("revoke", directory, folder.file("lamp.pem")) == revocation)
             #expect(try Subprocess.run("openssl", verify).errors.contains("certificate revoked"))
             let checked = try Subprocess.run(
                 "openssl", ["crl", "-in", revoked, "-noout", "-CAfile", authority])
@@ -104,7 +104,7 @@ extension Integration {
         }
 
         @Test(
-            "a wrong command line is one line with the remedy, and exit 64",
+            "a wrong command line gives one line with the remedy, and exit status 64",
             arguments: [
                 ([], "a command is missing: init, issue, revoke or list; see `blesec ca --help`"),
                 (["isue"], "unknown command `isue`: did you mean `issue`?; see `blesec ca --help`"),
@@ -168,7 +168,7 @@ extension Integration {
         }
 
         @Test("many processes can issue and revoke at once, and every change is recorded")
-        func crowd() throws {
+        func concurrentCommands() throws {
             _ = try fields("init", directory)
             let serials = try (0..<6).map { try #require(try issue("old\($0)")["serial"]) }
             var running: [Subprocess] = []
@@ -187,7 +187,7 @@ extension Integration {
             #expect(lines.filter { $0.contains(" revoked ") }.count == 6)
         }
 
-        @Test("a process killed at any moment leaves complete files, and later commands still work")
+        @Test("a command that is killed leaves no incomplete file, and later commands still work")
         func killed() throws {
             _ = try fields("init", directory)
             let serial = try #require(try issue("old")["serial"])

@@ -5,20 +5,20 @@ import Testing
 extension Integration {
     /// The tool on both sides, with certificates from `blesec ca`.
     @Suite struct CertificateTests {
-        let town: CertifiedPair
+        let pair: CertifiedPair
 
         init() throws {
-            town = try CertifiedPair()
+            pair = try CertifiedPair()
         }
 
-        private var folder: ScratchFolder { town.folder }
+        private var folder: ScratchFolder { pair.folder }
 
         @Test("a megabyte each way arrives over TLS, which the certificate options select")
         func transfer() throws {
             let up = ToolPair.noise(1_000_000, seed: 41)
             let down = ToolPair.noise(1_000_007, seed: 42)
-            let listener = try town.listen([], input: .bytes(down))
-            let dialer = try town.connect(input: .bytes(up))
+            let listener = try pair.listen([], input: .bytes(down))
+            let dialer = try pair.connect(input: .bytes(up))
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             #expect(outcomes[0].output == up)
@@ -26,34 +26,34 @@ extension Integration {
             for (outcome, peer) in zip(outcomes, [CertifiedPair.other, CertifiedPair.own]) {
                 #expect(
                     outcome.errors.hasSuffix(
-                        "channel ready: TLS1.3 with \(town.fingerprint(of: peer)), "
+                        "channel ready: TLS1.3 with \(pair.fingerprint(of: peer)), "
                             + "blesec://devices/\(peer)\n"))
             }
         }
 
         @Test("JSON output has separate members for the URI and the fingerprint")
         func json() throws {
-            let listener = try town.listen([])
-            let dialer = try town.connect(["--json"])
+            let listener = try pair.listen([])
+            let dialer = try pair.connect(["--json"])
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0])
             #expect(
                 outcomes[1].errors.hasPrefix(
                     """
                     {"event": "ready", "protocol": "TLS1.3", \
-                    "peer": "\(town.fingerprint(of: CertifiedPair.own))", \
+                    "peer": "\(pair.fingerprint(of: CertifiedPair.own))", \
                     "uri": "blesec://devices/own"}
 
                     """))
         }
 
-        /// Runs a dialer against a listener, and returns the dialer's status and the listener's
-        /// line.
+        /// Runs a dialer against a listener, and returns the dialer's status and both sides'
+        /// standard error.
         private func meet(
             _ dialer: [String], _ listener: [String], as name: String = CertifiedPair.other
         ) throws -> (status: Int32, errors: String, listener: String) {
-            let listener = try town.listen(listener)
-            let dialer = try town.connect(dialer, as: name)
+            let listener = try pair.listen(listener)
+            let dialer = try pair.connect(dialer, as: name)
             let outcome = try dialer.wait(with: [listener])
             if outcome.status != 0 {
                 _ = try listener.line("blesec: no channel")
@@ -66,10 +66,10 @@ extension Integration {
         @Test("a listener accepts the peers that it names, by URI or by key")
         func named() throws {
             let uri = ["--peer-uri", "blesec://devices/other"]
-            let key = ["--peer", town.fingerprint(of: CertifiedPair.other)]
+            let key = ["--peer", pair.fingerprint(of: CertifiedPair.other)]
             let others = [
                 ["--peer-uri", "blesec://devices/nobody"],
-                ["--peer", town.fingerprint(of: CertifiedPair.own)],
+                ["--peer", pair.fingerprint(of: CertifiedPair.own)],
             ]
             for accepted in [
                 uri, key, uri + key, others[0] + key, others[1] + uri, others[0] + uri,
@@ -96,54 +96,56 @@ extension Integration {
         @Test("a pinned key needs no authority")
         func pinned() throws {
             func options(_ name: String, _ peer: String) -> [String] {
-                Array(town.certificate(name).prefix(4)) + ["--peer", town.fingerprint(of: peer)]
+                Array(pair.certificate(name).prefix(4)) + ["--peer", pair.fingerprint(of: peer)]
             }
             let listener = try Tool.start(
-                ["listen", town.endpoint] + options(CertifiedPair.own, "stranger"))
+                ["listen", pair.endpoint] + options(CertifiedPair.own, "stranger"))
             _ = try listener.line("listening on ")
             let dialer = try Tool.start(
-                ["connect", town.endpoint] + options("stranger", CertifiedPair.own))
+                ["connect", pair.endpoint] + options("stranger", CertifiedPair.own))
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
-            #expect(!outcomes[0].errors.contains("blesec://"), "nobody has vouched for a name")
+            #expect(!outcomes[0].errors.contains("blesec://"), "no authority has certified a name")
         }
 
-        @Test("a peer revoked while a listener waits is refused, and with a bad list every peer is")
+        @Test(
+            "a waiting listener refuses a peer once it is revoked, and all peers if the list is bad"
+        )
         func revocation() throws {
-            let listener = try town.listen(["--keep"])
-            #expect(try town.connect().wait(with: [listener]).status == 0)
-            try town.revoke(CertifiedPair.other)
-            // The dialer uses the same list, which does not stop it: the list revokes the dialer's
-            // own certificate.
-            #expect(try town.connect().wait(with: [listener]).status == 69)
+            let listener = try pair.listen(["--keep"])
+            #expect(try pair.connect().wait(with: [listener]).status == 0)
+            try pair.revoke(CertifiedPair.other)
+            // The dialer reads the same list and still dials: it applies the list to the listener's
+            // certificate, and not to its own, which is revoked.
+            #expect(try pair.connect().wait(with: [listener]).status == 69)
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             folder.write("ca/ca.crl", "")
             let dialer = try Tool.start(
-                ["connect", town.endpoint]
-                    + Array(town.certificate(CertifiedPair.other).prefix(6)))
+                ["connect", pair.endpoint]
+                    + Array(pair.certificate(CertifiedPair.other).prefix(6)))
             #expect(try dialer.wait(with: [listener]).status == 69)
             listener.signal(SIGTERM)
             let errors = try listener.wait().errors
             #expect(errors.contains("ca.crl revokes nothing"), "\(errors)")
         }
 
-        @Test("a listener of both engines serves a Noise peer and a TLS peer")
+        @Test("a listener with both engines serves a Noise peer and a TLS peer at once")
         func both() throws {
             let noise = try ToolPair()
-            let listener = try town.listen([
+            let listener = try pair.listen([
                 "--keep", "--identity", noise.folder.file("listener"), "--peer", noise.dialerKey,
                 "--peer-uri", "blesec://devices/other",
             ])
             let first = try Tool.start(
                 [
-                    "connect", town.endpoint, "--identity", noise.folder.file("dialer"), "--peer",
+                    "connect", pair.endpoint, "--identity", noise.folder.file("dialer"), "--peer",
                     noise.listenerKey,
                 ], input: .held)
             #expect(
                 try first.line("channel ready", with: [listener])
                     == noise.dialerIsReady)
             // The first peer is still connected.
-            let second = try town.connect(input: .held)
+            let second = try pair.connect(input: .held)
             #expect(
                 try second.line("channel ready", with: [listener, first]).hasPrefix(
                     "channel ready: TLS1.3 with "))
@@ -159,12 +161,12 @@ extension Integration {
             #expect(outcome.errors.contains("channel complete with \(noise.dialerKey)"))
         }
 
-        @Test("without a common protocol both sides report that, for either engine")
+        @Test("a Noise dialer reports that it has no protocol in common with a TLS listener")
         func nothingInCommon() throws {
             let noise = try ToolPair()
-            let listener = try town.listen(["--protocol", "TLS1.3"])
+            let listener = try pair.listen(["--protocol", "TLS1.3"])
             let dialer = try Tool.start([
-                "connect", town.endpoint, "--identity", noise.folder.file("dialer"), "--anyone",
+                "connect", pair.endpoint, "--identity", noise.folder.file("dialer"), "--anyone",
             ])
             let outcome = try dialer.wait(with: [listener])
             Tool.expect(outcome, status: 69, "protocol")
@@ -174,10 +176,10 @@ extension Integration {
 
         @Test("options that contradict each other are a usage error with the remedy")
         func usage() throws {
-            let own = town.certificate(CertifiedPair.own)
+            let own = pair.certificate(CertifiedPair.own)
             let certificate = Array(own.prefix(4))
             let authority = Array(own.prefix(6))
-            let key = ["--peer", town.fingerprint(of: CertifiedPair.other)]
+            let key = ["--peer", pair.fingerprint(of: CertifiedPair.other)]
             let cases: [([String], String)] = [
                 (Array(own[0..<2]) + key, "--certificate goes with --key FILE"),
                 (Array(own[2..<4]) + key, "--key goes with --certificate FILE"),
@@ -210,18 +212,18 @@ extension Integration {
             for (arguments, reason) in cases {
                 for command in ["listen", "connect"] {
                     Tool.expect(
-                        try Tool.run(arguments: [command, town.endpoint] + arguments), status: 64,
+                        try Tool.run(arguments: [command, pair.endpoint] + arguments), status: 64,
                         reason)
                 }
             }
         }
 
-        @Test("a bad file is an error with its own reason before the tool dials")
+        @Test("each bad file is an error with its own reason, before the tool dials")
         func badFiles() throws {
             func run(_ change: (inout [String]) -> Void) throws -> Subprocess.Outcome {
-                var options = town.certificate(CertifiedPair.own)
+                var options = pair.certificate(CertifiedPair.own)
                 change(&options)
-                return try Tool.run(arguments: ["connect", town.endpoint] + options)
+                return try Tool.run(arguments: ["connect", pair.endpoint] + options)
             }
             let text = folder.write("text", "hello\n")
             let shared = folder.write("shared", try #require(folder.read("own.key")), mode: 0o644)

@@ -2,13 +2,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Two devices with certificates of one authority, some certificates that must not be accepted, and
-/// a path for a socket.
+/// Two devices with certificates of one authority, a device whose certificate is revoked, a device
+/// of another authority, and a path for a socket.
 struct CertifiedPair {
     let folder = ScratchFolder()
     private let fingerprints: [String: String]
 
-    /// The device of the tool, and the device of its peer.
+    /// The names of two devices: the tool's (if both sides are tools, the listener's), and its
+    /// peer's.
     static let own = "own"
     static let other = "other"
 

@@ -2,13 +2,13 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// Channels that fail to open or to end properly: never a success, always one line with the
-    /// reason.
+    /// Channels that do not open, or do not end properly: the tool does not succeed, and reports
+    /// the reason in one line.
     @Suite struct ChannelFailureTests {
         private static let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
         @Test(
-            "a wrong command line is exit 64, a bad key 65, and a missing adapter 68",
+            "the tool exits with 64 for a wrong command line, 65 for a bad key, 68 for no adapter",
             arguments: [
                 (["connect", "unix:s"], 64, "whom to accept is missing: --peer KEY, or --anyone"),
                 (["listen", "unix:s"], 64, "whom to accept is missing"),
@@ -72,14 +72,14 @@ extension Integration {
             Tool.expect(try Subprocess.run(Tool.path, words), status: status, reason)
         }
 
-        @Test("dialing without a listener is exit 68")
-        func nobody() throws {
+        @Test("a dialer without a listener exits with 68")
+        func noListener() throws {
             let pair = try ToolPair()
             Tool.expect(try pair.connect().wait(), status: 68, pair.folder.file("socket"))
         }
 
-        @Test("listening at an address in use is exit 73")
-        func taken() throws {
+        @Test("a listener whose address is in use exits with 73")
+        func addressInUse() throws {
             let pair = try ToolPair()
             let first = try pair.listen()
             let second = try Tool.run("listen", pair.endpoint(), "--anyone")
@@ -97,16 +97,18 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("a silent peer is given up at the timeout")
+        @Test("a dialer gives a silent listener up at its timeout")
         func silentPeer() throws {
             let pair = try ToolPair()
-            let silent = RawSocket.listening(at: pair.folder.file("socket"))
+            let unresponsiveListener = RawSocket.listening(at: pair.folder.file("socket"))
             let outcome = try pair.connect(["--timeout", "0.3"]).wait()
             Tool.expect(outcome, status: 75, "was ready within 0.3 s")
-            silent.close()
+            unresponsiveListener.close()
         }
 
-        @Test("a listener with another key than the pinned key is exit 77, and does not learn that")
+        @Test(
+            "a dialer that finds a key other than the pinned one exits with 77, and the listener does not learn which key was pinned"
+        )
         func wrongListener() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--timeout", "20"])
@@ -117,16 +119,17 @@ extension Integration {
         }
 
         @Test(
-            "a dialer with another key than the pinned key is refused, and the listener keeps waiting"
+            "a dialer whose key is not pinned is refused, and the listener keeps waiting"
         )
         func wrongDialer() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(trust: ["--peer", Self.key, "--peer", pair.dialerKey])
-            let stranger = try Tool.start(
+            let unexpectedDialer = try Tool.start(
                 ["connect", pair.endpoint(), "--peer", pair.listenerKey],
                 input: .bytes(Array("let me in".utf8)))
             Tool.expect(
-                try stranger.wait(with: [listener]), status: 69, "the peer refuses this identity")
+                try unexpectedDialer.wait(with: [listener]), status: 69,
+                "the peer refuses this identity")
             #expect(
                 try listener.line("blesec: no channel with ").contains("is not among the expected"))
             let outcomes = try Subprocess.wait([listener, try pair.connect()])
@@ -134,8 +137,8 @@ extension Integration {
             #expect(outcomes[0].output == [])
         }
 
-        @Test("a channel of a program with itself is refused")
-        func oneself() throws {
+        @Test("a dialer that uses the listener's own key gets no channel")
+        func ownKey() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--timeout", "20"], trust: ["--anyone"])
             let dialer = try Tool.start(
@@ -149,34 +152,35 @@ extension Integration {
         }
 
         @Test(
-            "a peer that sends garbage gets no channel, and a listener keeps waiting",
+            "a dialer that sends no valid hello gets no channel, and the listener keeps waiting",
             arguments: [
                 Array("GET / HTTP/1.1\r\n\r\n".utf8), [UInt8](repeating: 0xFF, count: 100_000),
                 Array("BLS1".utf8) + [0xFF, 0xFF], [0x00],
             ])
-        func garbage(_ bytes: [UInt8]) throws {
+        func invalidHello(_ bytes: [UInt8]) throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
-            let stranger = RawSocket.dialing(pair.folder.file("socket"))
-            stranger.send(bytes)
-            stranger.close()
+            let unexpectedDialer = RawSocket.dialing(pair.folder.file("socket"))
+            unexpectedDialer.send(bytes)
+            unexpectedDialer.close()
             #expect(try listener.line("blesec: no channel with ").contains("\u{FFFD}") == false)
             let outcomes = try Subprocess.wait([listener, try pair.connect()])
             #expect(outcomes.map(\.status) == [0, 0])
         }
 
-        @Test("a listener that answers garbage is exit 76")
-        func garbageAnswer() throws {
+        @Test("a dialer that gets an invalid answer exits with 76")
+        func invalidAnswer() throws {
             let pair = try ToolPair()
-            let fake = RawSocket.listening(at: pair.folder.file("socket"))
+            let rawListener = RawSocket.listening(at: pair.folder.file("socket"))
             let dialer = try pair.connect()
-            let accepted = fake.accepted()
+            let accepted = rawListener.accepted()
             accepted.send(Array("220 mail.example ESMTP\r\n".utf8))
             Tool.expect(try dialer.wait(), status: 76, "")
             accepted.close()
         }
 
-        @Test("when one side is killed, the other is exit 76 and keeps the data that has arrived")
+        @Test(
+            "a dialer whose listener is killed exits with 76, and keeps the data that has arrived")
         func killed() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -194,13 +198,15 @@ extension Integration {
         }
 
         @Test(
-            "a side that is killed after its end is detected even without input at the other side")
+            "a side detects that its peer was killed after the peer's `end`, even while its own standard input is silent"
+        )
         func killedAfterEnd() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .bytes(Array("all".utf8)))
             let dialer = try pair.connect(input: .held)
             _ = try dialer.output(3, with: [listener])
-            // The listener has sent its end, and waits for the dialer's end.
+            // Once it is ready, the listener sends its data and its `end`, and then waits for the
+            // dialer's `end`.
             _ = try listener.line(pair.listenerIsReady)
             listener.signal(9)
             _ = try listener.wait(with: [dialer])
@@ -227,7 +233,7 @@ extension Integration {
             #expect(outcomes[0].text == "half of it")
         }
 
-        @Test("a listener that waits ends at once on a signal, and removes its socket")
+        @Test("a waiting listener ends on a signal, and removes its socket")
         func signalWhileWaiting() throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
@@ -236,19 +242,19 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("a dialer that waits ends at once on a signal")
+        @Test("a waiting dialer ends on a signal")
         func signalWhileDialing() throws {
             let pair = try ToolPair()
-            let silent = RawSocket.listening(at: pair.folder.file("socket"))
+            let unresponsiveListener = RawSocket.listening(at: pair.folder.file("socket"))
             let dialer = try pair.connect()
-            let accepted = silent.accepted()
+            let accepted = unresponsiveListener.accepted()
             dialer.signal(15)
             Tool.expect(try dialer.wait(), status: 143, "terminated")
             accepted.close()
         }
 
         @Test(
-            "a full disk on standard output is exit 74, and the peer gets no successful end")
+            "a dialer whose standard output is a full disk exits with 74, and its listener with 76")
         func fullDisk() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(
@@ -259,7 +265,7 @@ extension Integration {
             #expect(outcomes[1].errors.contains("standard output cannot be written: No space left"))
         }
 
-        @Test("a closed reader of standard output is exit 74")
+        @Test("a dialer exits with 74 when the reader of its standard output closes")
         func closedPipe() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .bytes(ToolPair.noise(1 << 20, seed: 4)))
@@ -277,7 +283,9 @@ extension Integration {
             #expect(outcomes[1].errors.hasSuffix("exit 74\n"))
         }
 
-        @Test("standard input that cannot be read is exit 74", arguments: ["<&-", "</tmp"])
+        @Test(
+            "a dialer that cannot read its standard input exits with 74",
+            arguments: ["<&-", "</tmp"])
         func badInput(_ redirection: String) throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -291,7 +299,7 @@ extension Integration {
             #expect(outcomes[1].errors.contains("standard input cannot be read"))
         }
 
-        @Test("a negotiated side and a direct side get no channel")
+        @Test("a negotiated dialer and a direct listener get no channel")
         func mixedModes() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--direct", "--timeout", "1"])

@@ -94,7 +94,9 @@ extension Integration {
             #expect(try listener.wait().status == 0)
         }
 
-        @Test("a stopped peer is detected within the idle deadline")
+        @Test(
+            "a stopped peer is detected by the idle deadline, and gets later lines afterwards"
+        )
         func stopped() throws {
             let listener = try listen(["--idle", "2", "--json"])
             let dialer = try chat("dialer", [])
@@ -132,16 +134,17 @@ extension Integration {
             #expect(again.errors.hasPrefix("dialing \(pair.endpoint()), where the peer was last\n"))
             listener.signal(15)
             _ = try listener.wait()
-            // Another peer listens there now.
-            let stranger = try Tool.start(
+            // Another peer listens at that address now.
+            let otherListener = try Tool.start(
                 ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
-            _ = try stranger.line("listening on ")
-            let refused = try pair.connect(remember, trust: ["--anyone"]).wait(with: [stranger])
+            _ = try otherListener.line("listening on ")
+            let refused = try pair.connect(remember, trust: ["--anyone"]).wait(with: [otherListener]
+            )
             Tool.expect(refused, status: 77, "the key of `lamp` is another one")
             let unknown = try Tool.run(arguments: ["connect", "peer:nobody"] + state)
             Tool.expect(unknown, status: 68, "nobody called `nobody` is remembered")
-            stranger.signal(15)
-            _ = try stranger.wait()
+            otherListener.signal(15)
+            _ = try otherListener.wait()
         }
 
         @Test("stored peers are refused if others can change the files, or a line is malformed")
@@ -185,7 +188,9 @@ extension Integration {
             #expect(accepted.status == 0, "\(accepted.errors)")
         }
 
-        @Test("connect --persist continues with the rest of its input after its peer was killed")
+        @Test(
+            "connect --persist sends the rest of its input when its killed peer is back"
+        )
         func persists() throws {
             let dialer = try pair.connect(["--persist", "--json"], input: .held)
             _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)

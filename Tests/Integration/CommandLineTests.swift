@@ -7,7 +7,7 @@ extension Integration {
         let folder = ScratchFolder()
 
         @Test(
-            "a wrong command line is one line with the remedy, and exit 64",
+            "a wrong command line gives one line with the remedy, and exit status 64",
             arguments: [
                 ([], "a command is missing: keygen"),
                 (
@@ -49,7 +49,7 @@ extension Integration {
             Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
         }
 
-        @Test("a very long argument is an ordinary error, and a quick one")
+        @Test("a very long argument is an ordinary error")
         func longWord() throws {
             let word = String(repeating: "x", count: 100_000)
             let outcome = try Tool.run("keygen", "--" + word)
@@ -82,7 +82,7 @@ extension Integration {
         }
 
         @Test(
-            "help is as wide as the terminal, within limits", arguments: [60, 300])
+            "help is as wide as the terminal, up to 100 columns", arguments: [60, 300])
         func terminalWidth(_ columns: Int) throws {
             let command = "stty cols \(columns); '\(Tool.path)' keygen --help"
             let outcome = try Subprocess.run("script", ["-qec", command, "/dev/null"])
@@ -120,8 +120,8 @@ extension Integration {
             let script = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
             let closed = try Subprocess.run("sh", ["-c", "'\(Tool.path)' --help >&-; echo $?"])
             #expect(closed.text == "74\n")
-            // If `true` is slower than the page, the pipe holds the whole page, and there is no
-            // error to report.
+            // If `true` ends only after the page is written, the pipe has taken the whole page, and
+            // there is no error to report.
             let piped = try Subprocess.run("sh", ["-c", script])
             #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
         }

@@ -5,12 +5,12 @@ import Testing
 extension Integration {
     /// `--direct` against `noiseprotocol`, an independent implementation.
     @Suite struct DirectModeTests {
-        /// A protocol, and what the peer must know beforehand.
+        /// A protocol, which sides prove a key in it, and what its initiator must know beforehand.
         struct Case: Sendable, CustomTestStringConvertible {
             let name: String
             /// Whether the initiator must know the responder's key.
             var needsKey = false
-            /// Whether both prove a key.
+            /// Whether the dialer proves a key.
             var proves = true
             /// Whether the listener proves a key, if the dialer does.
             var provesListener = true
@@ -101,7 +101,7 @@ extension Integration {
                 "\(outcome.errors)")
         }
 
-        @Test("a noiseprotocol peer with another key than the pinned key gets no channel")
+        @Test("a noiseprotocol responder whose key is not pinned gets no channel")
         func wrongKey() throws {
             let fixture = try Fixture(Self.cases[0], in: folder)
             let peer = try fixture.peer("responder")
@@ -142,7 +142,7 @@ private struct Fixture {
         try #require(made.status == 0, "\(made.errors)")
         let line = try #require(made.text.split(separator: "\n").first)
         toolKey = String(line.dropFirst("public-key: ".count))
-        // The length is 32 or 56 bytes, as that of the tool's own key.
+        // The peer's key is as long as the tool's key: 32 or 56 bytes.
         let count = toolKey.count > 44 ? 56 : 32
         let bytes = folder.write("peer-private", ToolPair.noise(count, seed: 13))
         peerPrivate = try Subprocess.run("base64", ["-w0", bytes]).text

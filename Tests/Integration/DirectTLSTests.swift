@@ -11,31 +11,32 @@ extension Integration {
         let down = ToolPair.noise((1 << 20) + 7, seed: 32)
 
         @Test(
-            "a dialer exchanges 1 MiB each way with openssl s_server, counted by bytes",
+            "a dialer exchanges 1 MiB each way with openssl s_server",
             arguments: algorithms)
         func dialing(_ algorithm: [String]?) throws {
-            let town = try CertifiedPair(algorithm: algorithm)
-            let server = try town.openSSL("s_server", "-Verify", "1", "-naccept", "1")
-            try town.waitForSocket()
-            let tool = try town.tool("connect", "--direct", within: 60)
-            try exchange(tool, server, town)
+            let pair = try CertifiedPair(algorithm: algorithm)
+            let server = try pair.openSSL("s_server", "-Verify", "1", "-naccept", "1")
+            try pair.waitForSocket()
+            let tool = try pair.tool("connect", "--direct", within: 60)
+            try exchange(tool, server, pair)
         }
 
         @Test(
-            "a listener exchanges 1 MiB each way with openssl s_client, counted by bytes",
+            "a listener exchanges 1 MiB each way with openssl s_client",
             arguments: algorithms)
         func listening(_ algorithm: [String]?) throws {
-            let town = try CertifiedPair(algorithm: algorithm)
-            let tool = try town.tool("listen", "--direct", within: 60)
+            let pair = try CertifiedPair(algorithm: algorithm)
+            let tool = try pair.tool("listen", "--direct", within: 60)
             _ = try tool.line("listening on ")
-            let client = try town.openSSL("s_client")
-            try exchange(tool, client, town)
+            let client = try pair.openSSL("s_client")
+            try exchange(tool, client, pair)
         }
 
-        /// `openssl` stops at the peer's end even if it still has bytes to send, so the peer's end
-        /// is sent last.
+        /// Sends all bytes both ways, and then ends both sides. `openssl` stops when the tool ends
+        /// its data, even if it still has bytes to send, so the tool does that only after all bytes
+        /// have arrived.
         private func exchange(
-            _ tool: Subprocess, _ peer: Subprocess, _ town: CertifiedPair
+            _ tool: Subprocess, _ peer: Subprocess, _ pair: CertifiedPair
         ) throws {
             tool.send(up)
             peer.send(down)
@@ -43,7 +44,7 @@ extension Integration {
             #expect(try tool.output(down.count, with: [peer]) == down)
             #expect(
                 try tool.line("channel ready: ")
-                    == "channel ready: TLS1.3 with \(town.fingerprint(of: "other")), "
+                    == "channel ready: TLS1.3 with \(pair.fingerprint(of: "other")), "
                     + "blesec://devices/other")
             tool.endInput()
             peer.endInput()
@@ -53,12 +54,12 @@ extension Integration {
             #expect(outcomes[1].output.count == up.count)
         }
 
-        @Test("an openssl that is killed during a transfer truncates it, and the tool reports that")
+        @Test("the tool reports a transfer that is truncated because openssl was killed")
         func truncated() throws {
-            let town = try CertifiedPair()
-            let tool = try town.tool("listen", "--direct")
+            let pair = try CertifiedPair()
+            let tool = try pair.tool("listen", "--direct")
             _ = try tool.line("listening on ")
-            let client = try town.openSSL("s_client")
+            let client = try pair.openSSL("s_client")
             client.send([1, 2, 3])
             #expect(try tool.output(3, with: [client]) == [1, 2, 3])
             client.signal(SIGKILL)
@@ -74,10 +75,10 @@ extension Integration {
                 ("revoked", "is revoked"),
             ])
         func refused(_ name: String, _ reason: String) throws {
-            let town = try CertifiedPair()
-            let tool = try town.tool("listen", "--direct")
+            let pair = try CertifiedPair()
+            let tool = try pair.tool("listen", "--direct")
             _ = try tool.line("listening on ")
-            let client = try town.openSSL("s_client", as: name)
+            let client = try pair.openSSL("s_client", as: name)
             client.send([1, 2, 3])
             let line = try tool.line("blesec: no channel with", with: [client])
             #expect(line.contains(reason), "\(line)")
@@ -90,21 +91,21 @@ extension Integration {
 
         @Test("a server that is not accepted gets no channel")
         func refusedServer() throws {
-            let town = try CertifiedPair()
-            let server = try town.openSSL(
+            let pair = try CertifiedPair()
+            let server = try pair.openSSL(
                 "s_server", "-Verify", "1", "-naccept", "1", as: "stranger")
-            try town.waitForSocket()
-            let tool = try town.tool("connect", "--direct")
+            try pair.waitForSocket()
+            let tool = try pair.tool("connect", "--direct")
             let outcome = try tool.wait(with: [server])
             Tool.expect(outcome, status: 77, "leads to no authority")
         }
 
         @Test("TLS 1.2 is refused")
         func oldVersion() throws {
-            let town = try CertifiedPair()
-            let tool = try town.tool("listen", "--direct")
+            let pair = try CertifiedPair()
+            let tool = try pair.tool("listen", "--direct")
             _ = try tool.line("listening on ")
-            let client = try town.openSSL("s_client", "-tls1_2", version: [])
+            let client = try pair.openSSL("s_client", "-tls1_2", version: [])
             let outcome = try client.wait(with: [tool])
             #expect(outcome.status == 1)
             try goesOnWaiting(tool)

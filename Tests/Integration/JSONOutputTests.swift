@@ -3,10 +3,11 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// The output of `--json` is strict JSON for any names in it: Python parses it in strict mode.
+    /// The output of `--json` is strict JSON, even with unusual names in it: Python parses it in
+    /// strict mode.
     @Suite struct JSONOutputTests {
-        /// Checks that every line is one object without control characters; prints all strings in
-        /// the objects, each after a zero byte.
+        /// A Python program that checks that every line is one object without control characters,
+        /// and prints all strings in the objects, each after a zero byte.
         private static let reader = """
             import json, sys, unicodedata
 
@@ -73,7 +74,7 @@ extension Integration {
 
         @Test("errors and results name files, sockets and peers in strict JSON", arguments: odd)
         func names(_ name: String) throws {
-            // A name with a slash is a path in a folder.
+            // A name that begins with a slash is a file in the folder `x`.
             if name.hasPrefix("/") { _ = unsafe mkdir(folder.path + "/x", 0o700) }
             let path = folder.file("x") + name
             try expect(name, in: ["pubkey", path])
@@ -150,8 +151,8 @@ extension Integration {
         @Test("names in a peer's certificate are shown in strict JSON")
         func certificates() throws {
             let authority = try TestAuthority(in: folder)
-            // OpenSSL interprets backslashes itself; a name with characters beyond ASCII is not
-            // accepted anyway.
+            // OpenSSL interprets backslashes, so they are doubled. Characters beyond ASCII are not
+            // tried: no certificate with them in its URI is accepted.
             try authority.issue(
                 "odd", #"subjectAltName=URI:urn:\\u2028\"{}"# + "\n" + Self.usage)
             try authority.issueDevice("plain")

@@ -104,7 +104,7 @@ extension Integration {
             #expect(read.status == 0)
         }
 
-        @Test("a passphrase may come from a FIFO in any folder")
+        @Test("a passphrase may come from a FIFO")
         func passphraseFIFO() throws {
             let path = folder.file("key")
             let right = folder.write("right", "correct horse\n")
@@ -162,7 +162,7 @@ extension Integration {
             #expect(folder.names == [])
         }
 
-        @Test("each bad key file has its own reason, and exit 65 or 66")
+        @Test("each bad key file has its own reason, and exit status 65 or 66")
         func badKeyFiles() throws {
             let path = folder.file("key")
             try #require(try Tool.run("keygen", path).status == 0)
@@ -179,7 +179,7 @@ extension Integration {
             Tool.expect(try Tool.run("pubkey", publicKey), status: 65, "holds a public key")
         }
 
-        @Test("a file without read permission is reported as that")
+        @Test("a key file without read permission is reported with 'Permission denied'")
         func denied() throws {
             folder.write("key", "", mode: 0)
             // Root may open any file, so the tool runs as another user.
@@ -213,13 +213,13 @@ extension Integration {
             }
         }
 
-        @Test("a key in a missing folder is exit 73")
+        @Test("keygen exits with 73 if the folder of the new key is missing")
         func noFolder() throws {
             let path = folder.file("no/key")
             Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
         }
 
-        /// Runs the tool at a separate terminal, and answers each colon with the next input.
+        /// Runs the tool at a separate terminal, and types the next input after each colon.
         private func terminal(
             _ command: String, _ typed: String..., before: String = ""
         ) throws -> Subprocess.Outcome {

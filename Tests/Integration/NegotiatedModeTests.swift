@@ -3,9 +3,9 @@ import Testing
 
 extension Integration {
     /// The tool against a counterpart that is written from the wire-format page on top of
-    /// `noiseprotocol`, with padding, pings and messages of every size.
+    /// `noiseprotocol`, with padding, pings and messages of various sizes.
     @Suite struct NegotiatedModeTests {
-        /// What the dialer offers, and what the acceptor supports.
+        /// The protocols that the dialer offers, and the only one that the acceptor supports.
         struct Case: Sendable, CustomTestStringConvertible {
             let offers: [String]
             let accepted: String

@@ -24,7 +24,8 @@ extension Integration {
             ["--identity", pair.folder.file(name)]
         }
 
-        /// Stores the listener as lamp, at the pair's endpoint.
+        /// Stores the listener with the name `lamp` and the pair's endpoint. Returns the options
+        /// that name the folder.
         private func remember() throws -> [String] {
             let state = ["--state", pair.folder.file("state")]
             let listener = try pair.listen()
@@ -46,7 +47,8 @@ extension Integration {
                 input: .bytes(Array("all of it\n".utf8)),
                 environment: ["XDG_STATE_HOME": pair.folder.path])
             if command == "chat" {
-                // A line that is typed after the peer has left waits for the next link.
+                // A line that is typed after the listener has left would wait for the next link. So
+                // the listener ends its input only when the dialer's line has arrived.
                 _ = try listener.output("all of it".utf8.count, with: [dialer])
                 listener.endInput()
             }
@@ -78,11 +80,11 @@ extension Integration {
             let folder = pair.folder.file("blesec")
             makeFolder("blesec", names: "# a comment\nlamp SHA256:short\n")
             // No listener exists there: an attempt to dial would end with status 68.
-            let nobody = pair.endpoint()
+            let unusedEndpoint = pair.endpoint()
             for words in [
-                ["connect", nobody, "--anyone", "--remember", "x", "--state", folder],
-                ["connect", nobody, "--anyone", "--state", folder],
-                ["chat", nobody, "--anyone", "--state", folder],
+                ["connect", unusedEndpoint, "--anyone", "--remember", "x", "--state", folder],
+                ["connect", unusedEndpoint, "--anyone", "--state", folder],
+                ["chat", unusedEndpoint, "--anyone", "--state", folder],
                 ["connect", "peer:lamp", "--state", folder],
             ] {
                 Tool.expect(
@@ -96,7 +98,7 @@ extension Integration {
             pair.folder.write("blesec/known_peers", "")
             pair.folder.write("blesec/last_addresses", "nonsense\n")
             let addresses = try Subprocess.run(
-                Tool.path, ["connect", nobody, "--anyone", "--remember", "x"],
+                Tool.path, ["connect", unusedEndpoint, "--anyone", "--remember", "x"],
                 environment: environment)
             Tool.expect(addresses, status: 65, "last_addresses, line 1: a line is")
         }
@@ -117,12 +119,12 @@ extension Integration {
         }
 
         @Test(
-            "another key at a peer's last address is the error, unless the peer is found elsewhere")
+            "another key at a peer's last address is the error if the peer is not found elsewhere")
         func changedKey() throws {
             let state = try remember()
-            // Another peer listens there now, and the name is on the second line.
+            // Another peer listens at that address now. The name is on the file's second line.
             let file = pair.folder.file("state/known_peers")
-            pair.folder.write("state/known_peers", "# friends\nlamp \(pair.listenerKey)\n")
+            pair.folder.write("state/known_peers", "# a comment\nlamp \(pair.listenerKey)\n")
             let other = try Tool.start(
                 ["listen", pair.endpoint(), "--anyone", "--keep", "--timeout", "20"]
                     + identity("dialer"))
@@ -135,27 +137,27 @@ extension Integration {
                 #expect(outcome.output == [])
                 return String(try #require(outcome.errors.split(separator: "\n").last))
             }
-            let news =
+            let otherKey =
                 "the key of `lamp` is another one: whoever is at \(pair.endpoint()) shows "
                 + "\(pair.dialerKey), and \(file), line 2, has \(pair.listenerKey). "
             let plain = try dial([], noBus)
-            #expect(plain.hasPrefix("blesec: " + news), "\(plain)")
+            #expect(plain.hasPrefix("blesec: " + otherKey), "\(plain)")
             #expect(plain.contains("; elsewhere it was not found: bluetoothd does not run"))
             let json = try dial(["--json"], noBus)
-            #expect(json.contains(#""code": "untrusted""#) && json.contains(news), "\(json)")
-            // A search that times out does not replace that reason.
+            #expect(json.contains(#""code": "untrusted""#) && json.contains(otherKey), "\(json)")
+            // If the search times out, the reason is still the other key.
             let bus = RawSocket.listening(at: pair.folder.file("bus"))
             let late = try dial(
                 ["--timeout", "1"],
                 ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(pair.folder.file("bus"))"])
-            #expect(late.hasPrefix("blesec: " + news), "\(late)")
+            #expect(late.hasPrefix("blesec: " + otherKey), "\(late)")
             #expect(late.contains("was ready within 1 s"), "\(late)")
             bus.close()
             other.signal(15)
             _ = try other.wait()
         }
 
-        @Test("a refusal at a peer's last address is the error, unless the peer is found elsewhere")
+        @Test("a refusal at a peer's last address is the error if the peer is not found elsewhere")
         func refusedThere() throws {
             let state = try remember()
             let listener = try pair.listen(["--keep"])
@@ -203,7 +205,7 @@ extension Integration {
             _ = try other.wait()
         }
 
-        @Test("a socket's path is stored for every working directory, even with blanks")
+        @Test("a relative path of a socket is stored as an absolute path, even with blanks")
         func relativePath() throws {
             let state = ["--state", pair.folder.file("state")]
             let folder = pair.folder.file("a b")
@@ -219,10 +221,10 @@ extension Integration {
                 "sh", ["-c", "cd \"$1\" && shift && exec \"$@\"", "sh", folder, Tool.path] + words
             ).wait(with: [listener])
             #expect(there.status == 0, "\(there.errors)")
-            let noted = try #require(pair.folder.read("state/last_addresses"))
+            let stored = try #require(pair.folder.read("state/last_addresses"))
             let path = "unix:\(folder)/so cket".replacingBlanks()
             #expect(
-                String(decoding: noted, as: UTF8.self) == "\(pair.listenerKey) \(path)%20public\n")
+                String(decoding: stored, as: UTF8.self) == "\(pair.listenerKey) \(path)%20public\n")
             let here = try Subprocess(
                 Tool.path, ["connect", "peer:lamp"] + identity("dialer") + state,
                 environment: noBus

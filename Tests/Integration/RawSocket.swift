@@ -8,7 +8,7 @@ import Glibc
 
     deinit { close() }
 
-    /// Listens at a path; a dialer is connected before the test accepts.
+    /// Listens at a path. A dialer's `connect` succeeds before the test calls ``accepted()``.
     static func listening(at path: String) -> RawSocket {
         let socket = RawSocket(Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0))
         let status = unsafe withAddress(path) { unsafe bind(socket.descriptor, $0, $1) }

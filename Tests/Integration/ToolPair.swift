@@ -60,8 +60,8 @@ struct ToolPair {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 
-    /// Pseudo-random bytes, the same for the same seed: a block of an odd length, repeated, each
-    /// time with its number.
+    /// Pseudo-random bytes that depend only on the seed: a block of 4,093 bytes, repeated, each
+    /// time after its number from 0 in four bytes.
     static func noise(_ count: Int, seed: UInt64) -> [UInt8] {
         var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
         let block = (0..<4_093).map { _ in

@@ -26,7 +26,7 @@ extension Integration {
             #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
             #expect(folder.read("from-dialer") == up)
             #expect(folder.read("from-listener") == down)
-            #expect(folder.mode("socket") == nil, "the socket's file is taken away")
+            #expect(folder.mode("socket") == nil, "the socket's file is removed")
         }
 
         @Test("an empty transfer succeeds as well")
@@ -111,7 +111,9 @@ extension Integration {
             #expect(outcomes[0].errors.contains(" with SHA256:"))
         }
 
-        @Test("the best common protocol is used, and without one both sides report that")
+        @Test(
+            "the first offer that the listener accepts is used; without one, both sides report that"
+        )
         func protocols() throws {
             let pair = try ToolPair()
             let aes = "Noise_XX_25519_AESGCM_SHA256"
@@ -122,13 +124,13 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 0])
             #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
 
-            let choosy = try pair.listen(["--protocol", chacha, "--timeout", "20"])
-            let refused = try pair.connect(["--protocol", aes]).wait(with: [choosy])
+            let otherListener = try pair.listen(["--protocol", chacha, "--timeout", "20"])
+            let refused = try pair.connect(["--protocol", aes]).wait(with: [otherListener])
             Tool.expect(refused, status: 69, "the peer accepts none of \(aes)")
-            _ = try choosy.line("blesec: no channel with ")
+            _ = try otherListener.line("blesec: no channel with ")
         }
 
-        @Test("IK works with a public key, and with a fingerprint the error says what is missing")
+        @Test("IK works with a pinned public key; with a pinned fingerprint it is a usage error")
         func knownKey() throws {
             let pair = try ToolPair()
             let name = "Noise_IK_25519_ChaChaPoly_SHA256"
@@ -143,7 +145,9 @@ extension Integration {
             Tool.expect(refused, status: 64, name)
         }
 
-        @Test("an identity with its own hash offers that hash, and a passphrase opens it")
+        @Test(
+            "a listener uses the hash of its identity, which a passphrase opens"
+        )
         func otherHash() throws {
             let pair = try ToolPair()
             let passphrase = pair.folder.write("passphrase", "correct horse\n")
@@ -179,7 +183,7 @@ extension Integration {
             #expect(outcomes[1].text == "answer")
         }
 
-        @Test("with --json each event is one object")
+        @Test("with --json each event is one line with one object")
         func json() throws {
             let pair = try ToolPair()
             let listener = try Tool.start(

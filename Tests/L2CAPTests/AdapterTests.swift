@@ -63,7 +63,7 @@ import Testing
         #expect(error.reason.contains("01:02:03:04:05:06"))
     }
 
-    @Test("listening on a PSM that is taken or reserved is an error with the reason")
+    @Test("listening on a PSM that is taken or reserved, or when none is free, has its own error")
     func listening() throws {
         let psm = try PSM(0x25)
         let taken = L2CAPFailure.explainListen(SystemError(EADDRINUSE), psm: psm)

@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test("a PSM above 0xFF is refused with the reason")
-    func tellsTheMistake() {
+    func aboveLimit() {
         let error = #expect(throws: LinkError.self) { try PSM(0x100) }
         #expect(error?.reason.contains("0x100") == true)
         #expect(error?.reason.contains("end at 0xFF") == true)

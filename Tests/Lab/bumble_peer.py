@@ -4,8 +4,8 @@
                                             defines, and listens on the PSM in its value: with
                                             noiseprotocol it sends back the data, reversed
     bumble_peer.py impostor SERVICE PROTOCOL
-                                            the same, but another service answers on the PSM until a
-                                            line of standard input
+                                            like `peer`, but until a line of standard input
+                                            another service answers on the PSM
     bumble_peer.py central SERVICE          finds an advertiser of the service, and reads its PSM
     bumble_peer.py flood SERVICE COUNT      lets the adapter hear COUNT forged advertisements
 
@@ -70,7 +70,7 @@ async def kernel_adapter(link):
         "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
         public_address=KERNELS)
     # With these features the kernel waits for the enhanced connection event, which Bumble's
-    # controller does not send; four seconds after it was made, the kernel gives up the link.
+    # controller does not send: four seconds after a link is made, the kernel would give it up.
     controller.le_features &= ~(
         hci.LeFeatureMask.LL_PRIVACY | hci.LeFeatureMask.LE_EXTENDED_ADVERTISING)
     link.kernel = controller
@@ -127,7 +127,7 @@ class NoisePeer:
         self.channel.write(struct.pack(">H", len(message)) + bytes(message))
 
 
-class Stranger:
+class OtherService:
     """Another service on the same PSM, which answers each SDU with random bytes."""
 
     def __init__(self, channel):
@@ -135,14 +135,14 @@ class Stranger:
         channel.sink = lambda data: channel.write(random.randbytes(40))
 
 
-async def peer(link, service, protocol, honest=None):
+async def peer(link, service, protocol, other_until=None):
     device = await own_device(link)
     channels = []
 
     def opened(channel):
         # Kept here, because no other reference exists.
         channels.append(
-            NoisePeer(protocol, channel) if honest is None or honest.done() else Stranger(channel))
+            NoisePeer(protocol, channel) if other_until is None or other_until.done() else OtherService(channel))
 
     server = device.create_l2cap_server(
         spec=LeCreditBasedChannelSpec(psm=0x95, **CHANNEL), handler=opened)
@@ -233,7 +233,7 @@ async def main():
     if command == "peer":
         await peer(link, service, *rest)
     elif command == "impostor":
-        await peer(link, service, *rest, honest=line)
+        await peer(link, service, *rest, other_until=line)
         await line
         line = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     elif command == "central":

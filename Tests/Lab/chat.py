@@ -168,14 +168,14 @@ class ChatTests(DiscoveryTests):
                  "org.bluez.Adapter1.RemoveDevice", f"objpath:{device}"],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
         # bluetoothd ends such a link after two seconds. The kernel then keeps an advertisement that began
-        # meanwhile, but nobody can connect to it: a new listener has to start after that.
+        # meanwhile, but nobody can connect to it. So a new listener has to start after the link's end.
         deadline = time.monotonic() + 20
         while self.cut():
             self.assertLess(time.monotonic(), deadline, "a link of an earlier test does not end")
             time.sleep(0.5)
 
     def cut(self):
-        """Cuts the link between the two; false if there is none."""
+        """Cuts the link between hci0 and hci1; false if there is none."""
         return self.management.disconnect(self.address["hci1"], [0])
 
     def cut_between(self, wait, chats):
@@ -194,7 +194,7 @@ class ChatTests(DiscoveryTests):
             "dialer": ("hci0", "listener"), "listener": ("hci1", "dialer")}[who]
         return Chat(self, adapter, who, peer, *options)
 
-    def honest(self, sender, receiver, count):
+    def expect_delivered_lines(self, sender, receiver, count):
         """Checks that lines reported as delivered have arrived, in order, and no line twice."""
         fates = sender.fates()
         self.assertEqual(sorted(fates), list(range(1, count + 1)))
@@ -204,7 +204,7 @@ class ChatTests(DiscoveryTests):
         self.assertLessEqual(delivered, set(came))
         return count - len(delivered)
 
-    def punctual(self, chat):
+    def expect_timely_retries(self, chat):
         """Checks that after each failure the chat waited no longer than its backoff, then retried."""
         states = [event for event in chat.events if event["event"] == "state"]
         for event, after in zip(states, states[1:]):
@@ -237,16 +237,16 @@ class ChatTests(DiscoveryTests):
         for chat, typist in zip(chats, typists):
             typist.join(120)
             self.assertGreaterEqual(chat.typed, MESSAGES)
-        # The side that leaves first ends the other side's peer: messages that wait for a link then
-        # stay waiting.
+        # When one side has left, messages of the other side that wait for a link are never sent. So
+        # every result has to be known before a side leaves.
         for chat in chats:
             chat.settled(within=60)
         self.assertEqual([chat.end() for chat in chats], [0, 0], chats[0].events[-20:])
         for chat in chats:
-            self.punctual(chat)
+            self.expect_timely_retries(chat)
         unknown = [
-            self.honest(chats[0], chats[1], chats[0].typed),
-            self.honest(chats[1], chats[0], chats[1].typed)]
+            self.expect_delivered_lines(chats[0], chats[1], chats[0].typed),
+            self.expect_delivered_lines(chats[1], chats[0], chats[1].typed)]
         print(
             f"   back after {min(seconds):.1f} to {max(seconds):.1f} s, "
             f"{sum(seconds) / CUTS:.1f} s in the middle; unknown: {unknown[0]} and {unknown[1]} "
@@ -287,7 +287,7 @@ class ChatTests(DiscoveryTests):
         listener, dialer = self.chat("listener", "--idle", "4"), self.chat("dialer")
         for chat in (listener, dialer):
             chat.connected(within=40)
-        # The radio stays connected, so only a ping after 2 s finds no answer.
+        # The radio stays connected. Only the ping, which is sent after 2 s, gets no answer.
         dialer.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
         silent = listener.event(10, "state", code="timed-out")["at"] - begun
@@ -298,7 +298,8 @@ class ChatTests(DiscoveryTests):
         dialer.type([1])
         dialer.event(10, "delivered", number=1)
         dialer.kill()
-        # What is typed before the listener notices belongs to the old link, and its fate is unknown.
+        # A line that is typed before the listener notices the loss belongs to the old link, and its
+        # result is unknown.
         listener.disconnected(within=10)
         listener.type([1])
         begun = time.monotonic()
@@ -314,7 +315,7 @@ class ChatTests(DiscoveryTests):
         self.assertEqual((listener.received, again.received), ([1, 2], [1]))
 
     def test_chat_persists(self):
-        """connect --persist finds the listener again, and continues with its input"""
+        """connect --persist finds the listener again after a cut, and continues with its input"""
         written = self.folder / "listener.written"
         listener = self.listen(*self.pin("dialer"), "--keep", written=written)
         given = self.folder / "fifo"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests/Lab/discovery.py: finding each other through bluetoothd, from an advertisement to a channel.
+"""Tests/Lab/discovery.py: peers find each other through bluetoothd, from advertisement to channel.
 Runs in the laboratory: Tests/Lab/run discovery.
 
     Tests/Lab/discovery.py [NAME ...]      all tests, or those whose names contain a NAME
@@ -21,7 +21,8 @@ SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
 OTHER = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
 PYTHON = ROOT / ".build/venv/bin/python"
 CONFIGURATION = Path("/run/lab/discovery.conf")
-# A virtual controller reports advertisers only when scanning starts, and sometimes too early.
+# A virtual controller reports advertisers only when scanning starts, and sometimes too early. So the
+# tools start scanning every second, and dial a peer that was heard once.
 OFTEN = ("--rescan", "1", "--heard", "1")
 
 
@@ -93,8 +94,8 @@ class DiscoveryTests(LabTests):
             *OFTEN, *options, **streams)
 
     def exchange(self, *options, target=f"service:{SERVICE}", service=SERVICE):
-        """A listener, and a dialer that finds it; returns the seconds from the dialer's start to the
-        dialer's first byte."""
+        """Runs a listener, and a dialer that finds the listener. Returns the seconds from the dialer's
+        start to the first byte that the dialer receives."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
         listener = self.listen(
             *self.pin("dialer"), *options, service=service, given=self.given("back", b"back"),
@@ -156,8 +157,8 @@ class DiscoveryTests(LabTests):
         other = subprocess.run(scan(OTHER, 6), capture_output=True, text=True, timeout=60)
         self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
 
-    def test_stranger(self):
-        """a peer with another key is refused and dialed less and less often during the search"""
+    def test_unpinned_key(self):
+        """a peer with an unpinned key is refused, and dialed less and less often during the search"""
         listener = self.listen(*self.pin("dialer"), "--keep")
         dialer = self.connect(f"service:{SERVICE}", *self.pin("stranger"), "--timeout", "25")
         self.expect(dialer, TIMED_OUT, "within 25 s", within=40)
@@ -166,7 +167,7 @@ class DiscoveryTests(LabTests):
         self.assertIsNone(listener.process.poll())
 
     def test_doctor(self):
-        """doctor finds no fault here, and reports an adapter that is off and a missing bluetoothd"""
+        """doctor finds no fault here, and reports an adapter that is off"""
         def doctor():
             return subprocess.run([BLESEC, "doctor"], capture_output=True, text=True, timeout=30)
 
@@ -203,9 +204,9 @@ class DiscoveryTests(LabTests):
         # is short for Bumble.
         given, written = self.folder / "there", self.folder / "written"
         os.mkfifo(given)
-        held = open(os.open(given, os.O_RDWR), "wb", buffering=0)
-        self.addCleanup(held.close)
-        held.write(sent)
+        feed = open(os.open(given, os.O_RDWR), "wb", buffering=0)
+        self.addCleanup(feed.close)
+        feed.write(sent)
         dialer = self.connect(
             f"service:{SERVICE}", "--anyone", "--direct", "--protocol", XX, "--timeout", "60",
             adapter=adapter, given=given, written=written)
@@ -213,7 +214,7 @@ class DiscoveryTests(LabTests):
         deadline = time.monotonic() + 30
         while written.stat().st_size < len(sent) and time.monotonic() < deadline:
             time.sleep(0.05)
-        held.close()
+        feed.close()
         peer.line(f"exchanged {len(sent)}")
         self.assertEqual(dialer.status(30), 0, dialer.lines)
         self.assertEqual(sorted(written.read_bytes()), sorted(sent))

@@ -53,7 +53,7 @@ class GATTTests(LabTests):
         print(f"   {seconds:.1f} s to the first byte", flush=True)
 
     def test_chosen(self):
-        """a dialer with the option uses the stream, even if the listener has an L2CAP channel"""
+        """a dialer with --transport gatt uses the stream, even if the listener accepts L2CAP channels"""
         listener = Tool(
             self, "listen", "--service", SERVICE, "--adapter", "hci1", "--identity",
             self.folder / "listener", *self.pin("dialer"))
@@ -110,8 +110,8 @@ class GATTTests(LabTests):
         print(
             f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s beside {count} "
             "forged fragments", flush=True)
-        # The third device was heard all the time: now that no other device is served, it is
-        # answered.
+        # The listener received the third device's fragments all the time. Now that it serves no other
+        # device, it answers the third device.
         third.write(to_listener, opening(0xABCD))
         answer = third.notified.get(timeout=20)
         while answer[:3] != fragment(OPEN, 0xABCD)[:3]:
@@ -120,10 +120,10 @@ class GATTTests(LabTests):
     def third(self):
         """A third device that has subscribed, and the handle that it writes to."""
         # A virtual controller accepts another link only from a controller with the same number of
-        # links.
+        # links. hci1 has one, so hci2 gets a first link.
         self.listen("--anyone", service=OTHER, adapter="hci3")
-        beside = ATT(self.address["hci2"], self.address["hci3"])
-        self.addCleanup(beside.socket.close)
+        first = ATT(self.address["hci2"], self.address["hci3"])
+        self.addCleanup(first.socket.close)
         third = ATT(self.address["hci2"], self.address["hci1"])
         self.addCleanup(third.socket.close)
         third.subscribe(third.handle(TO_DIALER))

@@ -100,7 +100,7 @@ class Stream:
 
     def __init__(self, att, stream):
         self.att, self.stream = att, stream
-        self.there = att.handle(TO_LISTENER)
+        self.to_listener = att.handle(TO_LISTENER)
         att.subscribe(att.handle(TO_DIALER))
         self.next = self.first = self.limit = self.granted = 0
         self.waiting, self.buffer, self.end = {}, b"", None
@@ -110,10 +110,10 @@ class Stream:
 
     def write(self, value):
         assert len(value) <= SMALLEST_FRAGMENT
-        self.att.write(self.there, value)
+        self.att.write(self.to_listener, value)
 
     def take(self):
-        """Waits for a fragment."""
+        """Waits for the next fragment, and stores what it says."""
         value = self.att.notified.get(timeout=20)
         assert 7 <= len(value) <= SMALLEST_FRAGMENT, value.hex()
         kind, stream, number, limit = struct.unpack_from(">BHHH", value)

@@ -3,7 +3,7 @@
 
     machine.py streams|channels|pairs|bluetoothd
 
-Prints a line a check to LAB_OUT/checks: "ok NAME", or "not ok NAME" and why.
+Writes one line for each check to LAB_OUT/checks: "ok NAME", or "not ok NAME" and why.
 """
 
 import ctypes
@@ -101,7 +101,7 @@ def cut(address):
 
 
 def eventually(read, wanted):
-    """Waits, five seconds at most, until the kernel has updated a counter."""
+    """Waits at most five seconds until `read` returns the wanted value."""
     deadline = time.monotonic() + 5
     while (got := read()) != wanted and time.monotonic() < deadline:
         time.sleep(0.01)

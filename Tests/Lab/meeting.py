@@ -21,7 +21,7 @@ STARTS = 20
 # The kernel's channels, both ends: source, destination, state and PSM of each.
 CHANNELS = Path("/sys/kernel/debug/bluetooth/l2cap")
 CONNECTED = "1"
-# The device with the first key looks for the second key by that service, and vice versa.
+# Two keys and a service: the devices with these keys look for each other by this service.
 PAIRS = (("dialer", "listener", SERVICE), ("stranger", "guest", OTHER))
 
 
@@ -41,12 +41,12 @@ class MeetingTests(ChatTests):
 
     def meet(self, pairs):
         """Starts a chat for each device, and returns the chats once all are connected."""
-        people = [
-            person for one, other, service in pairs
-            for person in ((one, other, service), (other, one, service))]
+        devices = [
+            device for one, other, service in pairs
+            for device in ((one, other, service), (other, one, service))]
         chats = [
             Chat(self, f"hci{number}", who, peer, service=service)
-            for number, (who, peer, service) in enumerate(people)]
+            for number, (who, peer, service) in enumerate(devices)]
         for chat in chats:
             chat.connected(within=60)
         return chats

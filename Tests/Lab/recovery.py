@@ -18,21 +18,21 @@ class RecoveryTests(DiscoveryTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # This test takes a minute, in which the other tests run on other adapters.
+        # test_silent_peer takes a minute, in which the other tests run on other adapters.
         elsewhere = cls("test_silent_peer")
         cls.addClassCleanup(elsewhere.doCleanups)
         elsewhere.setUp()
-        cls.bereft = elsewhere.silence("hci3", "hci2")
+        cls.with_silent_peer = elsewhere.silence("hci3", "hci2")
 
     def silence(self, listener, dialer):
-        """A tool whose peer falls silent once the tool has found the peer."""
+        """A tool whose peer is stopped when the channel is ready."""
         peer = self.listen(
             *self.pin("dialer"), service=THIRD, adapter=listener,
             given=self.given("back", bytes(MEBIBYTE)))
-        bereft = self.connect(f"service:{THIRD}", *self.pin("listener"), adapter=dialer)
-        bereft.line("channel ready: ", within=60)
+        with_silent_peer = self.connect(f"service:{THIRD}", *self.pin("listener"), adapter=dialer)
+        with_silent_peer.line("channel ready: ", within=60)
         peer.process.send_signal(signal.SIGSTOP)
-        return bereft
+        return with_silent_peer
 
     def apart(self):
         """A listener, and a dialer that searches for another service, which is not published."""
@@ -42,7 +42,7 @@ class RecoveryTests(DiscoveryTests):
         return listener, dialer
 
     def meet(self, listener, dialer):
-        """Expects that the dialer finds a new service, and that the listener can be found again."""
+        """Expects that the dialer finds a new service, and that another dialer finds the listener."""
         other = self.listen(*self.pin("dialer"), service=OTHER)
         dialer.line("channel ready: ", within=60)
         self.assertEqual(dialer.status(30), 0, dialer.lines)
@@ -74,8 +74,8 @@ class RecoveryTests(DiscoveryTests):
         self.meet(listener, dialer)
 
     def test_silent_peer(self):
-        """a peer that was found and falls silent is given up within the idle deadline"""
-        self.expect(self.bereft, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
+        """a peer that was found and then stops is given up within 75 seconds"""
+        self.expect(self.with_silent_peer, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
 
 
 if __name__ == "__main__":

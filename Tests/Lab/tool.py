@@ -225,7 +225,7 @@ class ToolTests(LabTests):
         self.move_eight_mebibytes(certified=True)
 
     def test_both_engines(self):
-        """a listener of both engines serves a Noise peer and a TLS peer at the same time"""
+        """a listener with both engines serves a Noise peer and a TLS peer at the same time"""
         proofs = self.certify("listener", "stranger")
         content = {name: self.bytes["there"][: 2 * MEBIBYTE + len(name)] for name in ("noise", "tls")}
         content["tls"] = content["tls"][::-1]
@@ -262,8 +262,8 @@ class ToolTests(LabTests):
 
     # The peer has another key
 
-    def test_listener_is_a_stranger(self):
-        """a dialer that finds another key than the pinned key reports that, and sends nothing"""
+    def test_unpinned_listener(self):
+        """a dialer that finds a key other than the pinned one reports that, and writes no data"""
         listener, endpoint = self.listen(
             *self.pin("dialer"), "--timeout", "8", given=self.given("secret", b"secret"))
         dialer = self.connect(endpoint, *self.pin("stranger"), written=self.folder / "written")
@@ -271,7 +271,7 @@ class ToolTests(LabTests):
         self.expect(listener, TIMED_OUT, "within 8 s", within=12)
         self.assertEqual((self.folder / "written").read_bytes(), b"")
 
-    def test_dialer_is_a_stranger(self):
+    def test_unpinned_dialer(self):
         """a dialer whose key the listener did not pin is refused, and the listener keeps waiting"""
         listener, endpoint = self.listen(*self.pin("stranger"), "--timeout", "8")
         dialer = self.connect(endpoint, *self.pin("listener"), given=self.given("x", b"x"))
@@ -363,12 +363,12 @@ class ToolTests(LabTests):
         self.expect_beginning(at_listener, there)
         self.expect_beginning(at_dialer, back)
 
-    def test_garbage(self):
-        """a dialer that sends garbage is dropped at once, and the listener keeps waiting"""
+    def test_random_bytes(self):
+        """a dialer that sends random bytes is dropped, and the listener keeps waiting"""
         listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "6")
-        with silent_socket(self.address["hci0"]) as stranger:
-            connect_socket(stranger, self.address["hci1"], int(endpoint[-2:], 16))
-            stranger.send(random.Random(1).randbytes(400))
+        with silent_socket(self.address["hci0"]) as raw_dialer:
+            connect_socket(raw_dialer, self.address["hci1"], int(endpoint[-2:], 16))
+            raw_dialer.send(random.Random(1).randbytes(400))
             listener.line("blesec: no channel with ", within=3)
         self.expect(listener, TIMED_OUT, "within 6 s", within=9)
 
@@ -449,7 +449,7 @@ def call(function, sock, address, psm):
 
 
 def silent_socket(address):
-    """A socket that listens on a dynamic PSM of this adapter, or dials from this adapter."""
+    """A socket of this adapter, which listens after `psm_of`, or dials with `connect_socket`."""
     sock = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_STREAM, socket.BTPROTO_L2CAP)
     call(LIBC.bind, sock, address, 0)
     sock.settimeout(20)

@@ -4,8 +4,8 @@ import BLESecTesting
 import CAllocationCounter
 import Testing
 
-/// Sends back what it receives, and re-arms its timer each time, as a channel does. After some
-/// rounds it counts its thread's allocations.
+/// Sends back what it receives, and re-arms its timer each time, as a channel does. After `warmUp`
+/// rounds it counts its thread's allocations during `rounds` rounds.
 private final class Echo: LinkHandler, TimerHandler {
     private let link: any Link
     private let warmUp: Int
@@ -72,7 +72,8 @@ private final class Echo: LinkHandler, TimerHandler {
             for echo in echoes { echo.start() }
             _ = try a.send([UInt8](repeating: 1, count: 1_000).span)
             await loop.settle()
-            // The other echo also counts the allocations for this echo's close.
+            // `echoes[1]` is finished first. The count of `echoes[0]` also includes the allocations
+            // for the close of `echoes[1]`.
             #expect(echoes[1].allocations == 0)
         }
     }

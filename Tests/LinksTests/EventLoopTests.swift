@@ -33,7 +33,7 @@ private actor Counter {
         await loop.shutdown()
     }
 
-    @Test("a handler on the loop may assume the isolation of an actor there")
+    @Test("a handler on the loop may assume the isolation of an actor on the same loop")
     func assumeIsolated() async {
         let loop = EventLoop(name: "test")
         let counter = Counter(loop)
@@ -42,7 +42,7 @@ private actor Counter {
         await loop.shutdown()
     }
 
-    @Test("a task that prefers the loop runs there")
+    @Test("a task with the loop as its preferred executor runs on the loop's thread")
     func taskExecutor() async {
         let loop = EventLoop(name: "test")
         let wasCurrent = await Task(executorPreference: loop) { loop.isCurrent }.value
@@ -76,13 +76,13 @@ private actor Counter {
             b.setHandler(recorder)
             b.wantsRead = true
             _ = try a.send([1])
-            // Keeps the queue filled until the descriptor was served.
+            // Keeps the queue filled until the descriptor is served.
             while !isDone.withLock({ $0 }) { await Task.yield() }
             #expect(recorder.readable == 1)
         }
     }
 
-    @Test("an error that a closure throws comes back typed")
+    @Test("run throws the error of its closure with the error's type")
     func runThrows() async {
         let loop = EventLoop(name: "test")
         do throws(LinkError) {
@@ -122,7 +122,7 @@ private actor Counter {
         await loop.settle()
     }
 
-    @Test("a thousand loops leave no thread and no descriptor behind")
+    @Test("a thousand loops leave no descriptor behind")
     func nothingLeaks() async {
         for _ in 0..<20 { await EventLoop(name: "test").shutdown() }
         let before = openDescriptors()
@@ -131,7 +131,7 @@ private actor Counter {
             #expect(await loop.run { loop.isCurrent })
             await loop.shutdown()
         }
-        // Other tests open some descriptors meanwhile, but not two thousand.
+        // Other tests may open descriptors meanwhile, but fewer than 200.
         #expect(openDescriptors() < before + 200)
     }
 }

@@ -23,7 +23,7 @@ import Testing
         #expect(try await arrivals([], [[1, 2], [3]]) == [1, 2, 3])
     }
 
-    @Test("a byte is flipped at the given position, for sends of any size")
+    @Test("the byte at the given position of the stream is changed, whichever send it is in")
     func flip() async throws {
         let faults: [Fault] = [.flip(offset: 2, mask: 0xFF), .flip(offset: 0, mask: 1)]
         #expect(try await arrivals(faults, [[1, 2], [3, 4]]) == [0, 2, 0xFC, 4])
@@ -37,7 +37,7 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
     }
 
-    @Test("delayed bytes arrive after the delay, in order, and no send blocks before the bound")
+    @Test("delayed bytes arrive after the delay, in order, and sends block only at the bound")
     func delay() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "delay", clock: clock.loopClock)
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test(
-        "a cut link delivers exactly the given number of bytes, and both sides see the end",
+        "a cut link delivers exactly the given number of bytes, and its own side sees the end",
         arguments: 0...4)
     func cut(after count: Int) async throws {
         try await withLoop { loop in
@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    @Test("held bytes arrive once released, in order, and no send blocks before the bound")
+    @Test("held bytes arrive when they are released, and sends block only at the bound")
     func hold() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)
@@ -154,7 +154,7 @@ import Testing
         }
     }
 
-    @Test("readiness passes through in both directions")
+    @Test("readiness to read and readiness to write pass through")
     func readiness() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 10, maximumSDU: 10)

@@ -2,13 +2,13 @@ import BLESecLinks
 import BLESecTesting
 import Testing
 
-/// An actor on a loop, one of whose tasks waits.
+/// An actor on a loop, in which a task waits for an event.
 private actor Waiter {
     enum Event { case change, other }
 
     nonisolated let loop: EventLoop
     private let condition: LoopCondition<Event>
-    /// Whether the wait has ended, and whether by cancellation.
+    /// Whether the wait has ended by cancellation; nil until it ends.
     private(set) var isCancelled: Bool?
 
     nonisolated var unownedExecutor: UnownedSerialExecutor {
@@ -30,7 +30,7 @@ private actor Waiter {
 
 @Suite("Conditions with a deadline")
 struct LoopConditionTests {
-    /// Runs `body` with a waiter whose task waits for 10 seconds.
+    /// Runs `body` with a waiter, and with a task that waits in it for at most 10 seconds.
     private func withWaiter(
         _ body: @escaping @Sendable (Waiter, ManualClock, Task<Void, Never>) async throws -> Void
     ) async throws {
@@ -58,7 +58,7 @@ struct LoopConditionTests {
         }
     }
 
-    @Test("the event ends a wait before its deadline, and another event does not")
+    @Test("the awaited event ends a wait before its deadline, and a different event does not")
     func event() async throws {
         try await withWaiter { waiter, _, task in
             await waiter.wake(.other)

@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test("bytes keep their order over many wraps of a queue of an odd size")
-    func laps() async throws {
+    func wraps() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 97, maximumSDU: 97)
             var random = SeededGenerator(seed: 1)

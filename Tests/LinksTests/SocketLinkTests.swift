@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test("the handler is notified of a packet's rest, although the kernel has no bytes left")
-    func restIsTold() async throws {
+    func restIsReported() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
             let recorder = Recorder()

@@ -157,7 +157,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("with the system's clock a timer fires soon after its deadline, and not before")
+    @Test("with the system's clock a sleep does not end before its deadline")
     func systemClock() async throws {
         try await withLoop { loop in
             let start = loop.now

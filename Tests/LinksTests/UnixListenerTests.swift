@@ -26,7 +26,7 @@ import Testing
         }
     }
 
-    @Test("only the same user may dial, unless more is allowed")
+    @Test("the socket's file has mode 0600, unless other permissions are requested")
     func permissions() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -54,7 +54,7 @@ import Testing
         }
     }
 
-    @Test("waiting for a folder that another process has locked does not block the loop")
+    @Test("a listener gets a free path although its folder stays locked and the loop's clock stops")
     func lockedFolder() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "test", clock: clock.loopClock)
@@ -64,7 +64,7 @@ import Testing
         let lock = unsafe open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         defer { close(lock) }
         try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
-        // The path is free, so the listener gets it without the lock in the end.
+        // The path is free, so after some waiting the listener takes it without the lock.
         let address = try UnixAddress(path: folder + "/socket")
         let listener = try await UnixListener.listen(address, loop: loop)
         #expect(exists(address.path))
@@ -236,7 +236,7 @@ import Testing
         }
     }
 
-    @Test("a thousand links, dialed, accepted and closed, leave no descriptor behind")
+    @Test("a thousand links, dialed, accepted and closed, leave nothing in the loop")
     func noLeak() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())

@@ -8,7 +8,7 @@ struct EnginePair: ~Copyable {
     var dialer: NoiseEngine
     var acceptor: NoiseEngine
 
-    /// Engines for one offer, whose sides pin each other's keys where they have any.
+    /// Engines for one offer. A side whose peer proves a key pins that key.
     init(_ offer: String, prologue: [UInt8] = []) throws {
         let name = try ProtocolName(offer)
         let keys = try (

@@ -67,7 +67,9 @@ struct EstablishedTests {
         #expect(try pair.dialer.export(label: "a", context: [], count: 8_160).count == 8_160)
     }
 
-    @Test("a record replayed, skipped or reflected does not open", arguments: offers)
+    @Test(
+        "a record does not open if it is replayed or reflected, or if the record before is missing",
+        arguments: offers)
     func order(offer: String) throws {
         for attack in 0..<3 {
             var pair = try EnginePair(offer)
@@ -86,7 +88,7 @@ struct EstablishedTests {
         }
     }
 
-    @Test("a different prologue on the two sides never establishes", arguments: offers)
+    @Test("engines with different prologues never establish a session", arguments: offers)
     func prologue(offer: String) throws {
         var pair = try EnginePair(offer, prologue: [1])
         let other = try EnginePair(offer, prologue: [2])

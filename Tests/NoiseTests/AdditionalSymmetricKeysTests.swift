@@ -28,7 +28,7 @@ import Testing
         #expect(bytes(pair.initiator.additionalKeys, "label") == before)
     }
 
-    @Test("the keys equal those of Python's hmac over an independent handshake")
+    @Test("the keys equal those that Python's hmac derives after an independent handshake")
     func vectors() throws {
         let data = try TestVectors.data("additional-keys.json")
         let entries = try JSONReader.read([UInt8](data)).required("entries", Entry.all)

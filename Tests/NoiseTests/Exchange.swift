@@ -19,7 +19,7 @@ enum PropertySeed {
     }
 }
 
-/// One protocol between two parties, which is run repeatedly with one thing changed.
+/// One protocol and two parties, whose handshake runs repeatedly, each time with one change.
 ///
 /// Static keys, ephemerals, psks and, unless it is given, the suite come from the seed.
 struct Exchange {
@@ -39,7 +39,7 @@ struct Exchange {
         self.ephemerals = ephemerals
     }
 
-    /// The origin of a failure, for an issue's text.
+    /// The seed and the protocol, for an issue's text.
     var note: Comment { "seed \(PropertySeed.value), \(name)" }
 
     /// How one side's data differs from what the other side believes.
@@ -95,9 +95,9 @@ struct Exchange {
         return overhead > keys
     }
 
-    /// An error from message `index` on has to be detected at the latest when the next
-    /// authenticated message is read. It may be detected earlier: a key in clear or a length can be
-    /// invalid by itself.
+    /// Expects that a difference, or a change of message `index`, is detected at the latest by the
+    /// first authenticated message from `index` on, `index` included. A reader may detect it
+    /// earlier: a key in clear or a length can be invalid by itself.
     func expectFailure(
         from index: Int, _ difference: Difference? = nil, of role: Role = .responder,
         changing: (inout [UInt8]) -> Void = { _ in },

@@ -2,7 +2,8 @@ import BLESecNoise
 import BLESecPrimitives
 import Testing
 
-/// Noise Pipes (Noise §10.4): IK, and XXfallback when the responder cannot read it.
+/// Noise Pipes (Noise §10.4): IK, and XXfallback when the responder cannot read
+/// IK's first message.
 @Suite struct FallbackTests {
     let ik: ProtocolName
     let fallback: ProtocolName
@@ -24,7 +25,7 @@ import Testing
             remoteStatic: formerBob.publicKey)
     }
 
-    @Test("a message that Bob cannot read leads to XXfallback on the same ephemeral")
+    @Test("after a message that Bob cannot read, XXfallback continues with its ephemeral")
     func pipes() throws {
         var attempt = try attempt()
         let first = try attempt.write([1])
@@ -47,7 +48,7 @@ import Testing
         #expect(try aliceSide.value.decrypt(bobSide.value.encrypt([5])) == [5])
     }
 
-    @Test("Bob can answer with a fallback without reading the message")
+    @Test("Bob can answer with a fallback without an attempt to read the message as IK")
     func unread() throws {
         var attempt = try attempt()
         let first = try attempt.write()
@@ -57,7 +58,7 @@ import Testing
         #expect(try left.read(right.write()).isEmpty)
     }
 
-    @Test("a changed ephemeral is noticed in the fallback's first message")
+    @Test("a changed ephemeral is detected when the fallback's first message is read")
     func changed() throws {
         var attempt = try attempt()
         var first = try attempt.write()
@@ -69,7 +70,7 @@ import Testing
         #expect(throws: NoiseError.authenticationFailed) { try left.read(message) }
     }
 
-    @Test("a fallback needs a first message that was sent, and nothing read after it")
+    @Test("a fallback needs a side that has sent its first message and has read nothing")
     func tooEarlyOrLate() throws {
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
             _ = try HandshakeState(fallback: fallback, after: attempt(), localStatic: alice)
@@ -84,8 +85,8 @@ import Testing
             _ = try? failed.read([])
             _ = try HandshakeState(fallback: fallback, after: failed, localStatic: alice)
         }
-        // The first message of this fallback is not the initiator's: its ephemeral would be used in
-        // a third protocol.
+        // `left` is already in a fallback: another fallback would use the ephemeral in a third
+        // protocol.
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
             var attempt = try attempt()
             let first = try attempt.write()

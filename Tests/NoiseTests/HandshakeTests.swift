@@ -5,7 +5,9 @@ import Testing
 @Suite struct HandshakeTests {
     static let patterns = ["XX", "NN", "IK", "KK", "NK"]
 
-    @Test("both sides of every suite agree on hash, statics and keys", arguments: patterns)
+    @Test(
+        "with every cipher and hash, both sides agree on hash, static keys and session keys",
+        arguments: patterns)
     func agreement(_ pattern: String) throws {
         for aead in ["ChaChaPoly", "AESGCM"] {
             for hash in ["SHA256", "SHA512", "BLAKE2s", "BLAKE2b"] {
@@ -42,7 +44,7 @@ import Testing
         }
     }
 
-    @Test("a different prologue fails at the first encrypted payload")
+    @Test("sides with different prologues fail at the first encrypted payload")
     func prologue() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)
@@ -77,7 +79,7 @@ import Testing
         }
     }
 
-    @Test("each ephemeral is known on a side once it is sent or read there")
+    @Test("a side that has sent or read an ephemeral provides it")
     func ephemerals() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var pair = try Pair(name, Parties(.x25519))
@@ -91,7 +93,7 @@ import Testing
         #expect(sent == read)
     }
 
-    @Test("the peer's static key is available as soon as its message is read")
+    @Test("the peer's static key is available as soon as the message with it is read")
     func remoteStatic() throws {
         let name = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)

@@ -15,7 +15,7 @@ import Testing
             remoteStatic: remoteStatic, psks: psks, carried: carried)
     }
 
-    @Test("a missing key that the pattern needs is refused")
+    @Test("a handshake without a key that its pattern needs is refused")
     func missing() throws {
         let pair = try DHKeyPair.generate(.x25519)
         #expect(throws: NoiseError.missingKey(.localStatic)) { try make(Self.xx) }
@@ -30,7 +30,8 @@ import Testing
         }
     }
 
-    @Test("a remote static key is refused for a pattern that would not check it")
+    @Test(
+        "a remote static key or an ephemeral that the pattern does not need beforehand is refused")
     func unexpected() throws {
         let pair = try DHKeyPair.generate(.x25519)
         #expect(throws: NoiseError.unexpectedKey(.remoteStatic)) {
@@ -44,7 +45,7 @@ import Testing
         }
     }
 
-    @Test("a pattern that knows both sides' ephemerals beforehand is not a fallback")
+    @Test("a pattern with both sides' ephemerals as pre-messages cannot be run")
     func bothEphemerals() throws {
         let pattern = try HandshakePattern(
             name: "ZZ", initiatorPreMessage: [.e], responderPreMessage: [.e], messages: [[.ee]])
@@ -60,7 +61,7 @@ import Testing
         }
     }
 
-    @Test("a key of another curve, a wrong length or not canonical is refused")
+    @Test("a key of another curve, of a wrong length or in a form that is not canonical is refused")
     func wrongKey() throws {
         let pair = try DHKeyPair.generate(.x25519)
         let other = try DHKeyPair.generate(.x448)
@@ -128,7 +129,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try state.write() }
     }
 
-    @Test("a message above 65,535 bytes is refused, and a message of that length is accepted")
+    @Test("a message of 65,535 bytes is accepted, and a longer one is refused")
     func long() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)
@@ -155,7 +156,8 @@ import Testing
         var responder = try parties.handshake(nn, .responder)
         _ = try responder.read([UInt8](repeating: 0, count: 32))
         #expect(throws: NoiseError.invalidPublicKey) { try responder.write() }
-        // IN carries the static key in clear: with its high bit set the key is the same point.
+        // IN sends the static key in clear. With its highest bit set, the key is another encoding
+        // of the same point.
         let name = try ProtocolName("Noise_IN_25519_ChaChaPoly_SHA256")
         var initiator = try parties.handshake(name, .initiator)
         var other = try parties.handshake(name, .responder)
@@ -164,15 +166,17 @@ import Testing
         #expect(throws: NoiseError.invalidPublicKey) { try other.read(message) }
     }
 
-    @Test("a wrong psk, static key or prologue fails at the first tag", arguments: 0..<3)
+    @Test(
+        "a handshake with a wrong psk, static key or prologue fails at its first tag",
+        arguments: 0..<3)
     func wrongSecrets(_ what: Int) throws {
         let name = try ProtocolName("Noise_KKpsk0_25519_ChaChaPoly_SHA256")
-        let (parties, strangers) = (try Parties(.x25519), try Parties(.x25519))
+        let (parties, others) = (try Parties(.x25519), try Parties(.x25519))
         var initiator = try parties.handshake(name, .initiator, prologue: [1])
         var responder = try HandshakeState(
             protocolName: name, role: .responder, prologue: [what == 0 ? 2 : 1].span,
             localStatic: parties.responder,
-            remoteStatic: (what == 1 ? strangers : parties).initiator.publicKey,
+            remoteStatic: (what == 1 ? others : parties).initiator.publicKey,
             psks: [parties.psks[what == 2 ? 1 : 0]])
         let message = try initiator.write()
         #expect(throws: NoiseError.authenticationFailed) { try responder.read(message) }

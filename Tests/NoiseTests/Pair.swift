@@ -1,7 +1,7 @@
 import BLESecNoise
 import BLESecPrimitives
 
-/// The keys of two parties that run every protocol.
+/// The keys of two parties, enough for every pattern.
 struct Parties {
     let initiator: DHKeyPair
     let responder: DHKeyPair
@@ -19,7 +19,7 @@ struct Parties {
         initiator = try curve.keyPair(&generator)
         responder = try curve.keyPair(&generator)
         stranger = try curve.keyPair(&generator)
-        // As many psks as four messages can take, and one that is never used.
+        // A pattern of four messages takes at most five psks. No protocol uses the sixth psk.
         var psks: [PreSharedKey] = []
         for _ in 0..<6 {
             let key = generator.key(PreSharedKey.length)

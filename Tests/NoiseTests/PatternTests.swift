@@ -22,22 +22,22 @@ import Testing
     }
 
     @Test(
-        "a deferred pattern makes the same DH products as its original pattern",
+        "a deferred pattern makes the DH products of its original pattern, except ss",
         arguments: HandshakePattern.all.filter { $0.name.contains("1") })
     func deferral(_ pattern: HandshakePattern) throws {
         let origin = try #require(
             HandshakePattern.named(String(pattern.name.filter { $0 != "1" })))
-        let isIK = origin.name == "IK" || origin.name == "KK"
+        let hasSS = origin.name == "IK" || origin.name == "KK"
         let tokens = { (pattern: HandshakePattern) in
-            // Deferral leaves `ss` out: with one side deferred it adds nothing.
-            Set(pattern.messages.flatMap(\.tokens)).subtracting(isIK ? [.ss] : [])
+            // A deferred pattern leaves `ss` out: with one side deferred, `ss` adds nothing.
+            Set(pattern.messages.flatMap(\.tokens)).subtracting(hasSS ? [.ss] : [])
         }
         #expect(tokens(pattern) == tokens(origin))
         #expect(pattern.initiatorPreMessage == origin.initiatorPreMessage)
         #expect(pattern.responderPreMessage == origin.responderPreMessage)
     }
 
-    @Test("psk modifiers stand where §9.4 puts them")
+    @Test("psk tokens are where §9.4 puts them")
     func psk() throws {
         let pattern = try ProtocolName("Noise_XXpsk0+psk3_25519_ChaChaPoly_SHA256").pattern
         #expect(pattern.messages[0].tokens == [.psk, .e])
@@ -166,7 +166,7 @@ import Testing
         }
     }
 
-    @Test("no pattern with its modifiers has a name that is too long for a protocol name")
+    @Test("a pattern name above 224 bytes, with its modifiers, is refused")
     func nameTooLong() throws {
         let messages: [[Token]] = [[.e], [.e, .ee]]
         let longest = try HandshakePattern(

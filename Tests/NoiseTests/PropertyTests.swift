@@ -18,10 +18,11 @@ import Testing
         return ([pattern, all] + places.map { try? pattern.applying($0) }).compactMap { $0 }
     }
 
-    @Test("there are as many variants as the rules allow")
+    @Test("the patterns have as many variants as the rules of psks and fallbacks allow")
     func count() {
         #expect(Set(Self.patterns.map(\.name)).count == Self.patterns.count)
-        // The pattern itself, one variant with all psks, and one for each message plus one.
+        // Each base has `messages.count + 3` variants: itself, one with all psks, and one for each
+        // of the `messages.count + 1` places of a psk.
         let bases =
             HandshakePattern.all + HandshakePattern.all.compactMap { try? $0.applying(.fallback) }
         #expect(bases.count == 38 + 28)
@@ -29,7 +30,7 @@ import Testing
     }
 
     @Test(
-        "both sides agree on the hash, each other's keys and every key after it",
+        "both sides agree on the hash, on the static keys and on all session keys",
         arguments: patterns)
     func agreement(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)
@@ -75,7 +76,7 @@ import Testing
     }
 
     @Test(
-        "a different prologue on one side fails at the first authenticated point",
+        "different prologues are detected, at the latest by the first authenticated message",
         arguments: patterns)
     func prologue(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)
@@ -83,7 +84,7 @@ import Testing
     }
 
     @Test(
-        "a different psk fails at the first authenticated point after its token",
+        "different psks are detected, at the latest by the message with the psk's token",
         arguments: patterns)
     func psk(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)
@@ -100,7 +101,7 @@ import Testing
     }
 
     @Test(
-        "a side that expects another static key fails at the first authenticated point",
+        "a wrong expected static key is detected, at the latest by the first authenticated message",
         arguments: patterns)
     func remoteStatic(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)

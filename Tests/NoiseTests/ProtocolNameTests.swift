@@ -74,7 +74,7 @@ import Testing
         #expect(throws: ProtocolNameError.tooLong(256)) { _ = try ProtocolName(text) }
     }
 
-    @Test("random text never traps")
+    @Test("random text never traps, and an accepted name prints unchanged")
     func random() {
         var generator = SeededGenerator(seed: 7)
         let pieces = [

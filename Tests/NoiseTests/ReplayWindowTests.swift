@@ -9,13 +9,13 @@ import Testing
         #expect(verdicts([0, 0, 2, 1, 2, 1]) == [true, false, true, true, false, false])
     }
 
-    @Test("a nonce behind the window is refused, and the last nonce inside is accepted")
+    @Test("the lowest nonce in the window is accepted, and the nonce below it is refused")
     func edge() {
         let edge = 10_000 - ReplayWindow.size
         #expect(verdicts([10_000, edge, edge + 1, edge + 1]) == [true, false, true, false])
     }
 
-    @Test("a jump beyond the whole window forgets the earlier nonces")
+    @Test("after a jump beyond the window, no new nonce is taken for one that was seen")
     func leap() {
         let far: UInt64 = 1 << 40
         let inside = Array((far - ReplayWindow.size + 1)..<far)
@@ -24,14 +24,15 @@ import Testing
         #expect(all.last == false)
     }
 
-    @Test("the last nonce is accepted, and the reserved nonce never")
+    @Test("the last nonce, 2^64 − 2, is accepted, and the reserved nonce, 2^64 − 1, never is")
     func last() {
         let nonces: [UInt64] = [.max, .max - 1, .max - 1, .max, .max - 2]
         #expect(verdicts(nonces) == [false, true, false, false, true])
     }
 
     @Test(
-        "the window decides as a set of all nonces seen would", arguments: [1, 2, 3, 4] as [UInt64])
+        "inside the window, exactly the nonces that were not accepted before are accepted",
+        arguments: [1, 2, 3, 4] as [UInt64])
     func model(_ seed: UInt64) {
         var generator = SeededGenerator(seed: seed)
         var window = ReplayWindow()
@@ -50,8 +51,8 @@ import Testing
         }
     }
 
-    /// The answers of a new window to each nonce in turn; a query before must not change the
-    /// answer.
+    /// Whether a new window accepts each nonce in turn. `isNew` is called before `accept`, and must
+    /// agree with it.
     private func verdicts(_ nonces: [UInt64]) -> [Bool] {
         var window = ReplayWindow()
         return nonces.map { nonce in

@@ -3,7 +3,7 @@ import BLESecPrimitives
 import Testing
 
 @Suite struct StatelessTransportTests {
-    @Test("messages decrypt in any order, and a forged one changes nothing")
+    @Test("messages decrypt in any order, and a message with a wrong nonce changes nothing")
     func anyOrder() throws {
         let (left, right) = try sessions()
         let messages = try (0..<4).map { try left.value.seal([$0], nonce: UInt64($0)) }
@@ -25,7 +25,7 @@ import Testing
         #expect(try right.value.open(message, nonce: .max - 1) == [1])
     }
 
-    @Test("the nonces of messages that were sent before are not used again")
+    @Test("nonces that were used before the session became stateless are refused for sending")
     func usedBefore() throws {
         var pair = try TransportPair("Noise_NN_25519_ChaChaPoly_SHA256")
         for _ in 0..<3 { _ = try pair.initiator.encrypt([1]) }
@@ -35,7 +35,7 @@ import Testing
         #expect(try left.value.open(right.value.seal([3], nonce: 0), nonce: 0) == [3])
     }
 
-    @Test("after a rekey on both sides any nonce can be used")
+    @Test("a message after the sender's rekey decrypts only after the receiver's rekey")
     func rekey() throws {
         let (left, right) = try sessions()
         try left.value.rekeySend()
@@ -47,7 +47,7 @@ import Testing
         #expect(try right.value.open(message, nonce: 40) == [7])
     }
 
-    @Test("impossible lengths are refused")
+    @Test("messages that are too short or too long are refused")
     func lengths() throws {
         let (left, right) = try sessions()
         #expect(throws: NoiseError.messageTooShort(15)) {

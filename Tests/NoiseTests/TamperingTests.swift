@@ -5,7 +5,8 @@ import Testing
 
 /// Changes to messages on the way, for every pattern, with keys that come from the run's seed.
 @Suite struct TamperingTests {
-    /// Each pattern unchanged, with a psk at its beginning, and as a fallback where possible.
+    /// Every pattern in up to three forms: plain, with `psk0`, and with `fallback`. Forms that are
+    /// not defined are left out.
     static let patterns: [HandshakePattern] = HandshakePattern.all.flatMap { pattern in
         [pattern] + [PatternModifier.psk(0), .fallback].compactMap { try? pattern.applying($0) }
     }
@@ -15,7 +16,7 @@ import Testing
     }
 
     @Test(
-        "a flipped bit in any byte fails at the next authenticated point",
+        "a message with one inverted bit is detected, at the latest by the next authenticated message",
         arguments: patterns)
     func flips(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
@@ -28,7 +29,9 @@ import Testing
         }
     }
 
-    @Test("a truncated message fails at the next authenticated point", arguments: patterns)
+    @Test(
+        "a truncated message is detected, at the latest by the next authenticated message",
+        arguments: patterns)
     func truncation(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices {
@@ -38,7 +41,9 @@ import Testing
         }
     }
 
-    @Test("a message with an extra byte fails at the next authenticated point", arguments: patterns)
+    @Test(
+        "a message with an extra byte is detected, at the latest by the next authenticated message",
+        arguments: patterns)
     func extension_(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices {
@@ -46,8 +51,10 @@ import Testing
         }
     }
 
-    @Test("a message in place of another message fails", arguments: patterns)
-    func repetition(_ pattern: HandshakePattern) throws {
+    @Test(
+        "an earlier message of the same side, sent again in place of a later one, is detected",
+        arguments: patterns)
+    func replayed(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices where index >= 2 {
             var earlier: [UInt8] = []
@@ -57,8 +64,8 @@ import Testing
         }
     }
 
-    @Test("random bytes in place of a message never trap", arguments: patterns)
-    func garbage(_ pattern: HandshakePattern) throws {
+    @Test("random bytes in place of a message are detected, and never trap", arguments: patterns)
+    func randomBytes(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         var generator = PropertySeed.generator(pattern.name + " garbage")
         for index in pattern.messages.indices {

@@ -7,7 +7,7 @@ import Testing
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
 
     @Test(
-        "a repeated, late or changed message ends only the receiving direction",
+        "a repeated, early or changed message ends only the receiving direction",
         arguments: 0..<3)
     func order(_ what: Int) throws {
         var pair = try TransportPair(Self.xx)

@@ -13,7 +13,7 @@ import Testing
         }
     }
 
-    @Test("variants that other implementations write are read as well")
+    @Test("the forms of vectors that other implementations write are read as well")
     func dialects() throws {
         let text = """
             {"comment": ["anything"], "vectors": [{
@@ -180,11 +180,11 @@ import Testing
             var changed = bytes
             changed[position] = UInt8.random(in: .min ... .max, using: &generator)
             guard let file = try? VectorFile(path: "a file", bytes: changed) else { continue }
-            // A member that is not needed may have another name, and a digit may have another case.
-            let isHarmless =
+            // The change may rename an optional member, or only the case of a hexadecimal digit.
+            let isExpected =
                 file.vectors == [vector] || file.vectors.isEmpty
                 || file.vectors[0].handshakeHash == nil || file.vectors[0].run() != .passed
-            #expect(isHarmless, "seed \(seed), byte \(position)")
+            #expect(isExpected, "seed \(seed), byte \(position)")
         }
     }
 
@@ -197,7 +197,7 @@ import Testing
         }
     }
 
-    @Test("a missing file, an endless file and a folder without files are errors")
+    @Test("a missing file, an endless file and a folder without vector files are errors")
     func paths() throws {
         #expect {
             try VectorFile(path: "/nonexistent/file")

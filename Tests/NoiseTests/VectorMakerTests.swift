@@ -24,7 +24,7 @@ import Testing
         #expect(next.initiator.ephemeral != first.initiator.ephemeral)
     }
 
-    @Test("vectors of given names alternate")
+    @Test("vectors of given protocol names use the names in turn")
     func names() throws {
         let names = try ["NN", "XXfallback+psk0", "IKpsk1+psk2"].map {
             try ProtocolName("Noise_\($0)_25519_ChaChaPoly_SHA256")

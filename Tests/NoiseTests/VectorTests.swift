@@ -16,7 +16,7 @@ import Testing
         }
     }
 
-    @Test("a vector with one byte changed fails at that byte of that message")
+    @Test("the failure of a vector with one changed byte names the byte and its message or hash")
     func mismatch() throws {
         let vector = try #require(try TestVectors.load("interactive").last)
         for index in vector.messages.indices {
@@ -34,7 +34,7 @@ import Testing
         #expect(changed.failure?.byte == 5)
     }
 
-    @Test("a message that is longer or shorter than expected fails at its end")
+    @Test("a vector whose message is too long or too short fails where the shorter one ends")
     func lengths() throws {
         let vector = try #require(try TestVectors.load("interactive").first)
         let count = vector.messages[1].ciphertext.count
@@ -47,7 +47,7 @@ import Testing
         #expect(shorter.failure?.byte == count - 1)
     }
 
-    @Test("sides with different prologues or psks fail at the message where the reader detects it")
+    @Test("sides with different prologues or psks fail at the first message, which cannot be read")
     func disagreement() throws {
         let vector = try #require(try TestVectors.load("psk").first)
         var prologue = vector
@@ -59,7 +59,7 @@ import Testing
         #expect(psk.failure?.part == .message(0))
     }
 
-    @Test("a vector with an incomplete handshake or a missing key fails, and names what is missing")
+    @Test("a vector with an incomplete handshake or a missing or wrong key fails with the reason")
     func missing() throws {
         let vector = try #require(try TestVectors.load("interactive").first { $0.usesIK })
         var short = vector
@@ -82,7 +82,7 @@ import Testing
         }
     }
 
-    @Test("keys that the pattern does not use change nothing")
+    @Test("keys in a vector that its pattern does not use change nothing")
     func unusedKeys() throws {
         var vector = try #require(try TestVectors.load("interactive").first { $0.usesNN })
         vector.initiator.staticKey = [UInt8](repeating: 1, count: 32)
@@ -119,7 +119,7 @@ import Testing
         let prologue = vector.initiator.prologue
         let alice = try pair(vector.initiator.staticKey)
         let bob = try pair(vector.responder.staticKey)
-        // The same handshakes by hand, with the module's own calls.
+        // The vector's two handshakes, run here with the module's own calls.
         var attempt = try HandshakeState(
             protocolName: ProtocolName("Noise_IK_25519_AESGCM_BLAKE2s"), role: .initiator,
             prologue: prologue.span, localStatic: alice,

@@ -5,7 +5,7 @@ import Testing
     static let key = hex("1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0")
     static let data = hex("f33388860000000000004e91")
     @Test(
-        "sealed bytes open again, at every size around the limit between the two libraries",
+        "sealed bytes open again, at sizes around the limits between the two libraries",
         arguments: AEADAlgorithm.allCases)
     func roundTrip(_ algorithm: AEADAlgorithm) throws {
         for count in [0, 1, 15, 16, 17, 64, 255, 256, 257, 383, 384, 385, 1024, 65_519] {
@@ -16,7 +16,7 @@ import Testing
     }
 
     @Test(
-        "both libraries give the same bytes at every size, including zero",
+        "both libraries give the same bytes, for messages from 0 to 65,519 bytes",
         arguments: AEADAlgorithm.allCases)
     func libraries(_ algorithm: AEADAlgorithm) throws {
         let key = SecretBytes(copying: Self.key.span)
@@ -39,7 +39,7 @@ import Testing
     }
 
     @Test(
-        "any changed bit, nonce or additional data is refused, and the bytes are wiped",
+        "a changed bit, nonce or additional data is refused, and the bytes are wiped",
         arguments: AEADAlgorithm.allCases, [20, 600])
     func tampering(_ algorithm: AEADAlgorithm, _ count: Int) throws {
         let sealed = try seal(algorithm, [UInt8](repeating: 1, count: count), nonce: 3)
@@ -76,7 +76,7 @@ import Testing
     }
 
     @Test(
-        "a message inside a larger buffer leaves the rest alone",
+        "sealing inside a larger buffer changes no byte around the message",
         arguments: AEADAlgorithm.allCases, [10, 1000])
     func offset(_ algorithm: AEADAlgorithm, _ count: Int) throws {
         var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))

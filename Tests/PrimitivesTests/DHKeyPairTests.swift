@@ -14,7 +14,7 @@ import Testing
         }
     }
 
-    @Test("only the encoding below the prime is canonical")
+    @Test("a public key is canonical only if its value is below the curve's prime")
     func canonical() {
         let prime = hex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f")
         var below = prime

@@ -63,12 +63,12 @@ import Testing
     func slabs() {
         // Twenty slabs of sixteen slots; a test that runs at the same time may need one or two
         // more.
-        var holders: [Page] = (0..<320).map { _ in Page() }
-        #expect((20...22).contains(SecretArena.slabCount(forSecretsOf: Page.size)))
+        var holders: [LargeSecret] = (0..<320).map { _ in LargeSecret() }
+        #expect((20...22).contains(SecretArena.slabCount(forSecretsOf: LargeSecret.size)))
         holders.removeLast(160)
-        #expect((10...12).contains(SecretArena.slabCount(forSecretsOf: Page.size)))
+        #expect((10...12).contains(SecretArena.slabCount(forSecretsOf: LargeSecret.size)))
         holders.removeAll()
-        #expect((1...3).contains(SecretArena.slabCount(forSecretsOf: Page.size)))
+        #expect((1...3).contains(SecretArena.slabCount(forSecretsOf: LargeSecret.size)))
     }
 
     @Test("a slab is locked, kept out of core dumps, and lies between inaccessible pages")
@@ -149,9 +149,9 @@ private struct MemoryMap {
     }
 }
 
-private final class Page {
+private final class LargeSecret {
     static let size = 3_000
-    let secret = SecretBytes(count: Page.size)
+    let secret = SecretBytes(count: LargeSecret.size)
 }
 
 private func expectEqual(

@@ -117,7 +117,7 @@ struct ContextTests {
             revoked: list)
     }
 
-    @Test("a list that an intermediate has signed is refused if its certificate is not known")
+    @Test("a list is refused if an intermediate has signed it whose certificate is not known")
     func listOfIntermediate() throws {
         let middle = try TestAuthority("middle", under: authority)
         try middle.issueDevice("one")
@@ -182,7 +182,7 @@ struct ContextTests {
         bare[3] -= 2
         bare[5] -= 2
         #expect(bare.count == rsa.count - 2 && !CanonicalKey.matches(bare))
-        // An algorithm that TLS never signs with.
+        // Keys of these algorithms are not accepted in any encoding.
         #expect(!CanonicalKey.matches(try info(["-algorithm", "x25519"])))
         #expect(!CanonicalKey.matches(try info(["-algorithm", "RSA-PSS"])))
         #expect(!CanonicalKey.matches([]))

@@ -31,7 +31,7 @@ struct EnginePair: ~Copyable {
         }
     }
 
-    /// Lets one side send, and the other side read until it has something to send.
+    /// Lets one side send, and the other side read what its handshake takes.
     mutating func step(_ role: ChannelRole, piece: Int = 65_536) throws {
         let bytes = role == .dialer ? try Self.speak(&dialer) : try Self.speak(&acceptor)
         sent[role, default: 0] += bytes.count

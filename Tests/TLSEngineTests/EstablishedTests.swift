@@ -55,7 +55,7 @@ struct EstablishedTests {
     }
 
     @Test(
-        "records of every size are read unchanged",
+        "records of 0 to 65,518 bytes are read unchanged",
         arguments: [0, 1, 100, 16_380, 16_381, 16_382, 16_384, 32_768, 65_518])
     func records(count: Int) throws {
         var pair = try Self.pair()
@@ -67,7 +67,7 @@ struct EstablishedTests {
         #expect(try pair.dialer.opened(pair.acceptor.sealed(9, payload)) == [[9] + payload])
     }
 
-    @Test("a record above the longest is refused before it is sent")
+    @Test("a record of more than 65,518 bytes is refused before it is sent")
     func tooLong() throws {
         var pair = try Self.pair()
         #expect(throws: ChannelError.self) {
@@ -135,7 +135,9 @@ struct EstablishedTests {
         #expect(try pair.dialer.export(label: "a", context: [], count: 8_160).count == 8_160)
     }
 
-    @Test("a record replayed, skipped, reflected or changed does not open", arguments: 0..<4)
+    @Test(
+        "a record does not open if it is replayed, reflected or changed, or if one is skipped",
+        arguments: 0..<4)
     func order(attack: Int) throws {
         var pair = try Self.pair()
         let first = try pair.dialer.sealed(0, [1])

@@ -19,7 +19,8 @@ struct ResumptionTests {
 
     let authority: TestAuthority
     let revocations: Revocations
-    // The certificates become valid when they are issued, which is slightly later.
+    // The certificates become valid when they are issued, slightly later than `now`. So the clock
+    // is 60 seconds ahead.
     let clock = Locked(TestAuthority.now + 60)
     let dialer: TLSContext
     let acceptor: TLSContext

@@ -4,8 +4,8 @@
 
 // Counts the heap allocations of the calling thread, for tests that require an exact number.
 //
-// Counting functions over the C library's own replace the process's malloc family. Under a
-// sanitizer, which has its own malloc, nothing is replaced and nothing is counted.
+// The process's malloc family is replaced by functions that count, and then call the C library's
+// own. Under a sanitizer, which has its own malloc, nothing is replaced and nothing is counted.
 
 /// Whether allocations are counted in this build.
 bool blesec_counts_allocations(void);

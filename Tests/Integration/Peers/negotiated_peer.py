@@ -27,7 +27,8 @@ DATA, MORE, END, PING, PONG, REKEY, READY, REJECT, ACK = range(9)
 # The extension with features, and the bit for acknowledgements that report that a program has taken
 # a message.
 FEATURES, TAKEN = 1, 1
-# Empty, tiny, in one record, and in several records of the greatest length.
+# The lengths of the messages, in bytes: empty, tiny, in one record, and in several records of at
+# most 65,518 bytes.
 SIZES = [0, 1, 1000, 16384, 16385, 200000]
 
 
@@ -84,7 +85,7 @@ class Peer:
         return bytes([FEATURES, 1, TAKEN]) if self.has_features else b""
 
     def check_features(self, extensions):
-        """Checks what the peer has sent after its offers, or after its answer's index."""
+        """Checks the extensions that the peer has sent after its offers, or after its index."""
         found = {}
         while extensions:
             kind, length = extensions[:2]
@@ -92,7 +93,8 @@ class Peer:
             found[kind], extensions = extensions[2:2 + length], extensions[2 + length:]
         bits = found.get(FEATURES, b"")
         has_taken = bool(bits and bits[0] & TAKEN)
-        # A dialer of blesec always offers the feature; an acceptor answers with what was offered.
+        # blesec as the dialer always offers the feature; as the acceptor it answers with what was
+        # offered.
         assert has_taken == (self.has_features or self.role == "acceptor"), found
 
     def noise(self, name, prologue, is_initiator):

@@ -5,7 +5,7 @@
 
 Keys are raw, in base64. Standard input is sent to the peer in messages of various sizes, and the
 peer's messages are written to standard output. Standard error gets `listening` when the program can
-be dialed, `peer KEY` with the static key that the peer has proven, and at the end `ended by an empty
+be dialed, `peer KEY` with the peer's static key after the handshake, and at the end `ended by an empty
 message` or `ended without one`.
 """
 
@@ -17,7 +17,7 @@ import threading
 
 from noise.connection import Keypair, NoiseConnection
 
-# A message alone, an ordinary message, a message of the greatest length, and a tiny one.
+# The lengths of the messages, in bytes: tiny, ordinary and, with 65,519 bytes, the greatest.
 SIZES = [1, 1000, 65519, 16384, 2, 40000]
 
 

@@ -12,15 +12,15 @@ extension Laboratory {
     @Suite struct BothEnginesTests {
         @Test("a listener serves a Noise peer and a TLS peer alternately, one message at a time")
         func together() async throws {
-            let town = try ListenerFixture()
+            let fixture = try ListenerFixture()
             try await withLoop { loop in
                 var endpoint = try Endpoint(parsing: "l2cap:any")
                 endpoint.adapter = "hci1"
                 let listener = try await SecureListener.listen(
-                    on: endpoint, configuration: town.listener, loop: loop)
+                    on: endpoint, configuration: fixture.listener, loop: loop)
                 var dialed: [SecureChannel] = []
                 var accepted: [SecureChannel] = []
-                for configuration in [town.noise, town.certified] {
+                for configuration in [fixture.noise, fixture.certified] {
                     var target = listener.localEndpoint
                     target.adapter = "hci0"
                     async let channel = listener.accept()
@@ -36,17 +36,17 @@ extension Laboratory {
                 }
                 #expect(uri == "blesec://lab/dialer")
                 for round in 0..<20 {
-                    for (here, there) in zip(dialed, accepted) {
+                    for (dialerEnd, listenerEnd) in zip(dialed, accepted) {
                         let message = [UInt8](repeating: UInt8(round), count: 1_000 * round)
-                        try await here.send(message)
-                        #expect(try await there.receive() == message)
-                        try await there.send(message)
-                        #expect(try await here.receive() == message)
+                        try await dialerEnd.send(message)
+                        #expect(try await listenerEnd.receive() == message)
+                        try await listenerEnd.send(message)
+                        #expect(try await dialerEnd.receive() == message)
                     }
                 }
-                for (here, there) in zip(dialed, accepted) {
-                    async let closed: Void = there.close()
-                    try await here.close()
+                for (dialerEnd, listenerEnd) in zip(dialed, accepted) {
+                    async let closed: Void = listenerEnd.close()
+                    try await dialerEnd.close()
                     try await closed
                 }
                 await listener.close()
@@ -75,9 +75,9 @@ private struct ListenerFixture: Sendable {
                 certificate: folder.file("\(name).pem"), key: folder.file("\(name).key"), now: now)
             return try TLSContext(identity: identity, authorities: authorities)
         }
-        let (door, phone) = (try IdentityKey.generate(), try IdentityKey.generate())
+        let (listenerKey, dialerKey) = (try IdentityKey.generate(), try IdentityKey.generate())
         var listener = ChannelConfiguration(
-            identity: door, trust: .pinned([PeerKey(fingerprint: phone.fingerprint)]))
+            identity: listenerKey, trust: .pinned([PeerKey(fingerprint: dialerKey.fingerprint)]))
         listener.tls = try context("listener")
         listener.certificateTrust = .authority()
         listener.protocols = [TLSContext.protocolName, ChannelConfiguration.defaultProtocol]
@@ -87,6 +87,6 @@ private struct ListenerFixture: Sendable {
         self.listener = listener
         self.certified = certified
         noise = ChannelConfiguration(
-            identity: phone, trust: .pinned([PeerKey(fingerprint: door.fingerprint)]))
+            identity: dialerKey, trust: .pinned([PeerKey(fingerprint: listenerKey.fingerprint)]))
     }
 }

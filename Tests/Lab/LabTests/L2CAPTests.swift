@@ -57,13 +57,13 @@ extension Laboratory {
             try await withChannel { channel in
                 var random = SeededGenerator(seed: UInt64(sdu))
                 let size = sdu == 23 ? 8_192 : 131_072
-                let (there, back) = (random.bytes(size), random.bytes(size))
+                let (dialerBytes, acceptorBytes) = (random.bytes(size), random.bytes(size))
                 async let arrived = channel.accepted.exchange(
-                    sending: back, sdu: sdu, receiving: size)
+                    sending: acceptorBytes, sdu: sdu, receiving: size)
                 let returned = try await channel.dialed.exchange(
-                    sending: there, sdu: sdu, receiving: size)
-                #expect(returned == back)
-                try #expect(await arrived == there)
+                    sending: dialerBytes, sdu: sdu, receiving: size)
+                #expect(returned == acceptorBytes)
+                try #expect(await arrived == dialerBytes)
             }
         }
 
@@ -84,7 +84,7 @@ extension Laboratory {
             "a reader that stops makes the sender block, and receives everything when it continues")
         func backpressure() async throws {
             try await withChannel { channel in
-                // Not a divisor of the credits, so that the last SDU is only half sent.
+                // The credits are no multiple of this length, so the last SDU is sent only in part.
                 let sdu = [UInt8](repeating: 5, count: 2_500)
                 var sent = 0
                 var refusals = 0
@@ -150,7 +150,7 @@ extension Laboratory {
             }
         }
 
-        @Test("an absent device is given up at the deadline, or when the task is cancelled")
+        @Test("a dial to an absent device ends at its deadline, or when its task is cancelled")
         func absent() async throws {
             try await withLoop { loop in
                 let address = try L2CAPAddress(parsing: "00:11:22:33:44:55/0x80")
@@ -176,7 +176,7 @@ extension Laboratory {
             }
         }
 
-        @Test("a listener uses the requested PSM, and a PSM that is taken is in use")
+        @Test("a listener uses the requested PSM, and a second listener on this PSM is refused")
         func takenPSM() async throws {
             try await withLoop { loop in
                 let adapter = try Adapter.named("hci1")

@@ -7,8 +7,8 @@ import Testing
 /// Tests between the laboratory's controllers, which run one at a time.
 @Suite(.serialized, .timeLimit(.minutes(5))) enum Laboratory {}
 
-/// A channel from hci0 to hci1 with its listener. Both ends are on `loop`.
-struct Channel: Sendable {
+/// An L2CAP channel from hci0 to hci1, and its listener. Both ends are on `loop`.
+struct L2CAPConnection: Sendable {
     let loop: EventLoop
     let listener: L2CAPListener
     let dialed: SocketLink
@@ -26,7 +26,7 @@ func withLoop(_ body: @escaping @Sendable (EventLoop) async throws -> Void) asyn
 /// Runs `body` with an open channel, and closes it.
 func withChannel(
     receiveMTU: Int = L2CAPSocket.maximumReceiveMTU,
-    _ body: @escaping @Sendable (Channel) async throws -> Void
+    _ body: @escaping @Sendable (L2CAPConnection) async throws -> Void
 ) async throws {
     try await withLoop { loop in
         let listener = try await L2CAPListener.listen(
@@ -38,7 +38,7 @@ func withChannel(
         let accepted = try #require(try await accepting as? SocketLink)
         do {
             try await body(
-                Channel(loop: loop, listener: listener, dialed: dialed, accepted: accepted))
+                L2CAPConnection(loop: loop, listener: listener, dialed: dialed, accepted: accepted))
         } catch {
             dialed.close()
             accepted.close()
@@ -74,13 +74,13 @@ extension SocketLink {
     func exchange(
         sending bytes: [UInt8] = [], sdu: Int = L2CAPSocket.maximumSDU, receiving count: Int = 0
     ) async throws -> [UInt8] {
-        let mover = Mover(self, bytes, sdu, count)
-        return try await mover.run()
+        let transfer = Transfer(self, bytes, sdu, count)
+        return try await transfer.run()
     }
 }
 
-/// Moves bytes both ways over one link. On the loop's thread.
-private final class Mover: LinkHandler {
+/// Moves bytes both ways over one link. Used on the loop's thread only.
+private final class Transfer: LinkHandler {
     private let link: SocketLink
     private var outgoing: ArraySlice<UInt8>
     private let sdu: Int
