@@ -4,8 +4,7 @@ public import BLESecPrimitives
 ///
 /// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is derived at the end
 /// of the handshake. Each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. One label's
-/// key reveals neither another label's key nor the transport keys, and `rekey` changes none of
-/// them.
+/// key reveals neither another label's key nor the transport keys. `rekey` changes no label's key.
 public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
     private let master: SecretBytes
     private let handshakeHash: [UInt8]
@@ -22,11 +21,11 @@ public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
         self.master = master
     }
 
-    /// The key of `label`: the same on both sides and for each call.
+    /// The key of `label`. Every call with this label, on both sides, returns the same key.
     ///
     /// - Parameters:
     ///   - label: the purpose of the key.
-    ///   - count: the key's length in bytes, at most 255 digests.
+    ///   - count: the key's length in bytes, at most 255 times the length of a digest.
     public borrowing func key(label: Span<UInt8>, count: Int = 32) -> SecretBytes {
         var context = HashContext(algorithm)
         let material = [UInt8](capacity: handshakeHash.count + label.count) { output in

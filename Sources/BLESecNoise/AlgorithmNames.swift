@@ -1,13 +1,13 @@
 package import BLESecPrimitives
 
-/// An algorithm with a name in Noise §12, which stands in protocol names and key files.
+/// An algorithm with a name in Noise §12. Protocol names and key files contain this name.
 package protocol NoiseNamed: CaseIterable {
     /// The name.
     var noiseName: String { get }
 }
 
 extension NoiseNamed {
-    /// The algorithm with exactly that name.
+    /// The algorithm whose name is exactly `noiseName`; nil if there is none.
     package init?(noiseName: some StringProtocol) {
         guard let found = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
             return nil
@@ -44,6 +44,6 @@ extension HashAlgorithm: NoiseNamed {
         }
     }
 
-    /// The names in a list for people: `SHA256, SHA512, BLAKE2s or BLAKE2b`.
+    /// The names of all hash functions, for help and error texts.
     package static let noiseNames = "SHA256, SHA512, BLAKE2s or BLAKE2b"
 }

@@ -3,7 +3,7 @@ public import BLESecPrimitives
 /// A key and its nonce; Noise §5.1.
 ///
 /// Messages are encrypted and decrypted in place. After an error the key is wiped, and every later
-/// call throws `NoiseError.failed`.
+/// call throws `NoiseError.failed`; `decryptWithAd` can make an exception for datagrams.
 public struct CipherState: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -50,7 +50,7 @@ public struct CipherState: ~Copyable, Sendable {
     public var isFailed: Bool { hasFailed }
 
     /// EncryptWithAd(ad, plaintext), over `count` bytes of `buffer` from `offset` on; the 16-byte
-    /// tag follows them. Without a key nothing changes.
+    /// tag follows them. Without a key the bytes stay unchanged.
     ///
     /// - Throws: `NoiseError.nonceExhausted`.
     package mutating func encryptWithAd(
@@ -68,10 +68,10 @@ public struct CipherState: ~Copyable, Sendable {
     }
 
     /// DecryptWithAd(ad, ciphertext), over `count` bytes of `buffer` from `offset` on, of which the
-    /// last 16 are the tag. Without a key nothing changes.
+    /// last 16 are the tag. Without a key the bytes stay unchanged.
     ///
-    /// - Parameter keepingKeyOnFailure: whether this state stays unchanged after a wrong tag, for
-    ///   datagrams; otherwise the key is wiped.
+    /// - Parameter keepingKeyOnFailure: whether the key and the nonce stay unchanged after a wrong
+    ///   tag, for datagrams; otherwise the key is wiped.
     /// - Throws: `NoiseError.authenticationFailed`, `NoiseError.nonceExhausted`.
     mutating func decryptWithAd(
         _ ad: [UInt8], _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int,

@@ -19,7 +19,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
 
-    /// The pattern before its first modifier; empty if there is none.
+    /// The pattern before its first modifier, as the only element; empty without a modifier.
     var unmodified: [HandshakePattern] = []
 
     /// The initiator's keys that the responder knows before the handshake.
@@ -70,7 +70,8 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The longest name with modifiers, in bytes, that fits into a protocol name.
+    /// The greatest length of a pattern's name with its modifiers, in bytes, that fits into a
+    /// protocol name with any algorithms.
     static let maximumNameLength =
         ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 
@@ -118,8 +119,8 @@ extension HandshakePattern {
         messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } }
     }
 
-    /// The numbers of the `psk` modifiers: 0 stands before the first message's other tokens, n
-    /// after those of message n − 1.
+    /// The numbers N of the `pskN` modifiers. `psk0` places the token before the other tokens of
+    /// message 0, and `pskN` after the tokens of message N − 1.
     public var pskPositions: [Int] {
         modifiers.compactMap { modifier in
             switch modifier {
@@ -158,10 +159,10 @@ extension HandshakePattern {
     ///
     /// A key is proven by a message from `role` that authenticates under the key *and* under an
     /// ephemeral key of the other party. Such a message cannot be a replay, nor can it be forged
-    /// with a key stolen from the other party, which is possible with `ss` alone. These are the
-    /// payloads with source property 2 in Noise §7.7. If the result is false for all messages of
-    /// the handshake, the first transport message of `role` is the proof, except in one-way
-    /// patterns. For a party with nothing to prove, the result is always true.
+    /// with a key stolen from the other party, which is possible with `ss` alone. The payloads of
+    /// such messages have source property 2 in Noise §7.7. If the result is false even after all
+    /// messages of the handshake, the first transport message of `role` is the proof, except in
+    /// one-way patterns. For a party with nothing to prove, the result is always true.
     public func isProven(_ role: Role, after count: Int) -> Bool {
         let product: Token = role == .initiator ? .se : .es
         var isKeyMixed = !requiresLocalStatic(role)

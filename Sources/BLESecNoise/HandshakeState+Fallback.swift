@@ -9,14 +9,14 @@ extension HandshakeState {
     /// Alice's side: continues with the ephemeral key that `attempt` has sent.
     ///
     /// - Throws: `NoiseError.missingKey` unless `attempt` is an initiator's, has sent its first
-    ///   message and has read nothing; and the errors of the other initializer.
+    ///   message and has read nothing; and the errors of
+    ///   `init(protocolName:role:prologue:localStatic:remoteStatic:psks:)`.
     public init(
         fallback name: ProtocolName, after attempt: consuming HandshakeState,
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []
     ) throws(NoiseError) {
-        // In a fallback the other party sends the first message, so its one finished message was
-        // read.
+        // An attempt that was a fallback itself would have read its first message, not sent it.
         guard attempt.role == .initiator, !attempt.pattern.isFallback, attempt.messagesDone == 1,
             let ephemeral = attempt.localEphemeral
         else { throw .missingKey(.localEphemeral) }
@@ -30,7 +30,7 @@ extension HandshakeState {
     /// If the first message of the attempted pattern is `e, s` in clear, it carries Alice's static
     /// key as well: pass that key as `remoteStatic`.
     /// - Throws: `NoiseError.messageTooShort` if `firstMessage` has no ephemeral key; and the
-    ///   errors of the other initializer.
+    ///   errors of `init(protocolName:role:prologue:localStatic:remoteStatic:psks:)`.
     public init(
         fallback name: ProtocolName, answering firstMessage: Span<UInt8>,
         prologue: Span<UInt8> = Span(), localStatic: DHKeyPair? = nil,

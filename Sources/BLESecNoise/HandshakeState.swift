@@ -3,8 +3,8 @@ public import BLESecPrimitives
 /// A handshake in progress; Noise §5.3.
 ///
 /// The parties take turns with `writeMessage` and `readMessage`; when `isFinished`, `split()`
-/// returns the transport state. Any error ends the handshake: its keys are wiped, and every later
-/// call throws `NoiseError.failed`.
+/// returns the transport state. An error of `writeMessage` or `readMessage` ends the handshake: its
+/// keys are wiped, and every later call throws `NoiseError.failed`.
 public struct HandshakeState: ~Copyable, Sendable {
     /// The longest message in bytes, in the handshake and in transport (Noise §3).
     public static var maximumMessageLength: Int { 65_535 }
@@ -40,11 +40,12 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
     ///
     /// - Parameters:
-    ///   - protocolName: the protocol; a fallback has initializers of its own.
+    ///   - protocolName: the protocol; for a fallback, use the initializers with `fallback`.
     ///   - role: this party's role.
     ///   - prologue: data that both parties must agree on.
     ///   - localStatic: this party's static key pair; ignored if the pattern does not use it.
-    ///   - remoteStatic: the peer's static public key, for patterns in which it is known.
+    ///   - remoteStatic: the peer's static public key, for patterns in which this party knows it
+    ///     before the handshake.
     ///   - psks: the pre-shared keys, in the order in which the messages use them.
     /// - Throws: `NoiseError` for a key that is missing, unexpected or of another curve.
     public init(
@@ -56,10 +57,11 @@ public struct HandshakeState: ~Copyable, Sendable {
             remoteStatic: remoteStatic, psks: psks, carried: nil)
     }
 
-    /// The same, with the ephemeral key that a fallback pattern continues with.
+    /// The public initializer, and `carried`: the ephemeral key that a fallback pattern continues
+    /// with.
     ///
-    /// Not public: an ephemeral key that is used twice reveals the session's keys. The public
-    /// initializers for a fallback ensure that the earlier attempt has ended.
+    /// Not public: an ephemeral key pair that is used in two handshakes reveals the session's keys.
+    /// The public initializer for the initiator's fallback consumes the earlier attempt.
     package init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
         localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [],
@@ -290,8 +292,8 @@ extension HandshakeState {
         }
     }
 
-    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk: the same for
-    /// writer and reader.
+    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk. The writer and the
+    /// reader of a message both do this.
     private mutating func mix(_ token: Token) throws(NoiseError) {
         guard let keys = token.product else {
             guard let psk = psks.popLast() else {

@@ -18,7 +18,8 @@ public enum NoiseError: Error, Sendable, Hashable {
     case messageTooShort(Int)
     /// The output has room for fewer bytes than needed.
     case outputTooSmall(needed: Int)
-    /// A tag is wrong: another key, psk, prologue or handshake history, or a modified message.
+    /// A tag is wrong: the parties have different keys, psks, prologues or handshake histories, or
+    /// the message was modified.
     case authenticationFailed
     /// A public key of low order, or a static public key that is not canonical.
     case invalidPublicKey

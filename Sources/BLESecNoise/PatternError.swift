@@ -1,6 +1,6 @@
 /// An error in a pattern or modifier; Noise §7.3, §8.1, §9.3 and §10.2.
 public enum PatternError: Error, Sendable, Hashable {
-    /// The name does not consist of uppercase letters and digits.
+    /// The name does not consist of uppercase letters and digits, or begins with a digit.
     case badName(String)
     /// A custom pattern has the name of another pattern.
     case nameTaken(String)
@@ -18,7 +18,8 @@ public enum PatternError: Error, Sendable, Hashable {
     case modifiersNotSorted(String, String)
     /// The N of a `pskN` is greater than the number of messages (Noise §9.4).
     case noSuchMessage(modifier: String, messages: Int)
-    /// The first message of a fallback is not `e`, `s` or `e, s` (Noise §10.2).
+    /// The pattern cannot become a fallback: its first message is not the initiator's `e`, `s` or
+    /// `e, s`, or is its only message (Noise §10.2).
     case noFallback(pattern: String)
     /// A key is sent twice (Noise §7.3, rule 2).
     case keySentTwice(Token, Role)

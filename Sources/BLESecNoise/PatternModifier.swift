@@ -63,7 +63,7 @@ extension HandshakePattern {
             guard first.sender == .initiator, messages.count > 1,
                 [[.e], [.s], [.e, .s]].contains(first.tokens)
             else { throw .noFallback(pattern: name) }
-            // The only order that §7.1 allows, even if `s` was known before.
+            // §7.1 allows only this order, even if `s` was in the pre-message already.
             pattern.initiatorPreMessage = [.e, .s].filter {
                 first.tokens.contains($0) || initiatorPreMessage.contains($0)
             }

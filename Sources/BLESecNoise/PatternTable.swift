@@ -1,5 +1,8 @@
 /// The patterns of Noise §7.4 (one-way), §7.5 (interactive) and §18.1 (deferred), in the order of
-/// the specification: the two pre-messages, then the messages, the initiator's first.
+/// the specification.
+///
+/// A row has the pattern's name, the initiator's pre-message, the responder's pre-message, and then
+/// the messages. The initiator sends the first message.
 extension HandshakePattern {
     /// Every fundamental and deferred pattern, in the specification's order.
     public static let all: [HandshakePattern] = [
@@ -48,7 +51,7 @@ extension HandshakePattern {
 
     private static let byName = Dictionary(uniqueKeysWithValues: all.map { ($0.baseName, $0) })
 
-    /// The fundamental or deferred pattern of that name; nil if there is none.
+    /// The fundamental or deferred pattern with this name; nil if there is none.
     public static func named(_ name: String) -> HandshakePattern? { byName[name] }
 
     private static func row(

@@ -31,7 +31,8 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public init(_ name: String) throws(ProtocolNameError) {
         guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
         let parts = name.split(separator: "_", omittingEmptySubsequences: false)
-        // Equal strings may differ in bytes outside ASCII, and the bytes are hashed.
+        // Only ASCII: other strings can be equal and have different bytes, and the handshake hashes
+        // the bytes.
         guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
             throw .notAProtocolName
         }
@@ -56,11 +57,11 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
 public enum ProtocolNameError: Error, Sendable, Hashable {
     /// The name is longer than 255 bytes.
     case tooLong(Int)
-    /// The name is not `Noise` and four parts, separated by `_`.
+    /// The name is not ASCII, or is not `Noise` and four parts, separated by `_`.
     case notAProtocolName
-    /// There is no pattern of that name.
+    /// There is no pattern with this name.
     case unknownPattern(String)
-    /// There is no modifier of that name.
+    /// There is no modifier with this name.
     case unknownModifier(String)
     /// The pattern or a modifier breaks a rule.
     case invalidPattern(PatternError)

@@ -1,12 +1,13 @@
 /// Records which nonces were received, similar to RFC 6479.
 ///
 /// A ring of bitmap words moves with the highest nonce. Whole words are cleared at a time, so an
-/// update needs no shifts. The window covers at least the last 1,984 nonces.
+/// update needs no shifts. The window covers 1,984 nonces: the highest nonce received, and the
+/// 1,983 below it.
 public struct ReplayWindow: Sendable {
     private static let wordBits: UInt64 = 64
     private static let wordCount: UInt64 = 32
 
-    /// How far a nonce may be behind the highest one.
+    /// The number of nonces in the window, including the highest nonce received.
     public static let size: UInt64 = (wordCount - 1) * wordBits
 
     /// The highest nonce plus one; 0 if none was received.
@@ -16,7 +17,8 @@ public struct ReplayWindow: Sendable {
     /// Makes a window that has no nonces yet.
     public init() {}
 
-    /// Whether `nonce` is new: not received before, and not too far behind the highest nonce.
+    /// Whether `nonce` is new: it was not received before, and is not below the window. False for
+    /// 2^64 − 1, which no message may have.
     ///
     /// A cheap check before decryption; it does not replace `accept` after decryption.
     public func isNew(_ nonce: UInt64) -> Bool {
@@ -32,8 +34,8 @@ public struct ReplayWindow: Sendable {
     public mutating func accept(_ nonce: UInt64) -> Bool {
         guard isNew(nonce) else { return false }
         if nonce >= next {
-            // The words between the old and the new highest nonce contain nonces of the previous
-            // round.
+            // The words after the old highest nonce, up to the new one, still hold bits of nonces
+            // that are 2,048 lower.
             let current = next == 0 ? 0 : (next - 1) / Self.wordBits
             let ahead = min(nonce / Self.wordBits - current, Self.wordCount)
             for step in 0..<ahead {

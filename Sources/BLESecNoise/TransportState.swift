@@ -58,8 +58,8 @@ public struct TransportState: ~Copyable, Sendable {
     /// Whether an error has ended either direction.
     public var isFailed: Bool { sending.isFailed || receiving.isFailed }
 
-    /// Encrypts the first `count` bytes of `buffer` in place; the message is these bytes and the 16
-    /// bytes after them.
+    /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the message is these bytes
+    /// and the 16 bytes after them.
     ///
     /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes and `NoiseError.outputTooSmall`
     ///   without room for the tag, both without a change of the state; `NoiseError.nonceExhausted`,
@@ -80,8 +80,8 @@ public struct TransportState: ~Copyable, Sendable {
     /// Decrypts the message that fills `buffer`, in place; the plaintext is its first bytes.
     ///
     /// - Returns: the plaintext's length.
-    /// - Throws: `NoiseError.authenticationFailed` and others; every error ends the receiving
-    ///   direction.
+    /// - Throws: `NoiseError.authenticationFailed` and others; every error except `.oneWay` ends
+    ///   the receiving direction.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>
     ) throws(NoiseError) -> Int {

@@ -4,8 +4,8 @@ package import BLESecPrimitives
 
 /// A channel engine for Noise: any interactive protocol, with a u16 length before each message.
 ///
-/// This side sends empty handshake payloads and ignores the peer's: nothing that is sent before
-/// both sides are proven counts.
+/// The engine sends empty handshake payloads, and ignores the payloads in the peer's handshake
+/// messages: data counts only after both sides are proven.
 package struct NoiseEngine: ~Copyable, SecureEngine {
     /// The overhead of a sealed record in bytes: the length and the tag.
     package static let overhead = lengthSize + 16
@@ -127,7 +127,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             return .byRecord
         case .some(let handshake):
             // A dialer does not send its last message to a refused peer, and neither side sends its
-            // static key to one.
+            // static key to a refused peer.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
             return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
         }
@@ -178,7 +178,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         owesProof = false
     }
 
-    /// The whole length of the record that begins with `bytes`, or `nil` while it is unknown.
+    /// The length in bytes of the record at the start of `bytes`, with its length field; `nil` if
+    /// `bytes` is shorter than the length field.
     private func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])

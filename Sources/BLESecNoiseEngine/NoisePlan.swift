@@ -4,8 +4,8 @@ package import BLESecPrimitives
 
 /// An offer that was checked against an identity and a trust policy, for one role.
 ///
-/// An offer that proves less than the policy requires, or that uses a key with another hash than
-/// its own, does not become a plan and is never sent.
+/// An offer that proves less than the policy requires, or that would use the identity key with a
+/// hash other than the key's own, does not become a plan and is never sent.
 package struct NoisePlan: Sendable {
     /// The protocol.
     package private(set) var name: ProtocolName
@@ -65,8 +65,8 @@ package struct NoisePlan: Sendable {
 
     /// This offer as a fallback after the first message of `attempt`, with its ephemeral key (Noise
     /// §10.4). It is `nil` unless this offer is XX over the same curve and `attempt` is a pattern
-    /// that needs the acceptor's key in advance, since only such a pattern's first message can be
-    /// unreadable.
+    /// that needs the acceptor's key in advance. The dialer's copy of that key can be outdated, and
+    /// then the acceptor cannot read the first message.
     package func fallback(from attempt: ProtocolName) -> NoisePlan? {
         guard name.pattern.name == "XX", name.curve == attempt.curve,
             attempt.pattern.requiresRemoteStatic(.initiator), !attempt.pattern.isOneWay,

@@ -1,4 +1,5 @@
-/// Calls `body` with 0 up to `count` (exclusive) on all cores; returns the results in that order.
+/// Calls `body` with the numbers from 0 up to `count` (exclusive) on all cores, and returns the
+/// results in the order of the numbers.
 ///
 /// - Parameters:
 ///   - count: the number of calls.

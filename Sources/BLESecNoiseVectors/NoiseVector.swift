@@ -2,7 +2,7 @@ internal import BLESecJSON
 
 /// A test vector: one run of a protocol with the keys of both sides and every message.
 ///
-/// The keys are public, so they are not stored as secrets.
+/// The private keys in a vector are published, so they are not stored as secrets.
 package struct NoiseVector: Sendable, Hashable {
     /// The keys and the prologue of one side, `init_…` or `resp_…`.
     package struct Party: Sendable, Hashable {
@@ -28,8 +28,8 @@ package struct NoiseVector: Sendable, Hashable {
 
     /// `protocol_name`, even if this module does not implement it.
     package var protocolName: String
-    /// The pattern of the attempt before a fallback, whose first message is `messages[0]`. Some
-    /// implementations write such a vector with `fallback` and `pattern`.
+    /// The pattern of the attempt before a fallback; the attempt's first message is `messages[0]`.
+    /// Some implementations write such a vector, with the members `fallback` and `pattern`.
     package var attemptedPattern: String?
     /// `init_…`
     package var initiator = Party()
@@ -115,7 +115,8 @@ extension JSONValue {
     }
 }
 
-/// Writes the same format: compact, one vector per line, the members always in the same order.
+/// Writes the JSON format that Noise implementations share: compact, one vector per line, the
+/// members always in the same order.
 extension NoiseVector {
     /// The text before a file's first vector.
     package static let opening = Array("{\"vectors\":[\n".utf8)

@@ -62,7 +62,7 @@ package struct VectorHandshake: ~Copyable {
         }
     }
 
-    /// Lets the other side read the last written message; returns its payload.
+    /// Lets the side that did not write `message` read it; returns its payload.
     package mutating func read(_ message: [UInt8]) throws(NoiseError) -> [UInt8] {
         // The side that has written is one message ahead.
         let isInitiators = initiator.messagesDone > responder.messagesDone

@@ -1,7 +1,7 @@
 package import BLESecNoise
 internal import BLESecPrimitives
 
-/// Makes vectors with this implementation, so that others can check them.
+/// Makes vectors with this implementation, so that other implementations can check them.
 ///
 /// The same seed and names give the same vectors. A vector depends on its index but not on earlier
 /// vectors, so several can be made at once.
@@ -90,7 +90,8 @@ package struct VectorMaker: Sendable {
         }
     }
 
-    /// All patterns in turn, the next suite after each round of patterns, and random modifiers.
+    /// A name with random modifiers. The pattern is the next one for each index; after the last
+    /// pattern, the first pattern follows with the next suite.
     private static func anyName(
         at index: Int, _ generator: inout SeededGenerator
     ) -> ProtocolName {
@@ -102,7 +103,8 @@ package struct VectorMaker: Sendable {
         where Int.random(in: 0..<4, using: &generator) == 0 {
             modifiers.append(.psk(position))
         }
-        // Not every pattern has a fallback form; a fallback form has one message less.
+        // Leave out a modifier that the pattern does not allow: not every pattern has a fallback
+        // form, and a fallback form has one message less, so the last psk position may not exist.
         for modifier in modifiers { pattern = (try? pattern.applying(modifier)) ?? pattern }
         var suite = index / patterns.count
         func next<Part>(of parts: [Part]) -> Part {
