@@ -37,7 +37,8 @@ public enum CertificateFile {
     /// Reads the certificates of authorities.
     ///
     /// - Throws: `noSuchFile`; `permission`; `badKey` when other users may have written the file,
-    ///   or one of the certificates may not issue others.
+    ///   or when one of the certificates cannot be read, may not issue certificates, or has a key
+    ///   in an unusual encoding.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
         do throws(ChannelError) {
@@ -114,7 +115,7 @@ public enum CertificateFile {
 }
 
 extension ChannelError {
-    /// The same error, with the file's path before the reason.
+    /// This error with the file's path before the reason.
     func naming(_ path: String) -> ChannelError {
         var error = self
         error.reason = "\(path) \(reason)"

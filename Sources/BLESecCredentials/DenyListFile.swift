@@ -21,8 +21,9 @@ public final class DenyListFile: Sendable {
         list = DenyList(keys)
     }
 
-    /// Reads the file again if it has changed, and returns whether it had. Ends live channels with
-    /// peers whose keys are listed now. If the file cannot be read, nothing changes.
+    /// Reads the file again if it has changed, and returns whether it has changed. Ends live
+    /// channels with peers whose keys are listed now. If the file cannot be read, this method
+    /// throws and the list stays as it was.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
         let known = signature.withLock { $0 }

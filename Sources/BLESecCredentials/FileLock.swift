@@ -3,8 +3,8 @@ internal import Glibc
 
 /// The exclusive right to replace a file, among threads and processes.
 struct FileLock: ~Copyable {
-    /// The number of attempts, and the delay between them, for a lock that is held elsewhere: two
-    /// seconds in all. A lock is held only while a small file is written.
+    /// The number of attempts, and the delay between them in microseconds, while another holder has
+    /// the lock: two seconds in all. A lock is held only while a small file is written.
     private static let attempts = 200
     private static let pause: UInt32 = 10_000
 
@@ -39,8 +39,8 @@ struct FileLock: ~Copyable {
             .timedOut, "\(path) is locked by another process, which does not let go of it")
     }
 
-    /// Releases the lock, as the end of the value does. Called where the lock has to be held until
-    /// then.
+    /// Releases the lock, as the end of the value does. The call keeps the value, and so the lock,
+    /// alive until here.
     consuming func release() {}
 }
 

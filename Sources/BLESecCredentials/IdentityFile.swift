@@ -5,7 +5,7 @@ internal import BLESecPrimitives
 /// A Noise identity in a file: a PKCS#8 PEM block that `openssl pkey` reads, mode 0600.
 ///
 /// A comment before the block names the key's hash function (Noise §14), as in
-/// `# noise-hash: SHA256`. Without the comment it is SHA256.
+/// `# noise-hash: SHA256`. Without the comment the hash function is SHA256.
 public enum IdentityFile {
     /// The longest file that is read, in bytes.
     public static let maximumLength = 64 << 10

@@ -12,7 +12,8 @@ enum KeyDerivation {
     static let maximumRounds: UInt64 = 1 << 22
     static let maximumBlocks: UInt64 = 1 << 23
 
-    /// Throws when opening `encrypted`, an `X509_SIG`, would cost more than ``maximumRounds``.
+    /// Throws when opening `encrypted`, an `X509_SIG`, would cost more than ``maximumRounds`` or
+    /// ``maximumBlocks``.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
@@ -72,7 +73,8 @@ enum KeyDerivation {
         return number
     }
 
-    /// An algorithm's name and the DER form of its parameters, valid as long as their owner.
+    /// An algorithm's name and the DER form of its parameters, valid as long as the `X509_ALGOR`
+    /// from which they were read.
     @safe private struct Part {
         let name: Int32
         private let parameters: UnsafeBufferPointer<UInt8>

@@ -71,7 +71,8 @@ struct KeyListing: Sendable {
         return found
     }
 
-    /// Replaces the file at `path` under its lock by what `edit` makes of it; nil changes nothing.
+    /// Replaces the file at `path`, under its lock, with the text that `edit` returns. If `edit`
+    /// returns nil, the file stays unchanged.
     ///
     /// - Throws: `cannotCreate`; `timedOut` when another process keeps the file locked; the errors
     ///   of reading it and of `edit`.

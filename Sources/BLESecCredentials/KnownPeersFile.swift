@@ -10,7 +10,8 @@ internal import Glibc
 ///
 /// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
 /// can share it, and is read again when it has changed. A file that other users can write or
-/// replace is refused. If another process holds the lock, this one waits for at most two seconds.
+/// replace is refused. If another process holds the lock, this process waits for at most two
+/// seconds.
 public final class KnownPeersFile: TrustStore {
     /// One line of the file.
     public struct Peer: Sendable, Hashable {
@@ -82,7 +83,7 @@ public final class KnownPeersFile: TrustStore {
         }
     }
 
-    /// Removes a name's line from the file; false when there is none.
+    /// Removes all lines of a name from the file; false when there is none.
     public func remove(_ name: String) throws(ChannelError) -> Bool {
         try change { text, now throws(ChannelError) in
             guard now.keys[name] != nil else { return false }

@@ -16,7 +16,7 @@ package final class LastAddressesFile: Sendable {
     /// The path of the file. The file need not exist before the first address is recorded.
     package let path: String
 
-    /// Makes an object for the file at `path`, which is read for each question.
+    /// Makes an object for the file at `path`. Each call reads the file.
     package init(_ path: String) { self.path = path }
 
     /// The address at which the peer was last reached; nil when it is unknown.

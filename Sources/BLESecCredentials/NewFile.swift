@@ -2,7 +2,8 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// Writes files that appear under their name only when they are complete and on the disk.
+/// Writes files that appear under their name only when they are complete and on the disk. On a file
+/// system without hard links, ``create(_:_:for:)`` writes the file in place instead.
 enum NewFile {
     /// The users who may read a new file; only its owner may write it.
     enum Readers: mode_t { case owner = 0o600, everyone = 0o644 }
@@ -20,7 +21,7 @@ enum NewFile {
         if unsafe link(temporary, path) != 0 {
             let number = errno
             guard number != EEXIST else { throw exists(path) }
-            // The file system has no hard links, as FAT.
+            // The file system has no hard links, such as FAT.
             guard [EPERM, EOPNOTSUPP, ENOSYS].contains(number) else {
                 throw cannotCreate(path, number)
             }
@@ -42,7 +43,7 @@ enum NewFile {
         synchronizeDirectory(of: path)
     }
 
-    /// Throws when a file of that name exists.
+    /// Throws when `path` exists.
     static func refuseIfPresent(_ path: String) throws(ChannelError) {
         var status = stat()
         if unsafe lstat(path, &status) == 0 { throw exists(path) }

@@ -31,7 +31,7 @@ struct PEM: ~Copyable {
         _ content: Span<UInt8>, label: String, preamble: String
     ) -> SecretBytes {
         let digits = (content.count + 2) / 3 * 4
-        var base64 = SecretBytes(count: digits + 1)  // OpenSSL writes a 0 behind it.
+        var base64 = SecretBytes(count: digits + 1)  // OpenSSL writes a zero byte at the end.
         unsafe base64.withUnsafeMutableBytes { output in
             unsafe content.withUnsafeBufferPointer { input in
                 _ = unsafe EVP_EncodeBlock(

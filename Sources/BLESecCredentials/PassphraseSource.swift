@@ -19,7 +19,7 @@ public struct PassphraseSource: Sendable {
 
     let ask: Ask
 
-    /// Makes a source that calls `ask`, which may take its time.
+    /// Makes a source that calls `ask`, which may block the thread for a long time.
     public init(_ ask: @escaping Ask) { self.ask = ask }
 
     /// The first line of a FIFO, or of a file that only its owner may open.

@@ -12,7 +12,7 @@ enum PrivateKeyInfo {
     }
 
     /// scrypt's N, r and p: 16 MiB and about a quarter of a second. N is the largest value that
-    /// OpenSSL accepts with its default memory limit; p compensates for it.
+    /// OpenSSL accepts with its default memory limit; p makes up for the small N.
     static let scrypt: (n: UInt64, r: UInt64, p: UInt64) = (1 << 14, 8, 5)
 
     /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7).
@@ -41,7 +41,7 @@ enum PrivateKeyInfo {
         return encoded
     }
 
-    /// Reads the DER form; the reason of an error begins with what the file contains instead.
+    /// Reads the DER form; the reason of an error begins with a verb.
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
         OpenSSLError.clear()
         let info = unsafe encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in

@@ -58,7 +58,7 @@ public final class RevocationFile: RevocationSource {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
         var parts = Parts()
-        // A SEQUENCE, the start of the DER form; no text line begins with this byte.
+        // A SEQUENCE, the start of the DER form; no valid line of text begins with this byte.
         if listing.text.first == 0x30 {
             parts.lists = [listing.text]
         } else {

@@ -4,8 +4,9 @@ internal import Glibc
 
 /// Reads a small file that contains a secret into memory that is wiped afterwards.
 enum SecretFile {
-    /// Reads a regular file of at most `limit` bytes. Only its owner may be able to read it, unless
-    /// it may turn out to contain no secret; nobody else may have written it (``TrustedFile``).
+    /// Reads a regular file of at most `limit` bytes. Nobody else may have written it
+    /// (``TrustedFile``). Only its owner may be able to read it, unless `mayBeShared` is true, for a
+    /// file that need not contain a secret.
     ///
     /// - Throws: `noSuchFile`, `permission`, or `badKey`, whose reason contains the remedy.
     static func read(

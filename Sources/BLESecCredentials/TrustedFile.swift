@@ -157,7 +157,8 @@ struct TrustedFile: ~Copyable {
                     try Self.evaluateTrust(status, at: path, for: named, user)
                 }
             }
-            // No name is left for `/`, or for a link to the directory that contains it.
+            // The path is `/`, or it ends with a link whose target is the link's own directory or
+            // `/`, so no name is left.
             return End(descriptor: directory, path: path.isEmpty ? "/" : path)
         }
 
@@ -268,7 +269,7 @@ extension TrustedFile.Failure {
 }
 
 extension ChannelError {
-    /// The same error, with the requested path before the reason.
+    /// An error with this code, and with the requested path before the reason.
     fileprivate func about(_ path: String) -> ChannelError {
         ChannelError(code, "\(path) cannot be trusted: \(reason)")
     }

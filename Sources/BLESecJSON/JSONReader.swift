@@ -1,7 +1,7 @@
 /// A strict parser for a JSON text (RFC 8259): only what the grammar allows is accepted.
 ///
-/// A repeated member is refused, since parsers differ in which value they use. Nesting deeper than
-/// in any file of this project is refused as well.
+/// A repeated member is refused, since parsers differ in which value they use. Nesting of more than
+/// 32 levels is refused as well.
 package struct JSONReader {
     /// The text, and the current position in it.
     private let bytes: [UInt8]

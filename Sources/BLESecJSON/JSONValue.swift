@@ -7,8 +7,10 @@ package enum JSONValue: Sendable {
     case bool(Bool)
     /// A whole number to write.
     case number(Int)
-    /// Every number that is read: the nearest `Double`, infinite if the number in the text is too
-    /// large for any. Written with up to six significant digits; infinity and NaN become `null`.
+    /// Every number that is read: the nearest `Double`, or infinity if the number in the text is
+    /// too large. When written, a magnitude from 100,000 on is rounded to a whole number, and a
+    /// smaller one to six significant digits and at most nine decimals; infinity and NaN become
+    /// `null`.
     case real(Double)
     case null
 }
@@ -22,14 +24,14 @@ package struct JSONMisfit: Error {
 
     package init(_ reason: String) { self.reason = reason }
 
-    /// The same error, with the path extended by the enclosing object's member `name`.
+    /// This error with the enclosing object's member `name` before the path.
     package func within(member name: String) -> JSONMisfit {
         var outer = self
         outer.place = name + rest
         return outer
     }
 
-    /// The same error, with the path extended by the enclosing array's `index`.
+    /// This error with the enclosing array's `index` before the path.
     package func within(item index: Int) -> JSONMisfit {
         var outer = self
         outer.place = "[\(index)]" + rest

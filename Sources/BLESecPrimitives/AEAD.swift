@@ -1,10 +1,10 @@
 internal import CBLESecSodium
 
-/// An AEAD key whose contexts are kept: encrypts and decrypts in place.
+/// An AEAD key, with the libraries' contexts for it: encrypts and decrypts in place.
 ///
-/// Short messages are processed by libsodium and long ones by OpenSSL, since each is faster there;
-/// the results are the same. OpenSSL's context is made for the first long message, so that a
-/// handshake does not need one. Once the context exists, no call allocates.
+/// libsodium processes short messages and OpenSSL long ones, since libsodium is faster for short
+/// messages and OpenSSL for long ones; the results are the same. Each context is made for the first
+/// message that needs it, so a handshake needs no context of OpenSSL. Afterwards no call allocates.
 public struct AEAD: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -23,7 +23,8 @@ public struct AEAD: ~Copyable, Sendable {
             algorithm, key: keys, at: offset, crossover: Self.measuredCrossover(algorithm))
     }
 
-    /// The same with another crossover between the libraries, for tests of each.
+    /// The public initializer with a given crossover, so that tests can use each library for any
+    /// message.
     package init(
         _ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0,
         crossover: Int
@@ -45,7 +46,8 @@ public struct AEAD: ~Copyable, Sendable {
     /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the 16-byte tag follows them.
     ///
     /// A nonce must never be used for two messages under one key.
-    /// - Throws: `CryptoError.libraryFailure`; the buffer is then wiped.
+    /// - Throws: `CryptoError.libraryFailure`. If the encryption itself has failed, the `count`
+    ///   bytes are wiped; without a context they are unchanged.
     public mutating func seal(
         _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64,
         additionalData: Span<UInt8> = Span()
@@ -71,8 +73,9 @@ public struct AEAD: ~Copyable, Sendable {
     /// Decrypts `count` bytes of `buffer` from `offset` on, in place. The last 16 of them are the
     /// tag; the plaintext is the first `count` − 16 bytes.
     ///
-    /// - Throws: `CryptoError.authenticationFailed`, also for fewer than 16 bytes. The bytes are
-    ///   then wiped, so that nobody can use unauthenticated data.
+    /// - Throws: `CryptoError.authenticationFailed`, also for fewer than 16 bytes. After a wrong
+    ///   tag, all bytes except the tag are wiped, so that nobody can use unauthenticated data.
+    ///   `CryptoError.libraryFailure` if OpenSSL makes no context.
     public mutating func open(
         _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64,
         additionalData: Span<UInt8> = Span()
@@ -186,12 +189,13 @@ public struct AEAD: ~Copyable, Sendable {
 
     private static let nonceLength = 12
 
-    /// The nonce follows the key in memory, where C functions can read it.
+    /// The first byte of the nonce, which follows the key in guarded memory.
     private var nonceStart: UnsafeMutablePointer<UInt8> {
         unsafe key.start + AEADAlgorithm.keyLength
     }
 
-    /// Writes the nonce's 12 bytes: 4 of zero, then the counter in the cipher's byte order.
+    /// Writes the counter to the last 8 of the nonce's 12 bytes, in the cipher's byte order. The
+    /// first 4 bytes are always zero.
     private func writeNonce(_ counter: UInt64) {
         let ordered =
             switch algorithm {

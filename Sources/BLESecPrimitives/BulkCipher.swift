@@ -67,7 +67,7 @@ internal import CBLESecOpenSSL
             context, nil, &length, data.baseAddress, Int32(data.count)) == 1
     }
 
-    /// The tag as an OpenSSL parameter, which is faster than the control call.
+    /// The tag as an OpenSSL parameter, which is faster than a call of `EVP_CIPHER_CTX_ctrl`.
     private func withTag(
         _ tag: UnsafeMutablePointer<UInt8>, _ body: (UnsafeMutablePointer<OSSL_PARAM>) -> Bool
     ) -> Bool {

@@ -62,7 +62,7 @@ public final class DHKeyPair: Sendable {
         return product
     }
 
-    /// The product of this private key and `peer`'s public key, as above.
+    /// `sharedSecret(with:)` for a public key in an array.
     public func sharedSecret(with peer: [UInt8]) throws(CryptoError) -> SecretBytes {
         try sharedSecret(with: peer.span)
     }

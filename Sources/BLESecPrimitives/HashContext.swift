@@ -1,6 +1,7 @@
 /// A hash function with a reusable context: digests, HMAC and HKDF; Noise §4.3.
 ///
-/// Keys and intermediate values stay in guarded memory and are overwritten by the next use.
+/// The working memory of HMAC and HKDF is guarded, and each use overwrites it. The running hash of
+/// all functions except BLAKE2b is on the ordinary heap; see `Digest`.
 public struct HashContext: ~Copyable, Sendable {
     /// The hash function.
     public let algorithm: HashAlgorithm
@@ -104,7 +105,7 @@ public struct HashContext: ~Copyable, Sendable {
         }
     }
 
-    /// The same with a secret as the input.
+    /// HKDF with the salt, the input and the output in guarded memory.
     public mutating func hkdf(
         salt: borrowing SecretBytes, inputKeyMaterial: borrowing SecretBytes, outputCount: Int,
         into output: inout SecretBytes
@@ -114,7 +115,7 @@ public struct HashContext: ~Copyable, Sendable {
             into: &output)
     }
 
-    /// The same with secrets as input and output.
+    /// HKDF with the salt and the output in guarded memory.
     public mutating func hkdf(
         salt: borrowing SecretBytes, inputKeyMaterial: Span<UInt8>, info: Span<UInt8> = Span(),
         outputCount: Int, into output: inout SecretBytes

@@ -4,8 +4,8 @@ internal import CBLESecSodium
 /// The process's guarded memory: slots for secrets in slabs of `sodium_malloc`.
 ///
 /// A separate guarded allocation costs 15 µs, four memory maps and at least 8 KiB of locked memory.
-/// A slab costs that once for many slots. It lies between inaccessible pages, is locked into memory
-/// as far as the process's limit allows, and is excluded from core dumps.
+/// A slab has this cost once for many slots. It lies between inaccessible pages, is locked into
+/// memory as far as the process's limit allows, and is excluded from core dumps.
 package enum SecretArena {
     /// Slot sizes in bytes. A request gets the smallest slot that fits; a larger request gets its
     /// own slab.
@@ -32,7 +32,7 @@ package enum SecretArena {
 
 /// A slot of guarded memory, freed by `release()`.
 @safe struct SecretSlot {
-    /// The first byte, aligned to the slot's size, or to the page size if that is smaller.
+    /// The first byte. It is aligned to the slot's size if that is one of `slotSizes`.
     let start: UnsafeMutablePointer<UInt8>
     private let slab: Slab
 
@@ -55,7 +55,8 @@ private final class SlotPool: Sendable {
     let slotSize: Int
     private let slabs = Locked(Slabs())
 
-    /// The slabs that have a free slot; only its slots refer to a full slab.
+    /// The slabs that have a free slot, and counts. A full slab is not listed; its slots keep it
+    /// alive.
     private struct Slabs {
         var available: [Slab] = []
         var unusedCount = 0

@@ -1,7 +1,8 @@
 /// A deterministic pseudorandom generator (SplitMix64): the same seed gives the same numbers on
 /// every machine.
 ///
-/// Only for tests and test vectors: the seed, or any one number, reveals all that follow.
+/// Only for tests and test vectors: anyone who knows the seed or one number can compute all later
+/// numbers.
 public struct SeededGenerator: RandomNumberGenerator, Sendable {
     private var state: UInt64
 
@@ -17,7 +18,8 @@ public struct SeededGenerator: RandomNumberGenerator, Sendable {
         return mixed ^ (mixed >> 31)
     }
 
-    /// The next `count` bytes of the sequence.
+    /// The next `count` bytes of the sequence. Bytes of the last number that are not needed are
+    /// dropped.
     public mutating func bytes(_ count: Int) -> [UInt8] {
         [UInt8](capacity: count) { output in
             while output.count < count {

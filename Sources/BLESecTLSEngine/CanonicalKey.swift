@@ -2,12 +2,12 @@ internal import CBLESecOpenSSL
 
 /// Checks that a public key is in the only accepted encoding.
 ///
-/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 has several of them for one key:
-/// points can be compressed, curve parameters can be explicit, other parameters can be absent. In
-/// another encoding a denied or revoked key would have a fingerprint that is on no list.
+/// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 allows several encodings of it
+/// for one key: points can be compressed, curve parameters can be explicit, other parameters can be
+/// absent. A denied or revoked key in another encoding would have a fingerprint that is on no list.
 package enum CanonicalKey {
-    /// For keys of a fixed length: the bytes before the key, and the key's length. The form is a
-    /// named curve with an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
+    /// For keys of a fixed length: the bytes before the key, and the key's length in bytes. A key
+    /// has a named curve and an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
     private static let forms: [(head: [UInt8], count: Int)] = [
         ([0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00], 32),  // Ed25519
         ([0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x71, 0x03, 0x3A, 0x00], 57),  // Ed448

@@ -6,8 +6,8 @@ public final class CertificateAuthorities: Sendable {
 
     /// Reads certificates in their DER form.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb, when there is no certificate, one
-    ///   cannot be read, or one may not issue certificates.
+    /// - Throws: `badKey`, with a reason that begins with a verb, when there is no certificate, or
+    ///   when one cannot be read, may not issue certificates, or has a key in an unusual encoding.
     public init(_ certificates: [[UInt8]]) throws(ChannelError) {
         guard !certificates.isEmpty else {
             throw ChannelError(.badKey, "holds no certificate of an authority")

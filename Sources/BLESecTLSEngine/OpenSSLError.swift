@@ -33,7 +33,8 @@ package enum OpenSSLError {
 extension ChannelError {
     /// Translates OpenSSL's error after a failed call.
     ///
-    /// `hasData` distinguishes an alert that ends a session from an alert that refuses this side.
+    /// `hasData` is whether the peer has sent application data. After data, an alert ends the
+    /// session; before data, an alert refuses this side.
     init(
         tls error: (code: UInt, underlying: Underlying)?, _ role: ChannelRole, hasData: Bool = false
     ) {
@@ -82,7 +83,8 @@ extension ChannelError {
         }
     }
 
-    /// The peer speaks TLS, but another application protocol in it.
+    /// The two sides do not agree on blesec/1 as the application protocol, or only one of them is
+    /// in negotiated mode.
     static var otherApplication: ChannelError {
         ChannelError(
             .noCommonProtocol, "the peer's TLS is not for blesec/1: it may be in another mode")

@@ -18,7 +18,7 @@ struct PeerCertificate {
         var path = [certificate]
         var uri: String?
         do throws(CertificateFault) {
-            try judgeLeaf(certificate, now: now)
+            try checkLeaf(certificate, now: now)
             if context.authorities != nil {
                 path = unsafe try findPath(store, now: now)
             }
@@ -36,12 +36,12 @@ struct PeerCertificate {
             subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
     }
 
-    /// Checks the leaf certificate, whoever issued it.
-    private func judgeLeaf(_ leaf: Certificate, now: Int64) throws(CertificateFault) {
+    /// Checks the leaf certificate without regard to its issuer.
+    private func checkLeaf(_ leaf: Certificate, now: Int64) throws(CertificateFault) {
         guard let validity = leaf.validity else { throw .malformedValidity }
         guard now >= validity.lowerBound else { throw .notYetValid }
         guard now <= validity.upperBound else { throw .expired }
-        // An authority vouches for a peer in certain roles; a pinned key needs no role.
+        // With authorities, the certificate must name the peer's role; a pinned key needs no role.
         let isVouchedFor = context.authorities != nil
         guard !isVouchedFor || !leaf.isAuthority else { throw .authorityAsLeaf }
         guard leaf.maySign else { throw .wrongKeyUsage }

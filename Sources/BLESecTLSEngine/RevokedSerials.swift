@@ -15,7 +15,8 @@ package struct RevokedSerials: Sendable {
     /// Reads a list that one of `issuers` has signed.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb: the list is damaged, is not
-    ///   signed by any of `issuers`, or has a critical extension, which changes its meaning.
+    ///   signed by any of `issuers`, has no end of its validity, or has a critical extension, which
+    ///   changes its meaning.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }

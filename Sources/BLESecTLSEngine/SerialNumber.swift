@@ -49,7 +49,8 @@ public struct SerialNumber: Sendable, Hashable {
 extension SerialNumber: CustomStringConvertible {
     /// Upper-case hexadecimal digits, two for each byte.
     public var description: String {
-        // For more than 127 bytes, which only a forger writes, the length field is shown as well.
+        // RFC 5280 allows 20 bytes. From 128 bytes on, the header is longer than 2 bytes, and its
+        // other bytes are shown as well.
         let bytes = der.dropFirst(2)
         let magnitude = bytes.count > 1 && bytes.first == 0 ? bytes.dropFirst() : bytes
         return magnitude.map { byte in

@@ -39,8 +39,8 @@ internal import CBLESecOpenSSL
 
     /// Makes a context.
     ///
-    /// - Throws: `configuration` when the linked OpenSSL lacks a group, or for `revoked` without
-    ///   `authorities`; `internal` when OpenSSL fails.
+    /// - Throws: `configuration` without a group, for a group that the linked OpenSSL lacks, or for
+    ///   `revoked` without `authorities`; `internal` when OpenSSL fails.
     public init(
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
@@ -73,7 +73,7 @@ internal import CBLESecOpenSSL
 
     /// Whether the linked OpenSSL has a key exchange group of this name.
     public static func supports(group: String) -> Bool {
-        // Names with a list's separators or marks are not valid.
+        // A name with `:` or `/`, which separate the groups of a list, is not valid.
         guard !group.isEmpty,
             group.utf8.allSatisfy({ (0x2D...0x7A).contains($0) && $0 != 0x2F && $0 != 0x3A })
         else { return false }
@@ -132,7 +132,7 @@ internal import CBLESecOpenSSL
 }
 
 extension ChannelError {
-    /// OpenSSL lacks something that every context needs.
+    /// OpenSSL could not make or configure a context.
     static func tlsContext() -> ChannelError {
         ChannelError(
             .internal, "OpenSSL makes no TLS context of this configuration",

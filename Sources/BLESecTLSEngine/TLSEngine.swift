@@ -16,7 +16,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var session: TLSSession?
     private var failure: ChannelError?
     /// The last bytes that a failed handshake sends, such as an alert.
-    private var lastWords: [UInt8] = []
+    private var finalBytes: [UInt8] = []
     /// Whether this is an acceptor that has not read anything yet.
     private var isAwaitingHello: Bool
     private var isSuspended = false
@@ -36,8 +36,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     ) throws(ChannelError) {
         try context.check(role)
         let session = try TLSSession(context, role: role, isNegotiated: isNegotiated)
-        // Makes a dialer's first flight, which waits to be sent; nothing was received that could
-        // fail.
+        // Makes a dialer's first flight, which waits to be sent. The step is always `wantsMore`,
+        // since nothing was received yet.
         if role == .dialer { _ = try session.advance() }
         self.session = session
         isAwaitingHello = role == .acceptor
@@ -104,8 +104,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     /// See ``SecureEngine``.
     package mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         if failure != nil {
-            defer { lastWords = [] }
-            return lastWords.isEmpty ? nil : lastWords
+            defer { finalBytes = [] }
+            return finalBytes.isEmpty ? nil : finalBytes
         }
         guard let session else { throw .outOfPlace }
         return session.pipe.hasFlight ? session.pipe.takeFlight() : nil
@@ -162,7 +162,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             let alert = session.pipe.takeFlight()
             self.session = nil
             guard !alert.isEmpty else { throw error }
-            lastWords = alert
+            finalBytes = alert
             failure = error
         }
     }
@@ -202,8 +202,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
                 used += try unsafe session.sayEnd(to: start, room: room)
                 return
             }
-            // The plaintext lies behind the place of its ciphertext: OpenSSL always reads a piece
-            // before it writes there.
+            // The plaintext is at the end of the room, and its ciphertext is written from the start
+            // on: OpenSSL has read each piece of plaintext before it overwrites the piece.
             var next = unsafe start + room - plaintext
             if isNegotiated {
                 unsafe next[0] = UInt8(truncatingIfNeeded: count >> 8)

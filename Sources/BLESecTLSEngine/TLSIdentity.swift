@@ -20,9 +20,10 @@ internal import CBLESecOpenSSL
     /// Checks an identity: all certificates and the PKCS#8 private key in their DER forms.
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
-    /// - Throws: `badKey`, with a reason that begins with a verb: the key does not match, the leaf
-    ///   has expired or is not valid yet, its key usage forbids TLS, a key is in an unusual
-    ///   encoding, or the certificates are longer than peers accept.
+    /// - Throws: `badKey`, with a reason that begins with a verb: a certificate or the private key
+    ///   cannot be read, the private key does not match, the leaf has expired or is not valid yet,
+    ///   its key usage forbids TLS, an intermediate may not issue certificates, a key is in an
+    ///   unusual encoding, or the certificates are longer than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64
@@ -84,7 +85,7 @@ internal import CBLESecOpenSSL
             var position = buffer.baseAddress
             let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
             guard let info = unsafe info else { return nil }
-            // OpenSSL wipes the key in it when it is freed.
+            // OpenSSL wipes the key in `info` when `info` is freed.
             defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
             return unsafe EVP_PKCS82PKEY(info)
         }

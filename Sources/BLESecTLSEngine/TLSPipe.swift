@@ -1,8 +1,9 @@
 internal import CBLESecOpenSSL
 
-/// Connects OpenSSL's input and output to its caller's buffers for the duration of one call.
+/// Connects OpenSSL's input and output to the caller's buffers for the duration of one call.
 ///
-/// Output without a buffer is a flight of the handshake, and is kept.
+/// What OpenSSL writes without an output buffer is a flight of the handshake. The pipe keeps it
+/// until `takeFlight()`.
 @safe final class TLSPipe {
     /// The state, which OpenSSL's callbacks (several for each record) access without reference
     /// counting or exclusivity checks.
@@ -38,7 +39,7 @@ internal import CBLESecOpenSSL
     /// Whether handshake bytes wait to be sent.
     var hasFlight: Bool { unsafe !state.pointee.flight.isEmpty }
 
-    /// Makes a BIO (an OpenSSL source and sink) on this pipe, which must outlive it.
+    /// Makes a BIO (an OpenSSL source and sink) on this pipe. The pipe must outlive the BIO.
     func makeBIO() -> OpaquePointer? {
         guard let bio = unsafe BIO_new(Self.method.pointer) else { return nil }
         unsafe BIO_set_data(bio, state)

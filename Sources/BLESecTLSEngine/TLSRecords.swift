@@ -1,6 +1,7 @@
 internal import BLESecChannelCore
 
-/// Opened plaintext at the start of a receive buffer that waits for the rest of its record.
+/// The position of opened plaintext at the start of a receive buffer. The plaintext waits there for
+/// the rest of its record.
 ///
 /// TLS application data is a stream: one record of blesec/1 may be spread over several TLS records,
 /// or several may be in one. So the TLS records at the start of the buffer are decrypted in place,
@@ -14,16 +15,17 @@ struct TLSRecords {
     static let lengthSize = 2
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
-    /// How many bytes are consumed before waiting plaintext is moved, so that the buffer stays
-    /// small.
+    /// The number of consumed bytes from which on waiting plaintext is moved to the start of the
+    /// buffer, so that the buffer stays small.
     private static let slack = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
     private var taken = 0
-    /// The range of plaintext that was not returned yet; it ends before `taken`.
+    /// The range of plaintext that was not returned yet; it ends at `taken` or before.
     private var plaintext = 0..<0
 
-    /// The whole length of the TLS record that begins with `bytes`, or `nil` while it is unknown.
+    /// The length in bytes of the TLS record at the start of `bytes`, with its header; `nil` if
+    /// `bytes` is shorter than the header.
     ///
     /// All records have version 1.2, except that a dialer's first record may have an older one (RFC
     /// 8446 §5.1).
@@ -96,7 +98,7 @@ struct TLSRecords {
         return OpenedRecord(consumed: end, plaintext: start..<end)
     }
 
-    /// Releases consumed bytes when there are enough of them.
+    /// Releases consumed bytes: all of them if no plaintext waits, otherwise from `slack` on.
     private mutating func rest(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = taken - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.slack else { return nil }

@@ -25,8 +25,8 @@ internal import CBLESecOpenSSL
     private(set) var refusal: ChannelError?
     /// The policy's decision about the peer; a dialer's handshake is suspended until it is set.
     var isAdmitted: Bool?
-    /// Whether the next record must use a new key. OpenSSL is told only then: it could otherwise
-    /// write by itself at any time, even during a read.
+    /// Whether the next record must use a new key. The request goes to OpenSSL only with that
+    /// record. Otherwise OpenSSL could write by itself at any time, even during a read.
     var changesKey = false
     /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
@@ -69,8 +69,8 @@ internal import CBLESecOpenSSL
     }
 
     deinit {
-        // Otherwise OpenSSL assumes that the session was truncated, and never resumes it. In
-        // negotiated mode, blesec/1 records detect truncation.
+        // Without these flags OpenSSL assumes that the session was truncated, and never resumes it.
+        // In negotiated mode, blesec/1 records detect truncation.
         unsafe SSL_set_shutdown(ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)
         unsafe SSL_free(ssl)
     }
@@ -123,8 +123,8 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Whether both sides have agreed on blesec/1 (RFC 7301). OpenSSL does not check that if the
-    /// peer sends no application protocol.
+    /// Whether both sides have agreed on blesec/1 (RFC 7301). If the peer sends no application
+    /// protocol, OpenSSL does not check the agreement.
     private var hasAgreed: Bool {
         var name: UnsafePointer<UInt8>?
         var count: UInt32 = 0
@@ -135,8 +135,9 @@ internal import CBLESecOpenSSL
 
     // MARK: - Records
 
-    /// Opens the record in `record` of the bytes at `base` and writes its content to `target`,
-    /// which must not lie behind the record. Returns the content's length.
+    /// Opens the TLS record at the offsets `record` from `base`, and writes its content from the
+    /// offset `target` on, which must not be greater than the record's first offset. Returns the
+    /// content's length.
     func read(
         _ base: UnsafeMutablePointer<UInt8>, record: Range<Int>, to target: Int
     ) throws(ChannelError) -> Int {
@@ -145,7 +146,7 @@ internal import CBLESecOpenSSL
             var total = 0
             reading: repeat {
                 var count = 0
-                // Otherwise SSL_get_error would report an older error of other code.
+                // SSL_get_error would report an older error in the queue.
                 OpenSSLError.clear()
                 let result = unsafe SSL_read_ex(
                     ssl, base + target + total, record.upperBound - target - total, &count)
@@ -181,8 +182,8 @@ internal import CBLESecOpenSSL
     /// Seals `count` bytes, which lie at the end of the room that begins at `start`, as records at
     /// its beginning. Returns the number of bytes written.
     ///
-    /// A write's result does not depend on older errors in the queue, so the queue is not cleared:
-    /// that would take as long as all other work for a short record.
+    /// The queue is not cleared, since a write's result does not depend on older errors in it.
+    /// Clearing it would take as long as all other work for a short record.
     func write(
         count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
@@ -220,7 +221,7 @@ internal import CBLESecOpenSSL
         return unsafe Unmanaged<TLSSession>.fromOpaque(data).takeUnretainedValue()
     }
 
-    /// Makes a context's connections call their sessions.
+    /// Installs the callbacks with which OpenSSL calls the `TLSSession` of a connection.
     static func installCallbacks(on context: TLSContext) {
         let pointer = unsafe context.pointer
         unsafe SSL_CTX_set_verify(
@@ -279,7 +280,8 @@ internal import CBLESecOpenSSL
         return true
     }
 
-    /// Whether a dialer's first message names an application protocol if it has to.
+    /// Whether a dialer's first message is acceptable: in negotiated mode it must name application
+    /// protocols.
     private func mayBegin() -> Bool {
         guard isNegotiated else { return true }
         var list: UnsafePointer<UInt8>?
@@ -312,7 +314,7 @@ internal import CBLESecOpenSSL
         return SSL_TLSEXT_ERR_ALERT_FATAL
     }
 
-    /// Makes a context's connections store sessions and find them again.
+    /// Installs the callbacks with which OpenSSL stores sessions and finds them again.
     static func installResumption(on context: TLSContext) {
         let pointer = unsafe context.pointer
         unsafe blesec_ssl_context_resume(pointer)

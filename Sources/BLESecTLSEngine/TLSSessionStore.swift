@@ -62,7 +62,7 @@ final class TLSSessionStore: Sendable {
         unsafe blesec_certificates_free(chain)
     }
 
-    /// The identifier under which an acceptor finds it.
+    /// The identifier under which an acceptor finds the session.
     var id: [UInt8] {
         var count: UInt32 = 0
         let bytes = unsafe SSL_SESSION_get_id(pointer, &count)

@@ -11,7 +11,7 @@ struct AuthorityFolder: Sendable {
     var certificate: String { path + "/ca.pem" }
     /// The private key.
     var key: String { path + "/ca.key" }
-    /// The revocation list, for the same peers.
+    /// The revocation list, for all peers that accept its devices.
     var revoked: String { path + "/ca.crl" }
     /// The lock file for replacing the list.
     var lock: String { path + "/lock" }
@@ -40,18 +40,18 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    /// Throws unless the path is free or an empty directory.
+    /// Throws unless nothing, or an empty directory, exists at the path.
     func requireFree() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return }
-        guard status.isDirectory, try Self.names(in: path).isEmpty else { throw taken }
+        guard status.isDirectory, try Self.names(in: path).isEmpty else { throw alreadyExists }
     }
 
     /// Moves the directory to `place`, in one step.
     func move(to place: AuthorityFolder) throws(ChannelError) {
         guard unsafe rename(path, place.path) == 0 else {
             let number = errno
-            guard ![EEXIST, ENOTEMPTY, ENOTDIR].contains(number) else { throw place.taken }
+            guard ![EEXIST, ENOTEMPTY, ENOTDIR].contains(number) else { throw place.alreadyExists }
             throw .system(.cannotCreate, "\(place.path) cannot be created", number)
         }
         NewFile.synchronizeDirectory(of: place.path)
@@ -81,7 +81,7 @@ struct AuthorityFolder: Sendable {
         }
     }
 
-    private var taken: ChannelError {
+    private var alreadyExists: ChannelError {
         ChannelError(
             .cannotCreate, "\(path) exists and is not overwritten: choose another name, or move it",
             underlying: .errno(EEXIST))

@@ -53,9 +53,9 @@ package struct CertificateAuthority: Sendable {
     /// Makes an authority in a directory that is new or empty; if this fails, nothing is left
     /// behind.
     ///
-    /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, a unique name
-    /// is made, since devices find their authority by its name. `days` is the validity from `now`,
-    /// in seconds since 1970. `passphrase` encrypts its key.
+    /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, the name gets
+    /// eight random digits, since devices find their authority by its name. `days` is the validity
+    /// from `now`, in seconds since 1970. `passphrase` encrypts its key.
     /// - Throws: `cannotCreate`, mainly when the directory is not empty; `configuration` for an
     ///   invalid name or number of days; `badKey` in a directory that other users can write to;
     ///   what `passphrase` throws.
@@ -113,7 +113,8 @@ package struct CertificateAuthority: Sendable {
     /// it is nil, a new key is written to `PREFIX.key`. The authority records a copy of the
     /// certificate first. `passphrase` opens the authority's key.
     /// - Throws: `cannotCreate`, mainly when a file exists; `configuration` for an invalid number
-    ///   of days, or one that exceeds the authority's own validity; `badKey`.
+    ///   of days, or one that exceeds the authority's own validity; `badKey` for a key that cannot
+    ///   be used, or when the authority's own certificate is not valid at `now`.
     package func issue(
         _ uri: SubjectURI, days: Int, key keyPath: String?, to prefix: String,
         passphrase: PassphraseSource?, now: Int64
@@ -194,8 +195,8 @@ package struct CertificateAuthority: Sendable {
         }
     }
 
-    /// Revokes a certificate at `now`, in seconds since 1970, and returns it; a certificate that is
-    /// already revoked keeps its first date.
+    /// Revokes a certificate at `now`, in seconds since 1970, and returns the certificate. If it is
+    /// already revoked, it keeps its first date.
     ///
     /// - Throws: `noSuchFile` for a number that was never issued; `badKey` for another authority's
     ///   certificate; `timedOut` when another process keeps the list locked.
@@ -260,7 +261,7 @@ package struct CertificateAuthority: Sendable {
         return key
     }
 
-    /// The validity from an hour before `now` for `days` days.
+    /// The validity from an hour before `now` to `days` days after `now`.
     static func validity(days: Int, from now: Int64) throws(ChannelError) -> ClosedRange<Int64> {
         guard (1...maximumDays).contains(days) else {
             throw ChannelError(
@@ -269,8 +270,8 @@ package struct CertificateAuthority: Sendable {
         return now - CertificateProfile.backdating...now + Int64(days) * 86_400
     }
 
-    /// Eight random bytes, of which two bits are set so that every number has the same length: 62
-    /// unpredictable bits.
+    /// Eight random bytes. The first two bits are 01, so that every number is positive and has the
+    /// same length; 62 bits are unpredictable.
     static func newSerial() -> SerialNumber {
         var bytes = randomBytes(count: 8)
         bytes[0] = bytes[0] & 0x3F | 0x40

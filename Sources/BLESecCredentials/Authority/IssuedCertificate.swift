@@ -16,7 +16,8 @@ package struct IssuedCertificate: Sendable {
     /// When it was revoked, in seconds since 1970; nil if it was not.
     package internal(set) var revocation: Int64?
 
-    /// Reads a certificate of this authority; `revocations` are the authority's revocations.
+    /// Reads a certificate that the authority issued. `revocations` are the dates, in seconds since
+    /// 1970, on which the authority revoked certificates.
     init(
         _ certificate: Certificate, revocations: [SerialNumber: Int64] = [:]
     ) throws(ChannelError) {
