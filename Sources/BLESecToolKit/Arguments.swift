@@ -7,9 +7,9 @@ package import BLESecChannelCore
 package struct Arguments: Sendable {
     private var values: [Option: [String]] = [:]
     private let manual: Manual
-    /// Whether `--help` was given; then no other word is checked.
+    /// Whether `--help` was given; then the words after it are not checked.
     package private(set) var wantsHelp = false
-    /// Whether `--version` was given.
+    /// Whether `--version` was given; then the words after it are not checked.
     package private(set) var wantsVersion = false
     /// The words that are not options.
     package private(set) var operands: [String] = []
@@ -129,7 +129,8 @@ package struct Arguments: Sendable {
         return chosen.choice
     }
 
-    /// Throws when any of the options was given; `what` says with what it goes.
+    /// Throws when any of the options was given. `what` is the end of the error's sentence, after
+    /// the option's name, such as `goes with an ENDPOINT`.
     package func refuse(_ options: [Option], _ what: String) throws(ChannelError) {
         for option in options where has(option) { throw usage("\(option.name) \(what)") }
     }

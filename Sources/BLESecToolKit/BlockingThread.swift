@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A thread that runs blocking calls one after another, so that the event loop never blocks.
 ///
-/// The tool shares standard input and output with other processes, so it may not make them
+/// The tool shares standard input and output with other processes, so it must not make them
 /// nonblocking; and `epoll` cannot wait for a file.
 package final class BlockingThread: Sendable {
     private let calls = Locked<[@Sendable () -> Void]>([])

@@ -4,7 +4,7 @@ internal import BLESecLocking
 internal import Glibc
 internal import Synchronization
 
-/// Lines on standard error, each written at once.
+/// Lines on standard error, each written immediately.
 package enum Diagnostics {
     private static let json = Atomic(false)
     private static let name = Locked("blesec")

@@ -1,7 +1,8 @@
 package import BLESecChannelCore
 internal import Glibc
 
-/// A manual page as text, as wide as the terminal, or 80 columns wide without a terminal.
+/// A manual page as text. It is as wide as the terminal, from 40 to 100 columns, or 80 columns wide
+/// without a terminal.
 package struct ManualPage {
     private var text = ""
     private let width: Int

@@ -55,7 +55,7 @@ package struct Program: Sendable {
             try await run(words)
             return .success
         } catch {
-            // The command's own output may already report the error, as the status does.
+            // An error without a reason is not printed: the command's output has reported it.
             if !error.reason.isEmpty { Diagnostics.print(error) }
             return ExitStatus(error)
         }

@@ -4,7 +4,8 @@ internal import Glibc
 
 /// Receives SIGINT, SIGTERM and SIGHUP on one thread, so that no code runs in a signal handler.
 package enum Signals {
-    /// Handles a signal; returns whether the process continues for now.
+    /// Handles a signal. If it returns true, the process continues and no other handler runs; if
+    /// all handlers return false, the signal ends the process.
     package typealias Handler = @Sendable (_ number: Int32) -> Bool
 
     private static let handlers = Locked<[(token: Int, body: Handler)]>([])
@@ -55,11 +56,11 @@ package enum Signals {
         guard unsafe sigwait(&set, &number) == 0 else { return }
         let bodies = handlers.withLock { $0.reversed().map(\.body) }
         for body in bodies where body(number) { return }
-        die(of: number)
+        endProcess(by: number)
     }
 
     /// Ends the process as the signal's default action does.
-    private static func die(of number: Int32) {
+    private static func endProcess(by number: Int32) {
         signal(number, SIG_DFL)
         var set = sigset_t()
         unsafe sigemptyset(&set)

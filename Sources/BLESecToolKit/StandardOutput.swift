@@ -54,7 +54,7 @@ package enum StandardOutput {
         try print(fields.map { "\($0.name): \(Diagnostics.oneLine($0.value))\n" }.joined())
     }
 
-    /// The same without blocking the caller's thread.
+    /// Writes all of `bytes` without blocking the caller's thread.
     package static func send(_ bytes: [UInt8]) async throws(ChannelError) {
         try await onThread { () throws(ChannelError) in try write(bytes) }
     }

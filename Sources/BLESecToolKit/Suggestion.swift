@@ -6,8 +6,9 @@ package enum Suggestion {
         return ": did you mean `\(nearest)`?"
     }
 
-    /// The candidate with the fewest typing errors, at most a third of the word's length; or the
-    /// only candidate that begins with the word.
+    /// The candidate with the fewest typing errors: at most a third of the candidate's length, or
+    /// one. Otherwise the only candidate that begins with the word, if the word has at least three
+    /// letters.
     package static func nearest(to word: String, among candidates: [String]) -> String? {
         // A word that is far too long is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }

@@ -3,8 +3,8 @@ internal import BLESecTLSEngine
 internal import BLESecToolKit
 internal import Glibc
 
-/// The options of a channel over TLS: the own certificate, and the authorities and URIs of accepted
-/// peers.
+/// The options of a channel over TLS: this side's certificate, and the authorities and URIs of
+/// accepted peers.
 enum CertificateOptions {
     static let certificate = Option(
         name: "--certificate", value: "FILE",
@@ -64,7 +64,8 @@ enum CertificateOptions {
         return try TLSContext(identity: identity, authorities: authorities, revoked: source)
     }
 
-    /// The accepted peers over TLS, which include `keys`; nil when no peer is named.
+    /// The accepted peers over TLS, which include `keys`; nil when neither a peer nor an authority
+    /// is named.
     static func policy(
         _ arguments: Arguments, or keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {

@@ -31,10 +31,11 @@ enum ChannelNotes {
     }
 }
 
-/// Reports failed handshakes: each of the first ones, and then fewer and fewer, so that
-/// unauthenticated peers cannot fill a log.
+/// Reports failed handshakes: each of the first eight, and then only the 16th, the 32nd, the 64th
+/// and so on, so that unauthenticated peers cannot fill a log.
 final class FailureLog: Sendable {
-    private static let told = 8
+    /// The number of first failures that are each reported.
+    private static let reportedIndividually = 8
     private let count = Locked(0)
 
     /// Reports a listener's failed handshakes until the listener is closed.
@@ -45,16 +46,15 @@ final class FailureLog: Sendable {
         }
     }
 
-    /// Counts a failure, and reports it if it is due.
+    /// Counts a failure, and reports it if it is one of those to report.
     func note(_ failure: PeerFailure) {
         let (peer, error) = (failure.peer, failure.error)
         let count = count.withLock { count in
             count += 1
             return count
         }
-        // After the first failures: the 16th, the 32nd, the 64th and so on.
-        guard count <= Self.told || count.nonzeroBitCount == 1 else { return }
-        let total = count <= Self.told ? "" : " (\(count) so far)"
+        guard count <= Self.reportedIndividually || count.nonzeroBitCount == 1 else { return }
+        let total = count <= Self.reportedIndividually ? "" : " (\(count) so far)"
         Diagnostics.note(
             "blesec: no channel with \(peer): \(error.reason)\(total)", "refused",
             [("address", .string(peer))] + error.members + [("count", .number(count))])

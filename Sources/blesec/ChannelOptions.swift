@@ -39,14 +39,14 @@ struct ChannelOptions: Sendable {
             + "tell whether everything has arrived. Some patterns, IK among them, prove a peer only "
             + "with its first message behind the handshake: there is no channel before that.")
 
-    /// The options of both commands, in the order of their manual pages.
+    /// All options, in the order of the manual pages.
     static let all =
         [adapter, addressType, identity] + CertificateOptions.all + [
             IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, peer, anyone,
             `protocol`, direct, TimeLimit.option, .json,
         ]
 
-    /// The exit statuses of both commands.
+    /// The exit statuses of every command that opens a channel.
     static let statuses = ExitStatus.allCases
 
     let configuration: ChannelConfiguration

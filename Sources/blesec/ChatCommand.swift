@@ -59,7 +59,8 @@ enum ChatCommand {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
-        let (route, end) = try await way(arguments, options, configuration, notes, failures)
+        let (route, end) = try await makeRoute(
+            arguments, options, configuration, notes, failures)
         let connection = await PeerConnection.start(route, to: expected)
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }
@@ -79,8 +80,8 @@ enum ChatCommand {
         await end()
     }
 
-    /// How the two peers connect, and how the connection is stopped.
-    private static func way(
+    /// How the two peers connect, and the function that ends the service or the listener.
+    private static func makeRoute(
         _ arguments: Arguments, _ options: ChannelOptions, _ configuration: ChannelConfiguration,
         _ notes: ConnectionNotes, _ failures: FailureLog
     ) async throws(ChannelError) -> (PeerRoute, @Sendable () async -> Void) {

@@ -112,7 +112,7 @@ enum ConnectCommand {
         let dial: PeerRoute.Dial
         /// Maps the error that ended the channel to the error to report.
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-        /// Ends the search or the service behind the channel.
+        /// Ends the search that has found the channel's peer, if there was a search.
         var end: @Sendable () async -> Void = {}
     }
 

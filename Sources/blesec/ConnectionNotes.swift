@@ -29,7 +29,7 @@ final class ConnectionNotes: Sendable {
         }
     }
 
-    /// Any peer is accepted until the first channel; then only that peer.
+    /// Accepts any peer until the first channel, and then only the peer of that channel.
     var firstComer: TrustPolicy {
         .asking { [self] claimed in
             guard let known = peer.withLock({ $0 }), claimed.fingerprint != known else {
@@ -47,7 +47,7 @@ final class ConnectionNotes: Sendable {
     /// Remembers the peer of a channel that is ready.
     func remember(_ peer: PeerIdentity?, over link: String?) throws(ChannelError) {
         let dialed = endpoint.withLock { $0 }
-        try memory.note(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
+        try memory.remember(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
     }
 
     /// Reports a state of the connection.
@@ -57,7 +57,7 @@ final class ConnectionNotes: Sendable {
             try remember(status.peer, over: status.linkDescription)
         }
         if Diagnostics.isJSON { return Diagnostics.note("", "state", Self.members(status)) }
-        let isBack = wasConnected.withLock { was in
+        let hadChannel = wasConnected.withLock { was in
             defer { was = status.state == .connected }
             return was
         }
@@ -66,7 +66,7 @@ final class ConnectionNotes: Sendable {
         case .connected:
             let peer = status.peer?.description ?? ""
             Diagnostics.note("channel ready: \(status.protocolName ?? "") with \(peer)", "ready")
-        case .searching where isBack: Diagnostics.note("the link is gone\(reason)", "state")
+        case .searching where hadChannel: Diagnostics.note("the link is gone\(reason)", "state")
         case .backingOff:
             let left = status.deadline?.duration(since: status.since) ?? .zero
             let seconds = Double(left.components.attoseconds / 100_000_000_000_000_000) / 10

@@ -14,14 +14,15 @@ struct ConnectionSession: Sendable {
     let input: @Sendable () async throws(ChannelError) -> [UInt8]?
     /// Receives a message.
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
-    /// Gets the fate of each sent message, in the order of sending.
+    /// Gets the fates of each sent message: first `sent`, and later one of the others. The number
+    /// counts the messages from 1, in the order of sending.
     var tell: @Sendable (Fate, Int, [UInt8]) -> Void = { _, _, _ in }
     /// Gets each state of the connection.
     let stands: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
 
-    /// How long a stopped side stays to tell the peer.
+    /// How long the exchange of the ends may take. Then the connection is aborted.
     private static let linkShutdown = Duration.seconds(2)
 
     private enum Event: Sendable {
@@ -36,8 +37,8 @@ struct ConnectionSession: Sendable {
         case interrupted
     }
 
-    /// Moves messages until the input has ended, and returns the number of messages whose fate is
-    /// unknown.
+    /// Moves messages until the input has ended and, if ``waitsForPeer`` is true, until the peer
+    /// has ended too. Returns the number of messages whose fate is unknown.
     func run() async throws(ChannelError) -> Int {
         let (events, feed) = AsyncStream<Event>.makeStream()
         interruption.setAction { feed.yield(.interrupted) }
@@ -134,7 +135,7 @@ struct ConnectionSession: Sendable {
             do throws(ChannelError) {
                 message = try await connection.receive()
             } catch {
-                // The task that watches the connection reports it too.
+                // The task that watches the connection reports the error.
                 return nil
             }
             do throws(ChannelError) {
@@ -161,7 +162,7 @@ struct ConnectionSession: Sendable {
         return .closed(failure)
     }
 
-    /// Gives up when there is no link before the time limit.
+    /// Reports a failure if no channel is ready within the time limit.
     private func limit() async -> Event? {
         guard let timeLimit else { return nil }
         do throws(ChannelError) {

@@ -22,8 +22,8 @@ enum IdentityOptions {
         return arguments.value(passphraseFile).map { .file($0) }
     }
 
-    /// The same for an existing key. Without a source, an encrypted key fails with an error that
-    /// names the remedy.
+    /// The source of the passphrase for an existing key. If the command line names none, the source
+    /// throws an error that names the remedy; only an encrypted key asks it.
     static func requiredPassphrase(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {

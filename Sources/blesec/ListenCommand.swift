@@ -57,71 +57,71 @@ enum ListenCommand {
         let options = try ChannelOptions(arguments)
         let interruption = Interruption()
         let failures = FailureLog()
-        let door: Door
+        let source: ChannelSource
         if arguments.operands.isEmpty {
             guard arguments.has(NearbyArguments.service) else {
                 throw arguments.usage("ENDPOINT is missing, or --service UUID instead of it")
             }
-            door = try await nearby(arguments, options, failures)
+            source = try await nearby(arguments, options, failures)
         } else {
             try arguments.refuse(NearbyArguments.accepting, "goes without an ENDPOINT")
             let endpoint = try ChannelOptions.endpoint(arguments)
-            door = try await listen(on: endpoint, options, failures)
+            source = try await listen(on: endpoint, options, failures)
         }
         do throws(ChannelError) {
-            try await serve(door, options, interruption, keeps: arguments.has(keep))
+            try await serve(source, options, interruption, keeps: arguments.has(keep))
         } catch {
-            await door.close()
+            await source.close()
             throw error
         }
-        await door.close()
+        await source.close()
     }
 
     /// A source of accepted channels: a listener or a service.
-    private struct Door: Sendable {
+    private struct ChannelSource: Sendable {
         let accept: @Sendable () async throws(ChannelError) -> SecureChannel
         let close: @Sendable () async -> Void
     }
 
     private static func listen(
         on endpoint: Endpoint, _ options: ChannelOptions, _ failures: FailureLog
-    ) async throws(ChannelError) -> Door {
+    ) async throws(ChannelError) -> ChannelSource {
         let listener = try await SecureListener.listen(
             on: endpoint, configuration: options.configuration)
         await failures.follow(listener)
         ChannelNotes.listening(listener.localEndpoint)
-        return Door(
+        return ChannelSource(
             accept: { () throws(ChannelError) in try await listener.accept() },
             close: { await listener.close() })
     }
 
     private static func nearby(
         _ arguments: Arguments, _ options: ChannelOptions, _ failures: FailureLog
-    ) async throws(ChannelError) -> Door {
+    ) async throws(ChannelError) -> ChannelSource {
         var settings = try NearbyArguments(arguments, isPinned: options.isPinned)
         settings.options.dials = false
         let service = try await NearbyService.start(
             settings.service, configuration: options.configuration, options: settings.options,
             onEvent: NearbyNotes(failures).take)
         await NearbyNotes.advertising(service)
-        return Door(
+        return ChannelSource(
             accept: { () throws(ChannelError) in try await service.next() },
             close: { await service.close() })
     }
 
     private static func serve(
-        _ door: Door, _ options: ChannelOptions, _ interruption: Interruption,
+        _ source: ChannelSource, _ options: ChannelOptions, _ interruption: Interruption,
         keeps: Bool
     ) async throws(ChannelError) {
         let limit = options.timeLimit
         repeat {
             let channel = try await interruption.cancelling { () async throws(ChannelError) in
-                guard let limit else { return try await door.accept() }
+                guard let limit else { return try await source.accept() }
                 return try await limit.run("channel") { () async throws(ChannelError) in
-                    try await door.accept()
+                    try await source.accept()
                 }
             }
-            if !keeps { await door.close() }
+            if !keeps { await source.close() }
             await ChannelNotes.ready(channel)
             let session = Session(
                 channel: channel, isDirect: options.configuration.mode == .direct,

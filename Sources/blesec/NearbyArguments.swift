@@ -33,7 +33,7 @@ struct NearbyArguments: Sendable {
             "Begin to scan anew so often, for an adapter that reports advertisers only when a scan begins."
     )
 
-    /// The options of both sides.
+    /// The options for advertising as well as for dialing.
     private static let common = [service, transport]
     /// The options for advertising.
     static let accepting = common + [advertise, hidePSM]

@@ -39,7 +39,7 @@ struct NearbyNotes: Sendable {
         Diagnostics.note(text, "adapter", [("state", .string(state.rawValue))])
     }
 
-    /// `advertising again`, or why not.
+    /// Reports `advertising again`, or why the service is not advertised.
     private static func advertising(_ state: AdvertisingState) {
         let (text, name) =
             switch state {

@@ -12,9 +12,9 @@ struct PeerList {
     /// What was last printed about a candidate.
     private var printed: [Candidate: AdvertisementPayload?] = [:]
 
-    /// The time between two drawings of the table.
+    /// The least time between two drawings of the table.
     private static let pause = Duration.milliseconds(250)
-    /// The number of peers in the table.
+    /// The greatest number of peers in the table.
     private static let mostRows = 20
     private static let header =
         "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"

@@ -19,14 +19,16 @@ struct PeerMemory: Sendable {
 
     private let folder: StateFolder?
     private let name: String?
-    /// Whether an option needs the folder, so that a fault in the folder ends the command.
-    private let isAsked: Bool
+    /// Whether the command cannot run without the folder. Then an error in the folder ends the
+    /// command.
+    private let requiresFolder: Bool
 
     /// Opens the folder, for a command that remembers or names a peer, and checks its contents. The
     /// folder is created only for a command that remembers a peer.
     ///
-    /// Faults are reported before a peer is dialed: with `--remember`, `--state` or `peer:NAME` as
-    /// an error. With `peer:KEY` the folder could only save a search, so a fault is only a note.
+    /// With `--remember`, `--state` or `peer:NAME`, an error in the folder is thrown here, before a
+    /// peer is dialed. With `peer:KEY`, the folder only makes a scan unnecessary, so an error there
+    /// is reported and ignored.
     init(_ arguments: Arguments) throws(ChannelError) {
         name = arguments.value(Self.remember)
         if let name, !(1...KnownPeersFile.maximumNameLength).contains(name.utf8.count) {
@@ -35,7 +37,7 @@ struct PeerMemory: Sendable {
         }
         let isGiven = name != nil || arguments.has(Self.state)
         let peer = arguments.operands.first.flatMap(Self.peer)
-        isAsked = isGiven || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
+        requiresFolder = isGiven || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
         guard isGiven || peer != nil else {
             folder = nil
             return
@@ -53,7 +55,7 @@ struct PeerMemory: Sendable {
             self.folder = folder
         } catch {
             let isMissing = error.code == .noSuchFile && !arguments.has(Self.state)
-            guard isMissing || !isAsked else { throw error }
+            guard isMissing || !requiresFolder else { throw error }
             if !isMissing { Self.unused(error) }
             folder = nil
         }
@@ -85,7 +87,7 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// Where the key was reached last.
+    /// The endpoint at which the peer with this key was last reached; nil if it is unknown.
     func lastEndpoint(of key: PeerKey) throws(ChannelError) -> Endpoint? {
         do throws(ChannelError) {
             guard let text = try folder?.lastAddresses.address(of: key.fingerprint) else {
@@ -93,7 +95,7 @@ struct PeerMemory: Sendable {
             }
             return try endpoint(text)
         } catch {
-            guard !isAsked else { throw error }
+            guard !requiresFolder else { throw error }
             Self.unused(error)
             return nil
         }
@@ -116,9 +118,9 @@ struct PeerMemory: Sendable {
     /// Remembers a proven peer: its name, if `--remember` is given, and its address, if it has a
     /// name.
     ///
-    /// - Throws: when the name cannot be stored. If only the address cannot be stored, that is a
-    ///   note and no error, since the channel works.
-    func note(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
+    /// - Throws: when the name cannot be stored. If only the address cannot be stored, the failure
+    ///   is reported and ignored, since the channel works.
+    func remember(_ peer: PeerIdentity?, at endpoint: Endpoint?) throws(ChannelError) {
         guard let folder, let key = peer?.fingerprint else { return }
         if let name { try folder.knownPeers.bind(name, to: key) }
         guard let endpoint = endpoint?.absolute else { return }
@@ -134,8 +136,9 @@ struct PeerMemory: Sendable {
         }
     }
 
-    /// The error for a peer with another key than the expected one at an endpoint: the name, both
-    /// keys, and the file and line of the expected key. Nil for any other error.
+    /// The error for a peer at `endpoint` that shows a key other than the expected one. It contains
+    /// both keys and, for a remembered peer, the name and the file and line of the expected key.
+    /// Nil if `error` has another cause.
     func changedKey(
         _ error: ChannelError, of peer: PeerKey, at endpoint: Endpoint
     ) -> ChannelError? {

@@ -12,7 +12,7 @@ final class PeerSearch: Sendable {
     }
 
     /// The time limit for dialing the last address.
-    private static let patience = Duration.seconds(4)
+    private static let dialLimit = Duration.seconds(4)
 
     private let settings: NearbyArguments
     private let configuration: ChannelConfiguration
@@ -23,7 +23,7 @@ final class PeerSearch: Sendable {
         var last: Place?
         /// An error at the last address that is more useful than a failed search: another key, a
         /// refusal, or this device itself.
-        var news: ChannelError?
+        var addressError: ChannelError?
         var service: NearbyService?
     }
     private let state: Locked<State>
@@ -42,8 +42,8 @@ final class PeerSearch: Sendable {
         state = Locked(State(last: last))
     }
 
-    /// Searches for an accepted peer, and after the first channel only for that peer. Only one
-    /// search may run at a time.
+    /// Dials the last address, if there is one and it was not tried yet, and then searches for an
+    /// accepted peer. Only one search may run at a time.
     func dial(_ progress: @escaping PeerRoute.Progress) async throws(ChannelError) -> SecureChannel
     {
         // The last address is tried once.
@@ -54,7 +54,7 @@ final class PeerSearch: Sendable {
         }
         do throws(ChannelError) {
             let channel = try await search(progress)
-            state.withLock { $0.news = nil }
+            state.withLock { $0.addressError = nil }
             return channel
         } catch {
             throw explained(error)
@@ -65,10 +65,10 @@ final class PeerSearch: Sendable {
     /// error that ended the search.
     func explained(_ error: ChannelError) -> ChannelError {
         guard [.timedOut, .noSuchAdapter, .permission, .link].contains(error.code),
-            var news = state.withLock({ $0.news })
+            var addressError = state.withLock({ $0.addressError })
         else { return error }
-        news.reason += "; elsewhere it was not found: \(error.reason)"
-        return news
+        addressError.reason += "; elsewhere it was not found: \(error.reason)"
+        return addressError
     }
 
     private func search(
@@ -88,7 +88,7 @@ final class PeerSearch: Sendable {
         return try await service.next()
     }
 
-    /// Ends the search. A channel that it has made stays open.
+    /// Ends the search. A channel that the search has made stays open.
     func end() async { await state.withLock({ $0.service.take() })?.close() }
 
     private func dial(
@@ -100,17 +100,17 @@ final class PeerSearch: Sendable {
             "dialing \(endpoint), where the peer was last", "dialing",
             [("endpoint", .string(endpoint.description))])
         var configuration = configuration
-        configuration.timeouts.connect = min(configuration.timeouts.connect, Self.patience)
+        configuration.timeouts.connect = min(configuration.timeouts.connect, Self.dialLimit)
         do throws(ChannelError) {
             let channel = try await PeerRoute.dial(endpoint, configuration, progress)
             notes.reached(endpoint, over: channel.linkDescription)
             return channel
         } catch {
             if [.cancelled, .configuration].contains(error.code) { throw error }
-            let isNews = [.refused, .selfConnection].contains(error.code)
-            let news =
-                memory.changedKey(error, of: last.peer, at: endpoint) ?? (isNews ? error : nil)
-            state.withLock { $0.news = news }
+            let isUseful = [.refused, .selfConnection].contains(error.code)
+            let addressError =
+                memory.changedKey(error, of: last.peer, at: endpoint) ?? (isUseful ? error : nil)
+            state.withLock { $0.addressError = addressError }
             return nil
         }
     }
@@ -120,10 +120,10 @@ final class PeerSearch: Sendable {
         let service = try await NearbyService.start(
             settings.service, configuration: configuration, options: settings.options,
             onEvent: notes.take)
-        if let news = state.withLock({ $0.news }) {
+        if let addressError = state.withLock({ $0.addressError }) {
             Diagnostics.note(
-                "\(news.reason); looking for it elsewhere", "elsewhere",
-                news.members)
+                "\(addressError.reason); looking for it elsewhere", "elsewhere",
+                addressError.members)
         }
         NearbyNotes.looking(service)
         state.withLock { $0.service = service }

@@ -3,7 +3,7 @@ internal import BLESecToolKit
 
 /// A number of seconds on the command line.
 enum Seconds {
-    /// The longest duration: a year.
+    /// The longest duration in seconds: a year.
     private static let most = 365.0 * 24 * 60 * 60
 
     /// The value of an option; nil when it was not given.

@@ -9,7 +9,7 @@ struct Session: Sendable {
     let keepsOutput: Bool
     let interruption: Interruption
 
-    /// How long a side that gives up stays to tell the peer.
+    /// How long the early end of a channel may take. Then the channel is aborted.
     private static let linkShutdown: Duration = .seconds(2)
 
     private enum Event: Sendable {
@@ -67,7 +67,7 @@ struct Session: Sendable {
             case .over(nil):
                 isOver = true
             }
-            // Received messages are written before any error is reported.
+            // Received messages are written before an error of the channel is reported.
             guard wrote else { continue }
             if let failure { throw failure }
             // A peer in direct mode that has closed receives nothing more.

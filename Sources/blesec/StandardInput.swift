@@ -8,13 +8,14 @@ final class StandardInput: Sendable {
     /// The process's standard input.
     static let shared = StandardInput()
 
-    /// The size of a read: as much as a channel queues before its sender has to wait.
+    /// The size of a read in bytes: as much as a channel queues before its sender has to wait.
     private static let chunk = 64 << 10
 
     private typealias Chunk = Result<[UInt8]?, ChannelError>
 
     private struct State: Sendable {
-        /// The result of a read whose caller was cancelled, or the end, which is kept.
+        /// The bytes of a read whose caller was cancelled. Also the end or an error, which every
+        /// later call gets.
         var arrived: Chunk?
         var waiter: CheckedContinuation<Chunk, Never>?
         var isReading = false

@@ -10,7 +10,7 @@ enum SystemFacts {
 
     static var hostName: String? { firstLine(of: "/proc/sys/kernel/hostname") }
 
-    /// The output of `bluetoothd --version`; nil if bluetoothd is not found.
+    /// The first line that `bluetoothd --version` prints; nil if bluetoothd is not found.
     static var bluetoothdVersion: String? {
         for path in ["/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd"]
         where unsafe access(path, X_OK) == 0 {
@@ -31,8 +31,9 @@ enum SystemFacts {
         }
     }
 
-    /// The number of ATT channels that bluetoothd opens to a peer, from its configuration file; nil
-    /// if the file does not set it.
+    /// The number of ATT channels that bluetoothd opens to a peer, from its configuration file: 3,
+    /// bluetoothd's default, if the file does not set it; nil if the file cannot be read or the
+    /// value is not a number. `words` are bluetoothd's arguments, which may name the file.
     static func attChannels(of words: [String]) -> Int? {
         var path = "/etc/bluetooth/main.conf"
         for (word, next) in zip(words, words.dropFirst() + [""]) {
@@ -50,7 +51,7 @@ enum SystemFacts {
         return 3
     }
 
-    /// The first line of a small file; nil if there is none.
+    /// The first line of a small file; nil if the file cannot be read.
     static func firstLine(of path: String) -> String? {
         guard let bytes = read(path) else { return nil }
         return String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)

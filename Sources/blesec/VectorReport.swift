@@ -82,7 +82,7 @@ struct VectorReport {
     }
 }
 
-/// The place of a vector: its file and number.
+/// The place of a vector: its file, and its index in the file, from 0.
 private struct VectorPlace {
     private let path: String
     private let index: Int
