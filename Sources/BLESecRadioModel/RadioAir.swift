@@ -48,7 +48,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer = LoopTimer(loop: loop, handler: self)
     }
 
-    /// Tells the link layer that an end may have something to send.
+    /// Tells the link layer that the central or the peripheral may have something to send.
     func wake() {
         switch phase {
         case .idle, .anchor: sleepUntilNeeded()
@@ -79,7 +79,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// Sends the central's next packet, or closes the event if there is no time for it.
+    /// Sends the central's next packet. Closes the event if there is no time for the packet, or if
+    /// neither end has anything to send.
     private func ask(_ central: RadioLink, _ peripheral: RadioLink, at start: UInt64) {
         let owed = peripheral.unacknowledged?.length ?? 0
         let left = eventEnd > start ? eventEnd - start : 0
@@ -108,7 +109,8 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload that still fits, if an empty packet and all that follows take `rest`.
+    /// The longest payload, in octets, that a packet can have within `left`. `rest` is the time
+    /// that the packet takes without payload, and all that follows it; both are in nanoseconds.
     private func longest(within left: UInt64, beside rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0

@@ -22,7 +22,7 @@ struct RadioFrames: Sendable {
     private let parameters: RadioParameters
     private var sdus: [Waiting] = []
     private var head = 0
-    /// Bytes of the first SDU that have been put into frames.
+    /// Bytes of the first SDU that have been put into packets.
     private var offset = 0
     /// Unsent octets of the current K-frame, including headers.
     private var frameLeft = 0

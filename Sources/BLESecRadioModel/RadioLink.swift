@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 
 /// One end of a connection-oriented channel over modelled radio.
 ///
-/// For a channel it behaves like a real link, but its time is a manual clock's.
+/// A channel uses it like a real link, but its time is that of a manual clock.
 package final class RadioLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
@@ -50,7 +50,7 @@ package final class RadioLink: Link, @unchecked Sendable {
     package private(set) var count = Count()
     private var isClosed = false
     private var isScheduled = false
-    private var hasToldHangUp = false
+    private var hasReportedHangUp = false
 
     /// Two ends of a channel. The first is the central's, which starts each exchange.
     package static func pair(
@@ -217,8 +217,8 @@ extension RadioLink: DeferredWork {
 
     package func runDeferred() {
         isScheduled = false
-        if isPeerGone, !hasToldHangUp {
-            hasToldHangUp = true
+        if isPeerGone, !hasReportedHangUp {
+            hasReportedHangUp = true
             handler?.linkDidHangUp()
         }
         if wantsRead && isReadable { handler?.linkIsReadable() }

@@ -80,7 +80,8 @@ extension RadioParameters {
         Double(payload) / Double(exchangeTime(dataLength)) * 1e9
     }
 
-    /// The same with only the complete exchanges that fit each connection interval.
+    /// The largest number of bytes a second with full packets and without losses, if only complete
+    /// exchanges within a connection interval count.
     package var limit: Double {
         Double(interval / exchangeTime(dataLength)) * Double(payload) / Double(interval) * 1e9
     }

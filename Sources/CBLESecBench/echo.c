@@ -19,7 +19,7 @@ struct end {
     bool failed;
 };
 
-static bool say(struct end *end, uint64_t nonce) {
+static bool send_record(struct end *end, uint64_t nonce) {
     size_t plain = end->count + 1;
     size_t sealed = plain + (end->sealing != NULL ? tag : 0);
     end->record[0] = (uint8_t)(sealed >> 8);
@@ -32,7 +32,7 @@ static bool say(struct end *end, uint64_t nonce) {
     return send(end->socket, end->record, sealed + 2, MSG_NOSIGNAL) == (ssize_t)(sealed + 2);
 }
 
-static bool hear(struct end *end, uint64_t nonce) {
+static bool receive_record(struct end *end, uint64_t nonce) {
     size_t plain = end->count + 1;
     size_t sealed = plain + (end->opening != NULL ? tag : 0);
     if (recv(end->socket, end->record, largest, 0) != (ssize_t)(sealed + 2)) return false;
@@ -47,7 +47,8 @@ static void *echo(void *argument) {
     struct end *end = argument;
     for (int i = 0; i < end->repetitions && !end->failed; i++) {
         bool answers = !end->isOneWay || i + 1 == end->repetitions;
-        end->failed = !hear(end, (uint64_t)i) || (answers && !say(end, (uint64_t)i));
+        end->failed = !receive_record(end, (uint64_t)i)
+                      || (answers && !send_record(end, (uint64_t)i));
     }
     if (end->failed) shutdown(end->socket, SHUT_RDWR);
     return NULL;
@@ -83,7 +84,8 @@ static int64_t run(struct end ends[2]) {
     int64_t start = now();
     for (int i = 0; i < ends[0].repetitions && !ends[0].failed; i++) {
         bool waits = !ends[0].isOneWay || i + 1 == ends[0].repetitions;
-        ends[0].failed = !say(&ends[0], (uint64_t)i) || (waits && !hear(&ends[0], (uint64_t)i));
+        ends[0].failed = !send_record(&ends[0], (uint64_t)i)
+                         || (waits && !receive_record(&ends[0], (uint64_t)i));
     }
     int64_t elapsed = now() - start;
     if (ends[0].failed) shutdown(ends[0].socket, SHUT_RDWR);
@@ -93,7 +95,7 @@ static int64_t run(struct end ends[2]) {
 
 static int64_t measure(size_t count, int repetitions, bool isOneWay, bool isSealed,
                        enum blesec_bench_library library) {
-    static const uint8_t there[32] = {1}, back[32] = {2};
+    static const uint8_t request_key[32] = {1}, answer_key[32] = {2};
     if (count + header + tag > largest) return -1;
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) return -1;
@@ -101,8 +103,8 @@ static int64_t measure(size_t count, int repetitions, bool isOneWay, bool isSeal
         {.socket = sockets[0], .count = count, .repetitions = repetitions, .isOneWay = isOneWay},
         {.socket = sockets[1], .count = count, .repetitions = repetitions, .isOneWay = isOneWay},
     };
-    bool isReady = prepare(&ends[0], isSealed, library, there, back)
-                   && prepare(&ends[1], isSealed, library, back, there);
+    bool isReady = prepare(&ends[0], isSealed, library, request_key, answer_key)
+                   && prepare(&ends[1], isSealed, library, answer_key, request_key);
     int64_t elapsed = isReady ? run(ends) : -1;
     finish(&ends[0]);
     finish(&ends[1]);

@@ -22,7 +22,7 @@ static int choose(SSL *ssl, const unsigned char **chosen, unsigned char *length,
     return SSL_TLSEXT_ERR_OK;
 }
 
-// The same settings as in TLSContext.
+// The settings of TLSContext, except its limit for the peer's certificates.
 static SSL_CTX *new_context(const char *authority, const char *certificate, const char *key) {
     static const char signatures[] =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"

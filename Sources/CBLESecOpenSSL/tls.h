@@ -3,7 +3,8 @@
 
 // TLS: each function wraps a macro that Swift cannot import.
 
-// Only TLS 1.3, without tickets, and without optional fields on the wire.
+// Allows only TLS 1.3, without tickets that contain the session, and without optional fields on the
+// wire.
 static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chain) {
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
@@ -16,7 +17,7 @@ static inline int blesec_ssl_context_profile(SSL_CTX *context, long longest_chai
 static inline int blesec_ssl_context_groups(SSL_CTX *context, const char *names) {
     return SSL_CTX_set1_groups_list(context, names);
 }
-// The signature algorithms of both sides, in the form for a client and for a server.
+// Sets the signature algorithms, for the certificates of servers and of clients.
 static inline int blesec_ssl_context_signatures(SSL_CTX *context, const char *names) {
     return SSL_CTX_set1_sigalgs_list(context, names) && SSL_CTX_set1_client_sigalgs_list(context, names);
 }
@@ -38,8 +39,8 @@ static inline X509 *blesec_certificate(const STACK_OF(X509) *chain, int index) {
 static inline int blesec_ssl_context_newest_version(SSL_CTX *context, int version) {
     return SSL_CTX_set_max_proto_version(context, version);
 }
-// Sessions to resume, each used once: kept only by blesec, and found by a number that is the whole
-// ticket.
+// Allows sessions to be resumed. Only blesec stores the sessions, not OpenSSL; a ticket is only the
+// number by which an acceptor finds the session.
 static inline void blesec_ssl_context_resume(SSL_CTX *context) {
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_BOTH | SSL_SESS_CACHE_NO_INTERNAL);
 }

@@ -2,14 +2,14 @@ internal import BLESec
 
 /// Errors that the bench itself reports.
 enum BenchError: Error {
-    /// Returned bytes differ from the sent ones; the text names the source.
+    /// A library or the peer has returned a wrong result; the text names the source.
     case wrongResult(String)
     /// The peer does not begin with a bench's preface.
     case notABench
 }
 
 extension ChannelError {
-    /// Any other error during a measurement.
+    /// Translates an error during a measurement into the error to report.
     init(bench error: any Error) {
         switch error {
         case let error as ChannelError: self = error

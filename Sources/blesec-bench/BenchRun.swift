@@ -2,7 +2,8 @@ internal import BLESec
 internal import BLESecRadioModel
 internal import BLESecToolKit
 
-/// One run of the bench: it measures what the settings ask for, into a report.
+/// One run of the bench: it makes the measurements that the settings select, and collects the
+/// results in a report.
 struct BenchRun {
     private let settings: Settings
     private let place: LinkTarget
@@ -80,7 +81,8 @@ struct BenchRun {
         }
     }
 
-    /// The requested protocols; by default also the other cipher, which takes little time.
+    /// The requested protocols; by default the default protocol with each of the two ciphers, and
+    /// TLS.
     private static func suites(_ settings: Settings) throws -> [EngineScenario.Suite] {
         let isDefault = settings.handshakes == nil
         let names = isDefault ? [EngineChoice.noise, .noiseAESGCM, .tls] : settings.protocols
@@ -202,8 +204,8 @@ struct BenchRun {
         let scenario = ManyScenario()
         for engine in Self.manyEngines {
             let peers = try PeerConfigurations(engine)
-            // The second engine only with the largest number of channels, where memory is measured
-            // best.
+            // The second engine is measured only with the largest number of channels, with which
+            // the memory of one channel is measured best.
             let counts =
                 engine == Self.manyEngines[0]
                 ? settings.channels : settings.channels.max().map { [$0] } ?? []

@@ -5,8 +5,8 @@ internal import Glibc
 
 /// Reads whole files.
 enum InputFile {
-    /// The bytes of the file, up to one more than `most`; nil if it cannot be read, and `errno` says
-    /// why.
+    /// The bytes of the file. Of a file longer than `most` bytes, only a part is read, which is
+    /// also longer than `most` bytes. Nil if the file cannot be read, with the error in `errno`.
     static func read(_ path: String, atMost most: Int = .max - 1) -> [UInt8]? {
         let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
@@ -34,7 +34,8 @@ enum JSONFile {
     /// The largest accepted file, in bytes: about forty times a whole report.
     private static let maximumSize = 16 << 20
 
-    /// What `read` makes of the file; `kind` names in errors what the file has to be.
+    /// The result of `read` for the JSON value in the file. An error's reason contains `kind`: what
+    /// the file has to be.
     ///
     /// - Throws: `no-such-file`; `bad-data`.
     static func read<Value>(

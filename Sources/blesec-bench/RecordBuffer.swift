@@ -12,7 +12,7 @@
 
     deinit { unsafe storage.deallocate() }
 
-    /// The number of unused bytes.
+    /// The number of bytes that were appended and not yet removed.
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
@@ -35,7 +35,7 @@
         return result
     }
 
-    /// Passes the unused bytes to `body`, which may change them in place.
+    /// Passes the bytes that are not yet removed to `body`, which may change them in place.
     mutating func withBytes<Result, Failure: Error>(
         _ body: (inout MutableSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {

@@ -43,7 +43,7 @@ struct Settings: Sendable {
     /// Whether some measurements are omitted.
     private(set) var isQuick = false
 
-    /// Half as many samples, and shorter samples.
+    /// Selects fewer and shorter samples, and fewer numbers of channels.
     mutating func makeQuick() {
         isQuick = true
         channels = [1, 100]

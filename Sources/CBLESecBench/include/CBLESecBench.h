@@ -1,5 +1,5 @@
-// The bench's references: the same work, done by the same libraries from C, without this package's
-// code.
+// What the bench compares this package with: the same work, done from C by the same libraries,
+// without this package's code.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,15 +8,15 @@
 enum blesec_bench_algorithm { BLESEC_BENCH_CHACHAPOLY, BLESEC_BENCH_AESGCM };
 enum blesec_bench_library { BLESEC_BENCH_SODIUM, BLESEC_BENCH_OPENSSL };
 
-// One direction's key, with a context that is kept. NULL when a library lacks the cipher on this
-// machine.
+// One direction's key, with a context that is kept. blesec_bench_key_new returns NULL when the
+// library lacks the cipher on this machine.
 typedef struct blesec_bench_key blesec_bench_key;
 blesec_bench_key *_Nullable blesec_bench_key_new(enum blesec_bench_algorithm algorithm,
                                                  enum blesec_bench_library library,
                                                  const uint8_t *_Nonnull bytes);
 void blesec_bench_key_free(blesec_bench_key *_Nullable key);
 
-// In place; the tag of 16 bytes follows the `count` bytes of plaintext.
+// Seal or open in place; the tag of 16 bytes follows the `count` bytes of plaintext.
 bool blesec_bench_seal(blesec_bench_key *_Nonnull key, uint8_t *_Nonnull message, size_t count,
                        uint64_t nonce);
 bool blesec_bench_open(blesec_bench_key *_Nonnull key, uint8_t *_Nonnull message, size_t count,
@@ -34,7 +34,7 @@ bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
 int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
                                    enum blesec_bench_library library);
 
-// The same, but one way; only the last message is answered, with an equal message.
+// Like blesec_bench_blocking_echo, but one way: only the last message is echoed.
 int64_t blesec_bench_blocking_stream(size_t count, int repetitions, bool isSealed,
                                      enum blesec_bench_library library);
 
@@ -64,22 +64,23 @@ typedef struct blesec_bench_call {
 } blesec_bench_call;
 
 // The primitives of a Noise suite, from the libraries that `BLESecPrimitives` uses for messages of
-// a handshake's size, with contexts that are kept. NULL when the libraries lack a primitive on this
-// machine.
+// a handshake's size, with contexts that are kept. blesec_bench_primitives_new returns NULL when
+// the libraries lack a primitive on this machine.
 typedef struct blesec_bench_primitives blesec_bench_primitives;
 blesec_bench_primitives *_Nullable blesec_bench_primitives_new(
     enum blesec_bench_curve curve, enum blesec_bench_algorithm algorithm,
     enum blesec_bench_hash hash);
 void blesec_bench_primitives_free(blesec_bench_primitives *_Nullable primitives);
 
-// Performs all calls in order, `repetitions` times. False if a call fails or is too long.
+// Performs all calls in order, `repetitions` times. False if a call fails or exceeds a buffer.
 bool blesec_bench_perform(blesec_bench_primitives *_Nonnull primitives,
                           const blesec_bench_call *_Nonnull calls, size_t count, int repetitions);
 
 // TLS 1.3 between two ends in memory, a client and a server, with the settings of a channel.
 typedef struct blesec_bench_tls blesec_bench_tls;
 
-// Reads an authority's certificate, and each end's certificate and key, from PEM files.
+// Reads an authority's certificate, and each end's certificate and key, from PEM files: the
+// client's at index 0, and the server's at index 1.
 blesec_bench_tls *_Nullable blesec_bench_tls_new(
     const char *_Nonnull authority, const char *_Nonnull const certificates[_Nonnull 2],
     const char *_Nonnull const keys[_Nonnull 2]);

@@ -7,14 +7,14 @@ struct Comparison: Sendable {
         /// The medians.
         var before: Double
         var now: Double
-        /// The threshold of the change, as a fraction.
+        /// The largest change that noise can explain, as a fraction.
         var margin: Double
         var isWorse: Bool
     }
 
     /// The number of ratios that both runs have.
     private(set) var common = 0
-    /// The changes, worst first.
+    /// The changes: worse ratios before better ones, and of each the larger changes first.
     private(set) var changes: [Change] = []
 
     /// Whether any ratio became worse.
@@ -53,8 +53,8 @@ extension Comparison.Change {
     /// Nil when noise can explain the change.
     ///
     /// The spread divided by the square root of the number of samples is about the standard error
-    /// of a median. The threshold is three standard errors of both runs combined, but at least the
-    /// variation between runs that all samples of a run share, which depends on the ratio's basis.
+    /// of a median. The threshold is three standard errors of both runs combined, but at least
+    /// `leastMargin`, since all samples of one run can be slower or faster than those of the other.
     fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
         let own = ratio.summary
         let noise = 3 * (own.error * own.error + old.error * old.error).squareRoot()

@@ -15,7 +15,7 @@ struct Floors: Sendable {
         }
     }
 
-    /// What a run makes of the floors.
+    /// Which floors the measured ratios meet.
     struct Verdict {
         /// A line for each floor, and the reason for each that is not met.
         fileprivate(set) var lines: [String] = []
@@ -34,8 +34,8 @@ struct Floors: Sendable {
         }
     }
 
-    /// Holds the best of each ratio against its limit. A ratio may occur several times, once for
-    /// each time that it was measured; one that does not occur fails.
+    /// Compares the best value of each ratio with its limit. `ratios` contains a ratio once for
+    /// each time that it was measured. A floor whose ratio was not measured is not met.
     func judge(_ ratios: [RecordedReport.Ratio]) -> Verdict {
         var verdict = Verdict()
         for floor in floors {

@@ -1,8 +1,8 @@
 internal import BLESec
 internal import BLESecRadioModel
 
-/// One figure of a report as a multiple of its limit or of a peer, under a name that stays the same
-/// from run to run.
+/// One figure of a report as a multiple of a limit or of another figure, under a name that stays
+/// the same from run to run.
 ///
 /// Ratios can be compared between machines and days; times cannot.
 struct Ratio: Sendable {
@@ -109,7 +109,7 @@ extension ManyScenario.Result {
     private var idleLimit: Int { engine == TLSContext.protocolName ? 64 << 10 : 16 << 10 }
 
     fileprivate var toLimits: [Ratio] {
-        // The first channels include the memory that they make the process load.
+        // With few channels, the memory that the process allocates once has too large a share.
         guard channels >= 100 else { return [] }
         let name = "many/\(engine)/\(channels)"
         return [

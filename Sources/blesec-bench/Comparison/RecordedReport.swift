@@ -18,8 +18,8 @@ struct RecordedReport: Sendable {
 
     /// Reads and checks the file.
     ///
-    /// - Throws: `no-such-file`; `bad-data` for a file that is no report of this schema, or that
-    ///   compares a debug build with a release build.
+    /// - Throws: `no-such-file`; `bad-data` for a file that is no report of this schema, or when
+    ///   only one of the report and this program is from a debug build.
     init(_ path: String) throws(ChannelError) {
         self.path = path
         ratios = try JSONFile.read(path, as: "report to compare with") { json throws(JSONMisfit) in

@@ -31,7 +31,8 @@ final class AEADLayer: EngineLayer {
         nonce += UInt64(repetitions)
     }
 
-    // Moved out of the object for the whole run, which avoids a check of exclusivity for each call.
+    // With `inout` parameters, Swift checks exclusive access once for the run and not for each
+    // call.
     private static func run(
         _ sealing: inout AEAD, _ opening: inout AEAD, _ buffer: inout [UInt8], _ first: UInt64,
         _ count: Int, _ repetitions: Int

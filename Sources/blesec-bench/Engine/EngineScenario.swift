@@ -4,7 +4,7 @@ internal import BLESecTLSEngine
 
 /// Measures sealing and opening records, for each layer and for the libraries alone.
 struct EngineScenario {
-    /// The size of a buffer for the longest record.
+    /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
 
     /// A protocol, and its cipher for a Noise protocol.
@@ -80,7 +80,7 @@ struct EngineScenario {
         )
     }
 
-    /// The faster library at that size.
+    /// The library that is faster for records of `size` bytes.
     private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawKeys {
         let candidates = RawKeys.Library.allCases.compactMap { RawKeys(algorithm, $0) }
         var best: (keys: RawKeys, time: Double)?

@@ -10,8 +10,8 @@ protocol HandshakeSubject: AnyObject {
     func run(_ count: Int) throws -> HandshakeSample
 }
 
-/// The same work from C: the calls of primitives in a Noise handshake, or a handshake of OpenSSL
-/// alone.
+/// The work to compare a handshake with, done from C: the handshake's calls of primitives, or a
+/// handshake of OpenSSL alone.
 protocol HandshakeLimit: AnyObject {
     /// The calls of primitives, if they are the limit.
     var counts: HandshakeCalls.Counts? { get }

@@ -104,7 +104,7 @@ final class NoiseHandshakes: HandshakeSubject {
             }
         }
 
-        /// Hands the transport state over.
+        /// Removes and returns the transport state.
         func take() throws -> TransportState {
             guard let taken = transport.take() else {
                 throw BenchError.wrongResult("TransportState")

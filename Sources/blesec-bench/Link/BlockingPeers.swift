@@ -6,7 +6,7 @@ struct BlockingPeers {
     struct Samples {
         /// Bytes of messages a second, one way.
         fileprivate(set) var goodput: [Double] = []
-        /// Nanoseconds there and back.
+        /// Nanoseconds of a round trip.
         fileprivate(set) var roundTrips: [Double] = []
     }
 
@@ -18,7 +18,8 @@ struct BlockingPeers {
     private let sampleTime: Double
     private let measuresRoundTrips: Bool
 
-    /// Takes samples of that many nanoseconds each; none when it is 0.
+    /// Takes samples of `sampleTime` nanoseconds each. Takes none if `sampleTime` is 0, or if
+    /// messages of `size` bytes are too long for one packet.
     init(size: Int, sampleTime: Double, measuresRoundTrips: Bool) {
         self.size = size
         // A packet has to hold the whole record.
@@ -26,13 +27,14 @@ struct BlockingPeers {
         self.measuresRoundTrips = measuresRoundTrips
     }
 
-    /// The samples that do the same work as an engine; nil for an engine with another cipher.
+    /// The samples that do the same work as an engine; empty for an engine with a cipher other than
+    /// ChaCha20-Poly1305.
     func samples(besides engine: EngineChoice) -> Samples {
         if engine == .plain { return plain }
         return engine.name.contains("_ChaChaPoly_") ? sealed : Samples()
     }
 
-    /// Takes one sample of each.
+    /// Takes one sample in clear and one sealed.
     mutating func sample() {
         guard sampleTime > 0 else { return }
         sample(isSealed: false, &plain)

@@ -66,7 +66,7 @@ struct EngineChoice: Sendable, Hashable {
         var configuration = ChannelConfiguration(identity: nil, trust: .anyone)
         configuration.protocols = [name]
         if self == .tls {
-            // A bench on another machine has an authority of its own.
+            // Without authorities, since a bench on another machine has an authority of its own.
             configuration.tls = try TLSContext(
                 identity: BenchCompany.shared().context(role).identity)
         } else {

@@ -43,7 +43,7 @@ enum LinkPreface {
     }
 }
 
-/// Waits for one event of a link that has no other user yet. On the loop's thread.
+/// Waits for one event of a link that has no other user yet. Used on the loop's thread.
 final class LinkEvent: LinkHandler {
     private let link: any Link
     private var waiter: CheckedContinuation<Void, Never>?

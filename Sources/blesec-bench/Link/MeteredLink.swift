@@ -7,8 +7,8 @@ final class MeteredLink: Link {
     struct Count: Sendable, Equatable {
         var sdus = 0
         var bytes = 0
-        /// Packets of a controller, each with up to `mps` bytes of the SDUs and of the two bytes of
-        /// length before each of them.
+        /// The packets that a controller needs: each SDU, with the two bytes of length before it,
+        /// in packets of up to `mps` bytes.
         var packets = 0
     }
 

@@ -40,18 +40,19 @@ struct PacketScenario: Sendable {
 
     private struct Reading: Equatable {
         var own: MeteredLink.Count
-        /// The adapter's packets so far, and the expected number.
+        /// The packets that the adapter has counted so far, and the number computed from the SDUs.
         var packets: UInt32
         var computed: Int
     }
 
     /// Longer than the delay of an acknowledgement, so that silence means the end.
     private static let quiet = Duration.milliseconds(150)
-    private static let patience = 20
+    private static let attempts = 20
     /// The least number of bytes to send for one count.
     private static let volume = 64 << 10
 
-    /// Sends messages over the link with that index, and counts when nothing is sent any more.
+    /// Sends messages over the link with the index `link`, and counts the packets when nothing is
+    /// sent any more.
     func measure(_ session: Session, link: Int, size: Int) async throws -> Result {
         let messages = min(64, max(1, Self.volume / size))
         let before = try await settledReading(link)
@@ -64,11 +65,11 @@ struct PacketScenario: Sendable {
             computedPackets: after.computed - before.computed)
     }
 
-    /// A reading that has not changed for a while; counted and computed packets agree in it, if
-    /// they ever do.
+    /// The first reading that has not changed for ``quiet`` and whose counted packets since `start`
+    /// are as many as the computed ones; after ``attempts`` readings, the last reading.
     private func settledReading(_ link: Int, since start: Reading? = nil) async throws -> Reading {
         var last = try reading(link)
-        for _ in 0..<Self.patience {
+        for _ in 0..<Self.attempts {
             try await links[link].dialer.loop.sleep(for: Self.quiet)
             let next = try reading(link)
             let addsUp =

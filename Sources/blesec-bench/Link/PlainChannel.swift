@@ -1,11 +1,11 @@
 internal import BLESec
 internal import BLESecPrimitives
 
-/// A channel without protection: the same messages in the same pieces over the same link and loop,
+/// A channel without protection: it sends messages in the same pieces as a secure channel, but
 /// without sealing, acknowledgements or handshake.
 ///
-/// A record is a u16 length, a type byte and up to 16 KiB of a message. The difference between a
-/// secure channel and this one is the cost of security.
+/// A record is a u16 length, a type byte and up to 16 KiB of a message. The difference between the
+/// figures of a secure channel and of this channel is the cost of security.
 @safe actor PlainChannel: MessageChannel {
     private enum Kind { static let last: UInt8 = 0, more: UInt8 = 1, end: UInt8 = 2 }
 

@@ -3,9 +3,9 @@ internal import BLESec
 /// A request of the measuring end to the other end, sent as a message.
 struct Request: Sendable, Equatable {
     enum Kind: UInt8, Sendable {
-        /// Receive that many messages, then answer with a single byte.
+        /// Receive `count` messages, then answer with a single byte.
         case sink = 1
-        /// Return that many messages, each as soon as it has arrived.
+        /// Return `count` messages, each as soon as it has arrived.
         case echo = 2
     }
 

@@ -28,7 +28,7 @@ enum Transport: Sendable, Hashable {
         }
     }
 
-    /// The same transport with SDUs of other sizes; nil if it has no SDUs.
+    /// This transport with SDUs of other sizes; nil unless the transport is L2CAP.
     func with(_ sizes: SDUScenario.Sizes) -> Transport? {
         guard case .l2cap(let dialer, let acceptor, _) = self else { return nil }
         return .l2cap(from: dialer, to: acceptor, sizes)
@@ -90,7 +90,7 @@ extension UnixAddress {
 struct LinkEnds: Sendable {
     let dialer: any Link
     let acceptor: any Link
-    /// The same two ends as metered links, if they count.
+    /// Both ends as metered links, if they count.
     var metered: PacketScenario.Ends?
 
     init(dialer: any Link, acceptor: any Link) {
@@ -98,7 +98,7 @@ struct LinkEnds: Sendable {
         self.acceptor = acceptor
     }
 
-    /// The same link with both ends counting.
+    /// The link of `ends`, with counters at both ends.
     init(metering ends: LinkEnds, mps: Int) {
         let dialer = MeteredLink(ends.dialer, mps: mps)
         let acceptor = MeteredLink(ends.acceptor, mps: mps)

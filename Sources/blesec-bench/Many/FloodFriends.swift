@@ -8,8 +8,8 @@ actor FloodFriends {
     struct Kind: Sendable, Equatable {
         /// The number of dials at once.
         let count: Int
-        /// The additional delay of the dialer's bytes, in milliseconds: each dial's round trip is
-        /// drawn at random.
+        /// The additional delay of the dialer's bytes, in milliseconds: a random value of this
+        /// range for each link.
         let roundTrip: ClosedRange<Int>
 
         static let near = Kind(count: 4, roundTrip: 0...0)
@@ -20,7 +20,7 @@ actor FloodFriends {
     /// The outcome of the dials.
     struct Count: Sendable {
         var dials = 0
-        /// Dials that opened a channel, with the first link or the second.
+        /// Dials that opened a channel: with the first or the second link, and with the first link.
         var served = 0
         var servedAtOnce = 0
         /// Links that they opened.
@@ -53,7 +53,7 @@ actor FloodFriends {
         self.loop = loop
     }
 
-    /// Dials for a given time, waits for dials that have begun, and returns the outcome.
+    /// Dials for `window` nanoseconds, waits for dials that have begun, and returns the outcome.
     func watch(for window: UInt64) async throws -> Count {
         let tasks = (0..<kind.count).map { _ in
             Task(executorPreference: loop) { [self] in while await !isOver { await call() } }
@@ -66,7 +66,8 @@ actor FloodFriends {
         return count
     }
 
-    /// One dial like an application's: a second link follows after 100 to 500 ms.
+    /// One dial like an application's: if the first link gets no channel, a second link follows
+    /// after 100 to 500 ms.
     private func call() async {
         var channel = await link()
         let isServedAtOnce = channel != nil

@@ -3,21 +3,21 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 
 /// Measures a listener that known peers dial repeatedly, near and far, without and with a flood of
-/// unauthenticated peers. The code calls known peers friends.
+/// unauthenticated peers. In names, `friends` are known peers and `strangers` unauthenticated peers.
 struct FloodScenario: Sendable {
     /// The length of each measurement, in nanoseconds.
     var window: UInt64
 
     struct Result: Sendable {
         var engine: String
-        /// Channels a second that near friends opened, without and with unauthenticated peers.
+        /// Channels a second that near known peers opened, without and with the flood.
         var alone: Double
         var flooded: Double
-        /// The fraction of near friends' links that failed during the flood.
+        /// The fraction of near known peers' links that got no channel during the flood.
         var failures: Double
-        /// Links of unauthenticated peers that were refused, a second.
+        /// Links of unauthenticated peers that ended, a second, during the flood at full speed.
         var strangers: Double
-        /// The outcome for each group of friends, with the flood that they met.
+        /// The outcome for each group of known peers, with the flood during which they dialed.
         var friends: [Friends]
 
         struct Friends: Sendable {
@@ -27,7 +27,8 @@ struct FloodScenario: Sendable {
         }
     }
 
-    /// Measures the listener, its friends and the unauthenticated peers, each on its own loop.
+    /// Measures the listener. The listener, the known peers and the unauthenticated peers each have
+    /// their own loop.
     func measure(_ engine: String, _ peers: PeerConfigurations) async throws -> Result {
         let loops = LoopPair()
         let outside = EventLoop(name: "bench-flood")
@@ -39,22 +40,22 @@ struct FloodScenario: Sendable {
         let friends = { FloodFriends($0, address, peers.dialer, loops.dialer) }
         let alone = try await friends(.near).watch(for: window)
         var among: [Result.Friends] = []
-        var turnedAway = 0.0
-        for crowd in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
-            let strangers = UnauthenticatedPeers(crowd, address, words, outside)
-            await strangers.come()
-            // Waits until the unauthenticated peers have taken their places.
+        var endedRate = 0.0
+        for flood in [UnauthenticatedFlood.fullSpeed, .lowEnergy] {
+            let attackers = UnauthenticatedPeers(flood, address, words, outside)
+            await attackers.come()
+            // Waits until the unauthenticated peers have opened their links.
             try await outside.sleep(for: .milliseconds(300))
-            let (start, before) = (Clock.time, await strangers.count)
-            for kind in crowd.friends {
+            let (start, before) = (Clock.time, await attackers.count)
+            for kind in flood.friends {
                 let count = try await friends(kind).watch(for: window)
-                among.append(Result.Friends(kind: kind, crowd: crowd, count: count))
+                among.append(Result.Friends(kind: kind, crowd: flood, count: count))
             }
-            if crowd == .fullSpeed {
-                turnedAway =
-                    Double(await strangers.count - before) / Double(Clock.time - start) * 1e9
+            if flood == .fullSpeed {
+                endedRate =
+                    Double(await attackers.count - before) / Double(Clock.time - start) * 1e9
             }
-            await strangers.end()
+            await attackers.end()
         }
         await listener.close()
         await host.value
@@ -64,7 +65,7 @@ struct FloodScenario: Sendable {
         return Result(
             engine: engine, alone: alone.rate, flooded: near.rate,
             failures: Double(near.links - near.served) / Double(max(1, near.links)),
-            strangers: turnedAway, friends: among)
+            strangers: endedRate, friends: among)
     }
 
     static func serve(_ listener: SecureListener) async {

@@ -38,7 +38,7 @@ struct ManyScenario: Sendable {
         var fairness: Double
     }
 
-    /// The memory that the channels add to the process.
+    /// The resources that the channels add to the process.
     struct Cost: Sendable {
         private let before: ProcessState
         private let after: ProcessState
@@ -53,7 +53,7 @@ struct ManyScenario: Sendable {
         var memory: Double { Double(after.resident - before.resident) / Double(ends) }
         var heap: Double { Double(after.heap - before.heap) / Double(ends) }
         var descriptors: Double { Double(after.descriptors - before.descriptors) / Double(ends) }
-        /// The same for all ends together.
+        /// The additions of all ends together.
         var threads: Int { max(0, after.threads - before.threads) }
         var maps: Int { after.maps - before.maps }
         var locked: Int { after.locked - before.locked }
@@ -78,10 +78,10 @@ struct ManyScenario: Sendable {
             let opened = Double(Clock.threadTime - start)
             try await loop.sleep(for: .milliseconds(100))
             let idle = Cost(ProcessState.now, since: before, channels: count)
-            let crowd = Crowd(pairs, loop)
-            let load = try await crowd.work(for: window)
+            let sending = SendingChannels(pairs, loop)
+            let load = try await sending.work(for: window)
             let busy = Cost(load.state, since: before, channels: count)
-            try await crowd.close()
+            try await sending.close()
             return Result(
                 engine: engine, link: kind, channels: count,
                 handshakes: Double(count) / opened * 1e9, idle: idle, busy: busy,
@@ -124,7 +124,7 @@ private struct Pair: Sendable {
 }
 
 /// Channels that all send at once. Used on the loop's thread.
-private final class Crowd: @unchecked Sendable {
+private final class SendingChannels: @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
     private let pairs: [Pair]
@@ -139,8 +139,8 @@ private final class Crowd: @unchecked Sendable {
         received = Array(repeating: 0, count: pairs.count)
     }
 
-    /// Lets every channel send until the time is over, and returns the number of each channel's
-    /// messages and the process's state halfway.
+    /// Lets every channel send until ``close()``. Returns the number of each channel's messages in
+    /// `window` nanoseconds, the thread's processor time for them, and the process's state halfway.
     func work(
         for window: UInt64
     ) async throws -> (messages: [Int], time: UInt64, state: ProcessState) {

@@ -23,20 +23,21 @@ struct UnauthenticatedCost: Sendable {
         let words = try await FloodMessage(peers, outside)
         var cost = UnauthenticatedCost(engine: engine)
         // A first group before the measurement, since it makes the process load code and data.
-        _ = try await hold([], peers, loop, outside)
-        cost.silent = try await hold([], peers, loop, outside).memory
-        _ = try await hold(words.firstFlight, peers, loop, outside)
-        let answered = try await hold(words.firstFlight, peers, loop, outside)
+        _ = try await costPerPeer([], peers, loop, outside)
+        cost.silent = try await costPerPeer([], peers, loop, outside).memory
+        _ = try await costPerPeer(words.firstFlight, peers, loop, outside)
+        let answered = try await costPerPeer(words.firstFlight, peers, loop, outside)
         (cost.answered, cost.processorTime) = answered
-        _ = try await hold(words.unfinished, peers, loop, outside)
-        cost.unfinished = try await hold(words.unfinished, peers, loop, outside).memory
+        _ = try await costPerPeer(words.unfinished, peers, loop, outside)
+        cost.unfinished = try await costPerPeer(words.unfinished, peers, loop, outside).memory
         await loop.shutdown()
         await outside.shutdown()
         return cost
     }
 
-    /// The memory of each of many peers that send the given bytes and stay.
-    private static func hold(
+    /// The memory in bytes, and the processor time of the listener's thread in nanoseconds, for
+    /// each of ``count`` peers that send the given bytes and stay.
+    private static func costPerPeer(
         _ words: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ outside: EventLoop
     ) async throws -> (memory: Double, time: Double) {
         let address = try UnixAddress.scratch(.seqpacket)

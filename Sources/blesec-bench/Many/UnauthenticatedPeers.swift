@@ -14,7 +14,7 @@ enum UnauthenticatedFlood: String, Sendable {
     /// The number of links at a time.
     var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
     /// How long a peer keeps a link, unless the listener closes it before.
-    var patience: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
+    var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }
     /// The known peers that dial during the flood.
     var friends: [FloodFriends.Kind] { self == .fullSpeed ? [.near, .far] : [.overRadio] }
 }
@@ -50,13 +50,14 @@ struct FloodMessage: Sendable {
 }
 
 /// Unauthenticated peers that keep a listener busy: every second link sends a hello and a first
-/// message, the others nothing, and each stays until the listener closes it.
+/// message, the others nothing. Each link stays until the listener closes it, or until the time
+/// limit of the flood.
 actor UnauthenticatedPeers {
-    private let crowd: UnauthenticatedFlood
+    private let flood: UnauthenticatedFlood
     private let address: UnixAddress
     private let words: FloodMessage
     private let loop: EventLoop
-    /// The number of links that the listener closed.
+    /// The number of links that have ended.
     private(set) var count = 0
     private var isOver = false
     private var tasks: [Task<Void, Never>] = []
@@ -66,27 +67,27 @@ actor UnauthenticatedPeers {
     }
 
     init(
-        _ crowd: UnauthenticatedFlood, _ address: UnixAddress, _ words: FloodMessage,
+        _ flood: UnauthenticatedFlood, _ address: UnixAddress, _ words: FloodMessage,
         _ loop: EventLoop
     ) {
-        self.crowd = crowd
+        self.flood = flood
         self.address = address
         self.words = words
         self.loop = loop
     }
 
     func come() {
-        for index in 0..<crowd.links {
+        for index in 0..<flood.links {
             let words = index % 2 == 0 ? words.firstFlight : []
             tasks.append(
-                Task(executorPreference: loop) { [self, loop, address, crowd] in
+                Task(executorPreference: loop) { [self, loop, address, flood] in
                     while await !isOver {
                         let deadline = loop.now.advanced(by: .seconds(1))
                         let socket = try? await SocketLink.dial(
                             address, deadline: deadline, loop: loop)
                         guard let socket else { continue }
-                        let stranger = Stranger(socket)
-                        await stranger.stay(after: words, atMost: crowd.patience)
+                        let link = UnauthenticatedLink(socket)
+                        await link.stay(after: words, atMost: flood.linkLifetime)
                         await didLeave()
                     }
                 })
@@ -104,7 +105,7 @@ actor UnauthenticatedPeers {
 }
 
 /// One unauthenticated peer's link. Used on the loop's thread.
-final class Stranger: LinkHandler, TimerHandler, @unchecked Sendable {
+final class UnauthenticatedLink: LinkHandler, TimerHandler, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
     private let link: SocketLink
     private var waiter: CheckedContinuation<Void, Never>?
@@ -112,16 +113,16 @@ final class Stranger: LinkHandler, TimerHandler, @unchecked Sendable {
 
     init(_ link: SocketLink) { self.link = link }
 
-    /// Sends its bytes, and returns when the link is closed, the time is over or the task is
+    /// Sends `words`, and returns when the link is closed, the time is over or the task is
     /// cancelled.
-    func stay(after words: [UInt8], atMost patience: Duration) async {
+    func stay(after words: [UInt8], atMost time: Duration) async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { waiter in
                 self.waiter = waiter
                 link.setHandler(self)
                 link.wantsRead = true
                 let timer = LoopTimer(loop: link.loop, handler: self)
-                timer.arm(in: patience)
+                timer.arm(in: time)
                 self.timer = timer
                 if Task.isCancelled || !words.isEmpty && (try? link.send(words.span)) == nil {
                     leave()

@@ -16,7 +16,7 @@ struct Panel {
     }
 
     var title: String
-    /// The title: the quantity and its unit.
+    /// The quantity and its unit, as a text above the vertical axis.
     var unit: String
     var series: [Series]
 

@@ -2,8 +2,8 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecRadioModel
 
-/// One end of a measured channel: it sends messages, and records the arrival times of received
-/// ones. Used on the loop's thread.
+/// One end of a measured channel: it sends messages, and records when messages arrive. Used on the
+/// loop's thread.
 final class RadioEnd: @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
@@ -42,7 +42,7 @@ final class RadioEnd: @unchecked Sendable {
         }
     }
 
-    /// The arrival time of the message with that number, counted from one; nil before it arrives.
+    /// The arrival time of the message `number`, counted from 1; nil before it arrives.
     func arrival(of number: Int) throws -> UInt64? {
         if let failure { throw failure }
         return number <= arrivals.count ? arrivals[number - 1] : nil

@@ -12,8 +12,8 @@ struct RadioRun: Sendable {
     private let peripheral: RadioLink
     private let origin: UInt64
 
-    /// The limit of each step of a run, in virtual time: an hour.
-    private static let patience = Duration.seconds(3_600)
+    /// How long a run waits for one result, in virtual time: an hour.
+    private static let longestWait = Duration.seconds(3_600)
     private static let step = Duration.milliseconds(100)
     /// Longer than the delay of acknowledgements.
     private static let quiet = Duration.seconds(1)
@@ -66,8 +66,8 @@ struct RadioRun: Sendable {
             let opened = clock.now.nanoseconds
             dialer.open(andSend: message)
             acceptor.open(andSend: message)
-            let there = try await pass { try acceptor.arrival(of: 1) }
-            let back = try await pass { try dialer.arrival(of: 1) }
+            let acceptorReceived = try await pass { try acceptor.arrival(of: 1) }
+            let dialerReceived = try await pass { try dialer.arrival(of: 1) }
             await clock.advance(by: Self.quiet)
 
             let before = central.count
@@ -82,14 +82,15 @@ struct RadioRun: Sendable {
             let end = try await pass { try acceptor.arrival(of: 2 + count) }
             let opening = RadioScenario.Opening(
                 firstMessage: BothSides(
-                    dialer: Double(there - opened), acceptor: Double(back - opened)),
+                    dialer: Double(acceptorReceived - opened),
+                    acceptor: Double(dialerReceived - opened)),
                 shortMessage: short)
             return (opening, Double(count * messageSize) / Double(end - start) * 1e9)
         }
     }
 
-    /// Advances the time until data sent now leave in the next connection event, and returns that
-    /// time. So no run begins with a longer wait than another.
+    /// Advances the clock to `hostDelay` before a connection event, and returns the time of that
+    /// event. So every measurement begins with the same wait.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin
@@ -98,9 +99,9 @@ struct RadioRun: Sendable {
         return next
     }
 
-    /// Advances the time until `time` returns a value.
+    /// Advances the clock until `time` returns a value, and returns the value.
     private func pass(until time: () throws -> UInt64?) async throws -> UInt64 {
-        var left = Self.patience
+        var left = Self.longestWait
         while left > .zero {
             if let time = try time() { return time }
             await clock.advance(by: Self.step)

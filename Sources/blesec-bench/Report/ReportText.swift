@@ -185,7 +185,7 @@ struct ReportText {
 
     private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
 
-    /// One connection and its figures, in order.
+    /// The results of each connection, in order: first the L2CAP channel alone, then the engines.
     private var connections: [[RadioScenario.Result]] {
         var groups: [[RadioScenario.Result]] = []
         for result in report.radio {

@@ -81,7 +81,7 @@ final class TLSHandshakes: HandshakeSubject {
             else { throw BenchError.wrongResult("a ticket") }
         }
 
-        /// Hands the engine over.
+        /// Removes and returns the engine.
         func take() throws -> TLSEngine {
             guard let taken = engine.take() else { throw BenchError.wrongResult("TLSEngine") }
             return taken

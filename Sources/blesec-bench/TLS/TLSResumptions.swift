@@ -11,7 +11,7 @@ final class TLSResumptions: HandshakeSubject {
     let limit: (any HandshakeLimit)? = nil
     private let contexts: BothSides<TLSContext>
 
-    /// Runs a full handshake, which the first one resumes.
+    /// Runs a full handshake, whose session the first measured handshake resumes.
     init(_ company: BenchCompany) throws {
         func context(_ role: ChannelRole) throws -> TLSContext {
             var options = TLSOptions()
