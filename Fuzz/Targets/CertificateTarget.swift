@@ -5,8 +5,8 @@ internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 extension FuzzTarget {
-    /// Certificates and revocation lists, unchanged and with the signature of a trusted authority:
-    /// the harm that a faulty issuer can do to devices that trust it.
+    /// Certificates and revocation lists: the fuzzer's bytes as they are, and signed by a trusted
+    /// authority, as a faulty issuer could make them.
     static let certificate = FuzzTarget(name: "certificate") { input in
         var script = Script(input)
         let kind = script.number(below: 6)

@@ -34,12 +34,13 @@ extension FuzzTarget {
     }
 }
 
-/// Two engines, with the fuzzer between one of them and the other.
+/// Two engines. The fuzzer can change and replace the bytes that the peer's engine sends to the
+/// victim's engine.
 private struct EngineScene: ~Copyable {
     var victim: Engine
     var peer: Engine
     let isNegotiated: Bool
-    /// The bytes that have arrived for the victim, and for the peer, and are not used up.
+    /// The bytes that the victim, and the peer, have not read yet.
     var inbound: [UInt8] = []
     var peerInbound: [UInt8] = []
 
@@ -87,7 +88,7 @@ private struct EngineScene: ~Copyable {
         if case .established = victim.phase { true } else { false }
     }
 
-    /// Both engines send what they have; `change` changes what the victim receives.
+    /// Lets both engines send their handshake messages; `change` changes what the victim receives.
     mutating func turn(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
         Self.admit(&victim)
         Self.admit(&peer)
@@ -147,6 +148,8 @@ private struct EngineScene: ~Copyable {
             }
             inbound.removeFirst(record.consumed)
         }
-        if !isEstablished { precondition(victim.phase == .failed, "an error that is no death") }
+        if !isEstablished {
+            precondition(victim.phase == .failed, "an error that does not end the engine")
+        }
     }
 }

@@ -21,8 +21,8 @@ struct FuzzTarget: Sendable {
     }
 }
 
-/// Runs a step that must succeed before a trial, or a promise that must be kept: an error here is a
-/// finding, as a trap is.
+/// Runs a step that must not throw: a preparation, or a call that has to succeed. An error here is
+/// a finding, as a trap is.
 func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
     do {
         return try body()
@@ -31,7 +31,7 @@ func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
     }
 }
 
-/// Where targets keep files while they run: in memory, and removed when the process ends.
+/// The folder for the targets' files. It is in memory, and is removed when the process ends.
 enum Folder {
     static let path: String = {
         var template = Array("/dev/shm/blesec-fuzz-XXXXXX".utf8CString)

@@ -39,7 +39,8 @@ final class MachineScene {
         must { try peer.begin() }
     }
 
-    /// Lets both sides be honest until nothing moves any more.
+    /// Delivers what both sides send, unchanged, eight times, and admits the peer if the victim
+    /// asks. The handshake of two honest sides is then complete.
     func shakeHands() {
         for _ in 0..<8 {
             flush()
@@ -53,23 +54,23 @@ final class MachineScene {
     /// Plays one event.
     func play(_ script: inout Script) {
         switch script.number(below: 15) {
-        case 0: forge(script.piece())
+        case 0: inject(script.piece())
         case 1: deliver(atMost: Int(script.byte()) << 4)
         case 2:
             isHonest = false
             wire = script.damage(wire)
         case 3: seal(script.byte(), script.piece())
         case 4: seal(0, Array(repeating: 7, count: Int(script.byte()) << 8 | 255))
-        case 5: peerSays(Array(repeating: 1, count: Int(script.byte()) << 3))
+        case 5: peerSends(Array(repeating: 1, count: Int(script.byte()) << 3))
         case 6: take()
-        case 7: say(Array(repeating: 2, count: Int(script.byte()) << 4))
+        case 7: sendMessage(Array(repeating: 2, count: Int(script.byte()) << 4))
         case 8: pass(Self.durations[script.number(below: Self.durations.count)])
         case 9: victim.end(EndReason(rawValue: script.byte()))
         case 10: evaluateTrust(script.byte())
         case 11: endLink(script.byte())
         case 12: isFlowing.toggle()
         case 13: peer.end(EndReason(rawValue: script.byte()))
-        default: hurry()
+        default: allowRekey()
         }
         flush()
         verify()
@@ -89,7 +90,7 @@ final class MachineScene {
 
     // MARK: - The peer
 
-    private func forge(_ bytes: [UInt8]) {
+    private func inject(_ bytes: [UInt8]) {
         isHonest = isHonest && bytes.isEmpty
         append(bytes)
     }
@@ -110,12 +111,12 @@ final class MachineScene {
         if type == RecordType.rekey.rawValue { try? records.engine.rekeySending() }
     }
 
-    /// Simulates that the peer has sent enough records to change its key.
-    private func hurry() {
+    /// Simulates that the peer has sent enough records to be allowed to change its key.
+    private func allowRekey() {
         victim.stage?.records.receiving.records = Record.leastRekeyInterval + 1
     }
 
-    private func peerSays(_ message: [UInt8]) {
+    private func peerSends(_ message: [UInt8]) {
         guard peer.hasRoom, (try? peer.queue(message)) != nil else { return }
         sent.append(message)
     }
@@ -130,8 +131,8 @@ final class MachineScene {
 
     // MARK: - The link
 
-    /// Hands the waiting bytes to the victim, in pieces of at most `piece` bytes (0 for any size),
-    /// as a driver does.
+    /// Hands the waiting bytes to the victim, as a driver does, in pieces of at most `piece` bytes,
+    /// or of at most 16 KiB if `piece` is 0.
     private func deliver(atMost piece: Int = 0) {
         let piece = piece == 0 ? 16 << 10 : min(piece, 16 << 10)
         var rest = wire[...]
@@ -192,7 +193,7 @@ final class MachineScene {
 
     // MARK: - The victim's side
 
-    private func say(_ message: [UInt8]) {
+    private func sendMessage(_ message: [UInt8]) {
         if victim.hasRoom { _ = try? victim.queue(message) }
     }
 
@@ -230,7 +231,7 @@ final class MachineScene {
         precondition(victim.isOver || victim.nextTimeout(now: now) > now, "a stuck deadline")
     }
 
-    /// The victim's record layer, which must be empty when the channel has ended.
+    /// The victim's last record layer, whose buffers must be empty when the channel has ended.
     private var records: RecordLayer?
 
     private func verify(_ acknowledgements: AcknowledgementState) {

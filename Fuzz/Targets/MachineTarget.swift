@@ -28,7 +28,7 @@ extension FuzzTarget {
                     let count = UInt8(message.count)
                     seeds.append(start + [0, 0, count + 2, 0, count] + message + courses[0])
                 }
-                // Each setting gets some of the courses, and each course gets many settings.
+                // Four courses for each setting; together, the settings use every course.
                 for number in 0..<4 {
                     let course = courses[1 + (3 * index + number) % (courses.count - 1)]
                     seeds.append(start + [1] + course)
@@ -48,7 +48,7 @@ extension FuzzTarget {
         [3, 0, 1, 65, 3, 1, 1, 66, 3, 2, 1, 0, 3, 3, 8, 1, 2, 3, 4, 5, 6, 7, 8, 3, 8, 8, 0, 0],
         [3, 3, 2, 1, 2, 3, 4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 3, 5, 0, 4, 5, 3, 5, 0],
         [3, 7, 33, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        // A truncated record, a changed record, and bytes that no side has sent.
+        // A record without its end, a record with a changed bit, and bytes that no side has sent.
         [5, 9, 2, 0, 3, 1, 0], [5, 9, 2, 1, 3, 0, 0], [0, 4, 0x42, 0x4C, 0x53, 0x31],
         // Silence: only time passes.
         [8, 6, 8, 7, 1, 0, 8, 9, 1, 0, 8, 9],

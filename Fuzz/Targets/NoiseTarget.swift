@@ -56,7 +56,8 @@ private struct NoiseScene: ~Copyable {
         return state
     }
 
-    /// Whether both sides completed the handshake with the same result.
+    /// Runs the handshake, and returns whether it was completed; both sides must then have the same
+    /// hash.
     mutating func shakeHands(_ script: inout Script) -> Bool {
         while !initiator.isFinished {
             let isIntact =
@@ -70,7 +71,7 @@ private struct NoiseScene: ~Copyable {
     }
 
     /// Carries one message; returns whether it arrived unchanged. A reader that refuses a message
-    /// is dead.
+    /// must have failed: it also refuses every later call.
     private static func step(
         _ writer: inout HandshakeState, _ reader: inout HandshakeState, _ script: inout Script
     ) -> Bool {
@@ -83,27 +84,27 @@ private struct NoiseScene: ~Copyable {
             }
         }
         precondition(message.count == length)
-        let heard =
+        let arrived =
             switch kind {
             case 0: message
             case 1: script.damage(message)
             default: script.piece()
             }
-        let read = try? [UInt8](capacity: heard.count) { output throws(NoiseError) in
-            try reader.readMessage(heard.span, payload: &output)
+        let read = try? [UInt8](capacity: arrived.count) { output throws(NoiseError) in
+            try reader.readMessage(arrived.span, payload: &output)
         }
-        guard heard != message else {
+        guard arrived != message else {
             precondition(read == payload, "an honest message is refused")
             return true
         }
-        precondition(read != nil || reader.isFailed, "an error that is no death")
-        var isDead = false
+        precondition(read != nil || reader.isFailed, "an error that does not end the handshake")
+        var hasFailed = false
         do {
             _ = try reader.messageLength(forPayload: 0)
         } catch {
-            isDead = error == .failed
+            hasFailed = error == .failed
         }
-        precondition(read != nil || isDead)
+        precondition(read != nil || hasFailed)
         return false
     }
 
@@ -119,11 +120,11 @@ private struct NoiseScene: ~Copyable {
         for _ in 0..<script.number(below: 8) {
             let payload = script.piece()
             let message = Self.seal(&left, payload)
-            let heard = script.flag() ? script.damage(message) : message
-            let opened = try? [UInt8](capacity: heard.count) { output throws(NoiseError) in
-                try right.decrypt(heard.span, into: &output)
+            let arrived = script.flag() ? script.damage(message) : message
+            let opened = try? [UInt8](capacity: arrived.count) { output throws(NoiseError) in
+                try right.decrypt(arrived.span, into: &output)
             }
-            precondition(heard == message ? opened == payload : opened == nil)
+            precondition(arrived == message ? opened == payload : opened == nil)
             guard opened != nil else { return }
             guard script.flag() else { continue }
             must { try left.rekeySend() }
@@ -156,13 +157,13 @@ private struct NoiseScene: ~Copyable {
             var span = buffer.mutableSpan
             guard (try? left.encrypt(inPlace: &span, count: payload.count, nonce: nonce)) != nil
             else { continue }
-            var heard = script.flag() ? script.damage(buffer) : buffer
-            let isIntact = heard == buffer
-            var open = heard.mutableSpan
+            var arrived = script.flag() ? script.damage(buffer) : buffer
+            let isIntact = arrived == buffer
+            var open = arrived.mutableSpan
             let count = try? right.decrypt(inPlace: &open, count: open.count, nonce: nonce)
             precondition((count != nil) == isIntact, "a forged message, or an honest one refused")
             guard let count else { continue }
-            precondition(Array(heard.prefix(count)) == payload)
+            precondition(Array(arrived.prefix(count)) == payload)
             let isNew = window.isNew(nonce)
             precondition(window.accept(nonce) == isNew)
             precondition(!isNew || seen.insert(nonce).inserted, "a nonce for a second time")

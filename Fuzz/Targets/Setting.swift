@@ -52,21 +52,22 @@ struct Setting: Sendable {
     /// Whether the two devices have a protocol in common.
     var agrees: Bool { dialer.contains(where: acceptor.contains) }
 
-    /// The configuration of a device with fixed keys. `asks` selects a policy that waits for an
-    /// answer.
+    /// The configuration of a device with fixed keys. `asks` selects a policy that asks the program
+    /// about the peer.
     func configuration(_ role: ChannelRole, asks: Bool = false) -> ChannelConfiguration {
         let offers = role == .dialer ? dialer : acceptor
         let isNN = offers[0].contains("_NN")
-        let friend = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
-        var trust = TrustPolicy.pinned([friend])
+        let peerKey = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
+        var trust = TrustPolicy.pinned([peerKey])
         if isStale, role == .dialer {
             trust = .pinned([
                 must { try PeerKey(publicKey: Devices.lost.publicKey) },
-                PeerKey(fingerprint: friend.fingerprint),
+                PeerKey(fingerprint: peerKey.fingerprint),
             ])
         }
         if isNN || keyless == role.peer { trust = .anyone }
-        // A policy that asks knows no keys beforehand.
+        // A policy that asks has no keys beforehand, so it cannot be used with the patterns that
+        // need the peer's key.
         if asks, !offers.contains(where: { $0.contains("K") }) { trust = .asking { _ in .admit } }
         var configuration = ChannelConfiguration(
             identity: isNN ? nil : Devices.identity(role), trust: trust)

@@ -29,13 +29,13 @@ private struct StreamScene {
     private var sent = [0, 0]
     private var received = [0, 0]
     private var now = MonotonicTime(nanoseconds: 0)
-    private var hasForged = false
-    private let mayForge: Bool
+    private var hasInjected = false
+    private let mayInject: Bool
 
     init?(_ script: inout Script) {
         var dialer = FragmentStream(
             dialing: 7, sending: Int(script.byte()) * 2, taking: Int(script.byte()) * 2)
-        mayForge = script.flag()
+        mayInject = script.flag()
         guard let opening = StreamFragment(dialer.opening()),
             var listener = FragmentStream(answering: opening)
         else { fatalError("an opening is not read") }
@@ -54,10 +54,11 @@ private struct StreamScene {
         case 7: now = now.advanced(by: .seconds(Int(script.byte())))
         case 8: underWay[0].append(ends[0].finish())
         default:
-            // Sent from the peer's device: a fragment's sender is known by its device only.
+            // A fragment of another program on the peer's device: only the device identifies the
+            // sender of a fragment.
             let bytes = script.piece()
-            guard mayForge, let fragment = StreamFragment(bytes) else { return }
-            hasForged = true
+            guard mayInject, let fragment = StreamFragment(bytes) else { return }
+            hasInjected = true
             let end = script.number(below: 2)
             _ = ends[end].take(fragment, at: now)
         }
@@ -69,7 +70,7 @@ private struct StreamScene {
         sent[end] += ends[end].send(bytes.span, to: &underWay[end])
         let fresh = underWay[end][before...]
         precondition(
-            hasForged || fresh.count <= Int(FragmentStream.window), "more than was granted")
+            hasInjected || fresh.count <= Int(FragmentStream.window), "more than was granted")
         precondition(fresh.allSatisfy { $0.count <= StreamFragment.largest })
     }
 
@@ -84,7 +85,7 @@ private struct StreamScene {
     private mutating func read(_ end: Int, _ count: Int) {
         let bytes = [UInt8](capacity: count) { ends[end].read(into: &$0) }
         precondition(bytes.count <= Int(FragmentStream.window) * StreamFragment.largest)
-        if !hasForged {
+        if !hasInjected {
             for byte in bytes {
                 precondition(byte == UInt8(truncatingIfNeeded: received[end]), "out of order")
                 received[end] += 1
@@ -94,9 +95,10 @@ private struct StreamScene {
         if let grant = ends[end].grant() { underWay[end].append(grant) }
     }
 
-    /// Finally everything arrives: no side waits, and all bytes that were sent can be read.
+    /// Delivers all fragments, and checks that neither side waits and that all bytes that were sent
+    /// can be read.
     mutating func settle() {
-        guard !hasForged else { return }
+        guard !hasInjected else { return }
         repeat {
             for end in 0...1 { deliver(from: end, 0, repeats: false) }
             for end in 0...1 { read(end, Int(FragmentStream.window) * StreamFragment.largest) }

@@ -24,11 +24,11 @@ extension FuzzTarget {
 private final class TLSScene {
     private var engine: Engine
     private let peer: TLSSession
-    /// The bytes on their way, and those that have arrived and are not used up.
+    /// The bytes on their way to the engine, and those that have arrived and are not read yet.
     private var wire: [UInt8] = []
     private var inbound: [UInt8] = []
-    /// What the peer has sent inside TLS and the engine has not returned.
-    private var said: [UInt8] = []
+    /// The content that the peer has sent inside TLS and the engine has not returned.
+    private var unread: [UInt8] = []
     private var isHonest = true
 
     init(victim role: ChannelRole) {
@@ -53,7 +53,7 @@ private final class TLSScene {
         }
     }
 
-    /// Reads a flight of the handshake record by record; the handshake is never suspended for long.
+    /// Reads a flight of the handshake record by record. A suspended handshake continues at once.
     private static func hand(_ flight: [UInt8], to peer: TLSSession) throws {
         var rest = flight
         while let length = try TLSRecords.length(rest.span, isFirst: true), length <= rest.count {
@@ -68,10 +68,10 @@ private final class TLSScene {
 
     func play(_ script: inout Script) {
         switch script.number(below: 7) {
-        case 0: say(script.piece())
+        case 0: seal(script.piece())
         case 1: peer.changesKey = true
-        case 2: forge(script.piece())
-        case 3: say(Array(repeating: script.byte(), count: 6_000))
+        case 2: inject(script.piece())
+        case 3: seal(Array(repeating: script.byte(), count: 6_000))
         case 4:
             isHonest = false
             wire = script.damage(wire)
@@ -87,13 +87,13 @@ private final class TLSScene {
         open()
     }
 
-    private func forge(_ bytes: [UInt8]) {
+    private func inject(_ bytes: [UInt8]) {
         isHonest = isHonest && bytes.isEmpty
         wire += bytes
     }
 
     /// Seals bytes as a TLS record.
-    private func say(_ bytes: [UInt8]) {
+    private func seal(_ bytes: [UInt8]) {
         guard !bytes.isEmpty else { return }
         let room = bytes.count + 100
         var output = [UInt8](repeating: 0, count: room)
@@ -105,7 +105,7 @@ private final class TLSScene {
             }
         }
         wire += output.prefix(count)
-        said += bytes
+        unread += bytes
     }
 
     private func open() {
@@ -120,9 +120,10 @@ private final class TLSScene {
                 inbound.removeFirst(record.consumed)
             }
         } catch {
-            precondition(engine.phase == .failed, "an error that is no death")
-            // A length above the longest record is the only possible error inside.
-            let length = said.count < 2 ? 0 : Int(said[0]) << 8 | Int(said[1])
+            precondition(engine.phase == .failed, "an error that does not end the engine")
+            // An honest peer's content can cause only two errors: a length above the longest
+            // record, and too many TLS records without data.
+            let length = unread.count < 2 ? 0 : Int(unread[0]) << 8 | Int(unread[1])
             precondition(
                 !isHonest || length > TLSRecords.longestRecord || error.code == .limitExceeded,
                 "an honest peer is blamed: \(error)")
@@ -138,9 +139,9 @@ private final class TLSScene {
 
     private func expect(_ record: [UInt8]) {
         guard isHonest else { return }
-        precondition(said.count >= 2 + record.count, "more than was said")
-        precondition(Int(said[0]) << 8 | Int(said[1]) == record.count)
-        precondition(said.dropFirst(2).prefix(record.count).elementsEqual(record))
-        said.removeFirst(2 + record.count)
+        precondition(unread.count >= 2 + record.count, "more than was sent")
+        precondition(Int(unread[0]) << 8 | Int(unread[1]) == record.count)
+        precondition(unread.dropFirst(2).prefix(record.count).elementsEqual(record))
+        unread.removeFirst(2 + record.count)
     }
 }
