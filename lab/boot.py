@@ -86,7 +86,7 @@ class NotReady(Exception):
 class Stream(threading.Thread):
     """Passes bytes from the guest on as they arrive.
 
-    The guest begins with the mark, and ends with the mark and the exit status.
+    The guest sends the mark before the first byte, and the mark and the exit status at the end.
     """
 
     def __init__(self, source, target, mark, changed):
@@ -99,27 +99,27 @@ class Stream(threading.Thread):
         self.start()
 
     def run(self):
-        held = b""
+        pending = b""
         try:
             while data := os.read(self.source, 65536):
-                held += data
+                pending += data
                 if not self.begun:
-                    if len(held) < len(self.mark):
+                    if len(pending) < len(self.mark):
                         continue
-                    held = held[len(self.mark) :]
+                    pending = pending[len(self.mark) :]
                     self.begun = True
-                body, marked, rest = held.partition(self.mark)
+                body, marked, rest = pending.partition(self.mark)
                 if marked:
                     self.write(body)
                     while not rest.endswith(b"\n") and (data := os.read(self.source, 64)):
                         rest += data
                     self.trailer = rest
                     break
-                keep = next((n for n in range(min(len(held), len(self.mark) - 1), 0, -1) if held.endswith(self.mark[:n])), 0)
-                self.write(held[: len(held) - keep])
-                held = held[len(held) - keep :]
+                keep = next((n for n in range(min(len(pending), len(self.mark) - 1), 0, -1) if pending.endswith(self.mark[:n])), 0)
+                self.write(pending[: len(pending) - keep])
+                pending = pending[len(pending) - keep :]
             else:
-                self.write(held)
+                self.write(pending)
         except BrokenPipeError:
             self.reader_gone = True
         self.ended = True
@@ -136,12 +136,12 @@ class Console(threading.Thread):
 
     def __init__(self, source, show):
         super().__init__(daemon=True)
-        self.source, self.show, self.kept, self.spoke = source, show, b"", time.monotonic()
+        self.source, self.show, self.kept, self.last_output = source, show, b"", time.monotonic()
         self.start()
 
     def run(self):
         while data := os.read(self.source, 65536):
-            self.kept, self.spoke = (self.kept + data)[-4096:], time.monotonic()
+            self.kept, self.last_output = (self.kept + data)[-4096:], time.monotonic()
             if self.show:
                 os.write(2, data)
 
@@ -167,7 +167,7 @@ def wait(out, err, changed, console):
             raise Ended(128 + signal.SIGPIPE)
         if out.ended and err.ended:
             raise Ended(GUEST_FAILED, "the guest died before the command ended", 40)
-        if not out.begun and time.monotonic() - console.spoke > SILENCE:
+        if not out.begun and time.monotonic() - console.last_output > SILENCE:
             raise NotReady("hung while it started")
         changed.wait(None if out.begun else 1)
         changed.clear()
@@ -219,7 +219,8 @@ def run_once(options, command):
             emulator.kill()
             emulator.wait()
     for stream in streams:
-        stream.join(1)  # for bytes on their way; no longer, since the reader of this process may be slow
+        # For bytes that are still in the pipe; not longer, since this process's reader may be slow.
+        stream.join(1)
     if ended.kernel_lines and console:
         ended.line += "\n" + console.tail(ended.kernel_lines)
     return ended

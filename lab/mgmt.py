@@ -7,9 +7,9 @@
     mgmt.py SETTING on|off [hciN ...]         at the controllers named, or at all of them
     mgmt.py up --count N [--advertising]      waits for N controllers and makes them ready to use
 
-SETTING: power, le, connectable, bondable, advertising. Whoever may read needs no
-privilege; what changes something needs CAP_NET_ADMIN. It exits 0 when done, 1 when the
-kernel refused, 64 on wrong usage, 68 when there is no such controller or link.
+SETTING: power, le, connectable, bondable, advertising. Reading needs no privilege;
+changes need CAP_NET_ADMIN. Exit status: 0 when done, 1 when the kernel refused, 64 on
+wrong usage, 68 when there is no such controller or link.
 """
 
 import ctypes
@@ -46,7 +46,8 @@ class Refused(Exception):
 
 
 class Management:
-    """A management socket. It handles one command at a time, and keeps events for `wait_for_index`."""
+    """A management socket. It handles one command at a time, and keeps the indexes of new controllers
+    for `wait_for_indexes`."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI)
@@ -104,11 +105,11 @@ class Management:
             self.command(SETTERS[setting], index, bytes([value]))
 
     def advertise(self, index, value):
-        """Adds a connectable advertisement, or removes all.
+        """Adds a connectable advertisement, or removes all advertisements.
 
-        The setting of the same name will not do: with it on, the kernel dials by
-        advertising to the peer instead of scanning for it, and two that both
-        advertise never meet.
+        The kernel's own setting "advertising" is not used. With this setting on, the
+        kernel dials by advertising to the peer instead of scanning for it, and two
+        controllers that both advertise never find each other.
         """
         if value:  # instance 1, connectable, no data, without a time limit
             self.command(ADD_ADVERTISING, index, struct.pack("<BIHHBB", 1, 1, 0, 0, 0, 0))
@@ -151,7 +152,7 @@ def raw(address):
 
 
 def chosen(management, names):
-    """The indexes of the controllers named, or all of them."""
+    """The indexes of the controllers with these names; of all controllers if there are no names."""
     known = management.indexes()
     if not names:
         return known
@@ -162,7 +163,7 @@ def chosen(management, names):
 
 
 def bring_up(management, count, advertising):
-    """Low Energy and power on, and ready to be dialed: by everybody's kernel alone when `advertising`."""
+    """Switches Low Energy and power on. With `advertising`, the controllers can be dialed without bluetoothd."""
     for index in management.wait_for_indexes(count):
         management.set("le", index, 1)
         management.set("bondable", index, 0)
