@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab"))
+LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lab")
+sys.path.insert(0, LAB)
 from mgmt import Management, raw  # noqa: E402
 from packets import counters  # noqa: E402
 
@@ -171,7 +172,7 @@ def channels():
     def _():
         dialer, acceptor = pair(first, second)
         with dialer, acceptor:
-            tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mgmt.py")
+            tool = os.path.join(LAB, "mgmt.py")
             subprocess.run(["/usr/bin/python3", "-IS", tool, "disconnect", second], check=True)
             for end in (dialer, acceptor):
                 try:
