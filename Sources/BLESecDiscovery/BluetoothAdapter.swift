@@ -5,23 +5,25 @@ internal import BLESecLinks
 /// the adapter, or bluetoothd, is gone.
 package struct BluetoothAdapter: Sendable {
     /// The session that knows the adapter.
-    package let session: Bluetoothd
+    package let bluetoothd: Bluetoothd
     /// The adapter's name.
     package let name: AdapterName
 
-    init(_ name: AdapterName, of session: Bluetoothd) {
+    init(_ name: AdapterName, of bluetoothd: Bluetoothd) {
         self.name = name
-        self.session = session
+        self.bluetoothd = bluetoothd
     }
 
     /// Whether the adapter can be used.
-    package var state: AdapterState { get async { await session.state(of: name) } }
+    package var state: AdapterState { get async { await bluetoothd.state(of: name) } }
 
-    /// The states of the adapter, from the present one on, without repetition.
+    /// Waits until the state differs from `last`, and returns it.
     ///
-    /// Slow consumers get only the latest state.
-    package var states: AsyncStream<AdapterState> {
-        get async { await session.states(of: name) }
+    /// - Throws: once the session is closed, or the task is cancelled.
+    package func state(
+        otherThan last: AdapterState
+    ) async throws(DiscoveryError) -> AdapterState {
+        try await bluetoothd.state(of: name, otherThan: last)
     }
 
     /// A device, as this adapter hears and reaches it.
@@ -36,8 +38,8 @@ package struct BluetoothAdapter: Sendable {
     package func advertise(
         _ advertisement: Advertisement
     ) async throws(DiscoveryError) -> Registration {
-        try await session.register(on: name) { exports, token in
-            .advertisement(path: exports.add(advertisement, token))
+        try await bluetoothd.register { [name] exports, token in
+            .advertisement(exports.add(advertisement, token), on: name)
         }
     }
 
@@ -48,8 +50,8 @@ package struct BluetoothAdapter: Sendable {
     package func publish(
         _ application: GATTApplication
     ) async throws(DiscoveryError) -> Registration {
-        try await session.register(on: name) { exports, token in
-            .application(path: exports.add(application, token))
+        try await bluetoothd.register { [name] exports, token in
+            .application(exports.add(application, token), on: name)
         }
     }
 
@@ -66,6 +68,6 @@ package struct BluetoothAdapter: Sendable {
     package func scan(
         for service: BluetoothUUID, anewEvery interval: Duration? = nil
     ) async throws(DiscoveryError) -> ServiceScan {
-        try await session.scan(for: service, on: name, anewEvery: interval)
+        try await bluetoothd.scan(for: service, on: name, anewEvery: interval)
     }
 }

@@ -16,7 +16,6 @@ package actor Bluetoothd {
     private let exports = ExportedObjects()
     private var scans = ServiceScans()
     private lazy var registrations = Registrations(of: self, loop: loop)
-    private var observers = AdapterObservers()
     /// What receives the notifications of each characteristic.
     private var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
     /// The links that end when their device disconnects.
@@ -24,8 +23,6 @@ package actor Bluetoothd {
 
     private enum Event: Hashable { case change }
     private let waiting: LoopCondition<Event>
-    /// Counts the changes, so that no task that waits misses one.
-    private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasAnswered = false
 
@@ -58,7 +55,7 @@ package actor Bluetoothd {
         // Makes the lazy property now: `deinit` uses it, and must not make it, because making it
         // forms a weak reference to this object.
         _ = registrations
-        session = BusSession(loop: loop, handler: self)
+        session = BusSession(of: self)
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
         try? await wait(until: deadline, "reach bluetoothd") { $0.hasAnswered ? () : nil }
     }
@@ -68,12 +65,12 @@ package actor Bluetoothd {
         session.take()?.close()
         forget()
         scans.finish()
-        observers.finish()
+        wakeWaiting()
     }
 
     /// Discards what is known about bluetoothd: it has stopped, and has forgotten this process, or
     /// this session is closed.
-    private func forget() {
+    func forget() {
         tree.removeAll()
         notified = [:]
         registrations.assumeIsolated { $0.lapse() }
@@ -94,19 +91,15 @@ package actor Bluetoothd {
     // MARK: - Changes
 
     /// Reacts to a change in the tree, or of a registration: sends the requests that can be sent
-    /// now, ends the links of disconnected devices, and reports states to their observers.
+    /// now, ends the links of disconnected devices, and wakes the tasks that wait.
     func treeChanged() {
         registrations.assumeIsolated { $0.settle() }
         endLostLinks()
-        observers.tell { state(of: $0) }
         wakeWaiting()
     }
 
     /// Wakes the tasks that wait, which check their conditions again.
-    func wakeWaiting() {
-        changes += 1
-        waiting.wake(.change)
-    }
+    func wakeWaiting() { waiting.wake(.change) }
 
     /// Waits until `look`, which is called after each change, returns a value.
     func wait<Value: Sendable>(
@@ -114,38 +107,45 @@ package actor Bluetoothd {
         for look: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
     ) async throws(DiscoveryError) -> Value {
         while true {
-            let seen = changes
             if let value = try look(self) { return value }
-            guard loop.now < deadline, session != nil else { throw .timedOut(doing) }
+            guard loop.now < deadline, session != nil, !loop.isShutDown else {
+                throw .timedOut(doing)
+            }
             let isCancelled = await waiting.wait(
-                for: .change, until: deadline, isolation: self, unless: { changes != seen })
+                for: .change, until: deadline, isolation: self, unless: { false })
             if isCancelled { throw .cancelled(doing) }
         }
     }
 
-    private func answered(_ objects: BusValue?) {
+    /// bluetoothd has listed its objects; there are none when it does not run, or does not answer.
+    func answered(_ objects: BusValue?) {
         if let objects { tree.replace(with: objects) }
         hasAnswered = true
         treeChanged()
     }
 
-    private func take(_ signal: ObjectSignal) {
-        switch signal {
-        case .added(let path, let interfaces):
-            tree.add(path, interfaces)
+    /// Takes a signal of bluetoothd about one of its objects; ignores any other signal.
+    func take(_ signal: BusMessage) {
+        let body = signal.body()
+        guard let name = body.first?.text else { return }
+        switch (signal.interface, signal.member, body.count) {
+        case ("org.freedesktop.DBus.ObjectManager", "InterfacesAdded", 2):
+            tree.add(name, body[1])
             treeChanged()
-            if interfaces.properties?[ObjectTree.Interface.device] != nil {
-                scans.heard(path, in: tree)
+            if body[1].properties?[ObjectTree.Interface.device] != nil {
+                scans.heard(name, in: tree)
             }
-        case .removed(let path, let interfaces):
-            let wasConnected = tree.isConnected(path)
-            tree.remove(path, interfaces)
+        case ("org.freedesktop.DBus.ObjectManager", "InterfacesRemoved", 2):
+            let wasConnected = tree.isConnected(name)
+            tree.remove(name, body[1].texts ?? [])
             treeChanged()
             if tree.takeGap() { session?.listObjects() }
-            if wasConnected { linkEnded(path) }
-        case .changed(let path, let interface, let properties, let invalidated):
-            tree.change(path, interface, properties, invalidated: invalidated)
-            changed(path, interface, properties)
+            if wasConnected { linkEnded(name) }
+        case ("org.freedesktop.DBus.Properties", "PropertiesChanged", 3):
+            let properties = body[1].properties ?? [:]
+            tree.change(signal.path, name, properties, invalidated: body[2].texts ?? [])
+            changed(signal.path, name, properties)
+        default: break
         }
     }
 
@@ -177,13 +177,15 @@ package actor Bluetoothd {
         registrations.assumeIsolated { $0.linkEnded(on: adapter) }
     }
 
-    private func answer(_ call: BusMessage) -> Result<[BusValue], BusError> {
+    /// bluetoothd has called a method of this process; returns the answer.
+    func answer(_ call: BusMessage) -> Result<[BusValue], BusError> {
         exports.answer(
             call, addressOf: { tree.address(of: $0) },
             onRelease: { path in registrations.assumeIsolated { $0.dropped(path) } })
     }
 
-    private func retry() { registrations.assumeIsolated { $0.retry() } }
+    /// It is time to repeat what has failed.
+    func retry() { registrations.assumeIsolated { $0.retry() } }
 
     // MARK: - Adapters
 
@@ -225,11 +227,15 @@ package actor Bluetoothd {
         adapters.map { AdapterInspection($0, state(of: $0), in: tree) }
     }
 
-    /// The states of an adapter, from the present one on, without repetition.
-    func states(of name: AdapterName) -> AsyncStream<AdapterState> {
-        let stream = observers.add(name, state(of: name))
-        if session == nil { observers.finish() }
-        return stream
+    /// Waits until the state of an adapter differs from `last`, and returns it; throws once the
+    /// session is closed, or the task is cancelled.
+    func state(
+        of name: AdapterName, otherThan last: AdapterState
+    ) async throws(DiscoveryError) -> AdapterState {
+        try await wait(until: .distantFuture, "watch \(name)") {
+            let state = $0.state(of: name)
+            return $0.session == nil || state == last ? nil : state
+        }
     }
 
     // MARK: - Registrations
@@ -241,11 +247,10 @@ package actor Bluetoothd {
 
     /// Registers objects of this process with an adapter; `export` adds them under a token.
     func register(
-        on adapter: AdapterName,
-        _ export: @Sendable (ExportedObjects, UInt64) -> RegistrationRequest.Kind
+        _ export: @Sendable (ExportedObjects, UInt64) -> RegistrationRequest
     ) async throws(DiscoveryError) -> Registration {
         let token = makeToken()
-        let request = RegistrationRequest(export(exports, token), on: adapter)
+        let request = export(exports, token)
         do throws(DiscoveryError) {
             return try await registrations.register(request, as: token)
         } catch {
@@ -254,7 +259,11 @@ package actor Bluetoothd {
         }
     }
 
-    func removeExports(of token: UInt64) { exports.remove(token) }
+    /// A registration has ended, which a task may wait for.
+    func ended(_ token: UInt64) {
+        exports.remove(token)
+        wakeWaiting()
+    }
 
     /// Repeats what bluetoothd has refused, after a delay.
     func retrySoon() { session?.retrySoon() }
@@ -270,7 +279,7 @@ package actor Bluetoothd {
         let registration: Registration
         do throws(DiscoveryError) {
             registration = try await registrations.register(
-                .init(.scan(anewEvery: interval), on: adapter), as: token)
+                .init(scanningOn: adapter, anewEvery: interval), as: token)
         } catch {
             scans.remove(token)
             continuation.finish()
@@ -351,22 +360,4 @@ package actor Bluetoothd {
         guard let session else { return done(.noService(doing)) }
         session.send(doing, path, interface, member, arguments, done: done)
     }
-}
-
-extension Bluetoothd: BusSessionHandler {
-    nonisolated func serviceDidStop() { assumeIsolated { $0.forget() } }
-
-    nonisolated func serviceDidAnswer(_ objects: BusValue?) {
-        assumeIsolated { $0.answered(objects) }
-    }
-
-    nonisolated func serviceDidSignal(_ message: BusMessage) {
-        if let signal = ObjectSignal(message) { assumeIsolated { $0.take(signal) } }
-    }
-
-    nonisolated func serviceDidCall(_ message: BusMessage) -> Result<[BusValue], BusError> {
-        assumeIsolated { $0.answer(message) }
-    }
-
-    nonisolated func retryIsDue() { assumeIsolated { $0.retry() } }
 }

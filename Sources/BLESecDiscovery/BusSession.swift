@@ -1,20 +1,5 @@
 internal import BLESecLinks
 
-/// Receives the events of a session, on the loop's thread.
-protocol BusSessionHandler: AnyObject {
-    /// bluetoothd has stopped or started anew, and has forgotten this process.
-    func serviceDidStop()
-    /// bluetoothd has listed its objects; `objects` is nil when it does not run, or does not
-    /// answer.
-    func serviceDidAnswer(_ objects: BusValue?)
-    /// bluetoothd has sent a signal about its objects.
-    func serviceDidSignal(_ message: BusMessage)
-    /// bluetoothd has called a method of this process; returns the answer.
-    func serviceDidCall(_ message: BusMessage) -> Result<[BusValue], BusError>
-    /// It is time to repeat what has failed.
-    func retryIsDue()
-}
-
 /// A session with bluetoothd on the message bus: finds it, also after it or the bus restarted, and
 /// calls it. Used on the loop's thread.
 final class BusSession {
@@ -24,7 +9,8 @@ final class BusSession {
     private static let retryDelay = Duration.seconds(1)
 
     private let loop: EventLoop
-    private weak let handler: (any BusSessionHandler)?
+    /// Nil once closed.
+    private weak var bluetoothd: Bluetoothd?
     private var bus: Bus?
     /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     private(set) var owner: String?
@@ -32,16 +18,17 @@ final class BusSession {
     private var isClosed = false
 
     /// Makes a session and connects to the bus.
-    init(loop: EventLoop, handler: any BusSessionHandler) {
-        self.loop = loop
-        self.handler = handler
+    init(of bluetoothd: Bluetoothd) {
+        self.bluetoothd = bluetoothd
+        loop = bluetoothd.loop
         retry = LoopTimer(loop: loop, handler: self)
         open()
     }
 
-    /// Ends the session, without telling the handler. A second call does nothing.
+    /// Ends the session, without telling the actor. A second call does nothing.
     func close() {
         isClosed = true
+        bluetoothd = nil
         retry?.disarm()
         bus?.close()
         bus = nil
@@ -65,7 +52,7 @@ final class BusSession {
             }
             askOwner()
         } catch {
-            handler?.serviceDidAnswer(nil)
+            answered(nil)
             retry?.arm(in: Self.retryDelay)
         }
     }
@@ -89,13 +76,17 @@ final class BusSession {
     /// or empty.
     private func tookOwner(_ name: String?) {
         forget()
-        guard let name, !name.isEmpty else { handler?.serviceDidAnswer(nil); return }
+        guard let name, !name.isEmpty else { answered(nil); return }
         listObjects(of: name)
     }
 
     private func forget() {
         owner = nil
-        handler?.serviceDidStop()
+        bluetoothd?.assumeIsolated { $0.forget() }
+    }
+
+    private func answered(_ objects: BusValue?) {
+        bluetoothd?.assumeIsolated { $0.answered(objects) }
     }
 
     /// Asks bluetoothd for all objects again, to replace the known ones.
@@ -109,10 +100,10 @@ final class BusSession {
             guard let self else { return }
             if case .success(let values) = result {
                 owner = name
-                handler?.serviceDidAnswer(values.first ?? .array([], of: "{oa{sa{sv}}}"))
+                answered(values.first ?? .array([], of: "{oa{sa{sv}}}"))
             } else {
                 retrySoon()
-                handler?.serviceDidAnswer(nil)
+                answered(nil)
             }
         }
     }
@@ -198,20 +189,20 @@ extension BusSession: BusHandler, TimerHandler {
         // A signal about bluetoothd's objects counts only if bluetoothd has sent it, and has listed
         // its objects before.
         guard let owner, message.sender == owner else { return }
-        handler?.serviceDidSignal(message)
+        bluetoothd?.assumeIsolated { $0.take(message) }
     }
 
     func busWasCalled(_ message: BusMessage) {
         // The bus allows root, too, to call the objects; only calls from bluetoothd are accepted.
         let isOwner = owner != nil && message.sender == owner
-        let result = isOwner ? handler?.serviceDidCall(message) : nil
+        let result = isOwner ? bluetoothd?.assumeIsolated { $0.answer(message) } : nil
         bus?.reply(to: message, with: result ?? .failure(.unknownObject))
     }
 
     func busDidEnd() {
         bus = nil
         forget()
-        handler?.serviceDidAnswer(nil)
+        answered(nil)
         retry?.arm(in: Self.retryDelay)
     }
 
@@ -221,7 +212,7 @@ extension BusSession: BusHandler, TimerHandler {
         } else if owner == nil {
             askOwner()
         }
-        handler?.retryIsDue()
+        bluetoothd?.assumeIsolated { $0.retry() }
     }
 }
 

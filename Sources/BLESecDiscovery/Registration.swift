@@ -4,7 +4,7 @@ internal import BLESecLinks
 /// last reference, too.
 package final class Registration: Sendable {
     let token: UInt64
-    private let registrations: Registrations
+    let registrations: Registrations
     private let loop: EventLoop
 
     init(_ token: UInt64, of registrations: Registrations, loop: EventLoop) {
@@ -19,10 +19,4 @@ package final class Registration: Sendable {
 
     /// Ends it, and returns when bluetoothd knows. A second call does nothing.
     package func end() async { await registrations.end(token) }
-
-    /// Pauses a scan, and returns when bluetoothd has stopped it.
-    func pause() async { await registrations.pause(token) }
-
-    /// Continues a paused scan.
-    func resume() async { await registrations.resume(token) }
 }

@@ -1,71 +1,60 @@
 /// What bluetoothd is asked to do on an adapter for as long as a registration lasts.
 struct RegistrationRequest: Sendable {
-    enum Kind: Sendable {
-        case advertisement(path: String)
-        case application(path: String)
-        case scan(anewEvery: Duration?)
-    }
+    typealias Method = (name: String, arguments: [BusValue])
 
-    let kind: Kind
     let adapter: AdapterName
-
-    init(_ kind: Kind, on adapter: AdapterName) {
-        self.kind = kind
-        self.adapter = adapter
-    }
-
     /// The operation, for the sentence "cannot …".
-    var doing: String {
-        switch kind {
-        case .advertisement: "advertise on \(adapter)"
-        case .application: "publish a GATT service on \(adapter)"
-        case .scan: "scan on \(adapter)"
-        }
-    }
+    let doing: String
+    /// The path of the object that bluetoothd is given; nil for a scan.
+    let path: String?
+    /// The interface of the adapter's object whose methods begin and end the request.
+    let interface: String
+    /// The method that sets the filter of a scan, before it begins.
+    let filter: Method?
+    let begin: Method
+    let end: Method
+    /// How often to restart a scan, if it must be.
+    let interval: Duration?
 
-    /// The path of the object that bluetoothd was given.
-    var path: String? {
-        switch kind {
-        case .advertisement(let path), .application(let path): path
-        case .scan: nil
-        }
-    }
-
-    var isAdvertisement: Bool { if case .advertisement = kind { true } else { false } }
+    var isAdvertisement: Bool { interface == ObjectTree.Interface.advertisingManager }
     var isScan: Bool { path == nil }
 
-    /// The interface of the adapter's object whose methods begin and end the request.
-    var interface: String {
-        switch kind {
-        case .advertisement: ObjectTree.Interface.advertisingManager
-        case .application: ObjectTree.Interface.gattManager
-        case .scan: ObjectTree.Interface.adapter
-        }
+    static func advertisement(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
+        .init(
+            registering: "Advertisement", path, on: adapter, "advertise on \(adapter)",
+            ObjectTree.Interface.advertisingManager)
     }
 
-    /// The methods that begin the request, one after another.
-    var begin: [(name: String, arguments: [BusValue])] {
-        switch kind {
-        case .advertisement(let path):
-            [("RegisterAdvertisement", [.path(path), .properties([:])])]
-        case .application(let path):
-            [("RegisterApplication", [.path(path), .properties([:])])]
-        case .scan:
-            [
-                (
-                    "SetDiscoveryFilter",
-                    [.properties(["Transport": .string("le"), "DuplicateData": .bool(true)])]
-                ), ("StartDiscovery", []),
-            ]
-        }
+    static func application(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
+        .init(
+            registering: "Application", path, on: adapter, "publish a GATT service on \(adapter)",
+            ObjectTree.Interface.gattManager)
     }
 
-    /// The method that ends the request.
-    var end: (name: String, arguments: [BusValue]) {
-        switch kind {
-        case .advertisement(let path): ("UnregisterAdvertisement", [.path(path)])
-        case .application(let path): ("UnregisterApplication", [.path(path)])
-        case .scan: ("StopDiscovery", [])
-        }
+    private init(
+        registering object: String, _ path: String, on adapter: AdapterName, _ doing: String,
+        _ interface: String
+    ) {
+        self.adapter = adapter
+        self.doing = doing
+        self.path = path
+        self.interface = interface
+        filter = nil
+        begin = ("Register\(object)", [.path(path), .properties([:])])
+        end = ("Unregister\(object)", [.path(path)])
+        interval = nil
+    }
+
+    /// A scan, which is restarted after each interval, if there is one.
+    init(scanningOn adapter: AdapterName, anewEvery interval: Duration?) {
+        self.adapter = adapter
+        self.interval = interval
+        doing = "scan on \(adapter)"
+        path = nil
+        interface = ObjectTree.Interface.adapter
+        let properties = ["Transport": BusValue.string("le"), "DuplicateData": .bool(true)]
+        filter = ("SetDiscoveryFilter", [.properties(properties)])
+        begin = ("StartDiscovery", [])
+        end = ("StopDiscovery", [])
     }
 }

@@ -7,7 +7,7 @@ internal import BLESecLinks
 actor Registrations {
     /// Slightly longer than the kernel sends one of several advertisements before it sends the next
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
-    private static let turn = Duration.milliseconds(2_500)
+    private static let advertisingRotation = Duration.milliseconds(2_500)
 
     private enum State {
         /// The request has to be sent.
@@ -43,10 +43,8 @@ actor Registrations {
     }
 
     private nonisolated let loop: EventLoop
-    private weak let session: Bluetoothd?
+    private weak let bluetoothd: Bluetoothd?
     private var entries: [UInt64: Entry] = [:]
-    /// Wakes the task that waits for the first answer to a request.
-    private let answers: LoopCondition<UInt64>
     /// Adapters on which a link has ended recently; true if another link has ended since.
     private var linksEnded: [AdapterName: Bool] = [:]
 
@@ -55,10 +53,9 @@ actor Registrations {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    init(of session: Bluetoothd, loop: EventLoop) {
-        self.session = session
+    init(of bluetoothd: Bluetoothd, loop: EventLoop) {
+        self.bluetoothd = bluetoothd
         self.loop = loop
-        answers = LoopCondition(loop: loop)
     }
 
     // MARK: - What is wanted
@@ -74,32 +71,39 @@ actor Registrations {
         settle()
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
         do throws(DiscoveryError) {
-            while true {
-                switch entries[token]?.state {
-                case .granted: return Registration(token, of: self, loop: loop)
-                case .refused(let error): throw error
-                case nil: throw DiscoveryError(.closed, "cannot \(request.doing): it was ended")
-                case .lapsed, .asking, .paused: break
-                }
-                guard loop.now < deadline else { throw .timedOut(request.doing) }
-                let isCancelled = await answers.wait(
-                    for: token, until: deadline, isolation: self, unless: { false })
-                if isCancelled { throw .cancelled(request.doing) }
+            guard let bluetoothd else { throw .noService(request.doing) }
+            try await bluetoothd.wait(until: deadline, request.doing) { _ throws(DiscoveryError) in
+                try self.assumeIsolated { $0.answer(to: request, token) }?.get()
             }
+            return Registration(token, of: self, loop: loop)
         } catch {
             await end(token)
             throw error
         }
     }
 
+    /// What bluetoothd has answered to a request; nil while it has not answered.
+    private func answer(
+        to request: RegistrationRequest, _ token: UInt64
+    ) -> Result<Void, DiscoveryError>? {
+        switch entries[token]?.state {
+        case .granted: .success(())
+        case .refused(let error): .failure(error)
+        case nil: .failure(DiscoveryError(.closed, "cannot \(request.doing): it was ended"))
+        case .lapsed, .asking, .paused: nil
+        }
+    }
+
     /// Ends a request, and returns when bluetoothd knows. A second call does nothing.
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
-        await session?.removeExports(of: token)
-        answers.wake(token)
+        await bluetoothd?.ended(token)
         entry.renewal?.cancel()
-        await entry.lastCall?.value
-        guard case .lapsed = entry.state else { return await cancel(entry.request) }
+        // A task of its own, because bluetoothd must know even if the caller was cancelled.
+        await Task(executorPreference: loop) {
+            await entry.lastCall?.value
+            guard case .lapsed = entry.state else { return await self.cancel(entry.request) }
+        }.value
     }
 
     /// Pauses a scan, and returns when bluetoothd has stopped it.
@@ -158,7 +162,7 @@ actor Registrations {
             entries[token]?.state = .refused(
                 DiscoveryError(.failed, "cannot \(entry.request.doing): bluetoothd dropped it"))
         }
-        session?.assumeIsolated { $0.retrySoon() }
+        bluetoothd?.assumeIsolated { $0.retrySoon() }
     }
 
     /// A link of an adapter has ended: registers the adapter's advertisements again, a little
@@ -177,7 +181,7 @@ actor Registrations {
         }
         linksEnded[adapter] = false
         Task(executorPreference: loop) { [weak self, loop] in
-            try? await loop.sleep(for: Self.turn)
+            try? await loop.sleep(for: Self.advertisingRotation)
             await self?.advertiseAnew(on: adapter)
         }
     }
@@ -199,10 +203,10 @@ actor Registrations {
     // MARK: - Calls
 
     private func state(of adapter: AdapterName) -> AdapterState {
-        session?.assumeIsolated { $0.state(of: adapter) } ?? .noService
+        bluetoothd?.assumeIsolated { $0.state(of: adapter) } ?? .noService
     }
 
-    private var owner: String? { session?.assumeIsolated { $0.owner } }
+    private var owner: String? { bluetoothd?.assumeIsolated { $0.owner } }
 
     private func ask(_ token: UInt64) {
         entries[token]?.state = .asking
@@ -234,13 +238,12 @@ actor Registrations {
         guard owner == asked, case .asking = entries[token]?.state else { return }
         entries[token]?.state = state
         if case .refused = state {
-            await session?.retrySoon()
+            await bluetoothd?.retrySoon()
         } else {
             entries[token]?.wasGranted = true
-            if case .scan(let interval?) = entry.request.kind { scanAnew(token, in: interval) }
+            if let interval = entry.request.interval { scanAnew(token, in: interval) }
         }
-        answers.wake(token)
-        await session?.treeChanged()
+        await bluetoothd?.treeChanged()
     }
 
     private func begin(_ entry: Entry, _ token: UInt64) async throws(DiscoveryError) {
@@ -248,8 +251,9 @@ actor Registrations {
         // bluetoothd refuses an advertisement that it still holds, for example from before the
         // adapter was off.
         if entry.wasGranted, !request.isScan { await cancel(request) }
+        if let filter = request.filter { try await call(filter, request) }
         do throws(DiscoveryError) {
-            for method in request.begin { try await call(method, request) }
+            try await call(request.begin, request)
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
             // Another scan of this process runs, and bluetoothd counts one for each process.
@@ -270,10 +274,10 @@ actor Registrations {
     }
 
     private func call(
-        _ method: (name: String, arguments: [BusValue]), _ request: RegistrationRequest
+        _ method: RegistrationRequest.Method, _ request: RegistrationRequest
     ) async throws(DiscoveryError) {
-        guard let session else { throw .noService(request.doing) }
-        _ = try await session.call(
+        guard let bluetoothd else { throw .noService(request.doing) }
+        _ = try await bluetoothd.call(
             request.doing, request.adapter.path, request.interface, method.name, method.arguments)
     }
 
@@ -285,10 +289,9 @@ actor Registrations {
         }
     }
 
-    private func restartScan(_ token: UInt64) async {
+    private func restartScan(_ token: UInt64) {
         guard let entry = entries[token], case .granted = entry.state else { return }
-        try? await call(entry.request.end, entry.request)
-        guard case .granted = entries[token]?.state else { return }
+        queue(token) { try? await $0.call(entry.request.end, entry.request) }
         ask(token)
     }
 }

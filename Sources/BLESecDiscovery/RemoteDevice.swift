@@ -8,7 +8,7 @@ package struct RemoteDevice: Sendable {
     /// The device's address.
     package let address: DeviceAddress
 
-    var session: Bluetoothd { adapter.session }
+    var bluetoothd: Bluetoothd { adapter.bluetoothd }
 
     init(_ address: DeviceAddress, on adapter: BluetoothAdapter) {
         self.address = address
@@ -17,7 +17,7 @@ package struct RemoteDevice: Sendable {
 
     /// The path of the device's object; nil until the adapter has heard the device.
     var path: String? {
-        get async { await session.tree.path(of: address, on: adapter.name) }
+        get async { await bluetoothd.tree.path(of: address, on: adapter.name) }
     }
 
     private func path(to doing: String) async throws(DiscoveryError) -> String {
@@ -36,19 +36,19 @@ package struct RemoteDevice: Sendable {
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
         let doing = "connect to \(address)"
         let path = try await path(to: doing)
-        let isMine = await !session.tree.isConnected(path)
+        let isMine = await !bluetoothd.tree.isConnected(path)
         do throws(DiscoveryError) {
             if isMine {
                 try await call(doing, path, ObjectTree.Interface.device, "Connect", until: deadline)
             }
             // bluetoothd replies before it reports the device as connected.
-            try await session.wait(until: deadline, doing) {
+            try await bluetoothd.wait(until: deadline, doing) {
                 $0.tree.isConnected(path) ? () : nil
             }
         } catch {
             // bluetoothd keeps trying until it is asked to stop.
             if isMine {
-                await session.send(doing, path, ObjectTree.Interface.device, "Disconnect")
+                await bluetoothd.send(doing, path, ObjectTree.Interface.device, "Disconnect")
             }
             if error.code == .failed {
                 throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
@@ -65,11 +65,11 @@ package struct RemoteDevice: Sendable {
     package func waitForServices(until deadline: MonotonicTime) async throws(DiscoveryError) {
         let doing = "learn the services of \(address)"
         let path = try await path(to: doing)
-        try await session.wait(until: deadline, doing) { session throws(DiscoveryError) in
-            guard session.tree.isConnected(path) else {
+        try await bluetoothd.wait(until: deadline, doing) { bluetoothd throws(DiscoveryError) in
+            guard bluetoothd.tree.isConnected(path) else {
                 throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
             }
-            return session.tree.flag("ServicesResolved", of: path) ? () : nil
+            return bluetoothd.tree.flag("ServicesResolved", of: path) ? () : nil
         }
     }
 
@@ -82,10 +82,10 @@ package struct RemoteDevice: Sendable {
     package func forget() async {
         guard let path = await path else { return }
         let doing = "disconnect from \(address)"
-        if await session.tree.flag("Paired", of: path) {
-            _ = try? await session.call(doing, path, ObjectTree.Interface.device, "Disconnect")
+        if await bluetoothd.tree.flag("Paired", of: path) {
+            _ = try? await bluetoothd.call(doing, path, ObjectTree.Interface.device, "Disconnect")
         } else {
-            _ = try? await session.call(
+            _ = try? await bluetoothd.call(
                 doing, adapter.name.path, ObjectTree.Interface.adapter, "RemoveDevice",
                 [.path(path)])
         }
@@ -99,7 +99,7 @@ package struct RemoteDevice: Sendable {
     package func characteristics(
         of service: BluetoothUUID
     ) async throws(DiscoveryError) -> [RemoteCharacteristic] {
-        let tree = await session.tree
+        let tree = await bluetoothd.tree
         guard let device = tree.path(of: address, on: adapter.name),
             let found = tree.characteristics(of: service, below: device)
         else {
@@ -126,22 +126,6 @@ package struct RemoteDevice: Sendable {
         return bytes
     }
 
-    /// Writes a value without response. Returns when bluetoothd has the value; whether the value
-    /// arrives is unknown.
-    ///
-    /// - Throws: ``DiscoveryError/Code/notSupported``, without asking bluetoothd, when the
-    ///   characteristic lacks the property `write-without-response`; otherwise the error from
-    ///   bluetoothd.
-    package func write(
-        _ bytes: [UInt8], to characteristic: RemoteCharacteristic
-    ) async throws(DiscoveryError) {
-        let doing = "write the characteristic \(characteristic.uuid)"
-        try characteristic.require(.writeWithoutResponse, to: doing)
-        _ = try await session.call(
-            doing, characteristic.path, ObjectTree.Interface.characteristic, "WriteValue",
-            RemoteCharacteristic.command(bytes))
-    }
-
     /// Subscribes to a characteristic's notifications; `handler` receives them on the loop's
     /// thread.
     ///
@@ -154,22 +138,14 @@ package struct RemoteDevice: Sendable {
     ) async throws(DiscoveryError) {
         let doing = "subscribe to the characteristic \(characteristic.uuid)"
         try characteristic.require(.notify, .indicate, to: doing)
-        await session.setHandler(handler, of: characteristic.path)
+        await bluetoothd.setHandler(handler, of: characteristic.path)
         do throws(DiscoveryError) {
-            _ = try await session.call(
+            _ = try await bluetoothd.call(
                 doing, characteristic.path, ObjectTree.Interface.characteristic, "StartNotify")
         } catch {
-            await session.setHandler(nil, of: characteristic.path)
+            await bluetoothd.setHandler(nil, of: characteristic.path)
             throw error
         }
-    }
-
-    /// Ends a subscription.
-    package func unsubscribe(from characteristic: RemoteCharacteristic) async {
-        guard await session.setHandler(nil, of: characteristic.path) else { return }
-        _ = try? await session.call(
-            "unsubscribe from \(characteristic.uuid)", characteristic.path,
-            ObjectTree.Interface.characteristic, "StopNotify")
     }
 
     /// Reads the PSM of the connected device's L2CAP channel from the characteristic that Apple
@@ -199,8 +175,8 @@ package struct RemoteDevice: Sendable {
         _ doing: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [], until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [BusValue] {
-        try await session.call(
+        try await bluetoothd.call(
             doing, path, interface, member, arguments,
-            timeout: max(deadline.duration(since: session.loop.now), .milliseconds(1)))
+            timeout: max(deadline.duration(since: bluetoothd.loop.now), .milliseconds(1)))
     }
 }

@@ -8,10 +8,12 @@ package struct ServiceScan: Sendable {
 
     /// Pauses the scan, and returns when the adapter has stopped scanning: while an adapter scans,
     /// the kernel makes no links.
-    package func pause() async { await registration.pause() }
+    package func pause() async { await registrations.pause(registration.token) }
 
     /// Continues the scan.
-    package func resume() async { await registration.resume() }
+    package func resume() async { await registrations.resume(registration.token) }
+
+    private var registrations: Registrations { registration.registrations }
 }
 
 /// The scans of a session, and which devices they report.

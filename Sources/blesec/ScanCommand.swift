@@ -60,8 +60,10 @@ enum ScanCommand {
             throw ChannelError(discovery: error)
         }
         let states = Task(executorPreference: EventLoop.shared) {
-            for await state in await adapter.states.dropFirst() {
+            var last = await adapter.state
+            while let state = try? await adapter.state(otherThan: last) {
                 NearbyNotes.adapter(state)
+                last = state
             }
         }
         let stop = Task(executorPreference: EventLoop.shared) {

@@ -72,7 +72,7 @@ struct RemoteCharacteristicTests {
             _ = try await device.read(try without(.read), until: loop.now)
         }
         await expect("`write-without-response`") {
-            try await device.write([1], to: try without(.writeWithoutResponse))
+            try without(.writeWithoutResponse).require(.writeWithoutResponse, to: "write")
         }
         await expect("`notify` or `indicate`") {
             try await device.subscribe(to: try without(.notify, .indicate)) { _ in }

@@ -1,7 +1,6 @@
-internal import BLESecDiscovery
 internal import BLESecLinks
 
-/// What decides which of two channels to one peer stays, and how good a channel's link was
+/// What decides which of two channels to one peer stays, and how long a channel has lasted
 /// (blesec/1, "Finding each other").
 struct ChannelHistory: Sendable {
     /// When the channel took over its link.
@@ -13,8 +12,6 @@ struct ChannelHistory: Sendable {
 
     /// By how much the two sides may differ about the time of an event.
     private static let doubt = Duration.seconds(2)
-    /// A link that lasts this long counts as good, even if it has carried no message.
-    static let stableAfter = Duration.seconds(10)
 
     /// Whether this channel, which became ready later, stays instead of `older`.
     ///
@@ -25,16 +22,6 @@ struct ChannelHistory: Sendable {
     func stays(insteadOf older: ChannelHistory) -> Bool {
         guard began <= older.ready.advanced(by: Self.doubt) else { return true }
         return hash.lexicographicallyPrecedes(older.hash)
-    }
-
-    /// Classifies the channel's link, which ends at `now`.
-    func outcome(
-        at now: MonotonicTime, hasCarried: Bool, stableAfter: Duration = stableAfter,
-        backoff: Backoff
-    ) -> LinkOutcome {
-        LinkOutcome(
-            lasted: now.duration(since: ready), hasCarried: hasCarried, stableAfter: stableAfter,
-            backoff: backoff)
     }
 }
 

@@ -205,9 +205,9 @@ struct ConnectionMachine {
         using generator: inout some RandomNumberGenerator
     ) -> Step {
         guard let history = current.take() else { return .nothing }
-        let outcome = history.outcome(
-            at: now, hasCarried: hasCarried, stableAfter: rules.stableAfter,
-            backoff: rules.backoff)
+        let outcome = LinkOutcome(
+            lasted: now.duration(since: history.ready), hasCarried: hasCarried,
+            stableAfter: rules.stableAfter, backoff: rules.backoff)
         unreachedSince = now
         guard outcome == .stable else {
             fail(error, outcome.failures(after: status.failures), now, &generator)

@@ -63,7 +63,7 @@ public struct ReconnectPolicy: Sendable {
     public var backoff = Backoff()
     /// How long a link must last to count as good; 10 seconds. A link that has carried a message
     /// counts as good if it lasts as long as ``Backoff/first``.
-    public var stableAfter = ChannelHistory.stableAfter
+    public var stableAfter = LinkOutcome.stableAfter
     /// Whether the peer's end is final, if the peer says that it has sent everything: then nothing
     /// more is received, and the connection closes once this side has ended too. If false, which is
     /// the default, the connection looks for the peer again.

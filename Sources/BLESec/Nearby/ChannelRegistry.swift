@@ -1,14 +1,11 @@
 internal import BLESecChannelCore
 internal import BLESecDiscovery
 
-/// The channels of a service that are not over, and those that wait for the program.
+/// The channels of a service that are not over.
 ///
 /// Of two channels to one peer one stays. All channels run on the service's loop, on which the
 /// registry is used.
 struct ChannelRegistry {
-    /// How many channels may wait to be taken; at this limit no more are accepted.
-    private static let backlog = 16
-
     /// A channel that is not over.
     struct Entry {
         let channel: SecureChannel
@@ -43,14 +40,9 @@ struct ChannelRegistry {
     }
 
     private var entries: [ObjectIdentifier: Entry] = [:]
-    /// The channels that wait to be taken, the oldest first.
-    private(set) var waiting: [SecureChannel] = []
 
     /// Whether all channels are over and removed.
     var isEmpty: Bool { entries.isEmpty }
-
-    /// Whether another channel may wait to be taken.
-    var hasRoom: Bool { waiting.count < Self.backlog }
 
     /// The channels that are over, and were not removed yet.
     var over: [SecureChannel] {
@@ -76,23 +68,8 @@ struct ChannelRegistry {
         return .ends(older: older.value.channel)
     }
 
-    /// Removes a channel that is over. If it waits to be taken and has unread messages, it
-    /// continues to wait.
+    /// Removes a channel that is over.
     mutating func remove(_ channel: SecureChannel) -> Entry? {
-        guard let entry = entries.removeValue(forKey: ObjectIdentifier(channel)) else { return nil }
-        if !channel.assumeIsolated({ $0.hasUnread }) { waiting.removeAll { $0 === channel } }
-        return entry
-    }
-
-    /// Lets a channel wait to be taken.
-    mutating func offer(_ channel: SecureChannel) { waiting.append(channel) }
-
-    /// Takes the channel that has waited longest.
-    mutating func take() -> SecureChannel { waiting.removeFirst() }
-
-    /// Takes all channels that wait.
-    mutating func takeAll() -> [SecureChannel] {
-        defer { waiting = [] }
-        return waiting
+        entries.removeValue(forKey: ObjectIdentifier(channel))
     }
 }

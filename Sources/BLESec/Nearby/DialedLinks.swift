@@ -1,5 +1,4 @@
 internal import BLESecDiscovery
-internal import BLESecLinks
 
 /// The links that bluetoothd has made for this side's dials, and that this side must end.
 ///
@@ -8,14 +7,9 @@ internal import BLESecLinks
 /// peer's turn): two sides that dial each other end one another's attempts, and the peer's channel
 /// arrives a moment after this side's dial has failed.
 struct DialedLinks {
-    /// The time that a peer has to open a channel of its own after a dial has failed.
-    static let peersTurn = Duration.milliseconds(500)
-
     /// Whether peers can open channels to this side.
     let accepts: Bool
     private var made: Set<DeviceAddress> = []
-    /// Until when it is the peer's turn.
-    private var turns: [DeviceAddress: MonotonicTime] = [:]
 
     init(accepts: Bool) { self.accepts = accepts }
 
@@ -26,26 +20,14 @@ struct DialedLinks {
     /// Records that bluetoothd has made a link.
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 
-    /// Records that a dial over the link to an address has failed; returns the end of the peer's
-    /// turn. The result is `nil` if peers cannot open channels to this side, or if the link is not
-    /// to be ended by this side.
-    mutating func beginTurn(of address: DeviceAddress, at now: MonotonicTime) -> MonotonicTime? {
-        guard accepts, contains(address) else { return nil }
-        let end = now.advanced(by: Self.peersTurn)
-        turns[address] = end
-        return end
+    /// The peer's turn after a dial over the link to an address has failed. The result is `nil` if
+    /// peers cannot open channels to this side, or if the link is not to be ended by this side.
+    func turn(of address: DeviceAddress) -> Duration? {
+        accepts && contains(address) ? .milliseconds(500) : nil
     }
 
-    /// Ends the peer's turn: its link has arrived, or this side does not wait any longer.
-    mutating func endTurn(of address: DeviceAddress) { turns[address] = nil }
-
     /// Removes a link, and returns true, if the link is to be ended now.
-    mutating func take(_ address: DeviceAddress, at now: MonotonicTime, isUsed: Bool) -> Bool {
-        guard contains(address), !isUsed, turns[address].map({ $0 <= now }) ?? true else {
-            return false
-        }
-        turns[address] = nil
-        made.remove(address)
-        return true
+    mutating func take(_ address: DeviceAddress, isUsed: Bool) -> Bool {
+        !isUsed && made.remove(address) != nil
     }
 }

@@ -12,11 +12,7 @@ actor NearbyAdvertiser {
     private nonisolated let loop: EventLoop
     private let setup: NearbySetup
     private let listener: RenewableListener
-    /// Called on the loop when the state has changed, and when the PSM could not be renewed.
-    private let onState: @Sendable (AdvertisingState) -> Void
-    private let onRenewalFailure: @Sendable (ChannelError) -> Void
-    /// Called on the loop with each new tag.
-    private let onTag: @Sendable (AdvertisementTag) -> Void
+    private weak let service: NearbyService?
 
     private var generator = SystemRandomNumberGenerator()
     private var tag: AdvertisementTag?
@@ -45,18 +41,11 @@ actor NearbyAdvertiser {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    init(
-        _ setup: NearbySetup, listener: RenewableListener,
-        onTag: @escaping @Sendable (AdvertisementTag) -> Void,
-        onState: @escaping @Sendable (AdvertisingState) -> Void,
-        onRenewalFailure: @escaping @Sendable (ChannelError) -> Void
-    ) {
+    init(_ setup: NearbySetup, listener: RenewableListener, of service: NearbyService) {
         self.setup = setup
         self.listener = listener
+        self.service = service
         loop = setup.loop
-        self.onTag = onTag
-        self.onState = onState
-        self.onRenewalFailure = onRenewalFailure
     }
 
     isolated deinit {
@@ -148,21 +137,21 @@ actor NearbyAdvertiser {
             try await listener.renew()
         } catch {
             // The old PSM stays in use.
-            onRenewalFailure(ChannelError(link: error))
+            await service?.renewalFailed(ChannelError(link: error))
         }
     }
 
     private func changed(to state: AdvertisingState) {
         let isNews = !state.isSame(as: self.state)
         self.state = state
-        if isNews { onState(state) }
+        if isNews { service?.assumeIsolated { $0.advertisingChanged(to: state) } }
     }
 
     @discardableResult
     private func makeTag() -> AdvertisementTag {
         let tag = AdvertisementTag.random(using: &generator)
         self.tag = tag
-        onTag(tag)
+        service?.assumeIsolated { $0.advertises(tag) }
         return tag
     }
 
@@ -172,6 +161,7 @@ actor NearbyAdvertiser {
         // replaces what has changed.
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
+        guard !isClosed else { return }
         publishedPSM = psm
         // The application stays: publishing another one would end the streams over it.
         if application == nil {
@@ -184,7 +174,7 @@ actor NearbyAdvertiser {
         // An adapter has room for few advertisements, so the old one is withdrawn first.
         advertised = nil
         await advertisement.take()?.end()
-        guard let payload else { return }
+        guard let payload, !isClosed else { return }
         advertisement = try await setup.adapter.advertise(
             Advertisement(service: setup.service, payload: payload, carrier: setup.options.carrier))
         advertised = payload

@@ -12,22 +12,13 @@ actor NearbyDialer {
     /// The longest wait before the dialer acts on new sightings.
     private static let pause = Duration.milliseconds(50)
 
-    /// What the dialer needs of its service; called on the loop.
-    struct Host: Sendable {
-        let report: @Sendable (NearbyEvent) -> Void
-        /// Takes a channel that has become ready.
-        let admit: @Sendable (SecureChannel, DeviceAddress) async -> Void
-        /// Whether a channel uses the link to an address.
-        let usesLink: @Sendable (DeviceAddress) -> Bool
-    }
-
     private nonisolated let loop: EventLoop
     private let setup: NearbySetup
-    private let host: Host
+    private weak let service: NearbyService?
 
     private var policy: DialPolicy
     private var generator = SystemRandomNumberGenerator()
-    private var transports: TransportFinder
+    private let transports: TransportDialer
     private var dials: [Candidate: Task<Void, Never>] = [:]
     private var links: DialedLinks
     /// Links that bluetoothd is ending, which takes 2 seconds.
@@ -43,13 +34,13 @@ actor NearbyDialer {
         unsafe loop.asUnownedSerialExecutor()
     }
 
-    init(_ setup: NearbySetup, host: Host) {
+    init(_ setup: NearbySetup, of service: NearbyService) {
         self.setup = setup
-        self.host = host
+        self.service = service
         loop = setup.loop
         policy = DialPolicy(rules: setup.options.rules)
         links = DialedLinks(accepts: setup.options.accepts)
-        transports = TransportFinder(setup)
+        transports = TransportDialer(setup)
     }
 
     isolated deinit { scanTask?.cancel() }
@@ -130,7 +121,7 @@ actor NearbyDialer {
     // MARK: - Dials
 
     private func begin(_ candidate: Candidate) {
-        host.report(.dialing(candidate))
+        report(.dialing(candidate))
         dials[candidate] = Task(executorPreference: loop) {
             let result: Result<SecureChannel, ChannelError>
             do throws(ChannelError) {
@@ -151,12 +142,16 @@ actor NearbyDialer {
             dials[candidate] = nil
             let identity = await channel.peer
             policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
-            await host.admit(channel, address)
+            if let service {
+                await service.admit(channel, address)
+            } else {
+                await channel.abort()
+                await release(address)
+            }
         case .failure(let error):
-            if let end = links.beginTurn(of: address, at: loop.now) {
+            if let turn = links.turn(of: address) {
                 // An accepted link cancels this task, and so ends the wait.
-                try? await loop.sleep(until: end)
-                links.endTurn(of: address)
+                try? await loop.sleep(for: turn)
             }
             await release(address)
             dials[candidate] = nil
@@ -165,7 +160,7 @@ actor NearbyDialer {
             } else {
                 // The PSM is forgotten, because another program may listen on it by now.
                 transports.forget(candidate)
-                host.report(.dialFailed(candidate, error))
+                report(.dialFailed(candidate, error))
                 policy.dialFailed(candidate, at: loop.now, using: &generator)
             }
         }
@@ -187,10 +182,10 @@ actor NearbyDialer {
                 throw ChannelError(.cancelled, "the dial was called off")
             }
         }
-        host.report(.opening(candidate))
+        report(.opening(candidate))
         let advertised = policy.table[candidate]?.payload?.psm
         let (link, endpoint) = try await transports.open(candidate, advertised: advertised)
-        host.report(.handshaking(candidate, endpoint))
+        report(.handshaking(candidate, endpoint))
         return try await SecureChannel.open(
             over: link, role: .dialer, configuration: setup.configuration)
     }
@@ -204,11 +199,12 @@ actor NearbyDialer {
         }
     }
 
+    private func report(_ event: NearbyEvent) { service?.assumeIsolated { $0.report(event) } }
+
     // MARK: - Links of either side
 
     /// A link from an address was accepted: this side does not dial the address meanwhile.
     func accepted(from address: DeviceAddress) {
-        links.endTurn(of: address)
         for candidate in policy.accepted(from: address) { dials[candidate]?.cancel() }
     }
 
@@ -230,19 +226,25 @@ actor NearbyDialer {
     func ended(_ entry: ChannelRegistry.Entry) async {
         // A new dial to the address before the link is down would lose its channel with the link.
         await release(entry.address)
-        let outcome = entry.history.outcome(
-            at: loop.now, hasCarried: await entry.channel.hasCarried,
+        let hasCarried = await entry.channel.hasCarried
+        let outcome = LinkOutcome(
+            lasted: loop.now.duration(since: entry.history.ready), hasCarried: hasCarried,
             backoff: setup.options.rules.backoff)
         policy.linkEnded(with: entry.address, outcome, at: loop.now, using: &generator)
         run()
+    }
+
+    /// Whether something uses the link to an address.
+    private func isUsed(_ address: DeviceAddress) -> Bool {
+        policy.isAccepting(from: address)
+            || service?.assumeIsolated { $0.usesLink(to: address) } ?? false
     }
 
     /// Has bluetoothd end the link to an address, if this side's dial made the link and nothing
     /// uses it any more; returns when the link is down.
     private func release(_ address: DeviceAddress) async {
         if let release = releases[address] { return await release.value }
-        let isUsed = policy.isAccepting(from: address) || host.usesLink(address)
-        guard links.take(address, at: loop.now, isUsed: isUsed) else { return }
+        guard links.take(address, isUsed: isUsed(address)) else { return }
         // A task of its own, so that cancelling the dial does not cancel the release.
         let release = Task(executorPreference: loop) { [adapter = setup.adapter] in
             await adapter.device(address).forget()

@@ -52,7 +52,7 @@ struct NearbySetup: Sendable {
     let configuration: ChannelConfiguration
     let options: NearbyOptions
 
-    var loop: EventLoop { adapter.session.loop }
+    var loop: EventLoop { adapter.bluetoothd.loop }
 }
 
 /// An event of a service, for logs.

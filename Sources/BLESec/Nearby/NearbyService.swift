@@ -12,6 +12,9 @@ public import BLESecLinks
 /// The service keeps each channel alive until the channel is over, so the program has to close
 /// every channel that it has taken; ``close()`` ends only the channels that nobody has taken.
 public actor NearbyService {
+    /// How many ready channels may wait for ``next()``; at this limit no more are accepted.
+    private static let backlog = 16
+
     /// The loop on which the service and its channels run.
     public nonisolated let loop: EventLoop
     /// The UUID of the service.
@@ -19,8 +22,7 @@ public actor NearbyService {
     /// The adapter in use, such as `hci0`.
     public nonisolated var adapter: String { setup.adapter.name.description }
     private nonisolated let setup: NearbySetup
-    private let onEvent: @Sendable (NearbyEvent) -> Void
-    private var observer: (@Sendable (NearbyEvent) -> Void)?
+    private var eventHandlers: [@Sendable (NearbyEvent) -> Void]
     private var statusObservers = Observers<NearbyStatus>()
     private var failureObservers = Observers<PeerFailure>()
     private var adapterState = AdapterState.on
@@ -30,6 +32,8 @@ public actor NearbyService {
     private var listener: RenewableListener?
     private var secure: SecureListener?
     private var registry = ChannelRegistry()
+    /// The channels that ``next()`` has not returned yet, the oldest first.
+    private var ready: [SecureChannel] = []
     private enum Event: Hashable { case ready, room }
     private let waiting: LoopCondition<Event>
     private var tasks: [Task<Void, Never>] = []
@@ -86,23 +90,18 @@ public actor NearbyService {
         _ setup: NearbySetup, _ onEvent: @escaping @Sendable (NearbyEvent) -> Void
     ) {
         self.setup = setup
-        self.onEvent = onEvent
+        eventHandlers = [onEvent]
         loop = setup.loop
         waiting = LoopCondition(loop: setup.loop)
     }
 
+    isolated deinit {
+        for task in tasks { task.cancel() }
+        dialer?.assumeIsolated { $0.close() }
+    }
+
     private func begin() async throws(ChannelError) {
-        let dialer = NearbyDialer(
-            setup,
-            host: NearbyDialer.Host(
-                report: { [weak self] event in self?.assumeIsolated { $0.report(event) } },
-                admit: { [weak self] channel, address in
-                    guard let self else { return await channel.abort() }
-                    await self.admit(channel, address)
-                },
-                usesLink: { [weak self] address in
-                    self?.assumeIsolated { $0.registry.uses(address) } ?? false
-                }))
+        let dialer = NearbyDialer(setup, of: self)
         self.dialer = dialer
         do throws(ChannelError) {
             if setup.options.accepts { try await beginAccepting(dialer) }
@@ -119,8 +118,10 @@ public actor NearbyService {
         }
         tasks.append(
             Task(executorPreference: loop) { [weak self, adapter = setup.adapter] in
-                for await state in await adapter.states.dropFirst() {
+                var last = await adapter.state
+                while let state = try? await adapter.state(otherThan: last) {
                     await self?.adapterChanged(state)
+                    last = state
                 }
             })
     }
@@ -136,12 +137,11 @@ public actor NearbyService {
 
     /// Also reports events to `observer`, on the loop.
     package func observe(_ observer: @escaping @Sendable (NearbyEvent) -> Void) {
-        self.observer = observer
+        eventHandlers.append(observer)
     }
 
-    private func report(_ event: NearbyEvent) {
-        onEvent(event)
-        observer?(event)
+    func report(_ event: NearbyEvent) {
+        for handle in eventHandlers { handle(event) }
         switch event {
         case .dialFailed(let candidate, let error):
             failureObservers.tell(PeerFailure(peer: candidate.address.description, error: error))
@@ -181,17 +181,17 @@ public actor NearbyService {
     ///
     /// - Throws: `closed` once the service is closed, `cancelled` when the task is cancelled.
     public func next() async throws(ChannelError) -> SecureChannel {
-        while registry.waiting.isEmpty {
+        while ready.isEmpty {
             guard !isClosed else { throw ChannelError(.closed, "the service is closed") }
             let isCancelled = await waiting.wait(for: .ready, isolation: self) {
-                !registry.waiting.isEmpty || isClosed
+                !ready.isEmpty || isClosed
             }
             if isCancelled {
                 throw ChannelError(.cancelled, "the task that waited was cancelled")
             }
         }
         waiting.wake(.room)
-        return registry.take()
+        return ready.removeFirst()
     }
 
     /// The channels that ``next()`` returns, one after another, until the service is closed.
@@ -208,7 +208,9 @@ public actor NearbyService {
         for task in tasks { task.cancel() }
         await advertiser?.close()
         await dialer?.close()
-        for channel in registry.takeAll() { await channel.abort() }
+        let unclaimed = ready
+        ready = []
+        for channel in unclaimed { await channel.abort() }
         waiting.wake(.ready)
         waiting.wake(.room)
         await secure?.close()
@@ -218,7 +220,7 @@ public actor NearbyService {
         // A new dial to one of these addresses before its link is down would lose its channel with
         // the link.
         await dialer?.waitUntilQuiet()
-        if registry.isEmpty { await setup.adapter.session.close() }
+        if registry.isEmpty { await setup.adapter.bluetoothd.close() }
         statusObservers.finish()
         failureObservers.finish()
     }
@@ -248,18 +250,7 @@ public actor NearbyService {
         }
         self.secure = secure
         await secure.start()
-        let advertiser = NearbyAdvertiser(
-            setup, listener: listener,
-            onTag: { [weak dialer] tag in dialer?.assumeIsolated { $0.advertises(tag) } },
-            onState: { [weak self] state in
-                self?.assumeIsolated { service in
-                    service.report(.advertising(state))
-                    service.statusObservers.tell(service.status)
-                }
-            },
-            onRenewalFailure: { [weak self] error in
-                self?.assumeIsolated { $0.report(.advertising(.failed(error))) }
-            })
+        let advertiser = NearbyAdvertiser(setup, listener: listener, of: self)
         self.advertiser = advertiser
         do throws(DiscoveryError) {
             try await advertiser.start()
@@ -279,9 +270,9 @@ public actor NearbyService {
 
     /// Returns when there is room for another ready channel; false once the service is closed.
     private func waitForRoom() async -> Bool {
-        while !registry.hasRoom, !isClosed {
+        while ready.count >= Self.backlog, !isClosed {
             let isCancelled = await waiting.wait(for: .room, isolation: self) {
-                registry.hasRoom || isClosed
+                ready.count < Self.backlog || isClosed
             }
             if isCancelled { return false }
         }
@@ -305,10 +296,27 @@ public actor NearbyService {
         await admit(channel, address)
     }
 
+    // MARK: - Advertising
+
+    /// The advertising state has changed.
+    func advertisingChanged(to state: AdvertisingState) {
+        report(.advertising(state))
+        statusObservers.tell(status)
+    }
+
+    /// The PSM could not be renewed.
+    func renewalFailed(_ error: ChannelError) { report(.advertising(.failed(error))) }
+
+    /// There is a new tag.
+    func advertises(_ tag: AdvertisementTag) { dialer?.assumeIsolated { $0.advertises(tag) } }
+
     // MARK: - Channels
 
+    /// Whether a channel uses the link to an address.
+    func usesLink(to address: DeviceAddress) -> Bool { registry.uses(address) }
+
     /// Admits a channel that became ready; if it duplicates another, ends one of the two.
-    private func admit(_ channel: SecureChannel, _ address: DeviceAddress) async {
+    func admit(_ channel: SecureChannel, _ address: DeviceAddress) async {
         let fresh = await ChannelRegistry.Entry(channel, to: address)
         let admission = registry.admit(fresh)
         Task(executorPreference: loop) {
@@ -337,16 +345,20 @@ public actor NearbyService {
     }
 
     private func offer(_ channel: SecureChannel) {
-        registry.offer(channel)
+        ready.append(channel)
         waiting.wake(.ready)
     }
 
     private func ended(_ channel: SecureChannel) async {
         guard let ended = registry.remove(channel) else { return }
+        // A channel with unread messages can still be taken.
+        if await !channel.hasUnread { ready.removeAll { $0 === channel } }
         waiting.wake(.room)
         guard let dialer else { return }
         await dialer.ended(ended)
-        if isClosed, registry.isEmpty, await dialer.isQuiet { await setup.adapter.session.close() }
+        if isClosed, registry.isEmpty, await dialer.isQuiet {
+            await setup.adapter.bluetoothd.close()
+        }
     }
 
     /// Restarts the scan, for a connection that has not reached its peer.

@@ -16,7 +16,7 @@ package struct GATTStreamDialer: Sendable {
     private let device: RemoteDevice
     private let toListener: RemoteCharacteristic
     private let toDialer: RemoteCharacteristic
-    private var session: Bluetoothd { device.session }
+    private var bluetoothd: Bluetoothd { device.bluetoothd }
 
     /// Finds the stream of a service of a connected device; nil when the service has none.
     ///
@@ -52,38 +52,39 @@ package struct GATTStreamDialer: Sendable {
             dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,
             taking: mtu - Self.notificationOverhead)
         let link = GATTStreamLink(
-            stream, to: device.address, loop: session.loop, over: carrier)
+            stream, to: device.address, loop: bluetoothd.loop, over: carrier)
         do throws(DiscoveryError) {
-            try await device.subscribe(to: toDialer) { [weak link, weak session = session] value in
+            try await device.subscribe(to: toDialer) {
+                [weak link, weak bluetoothd = bluetoothd] value in
                 guard let link, let fragment = StreamFragment(value) else { return }
                 let wasOpen = link.isOpen
                 link.take(fragment)
-                if !wasOpen { session?.assumeIsolated { $0.wakeWaiting() } }
+                if !wasOpen { bluetoothd?.assumeIsolated { $0.wakeWaiting() } }
             }
-            await start(link, path, in: session)
-            try await session.wait(until: deadline, doing) { session throws(DiscoveryError) in
-                guard session.tree.isConnected(path) else {
+            await start(link, path, in: bluetoothd)
+            try await bluetoothd.wait(until: deadline, doing) { bluetoothd throws(DiscoveryError) in
+                guard bluetoothd.tree.isConnected(path) else {
                     throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
                 }
                 return link.isOpen ? () : nil
             }
             return link
         } catch {
-            await close(link, in: session)
+            await close(link, in: bluetoothd)
             throw error
         }
     }
 
-    private func start(_ link: GATTStreamLink, _ path: String, in session: isolated Bluetoothd) {
-        session.watch(path, for: link)
+    private func start(_ link: GATTStreamLink, _ path: String, in bluetoothd: isolated Bluetoothd) {
+        bluetoothd.watch(path, for: link)
         link.open()
     }
 
-    private func close(_ link: GATTStreamLink, in session: isolated Bluetoothd) { link.close() }
+    private func close(_ link: GATTStreamLink, in bluetoothd: isolated Bluetoothd) { link.close() }
 
     private var mtu: Int {
         get async {
-            let reply = try? await session.call(
+            let reply = try? await bluetoothd.call(
                 "ask for an MTU", toListener.path, "org.freedesktop.DBus.Properties", "Get",
                 [.string(ObjectTree.Interface.characteristic), .string("MTU")])
             return reply?.first?.integer ?? Self.leastMTU
@@ -93,16 +94,20 @@ package struct GATTStreamDialer: Sendable {
     private var carrier: GATTStreamLink.Carrier {
         let doing = "write the characteristic \(toListener.uuid)"
         return GATTStreamLink.Carrier(
-            carry: { [weak session = session, path = toListener.path] value, done in
-                session?.assumeIsolated {
+            carry: { [weak bluetoothd = bluetoothd, path = toListener.path] value, done in
+                bluetoothd?.assumeIsolated {
                     $0.send(
                         doing, path, ObjectTree.Interface.characteristic, "WriteValue",
                         RemoteCharacteristic.command(value), done: done)
                 }
             },
-            close: { [weak session = session, device, toDialer] in
-                guard let session else { return }
-                Task(executorPreference: session.loop) { await device.unsubscribe(from: toDialer) }
+            close: { [weak bluetoothd = bluetoothd, uuid = toDialer.uuid, path = toDialer.path] in
+                bluetoothd?.assumeIsolated {
+                    guard $0.setHandler(nil, of: path) else { return }
+                    $0.send(
+                        "unsubscribe from \(uuid)", path, ObjectTree.Interface.characteristic,
+                        "StopNotify")
+                }
             })
     }
 }

@@ -34,7 +34,7 @@ package final class GATTStreamServer: @unchecked Sendable {
     package weak var application: Registration?
 
     private let adapter: BluetoothAdapter
-    private var session: Bluetoothd { adapter.session }
+    private var bluetoothd: Bluetoothd { adapter.bluetoothd }
     private let onOpen: @Sendable (any Link) -> Void
     private var current: Current?
 
@@ -73,10 +73,10 @@ package final class GATTStreamServer: @unchecked Sendable {
         }
         guard let application, let stream = FragmentStream(answering: opening) else { return }
         let link = GATTStreamLink(
-            stream, to: device, loop: session.loop, over: carrier(application))
+            stream, to: device, loop: bluetoothd.loop, over: carrier(application))
         current = Current(device: device, stream: stream.id, link: link)
         link.open()
-        session.assumeIsolated { [adapter] in
+        bluetoothd.assumeIsolated { [adapter] in
             if let path = $0.tree.path(of: device, on: adapter.name) { $0.watch(path, for: link) }
         }
         onOpen(link)
@@ -84,8 +84,8 @@ package final class GATTStreamServer: @unchecked Sendable {
 
     private func carrier(_ application: Registration) -> GATTStreamLink.Carrier {
         GATTStreamLink.Carrier(
-            carry: { [session = session] value, done in
-                let error: DiscoveryError? = session.assumeIsolated {
+            carry: { [bluetoothd = bluetoothd] value, done in
+                let error: DiscoveryError? = bluetoothd.assumeIsolated {
                     do throws(DiscoveryError) {
                         try $0.notify(Self.toDialer, of: application, value)
                         return nil

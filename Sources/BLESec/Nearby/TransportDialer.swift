@@ -8,7 +8,7 @@ internal import BLESecLinks
 /// The transport is opened only after bluetoothd has queried the peer's services; if the PSM is
 /// known, the wait for this query is limited (``quietTimeout``). bluetoothd opens L2CAP channels of
 /// its own for the query, and two sides that open channels at the same time confuse the kernel.
-final class TransportFinder {
+final class TransportDialer {
     /// How long opening the transport may take.
     private static let openTimeout = Duration.seconds(4)
     /// How long bluetoothd may query a candidate's services before the transport is opened
