@@ -72,28 +72,19 @@ extension PeerConnection {
         let begun = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
         guard let number = begun else { return }
         attempt = Task(executorPreference: loop) { [weak self, loop] in
-            let result: Result<SecureChannel, ChannelError>
             do throws(ChannelError) {
-                result = .success(
-                    try await dial { state in
-                        loop.execute { self?.assumeIsolated { $0.reached(state, number) } }
-                    })
+                let channel = try await dial { state in
+                    loop.execute { self?.assumeIsolated { $0.reached(state, number) } }
+                }
+                await self?.offer(channel)
             } catch {
-                result = .failure(error)
+                await self?.failed(error, number)
             }
-            await self?.finish(number, result)
         }
     }
 
     private func reached(_ state: ConnectionState, _ number: Int?) {
         change { $0.reached(state, in: number, at: loop.now) }
-    }
-
-    private func finish(_ number: Int, _ result: Result<SecureChannel, ChannelError>) async {
-        switch result {
-        case .success(let channel): await offer(channel)
-        case .failure(let error): failed(error, number)
-        }
     }
 
     private func failed(_ error: ChannelError, _ number: Int? = nil) {

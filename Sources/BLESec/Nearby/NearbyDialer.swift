@@ -123,46 +123,41 @@ actor NearbyDialer {
     private func begin(_ candidate: Candidate) {
         report(.dialing(candidate))
         dials[candidate] = Task(executorPreference: loop) {
-            let result: Result<SecureChannel, ChannelError>
             do throws(ChannelError) {
-                result = .success(try await self.dial(candidate))
+                await self.dialSucceeded(candidate, try await self.dial(candidate))
             } catch {
-                result = .failure(error)
+                await self.dialFailed(candidate, error)
             }
-            await self.finish(candidate, result)
         }
     }
 
-    private func finish(
-        _ candidate: Candidate, _ result: Result<SecureChannel, ChannelError>
-    ) async {
-        let address = candidate.address
-        switch result {
-        case .success(let channel):
-            dials[candidate] = nil
-            let identity = await channel.peer
-            policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
-            if let service {
-                await service.admit(channel, address)
-            } else {
-                await channel.abort()
-                await release(address)
-            }
-        case .failure(let error):
-            if let turn = links.turn(of: address) {
-                // An accepted link cancels this task, and so ends the wait.
-                try? await loop.sleep(for: turn)
-            }
-            await release(address)
-            dials[candidate] = nil
-            if error.code == .cancelled {
-                policy.dialCancelled(candidate)
-            } else {
-                // The PSM is forgotten, because another program may listen on it by now.
-                transports.forget(candidate)
-                report(.dialFailed(candidate, error))
-                policy.dialFailed(candidate, at: loop.now, using: &generator)
-            }
+    private func dialSucceeded(_ candidate: Candidate, _ channel: SecureChannel) async {
+        dials[candidate] = nil
+        let identity = await channel.peer
+        policy.dialSucceeded(candidate, identity: identity.fingerprint?.description)
+        if let service {
+            await service.admit(channel, candidate.address)
+        } else {
+            await channel.abort()
+            await release(candidate.address)
+        }
+        run()
+    }
+
+    private func dialFailed(_ candidate: Candidate, _ error: ChannelError) async {
+        if let turn = links.turn(of: candidate.address) {
+            // An accepted link cancels this task, and so ends the wait.
+            try? await loop.sleep(for: turn)
+        }
+        await release(candidate.address)
+        dials[candidate] = nil
+        if error.code == .cancelled {
+            policy.dialCancelled(candidate)
+        } else {
+            // The PSM is forgotten, because another program may listen on it by now.
+            transports.forget(candidate)
+            report(.dialFailed(candidate, error))
+            policy.dialFailed(candidate, at: loop.now, using: &generator)
         }
         run()
     }

@@ -1,0 +1,44 @@
+import BLESecLinks
+import Testing
+
+@testable import BLESecDiscovery
+
+@Suite("Waiting for bluetoothd")
+struct WaitingTests {
+    /// Runs `end` while a task waits for something that does not happen, and awaits the wait's end.
+    private func wait(_ end: (EventLoop, Bluetoothd) async -> Void) async {
+        let loop = EventLoop(name: "test")
+        // The result does not depend on whether bluetoothd runs here.
+        let bluetoothd = await Bluetoothd.connect(loop: loop)
+        let task = Task(executorPreference: loop) {
+            try await bluetoothd.wait(until: loop.now.advanced(by: .seconds(600)), "wait") { _ in
+                nil as Int?
+            }
+        }
+        await loop.settle()
+        await end(loop, bluetoothd)
+        await #expect(throws: DiscoveryError.self) { try await task.value }
+        await bluetoothd.close()
+        await loop.shutdown()
+    }
+
+    @Test("a wait ends when the session is closed", .timeLimit(.minutes(1)))
+    func closed() async { await wait { await $1.close() } }
+
+    @Test("a wait ends when the loop is shut down", .timeLimit(.minutes(1)))
+    func shutDown() async { await wait { loop, _ in await loop.shutdown() } }
+
+    @Test("no state of an adapter follows once the session is closed", .timeLimit(.minutes(1)))
+    func states() async {
+        let loop = EventLoop(name: "test")
+        let bluetoothd = await Bluetoothd.connect(loop: loop)
+        let adapter = BluetoothAdapter(AdapterName("none"), of: bluetoothd)
+        let last = await adapter.state
+        let next = Task(executorPreference: loop) { try await adapter.state(otherThan: last) }
+        await loop.settle()
+        await bluetoothd.close()
+        await #expect(throws: DiscoveryError.self) { try await next.value }
+        await #expect(throws: DiscoveryError.self) { try await adapter.state(otherThan: .on) }
+        await loop.shutdown()
+    }
+}
