@@ -23,6 +23,9 @@ package actor Bluetoothd {
 
     private enum Event: Hashable { case change }
     private let waiting: LoopCondition<Event>
+    /// Counts the changes, so that no task that waits misses one: a task that prefers another
+    /// executor leaves the loop between its check and its wait.
+    private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
     private var hasAnswered = false
 
@@ -99,7 +102,10 @@ package actor Bluetoothd {
     }
 
     /// Wakes the tasks that wait, which check their conditions again.
-    func wakeWaiting() { waiting.wake(.change) }
+    func wakeWaiting() {
+        changes += 1
+        waiting.wake(.change)
+    }
 
     /// Waits until `look`, which is called after each change, returns a value.
     func wait<Value: Sendable>(
@@ -107,12 +113,13 @@ package actor Bluetoothd {
         for look: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
     ) async throws(DiscoveryError) -> Value {
         while true {
+            let seen = changes
             if let value = try look(self) { return value }
             guard loop.now < deadline, session != nil, !loop.isShutDown else {
                 throw .timedOut(doing)
             }
             let isCancelled = await waiting.wait(
-                for: .change, until: deadline, isolation: self, unless: { false })
+                for: .change, until: deadline, isolation: self, unless: { changes != seen })
             if isCancelled { throw .cancelled(doing) }
         }
     }
