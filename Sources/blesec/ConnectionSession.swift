@@ -22,9 +22,6 @@ struct ConnectionSession: Sendable {
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
 
-    /// How long the exchange of the ends may take. Then the connection is aborted.
-    private static let linkShutdown = Duration.seconds(2)
-
     private enum Event: Sendable {
         /// All input was sent, and each message has a fate; the number of messages with the fate
         /// unknown.
@@ -179,12 +176,10 @@ struct ConnectionSession: Sendable {
 
     /// Ends the connection, within a time limit.
     private func leave(_ reason: EndReason) async {
-        let loop = connection.loop
-        let stop = Task(executorPreference: loop) {
-            try await loop.sleep(for: Self.linkShutdown)
+        await connection.loop.leave {
+            try? await connection.close(reason, within: $0)
+        } orElse: {
             await connection.abort()
         }
-        try? await connection.close(reason)
-        stop.cancel()
     }
 }

@@ -9,9 +9,6 @@ struct Session: Sendable {
     let keepsOutput: Bool
     let interruption: Interruption
 
-    /// How long the early end of a channel may take. Then the channel is aborted.
-    private static let linkShutdown: Duration = .seconds(2)
-
     private enum Event: Sendable {
         /// Standard input has ended, and the end was sent to the peer.
         case sentEverything
@@ -135,12 +132,10 @@ struct Session: Sendable {
     private func leave() async {
         guard !isDirect else { return await channel.abort() }
         try? await channel.finish(.interrupted)
-        let loop = channel.loop
-        let stop = Task(executorPreference: loop) {
-            try await loop.sleep(for: Self.linkShutdown)
+        await channel.loop.leave {
+            try? await channel.close(within: $0)
+        } orElse: {
             await channel.abort()
         }
-        try? await channel.close()
-        stop.cancel()
     }
 }

@@ -147,6 +147,27 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
+    @Test("a close with its own limit fails when there is no progress for that long")
+    func closeWithin() async throws {
+        let fixture = try ChannelFixture()
+        let (dialer, acceptor) = try await fixture.channels()
+        for number: UInt8 in 0..<3 { try await dialer.send([number]) }
+        let closing = Task(executorPreference: fixture.loop) {
+            try await dialer.close(within: .seconds(3))
+        }
+        try await acceptor.finish()
+        for number: UInt8 in 0..<2 {
+            await fixture.clock.advance(by: .milliseconds(2_900))
+            #expect(try await acceptor.receive() == [number])
+        }
+        await fixture.clock.advance(by: .milliseconds(3_040))
+        #expect(await dialer.failure == nil, "the acknowledgement extends the deadline")
+        await fixture.clock.advance(by: .milliseconds(20))
+        #expect(await failure(of: closing) == .unacknowledged)
+        await acceptor.abort()
+        await fixture.finish()
+    }
+
     @Test("if neither side receives, the close fails on both sides")
     func closeWithoutReceiving() async throws {
         let fixture = try ChannelFixture()

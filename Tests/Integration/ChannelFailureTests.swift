@@ -233,6 +233,34 @@ extension Integration {
             #expect(outcomes[0].text == "half of it")
         }
 
+        @Test("a peer that reads slowly still learns that the sender was interrupted")
+        func signalWithSlowPeer() throws {
+            let pair = try ToolPair()
+            let input = pair.folder.write("input", ToolPair.noise(8 << 20, seed: 5))
+            let listener = try pair.listen(input: .file(input))
+            let words = [
+                Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
+                "--peer", pair.listenerKey,
+            ]
+            // At first the reader takes 32 KiB every 1.2 s, when all buffers are full.
+            let reader = """
+                { sleep 1
+                for piece in 1 2 3 4; do head -c 32768 >/dev/null; echo read >&2; sleep 1.2; done
+                cat >/dev/null; }
+                """
+            let dialer = try Subprocess(
+                "sh", ["-c", #"{ "$@"; echo "exit $?" >&2; } | \#(reader)"#, "sh"] + words,
+                input: .held)
+            _ = try dialer.line("read", with: [listener])
+            listener.signal(2)
+            let outcomes = try Subprocess.wait([listener, dialer])
+            #expect(outcomes[0].status == 130)
+            #expect(
+                outcomes[1].errors.contains(
+                    "blesec: the peer was interrupted before it had sent everything\n"))
+            #expect(outcomes[1].errors.contains("exit 76\n"))
+        }
+
         @Test("a waiting listener ends on a signal, and removes its socket")
         func signalWhileWaiting() throws {
             let pair = try ToolPair()

@@ -8,7 +8,7 @@ public import BLESecPrimitives
 /// ``dial(_:configuration:loop:)``, ``open(over:role:configuration:)`` and
 /// ``SecureListener/accept()`` return a channel only then. The channel runs on its link's event
 /// loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not change
-/// threads. Close a channel with ``close()``: dropping the last reference closes the link without
+/// threads. Close a channel with ``close(within:)``: dropping the last reference closes the link without
 /// an `end`, and the peer then sees a truncated channel.
 public actor SecureChannel {
     /// The loop on which the channel and its link run.
@@ -425,15 +425,16 @@ public actor SecureChannel {
     /// arrived rather than what its program has taken, both sides know only that everything has
     /// arrived.)
     ///
-    /// Each acknowledgement restarts the close deadline (``ChannelTimeouts/close``), so that a slow
-    /// reader is not cut off.
+    /// What the link takes and each acknowledgement restart the close deadline, so that a slow link
+    /// or reader is not cut off.
     ///
+    /// - Parameter limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer's end
     ///   said that it did not send everything; `unacknowledged` when the fate of a sent message is
     ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, past
     ///   the close deadline, the peer still sends or its messages still wait to be received here.
-    public func close() async throws(ChannelError) {
-        driver.machine.close(now: now)
+    public func close(within limit: Duration? = nil) async throws(ChannelError) {
+        driver.machine.close(within: limit, now: now)
         driver.pump()
         try await waitUntilOver()
     }

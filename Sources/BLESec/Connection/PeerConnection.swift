@@ -256,15 +256,18 @@ public actor PeerConnection {
     /// Ends the connection for good, without losing messages that are under way on the current
     /// link.
     ///
-    /// `reason` tells the peer whether it has everything.
-    ///
-    /// - Throws: as ``SecureChannel/close()`` does. Without a link, it does not throw.
-    public func close(_ reason: EndReason = .done) async throws(ChannelError) {
+    /// - Parameters:
+    ///   - reason: tells the peer whether it has everything.
+    ///   - limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
+    /// - Throws: as ``SecureChannel/close(within:)`` does. Without a link, it does not throw.
+    public func close(
+        _ reason: EndReason = .done, within limit: Duration? = nil
+    ) async throws(ChannelError) {
         leaving = current.take() ?? leaving
         shut(nil)
         // Messages that still arrive can be read afterwards.
         try? await leaving?.finish(reason)
-        try await leaving?.close()
+        try await leaving?.close(within: limit)
     }
 
     /// Ends the connection and its link at once.

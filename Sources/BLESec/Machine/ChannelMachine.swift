@@ -274,10 +274,10 @@ struct ChannelMachine: ~Copyable {
     func end(_ reason: EndReason = .done) { session?.end(reason) }
 
     /// Begins to close the channel; the close deadline starts now.
-    mutating func close(now: UInt64) {
+    mutating func close(within limit: Duration? = nil, now: UInt64) {
         guard !isOver, let session else { return }
         let wasFull = !wantsBytes
-        session.close(now: now)
+        session.close(within: limit, now: now)
         resumeReading(wasFull: wasFull, now: now)
     }
 

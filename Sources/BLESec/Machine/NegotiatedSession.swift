@@ -261,7 +261,7 @@ final class NegotiatedSession: Session {
     }
 
     override func closeTimedOut() throws(ChannelError) -> Step {
-        let limit = configuration.timeouts.close
+        let limit = closeTimeout
         if isComplete {
             guard records.outbound.isEmpty else {
                 throw ChannelError(

@@ -42,6 +42,8 @@ class Session: ChannelStage {
     private var hasEndLeft = false
     /// When closing began, and when it last made progress.
     private var closing: (began: UInt64, moved: UInt64)?
+    /// How long closing may make no progress.
+    private(set) final var closeTimeout: Duration
     /// When the first byte of a still incomplete record arrived.
     private var recordBegan: UInt64?
 
@@ -55,6 +57,7 @@ class Session: ChannelStage {
         limits = configuration.limits
         inbox = Inbox(maximumMessageLength: limits.maximumMessageLength)
         activity = LinkActivity(now: now)
+        closeTimeout = configuration.timeouts.close
         expiry = previous.parameters.start.after(configuration.timeouts.session)
         recordTimeout = configuration.timeouts.record.wholeNanoseconds
         super.init(previous.parameters, previous.records)
@@ -94,7 +97,7 @@ class Session: ChannelStage {
     func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
     /// The result when the close deadline passes.
     func closeTimedOut() throws(ChannelError) -> Step {
-        throw .late("the peer did not end its side within", configuration.timeouts.close)
+        throw .late("the peer did not end its side within", closeTimeout)
     }
 
     // MARK: - Sending
@@ -239,11 +242,13 @@ class Session: ChannelStage {
     /// acknowledges slowly.
     private var closeDeadline: UInt64 {
         guard let closing else { return .max }
-        return min(closing.moved, max(expiry, closing.began)).after(configuration.timeouts.close)
+        return min(closing.moved, max(expiry, closing.began)).after(closeTimeout)
     }
 
-    /// Begins to close the channel: `end` is sent, and the close deadline starts.
-    final func close(now: UInt64) {
+    /// Begins to close the channel: `end` is sent, and the close deadline starts. A `limit` replaces
+    /// ``ChannelTimeouts/close``.
+    final func close(within limit: Duration?, now: UInt64) {
+        if let limit { closeTimeout = limit }
         end(.done)
         beginClosing(now: now)
     }

@@ -10,4 +10,6 @@ protocol MessageChannel: Actor {
     func close() async throws(ChannelError)
 }
 
-extension SecureChannel: MessageChannel {}
+extension SecureChannel: MessageChannel {
+    func close() async throws(ChannelError) { try await close(within: nil) }
+}
