@@ -35,9 +35,7 @@ enum Devices {
         }
     }
 
-    static func identity(_ role: ChannelRole) -> IdentityKey {
-        role == .dialer ? dialer : acceptor
-    }
+    static func identity(_ role: ChannelRole) -> IdentityKey { role == .dialer ? dialer : acceptor }
 
     // MARK: - Certificates
 
@@ -101,9 +99,7 @@ enum Devices {
     static func keyInfo(_ role: ChannelRole) -> SecretBytes { signingKeyInfo(keyFirst(role)) }
 
     /// The TLS context of a device.
-    static func tls(_ role: ChannelRole) -> TLSContext {
-        role == .dialer ? dialerTLS : acceptorTLS
-    }
+    static func tls(_ role: ChannelRole) -> TLSContext { role == .dialer ? dialerTLS : acceptorTLS }
 
     private static let dialerTLS = context(.dialer)
     private static let acceptorTLS = context(.acceptor)

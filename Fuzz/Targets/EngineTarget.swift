@@ -84,9 +84,7 @@ private struct EngineScene: ~Copyable {
         }
     }
 
-    var isEstablished: Bool {
-        if case .established = victim.phase { true } else { false }
-    }
+    var isEstablished: Bool { if case .established = victim.phase { true } else { false } }
 
     /// Lets both engines send their handshake messages; `change` changes what the victim receives.
     mutating func turn(_ change: ([UInt8]) -> [UInt8] = { $0 }) {

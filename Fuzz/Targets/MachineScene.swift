@@ -254,9 +254,7 @@ final class MachineScene {
         precondition(
             !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
             "a peer that has proven nothing")
-        if let session = victim.session as? NegotiatedSession {
-            verify(session.acknowledgements)
-        }
+        if let session = victim.session as? NegotiatedSession { verify(session.acknowledgements) }
         if let session = victim.session {
             precondition(
                 session.inbox.byteCount

@@ -32,9 +32,7 @@ private final class TLSScene {
     private var isHonest = true
 
     init(victim role: ChannelRole) {
-        engine = must {
-            Engine(try TLSEngine(Devices.tls(role), role: role, isNegotiated: true))
-        }
+        engine = must { Engine(try TLSEngine(Devices.tls(role), role: role, isNegotiated: true)) }
         peer = must { try TLSSession(Devices.tls(role.peer), role: role.peer, isNegotiated: true) }
         peer.isAdmitted = true
         for _ in 0..<4 { Self.step(&engine, peer, &wire) }

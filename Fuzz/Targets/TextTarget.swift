@@ -62,9 +62,7 @@ extension FuzzTarget {
             (4, "AA:BB:CC:DD:EE:FF"), (6, "blesec://devices/a%20b"), (7, "01:ab:CD"),
             (8, "a%20%C3%A9/b"),
         ]
-        let socket = L2CAPSocketAddress(
-            device: .any, type: .random, psm: 0x80
-        ).socketAddress.bytes
+        let socket = L2CAPSocketAddress(device: .any, type: .random, psm: 0x80).socketAddress.bytes
         return lines.map { [$0.0] + Array($0.1.utf8) } + [[5] + socket]
     }
 

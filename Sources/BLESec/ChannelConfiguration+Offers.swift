@@ -82,9 +82,7 @@ extension ChannelConfiguration {
 
     /// The bytes that distinguish this device from other devices in the same process: its public
     /// key and the fingerprint of its certificate's key.
-    var ownKeys: [UInt8] {
-        (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? [])
-    }
+    var ownKeys: [UInt8] { (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? []) }
 
     /// Whether an identity is this device's own.
     func isOwn(_ claimed: ClaimedIdentity) -> Bool {
@@ -96,8 +94,7 @@ extension ChannelConfiguration {
     private func tls(for role: ChannelRole) throws(ChannelError) -> TLSContext {
         let name = TLSContext.protocolName
         guard let tls else {
-            throw ChannelError(
-                .configuration, "\(name) needs a certificate and its key")
+            throw ChannelError(.configuration, "\(name) needs a certificate and its key")
         }
         guard prologue.isEmpty else {
             throw ChannelError(.configuration, "\(name) has no prologue")

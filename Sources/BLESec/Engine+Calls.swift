@@ -32,9 +32,7 @@ extension Engine {
             { engine throws(ChannelError) in try engine.admit() })
     }
 
-    mutating func refuse() -> Refusal {
-        (try? call({ $0.refuse() }, { $0.refuse() })) ?? .silent
-    }
+    mutating func refuse() -> Refusal { (try? call({ $0.refuse() }, { $0.refuse() })) ?? .silent }
 
     mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
@@ -63,9 +61,7 @@ extension Engine {
     }
 
     /// Exports a key. A failed export is the caller's mistake and does not end the engine.
-    func export(
-        label: String, context: [UInt8], count: Int
-    ) throws(ChannelError) -> SecretBytes {
+    func export(label: String, context: [UInt8], count: Int) throws(ChannelError) -> SecretBytes {
         let key = try ask(
             { engine throws(ChannelError) in
                 try engine.export(label: label, context: context, count: count)

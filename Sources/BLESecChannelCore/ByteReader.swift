@@ -3,9 +3,7 @@ struct ByteReader {
     private let bytes: [UInt8]
     private var position = 0
 
-    init(_ bytes: Span<UInt8>, in range: Range<Int>) {
-        self.bytes = bytes.array(in: range)
-    }
+    init(_ bytes: Span<UInt8>, in range: Range<Int>) { self.bytes = bytes.array(in: range) }
 
     /// The next byte, or `nil` at the end.
     mutating func byte() -> UInt8? {

@@ -12,9 +12,7 @@ public final class DenyList: Sendable {
     private let state: Locked<State>
 
     /// Makes a list with these keys.
-    public init(_ keys: some Sequence<Fingerprint> = []) {
-        state = Locked(State(keys: Set(keys)))
-    }
+    public init(_ keys: some Sequence<Fingerprint> = []) { state = Locked(State(keys: Set(keys))) }
 
     /// Whether `key` is refused.
     public func contains(_ key: Fingerprint) -> Bool { state.withLock { $0.keys.contains(key) } }

@@ -7,9 +7,7 @@ public struct Fingerprint: Sendable {
     public let digest: [UInt8]
 
     /// The fingerprint of a DER SubjectPublicKeyInfo.
-    public init(subjectPublicKeyInfo: [UInt8]) {
-        digest = sha256(subjectPublicKeyInfo)
-    }
+    public init(subjectPublicKeyInfo: [UInt8]) { digest = sha256(subjectPublicKeyInfo) }
 
     /// The fingerprint of a raw public key of `curve`.
     public init(publicKey: [UInt8], curve: Curve) {
@@ -62,10 +60,8 @@ extension Curve {
     /// The DER bytes before the raw key in a SubjectPublicKeyInfo (RFC 8410 §4).
     package var subjectPublicKeyInfoPrefix: [UInt8] {
         switch self {
-        case .x25519:
-            [0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6E, 0x03, 0x21, 0x00]
-        case .x448:
-            [0x30, 0x42, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6F, 0x03, 0x39, 0x00]
+        case .x25519: [0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6E, 0x03, 0x21, 0x00]
+        case .x448: [0x30, 0x42, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6F, 0x03, 0x39, 0x00]
         }
     }
 }

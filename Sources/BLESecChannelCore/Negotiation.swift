@@ -18,12 +18,10 @@ package struct NegotiationTranscript: Sendable {
     /// after a u16 length (`docs/wire-format.md`, "Prologue").
     package func prologue(for status: Answer.Status) -> [UInt8] {
         switch status {
-        case .accept, .refused, .busy:
-            Self.encode([Array("blesec/1 accept".utf8), hello, context])
+        case .accept, .refused, .busy: Self.encode([Array("blesec/1 accept".utf8), hello, context])
         case .fallback:
             Self.encode([Array("blesec/1 fallback".utf8), hello, early, answer, context])
-        case .switch:
-            Self.encode([Array("blesec/1 switch".utf8), hello, early, answer, context])
+        case .switch: Self.encode([Array("blesec/1 switch".utf8), hello, early, answer, context])
         }
     }
 

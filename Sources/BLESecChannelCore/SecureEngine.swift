@@ -110,9 +110,7 @@ package protocol SecureEngine: ~Copyable {
     mutating func rekeyReceiving() throws(ChannelError)
 
     /// Derives bytes from this session and `label`: equal on both sides, and unchanged by a rekey.
-    func export(
-        label: String, context: [UInt8], count: Int
-    ) throws(ChannelError) -> SecretBytes
+    func export(label: String, context: [UInt8], count: Int) throws(ChannelError) -> SecretBytes
 
     /// The hash over the whole handshake, which identifies the session.
     var handshakeHash: [UInt8] { get }

@@ -1,8 +1,6 @@
 extension Decoder {
     /// Decodes a value from its text form.
-    package func readText<Value>(
-        _ parse: (String) throws(ChannelError) -> Value
-    ) throws -> Value {
+    package func readText<Value>(_ parse: (String) throws(ChannelError) -> Value) throws -> Value {
         let container = try singleValueContainer()
         let text = try container.decode(String.self)
         do throws(ChannelError) {

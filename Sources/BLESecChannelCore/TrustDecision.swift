@@ -14,10 +14,8 @@ extension TrustPolicy {
             return .refuse("\(key) is on the deny list")
         }
         switch rule {
-        case .anyone:
-            return .admit
-        case .asking(let evaluate):
-            return .ask(evaluate)
+        case .anyone: return .admit
+        case .asking(let evaluate): return .ask(evaluate)
         case .pinned(let keys):
             guard let key = identity.fingerprint else { return Self.provesNothing }
             return keys.contains { $0.fingerprint == key }
@@ -70,16 +68,14 @@ extension TrustPolicy {
     package func remember(_ identity: PeerIdentity) throws(ChannelError) {
         guard let key = identity.fingerprint else { return }
         switch rule {
-        case .firstUse(let store, let name):
-            try store.bind(name, to: key)
+        case .firstUse(let store, let name): try store.bind(name, to: key)
         case .enrolled(let store, let window):
             guard try !store.contains(key) else { return }
             guard let window, let name = window.take(key) else {
                 throw ChannelError(.untrusted, "the pairing window closed before \(key) was ready")
             }
             try store.bind(name, to: key)
-        case .pinned, .authority, .anyone, .asking:
-            break
+        case .pinned, .authority, .anyone, .asking: break
         }
     }
 

@@ -109,9 +109,7 @@ public struct TrustPolicy: Sendable {
     }
 
     /// Whether the policy requires names that an authority vouches for.
-    package var requiresAuthority: Bool {
-        if case .authority = rule { true } else { false }
-    }
+    package var requiresAuthority: Bool { if case .authority = rule { true } else { false } }
 
     /// The raw keys that are known before the handshake, for patterns such as IK.
     package var knownKeys: [[UInt8]] {

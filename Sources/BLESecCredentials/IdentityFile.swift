@@ -108,8 +108,7 @@ public enum IdentityFile {
             throw ChannelError(.badKey, "\(path) \(reason(error))")
         }
         switch pem.label {
-        case plainLabel:
-            return SecretBytes(copying: pem.content.span)
+        case plainLabel: return SecretBytes(copying: pem.content.span)
         case encryptedLabel:
             guard let source else {
                 throw ChannelError(.badKey, "\(path) is encrypted, and no passphrase was given")
@@ -118,8 +117,7 @@ public enum IdentityFile {
             do throws(ChannelError) {
                 return try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
             } catch {
-                throw ChannelError(
-                    .badKey, "\(path) \(error.reason)", underlying: error.underlying)
+                throw ChannelError(.badKey, "\(path) \(error.reason)", underlying: error.underlying)
             }
         default:
             throw ChannelError(
@@ -133,14 +131,12 @@ public enum IdentityFile {
         _ pem: borrowing PEM, _ passphrase: borrowing SecretBytes?
     ) throws(ChannelError) -> PrivateKeyInfo.Key {
         switch pem.label {
-        case plainLabel:
-            return try PrivateKeyInfo.decode(pem.content.span)
+        case plainLabel: return try PrivateKeyInfo.decode(pem.content.span)
         case encryptedLabel:
             switch passphrase {
             case .some(let passphrase):
                 return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)
-            case nil:
-                throw ChannelError(.badKey, "is encrypted, and no passphrase was given")
+            case nil: throw ChannelError(.badKey, "is encrypted, and no passphrase was given")
             }
         case "PUBLIC KEY":
             throw ChannelError(
@@ -164,8 +160,7 @@ public enum IdentityFile {
     ) throws(ChannelError) -> IdentityKey {
         do {
             let curve = key.curve
-            let pair = try DHKeyPair(
-                curve: curve, privateKey: SecretBytes(copying: key.bytes.span))
+            let pair = try DHKeyPair(curve: curve, privateKey: SecretBytes(copying: key.bytes.span))
             return IdentityKey(pair, hash: hash)
         } catch {
             throw ChannelError(.badKey, "holds a key that cannot be used: \(error)")

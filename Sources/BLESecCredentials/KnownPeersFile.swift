@@ -90,8 +90,7 @@ public final class KnownPeersFile: TrustStore {
             let numbers = KeyListing.lines(of: text).compactMap { line in
                 line.words.first.flatMap(PeerName.unescape) == name ? line.number : nil
             }
-            var lines = text.split(
-                separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+            var lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
             for number in numbers.reversed() { lines.remove(at: number - 1) }
             text = Array(lines.joined(separator: [UInt8(ascii: "\n")]))
             return true

@@ -27,9 +27,7 @@ struct PEM: ~Copyable {
     }
 
     /// Writes a block in lines of 64 characters, with `preamble` before it.
-    static func encode(
-        _ content: Span<UInt8>, label: String, preamble: String
-    ) -> SecretBytes {
+    static func encode(_ content: Span<UInt8>, label: String, preamble: String) -> SecretBytes {
         let digits = (content.count + 2) / 3 * 4
         var base64 = SecretBytes(count: digits + 1)  // OpenSSL writes a zero byte at the end.
         unsafe base64.withUnsafeMutableBytes { output in

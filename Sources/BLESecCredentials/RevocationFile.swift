@@ -111,9 +111,7 @@ private struct Parts {
                     path, number, "neither a revocation list in PEM form nor a fingerprint")
             }
         }
-        if let first {
-            throw KeyListing.malformed(path, first, "the revocation list is cut off")
-        }
+        if let first { throw KeyListing.malformed(path, first, "the revocation list is cut off") }
     }
 
     private static func list(

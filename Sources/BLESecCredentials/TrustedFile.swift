@@ -85,9 +85,7 @@ struct TrustedFile: ~Copyable {
     }
 
     /// Throws unless the directory at `path` may be part of the path to a trusted file.
-    static func requireDirectory(
-        _ path: String, user: uid_t = geteuid()
-    ) throws(Failure) {
+    static func requireDirectory(_ path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         try Walk.evaluateTrust(end.descriptor.status, at: end.path, for: path, user)
     }
@@ -163,13 +161,9 @@ struct TrustedFile: ~Copyable {
         }
 
         /// The path of the parent directory.
-        private var above: String {
-            path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
-        }
+        private var above: String { path.lastIndex(of: "/").map { String(path[..<$0]) } ?? "" }
 
-        private func end(
-            _ name: String, _ flags: Int32, _ mode: mode_t
-        ) throws(Failure) -> End {
+        private func end(_ name: String, _ flags: Int32, _ mode: mode_t) throws(Failure) -> End {
             guard
                 let opened = FileDescriptor(name, flags | O_NOFOLLOW, mode: mode, in: directory)
             else { throw .system(errno) }
@@ -302,10 +296,8 @@ extension ChannelError {
         switch number {
         case ENOENT, ENOTDIR:
             ChannelError(.noSuchFile, "\(path): no such file", underlying: .errno(number))
-        case EACCES, EPERM:
-            .system(.permission, "\(path) cannot be opened", number)
-        default:
-            .system(.noSuchFile, "\(path) cannot be opened", number)
+        case EACCES, EPERM: .system(.permission, "\(path) cannot be opened", number)
+        default: .system(.noSuchFile, "\(path) cannot be opened", number)
         }
     }
 }

@@ -24,11 +24,9 @@ public enum AdapterState: String, Sendable, Hashable {
                 adapter.map { "there is no Bluetooth adapter \($0)" }
                     ?? "this machine has no Bluetooth adapter, or its driver has not found it")
         case .off:
-            DiscoveryError(
-                .adapterOff, "\(name) is off: `bluetoothctl power on` switches it on")
+            DiscoveryError(.adapterOff, "\(name) is off: `bluetoothctl power on` switches it on")
         case .blocked:
-            DiscoveryError(
-                .adapterOff, "\(name) is blocked: `rfkill unblock bluetooth` frees it")
+            DiscoveryError(.adapterOff, "\(name) is blocked: `rfkill unblock bluetooth` frees it")
         case .on: nil
         }
     }

@@ -20,9 +20,7 @@ package struct BluetoothAdapter: Sendable {
     /// Waits until the state differs from `last`, and returns it.
     ///
     /// - Throws: once the session is closed, or the task is cancelled.
-    package func state(
-        otherThan last: AdapterState
-    ) async throws(DiscoveryError) -> AdapterState {
+    package func state(otherThan last: AdapterState) async throws(DiscoveryError) -> AdapterState {
         try await bluetoothd.state(of: name, otherThan: last)
     }
 

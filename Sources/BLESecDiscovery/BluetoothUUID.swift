@@ -10,9 +10,7 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
     private static let hyphens: Set<Int> = [8, 12, 16, 20]
 
     /// Makes a UUID from its upper and lower 64 bits.
-    public init(high: UInt64, low: UInt64) {
-        (self.high, self.low) = (high, low)
-    }
+    public init(high: UInt64, low: UInt64) { (self.high, self.low) = (high, low) }
 
     /// Parses the full form, or the 4 or 8 digits of an assigned UUID, in upper or lower case.
     ///
@@ -31,16 +29,13 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
         }
         switch (digits, text.utf8.count) {
         case (32, 36): self.init(high: value.high, low: value.low)
-        case (8, 8), (4, 4):
-            self.init(high: value.low << 32 | Self.base.high, low: Self.base.low)
+        case (8, 8), (4, 4): self.init(high: value.low << 32 | Self.base.high, low: Self.base.low)
         default: return nil
         }
     }
 
     /// Whether the Bluetooth SIG has assigned the UUID.
-    var isAssigned: Bool {
-        low == Self.base.low && high & 0xFFFF_FFFF == Self.base.high
-    }
+    var isAssigned: Bool { low == Self.base.low && high & 0xFFFF_FFFF == Self.base.high }
 
     /// The full form in lower case, as BlueZ writes it.
     public var description: String {

@@ -87,9 +87,7 @@ package actor Bluetoothd {
     var owner: String? { session?.owner }
 
     /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
-    package var processNumber: Int? {
-        get async { await session?.processNumber(isolation: self) }
-    }
+    package var processNumber: Int? { get async { await session?.processNumber(isolation: self) } }
 
     // MARK: - Changes
 
@@ -156,9 +154,7 @@ package actor Bluetoothd {
         }
     }
 
-    private func changed(
-        _ path: String, _ interface: String, _ properties: ObjectTree.Properties
-    ) {
+    private func changed(_ path: String, _ interface: String, _ properties: ObjectTree.Properties) {
         if interface == ObjectTree.Interface.characteristic,
             let value = properties["Value"]?.bytes, let handler = notified[path]
         {
@@ -325,9 +321,7 @@ package actor Bluetoothd {
     /// Passes the notifications of a characteristic to `handler`, until it is set to nil; returns
     /// whether there was a handler before.
     @discardableResult
-    func setHandler(
-        _ handler: (@Sendable ([UInt8]) -> Void)?, of characteristic: String
-    ) -> Bool {
+    func setHandler(_ handler: (@Sendable ([UInt8]) -> Void)?, of characteristic: String) -> Bool {
         defer { notified[characteristic] = handler }
         return notified[characteristic] != nil
     }

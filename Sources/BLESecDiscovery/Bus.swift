@@ -68,9 +68,7 @@ protocol BusHandler: AnyObject {
         schedule()
     }
 
-    deinit {
-        precondition(unsafe pointer == nil, "a bus is closed before it is dropped")
-    }
+    deinit { precondition(unsafe pointer == nil, "a bus is closed before it is dropped") }
 
     /// Ends the connection. Waiting calls fail; the handler is not called. A second call does
     /// nothing.
@@ -132,9 +130,7 @@ protocol BusHandler: AnyObject {
     }
 
     /// Cancels a call: its completion receives an error, and a later reply is ignored.
-    func cancel(_ cookie: UInt64) {
-        finish(cookie, .failure(.cancelled))
-    }
+    func cancel(_ cookie: UInt64) { finish(cookie, .failure(.cancelled)) }
 
     /// Answers a method call.
     func reply(to call: BusMessage, with result: Result<[BusValue], BusError>) {
@@ -168,8 +164,7 @@ protocol BusHandler: AnyObject {
             return try unsafe make { _, message in
                 unsafe error.name.withCString { name in
                     unsafe error.text.withCString { text in
-                        var failure = unsafe sd_bus_error(
-                            name: name, message: text, _need_free: 0)
+                        var failure = unsafe sd_bus_error(name: name, message: text, _need_free: 0)
                         return unsafe sd_bus_message_new_method_error(
                             call.pointer, message, &failure)
                     }
@@ -222,9 +217,7 @@ protocol BusHandler: AnyObject {
         guard let pointer = unsafe pointer else { return }
         let events = unsafe sd_bus_get_events(pointer)
         var deadline: UInt64 = 0
-        guard events >= 0, unsafe sd_bus_get_timeout(pointer, &deadline) >= 0 else {
-            return fail()
-        }
+        guard events >= 0, unsafe sd_bus_get_timeout(pointer, &deadline) >= 0 else { return fail() }
         source.want(read: events & POLLIN != 0, write: events & POLLOUT != 0)
         timer?.arm(at: deadline == .max ? .distantFuture : .init(microseconds: deadline))
     }
@@ -233,8 +226,7 @@ protocol BusHandler: AnyObject {
         switch message.kind {
         case .reply:
             if let cookie = message.replyCookie { finish(cookie, .success(message.body())) }
-        case .error:
-            if let cookie = message.replyCookie { finish(cookie, .failure(message.error)) }
+        case .error: if let cookie = message.replyCookie { finish(cookie, .failure(message.error)) }
         case .signal: handler?.busDidSignal(message)
         case .call: handler?.busWasCalled(message)
         case .other: break

@@ -13,18 +13,14 @@ internal import CBLESecSystemd
     let pointer: OpaquePointer
 
     /// Takes ownership of a reference.
-    init(owning pointer: OpaquePointer) {
-        unsafe self.pointer = unsafe pointer
-    }
+    init(owning pointer: OpaquePointer) { unsafe self.pointer = unsafe pointer }
 
     /// Adds a reference of its own.
     init(sharing pointer: OpaquePointer) {
         unsafe self.pointer = unsafe sd_bus_message_ref(pointer) ?? pointer
     }
 
-    deinit {
-        unsafe sd_bus_message_unref(pointer)
-    }
+    deinit { unsafe sd_bus_message_unref(pointer) }
 
     // MARK: - The header
 
@@ -150,9 +146,7 @@ internal import CBLESecSystemd
     // MARK: - Writing
 
     /// Appends values to the body.
-    func append(_ values: [BusValue]) throws(BusError) {
-        for value in values { try append(value) }
-    }
+    func append(_ values: [BusValue]) throws(BusError) { for value in values { try append(value) } }
 
     private func append(_ value: BusValue) throws(BusError) {
         switch value {
@@ -206,7 +200,6 @@ internal import CBLESecSystemd
             unsafe sd_bus_message_open_container(pointer, CChar(type.value), contents),
             "write a message")
         try append(values)
-        try BusError.check(
-            unsafe sd_bus_message_close_container(pointer), "write a message")
+        try BusError.check(unsafe sd_bus_message_close_container(pointer), "write a message")
     }
 }

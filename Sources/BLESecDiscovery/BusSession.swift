@@ -47,9 +47,7 @@ final class BusSession {
                 "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',"
                     + "arg0='org.bluez'",
                 "type='signal',sender='org.bluez'",
-            ] {
-                bus.call(.toBus("AddMatch", [.string(rule)]), timeout: Self.callTimeout) { _ in }
-            }
+            ] { bus.call(.toBus("AddMatch", [.string(rule)]), timeout: Self.callTimeout) { _ in } }
             askOwner()
         } catch {
             answered(nil)
@@ -109,9 +107,7 @@ final class BusSession {
     }
 
     /// Repeats what has failed, after a delay.
-    func retrySoon() {
-        if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) }
-    }
+    func retrySoon() { if retry?.deadline == nil { retry?.arm(in: Self.retryDelay) } }
 
     // MARK: - Calling bluetoothd
 

@@ -55,13 +55,9 @@ indirect enum BusValue: Sendable, Hashable {
 
 /// Access by type: each property unwraps variants, and is nil for a value of another type.
 extension BusValue {
-    var unwrapped: BusValue {
-        if case .variant(let value) = self { value.unwrapped } else { self }
-    }
+    var unwrapped: BusValue { if case .variant(let value) = self { value.unwrapped } else { self } }
 
-    var bool: Bool? {
-        if case .bool(let value) = unwrapped { value } else { nil }
-    }
+    var bool: Bool? { if case .bool(let value) = unwrapped { value } else { nil } }
 
     /// The value of any integer type.
     var integer: Int? {
@@ -87,9 +83,7 @@ extension BusValue {
         }
     }
 
-    var bytes: [UInt8]? {
-        if case .bytes(let bytes) = unwrapped { bytes } else { nil }
-    }
+    var bytes: [UInt8]? { if case .bytes(let bytes) = unwrapped { bytes } else { nil } }
 
     var elements: [BusValue]? {
         if case .array(let elements, of: _) = unwrapped { elements } else { nil }

@@ -5,9 +5,7 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         /// A stable word for the kind.
         package let description: String
 
-        init(_ description: String) {
-            self.description = description
-        }
+        init(_ description: String) { self.description = description }
 
         /// bluetoothd, or the message bus, does not run.
         package static let noService = Code("noService")

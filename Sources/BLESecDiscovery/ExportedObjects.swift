@@ -100,8 +100,7 @@ final class ExportedObjects {
                 return .success([])
             }
             return use(characteristic, member, body, addressOf)
-        default:
-            return .failure(.unknown("method"))
+        default: return .failure(.unknown("method"))
         }
     }
 

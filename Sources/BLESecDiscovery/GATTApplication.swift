@@ -31,9 +31,7 @@ package struct GATTCharacteristic: Sendable {
     package var subscribe: (@Sendable (_ isSubscribed: Bool) -> Void)?
 
     /// Makes a characteristic that can be neither read nor written, and does not notify.
-    package init(_ uuid: BluetoothUUID) {
-        self.uuid = uuid
-    }
+    package init(_ uuid: BluetoothUUID) { self.uuid = uuid }
 
     /// The characteristic's GATT properties, which BlueZ calls flags (doc/gatt-api.txt).
     var flags: [String] {

@@ -49,9 +49,7 @@ actor Registrations {
     private var linksEnded: [AdapterName: Bool] = [:]
 
     /// The loop's executor: the actor runs on the loop's thread only.
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(of bluetoothd: Bluetoothd, loop: EventLoop) {
         self.bluetoothd = bluetoothd

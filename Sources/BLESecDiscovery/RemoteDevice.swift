@@ -16,9 +16,7 @@ package struct RemoteDevice: Sendable {
     }
 
     /// The path of the device's object; nil until the adapter has heard the device.
-    var path: String? {
-        get async { await bluetoothd.tree.path(of: address, on: adapter.name) }
-    }
+    var path: String? { get async { await bluetoothd.tree.path(of: address, on: adapter.name) } }
 
     private func path(to doing: String) async throws(DiscoveryError) -> String {
         if let path = await path { return path }

@@ -2,9 +2,7 @@
 package enum JSONWriter {
     /// The value on one line. Characters that control a terminal are escaped, so that the line can
     /// be shown unchanged.
-    package static func line(_ value: JSONValue) -> String {
-        text(value, comma: ", ", colon: ": ")
-    }
+    package static func line(_ value: JSONValue) -> String { text(value, comma: ", ", colon: ": ") }
 
     /// The value on one line, without spaces.
     package static func compact(_ value: JSONValue) -> String {

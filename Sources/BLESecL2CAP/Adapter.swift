@@ -35,13 +35,9 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// The first adapter that is powered.
     ///
     /// - Throws: ``LinkError/Code/noSuchAdapter`` when there is none.
-    package static func first() throws(LinkError) -> Adapter {
-        try choose(nil, among: all())
-    }
+    package static func first() throws(LinkError) -> Adapter { try choose(nil, among: all()) }
 
-    static func choose(
-        _ wanted: String?, among adapters: [Adapter]
-    ) throws(LinkError) -> Adapter {
+    static func choose(_ wanted: String?, among adapters: [Adapter]) throws(LinkError) -> Adapter {
         guard !adapters.isEmpty else {
             throw LinkError(
                 .noSuchAdapter,

@@ -47,9 +47,7 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
         }.joined(separator: ":")
     }
 
-    private init(value: UInt64) {
-        self.value = value
-    }
+    private init(value: UInt64) { self.value = value }
 
     private static func digit(_ character: UInt8) -> UInt8? {
         switch character {

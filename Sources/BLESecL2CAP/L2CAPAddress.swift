@@ -27,8 +27,7 @@ public struct L2CAPAddress: Sendable, Hashable, CustomStringConvertible {
                 "\"\(text)\" is no Bluetooth address: write AA:BB:CC:DD:EE:FF/0x80")
         }
         guard parts.count == 2 else {
-            throw LinkError(
-                .invalidAddress, "\"\(text)\" lacks the PSM: write \(device)/0x80")
+            throw LinkError(.invalidAddress, "\"\(text)\" lacks the PSM: write \(device)/0x80")
         }
         self.init(device: device, type: type, psm: try PSM(parsing: parts[1]))
     }

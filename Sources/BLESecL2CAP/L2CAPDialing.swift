@@ -22,8 +22,7 @@ extension SocketLink {
         maximumSDU: Int = L2CAPSocket.maximumSDU, loop: EventLoop = .shared
     ) async throws(LinkError) -> SocketLink {
         L2CAPSocket.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
-        let local = L2CAPSocketAddress(
-            device: adapter?.address ?? .any, type: .public, psm: 0)
+        let local = L2CAPSocketAddress(device: adapter?.address ?? .any, type: .public, psm: 0)
         let target = SocketDialer.Target(
             name: address.description, address: L2CAPSocketAddress(address).socketAddress,
             open: { () throws(LinkError) in

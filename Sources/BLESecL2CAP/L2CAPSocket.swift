@@ -61,9 +61,7 @@ package enum L2CAPSocket {
     }
 
     /// Makes a link of a connected socket.
-    static func link(
-        _ source: EventSource, maximumSDU: Int
-    ) throws(SystemError) -> SocketLink {
+    static func link(_ source: EventSource, maximumSDU: Int) throws(SystemError) -> SocketLink {
         let descriptor = source.fileDescriptor
         let peer = L2CAPSocketAddress(try Socket.peerAddress(descriptor)).map {
             DeviceAddress($0.device, $0.type)

@@ -16,9 +16,7 @@
         unsafe storage = .allocate(capacity: capacity)
     }
 
-    deinit {
-        unsafe storage.deallocate()
-    }
+    deinit { unsafe storage.deallocate() }
 
     /// The number of bytes that still fit.
     var free: Int { capacity - count }

@@ -29,9 +29,7 @@ private final class Sleeper: TimerHandler, @unchecked Sendable {
     private var waiter: CheckedContinuation<Bool, Never>?
     private var isCancelled = false
 
-    init(_ loop: EventLoop) {
-        self.loop = loop
-    }
+    init(_ loop: EventLoop) { self.loop = loop }
 
     func start(until deadline: MonotonicTime, _ waiter: CheckedContinuation<Bool, Never>) {
         guard !isCancelled, !loop.isShutDown else { return waiter.resume(returning: false) }
@@ -47,11 +45,7 @@ private final class Sleeper: TimerHandler, @unchecked Sendable {
         finish(false)
     }
 
-    func timerFired(_ timer: LoopTimer) {
-        finish(!loop.isShutDown)
-    }
+    func timerFired(_ timer: LoopTimer) { finish(!loop.isShutDown) }
 
-    private func finish(_ slept: Bool) {
-        waiter.take()?.resume(returning: slept)
-    }
+    private func finish(_ slept: Bool) { waiter.take()?.resume(returning: slept) }
 }

@@ -61,14 +61,10 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     }
 
     /// The time now, by the loop's clock. Can be read on any thread.
-    public var now: MonotonicTime {
-        clock.source?.now ?? Socket.monotonicTime()
-    }
+    public var now: MonotonicTime { clock.source?.now ?? Socket.monotonicTime() }
 
     /// Whether this is the loop's thread.
-    public var isCurrent: Bool {
-        thread.load(ordering: .relaxed) == LoopThread.identity
-    }
+    public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
 
     /// Whether ``shutdown()`` has begun. Read on the loop's thread.
     public var isShutDown: Bool { isStopping }
@@ -80,9 +76,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// Runs `body` on the loop's thread, after the work that the calling thread has queued before.
     /// Called from any thread.
-    public func execute(_ body: @escaping @Sendable () -> Void) {
-        submit(.call(body))
-    }
+    public func execute(_ body: @escaping @Sendable () -> Void) { submit(.call(body)) }
 
     /// Runs `body` on the loop's thread and waits for its result.
     public func run<Value: Sendable, Failure: Error>(
@@ -135,9 +129,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     // MARK: - Executor
 
     /// Queues a job of a task. Called by the Swift runtime.
-    public func enqueue(_ job: consuming ExecutorJob) {
-        submit(.job(UnownedJob(job)))
-    }
+    public func enqueue(_ job: consuming ExecutorJob) { submit(.job(UnownedJob(job))) }
 
     /// The loop itself, for an actor's `unownedExecutor`.
     public func asUnownedSerialExecutor() -> UnownedSerialExecutor {
@@ -145,14 +137,10 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     }
 
     /// Whether the current code runs on the loop. Called by the Swift runtime.
-    public func isIsolatingCurrentContext() -> Bool? {
-        isCurrent
-    }
+    public func isIsolatingCurrentContext() -> Bool? { isCurrent }
 
     /// Traps unless the current code runs on the loop. Called by the Swift runtime.
-    public func checkIsolated() {
-        assertCurrent()
-    }
+    public func checkIsolated() { assertCurrent() }
 }
 
 /// An object that the loop calls back once, soon, without an allocation.

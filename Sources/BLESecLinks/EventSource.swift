@@ -37,9 +37,7 @@ package final class EventSource: @unchecked Sendable {
     package var hungUp: Bool { hasHungUp }
 
     /// Sets the handler, which is held weakly.
-    package func setHandler(_ handler: (any EventSourceHandler)?) {
-        self.handler = handler
-    }
+    package func setHandler(_ handler: (any EventSourceHandler)?) { self.handler = handler }
 
     /// Sets the events that are reported to the handler.
     package func want(read: Bool, write: Bool) {
@@ -79,9 +77,7 @@ package final class EventSource: @unchecked Sendable {
     }
 
     /// Called when the loop is shut down: the handler then checks the loop, and finds that out.
-    func deliverShutdown() {
-        handler?.sourceIsReady(readable: true, writable: true, hungUp: false)
-    }
+    func deliverShutdown() { handler?.sourceIsReady(readable: true, writable: true, hungUp: false) }
 
     /// Stops watching for events that are not wanted any more. The kernel reports a hang-up of
     /// every watched descriptor, so after a hang-up a descriptor without wanted events is not

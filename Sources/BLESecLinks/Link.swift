@@ -110,9 +110,7 @@ public struct LinkAddress: Sendable, Hashable, CustomStringConvertible {
     public init(_ description: String) { value = description }
 
     /// Takes an address.
-    package init(_ value: some Hashable & Sendable & CustomStringConvertible) {
-        self.value = value
-    }
+    package init(_ value: some Hashable & Sendable & CustomStringConvertible) { self.value = value }
 
     /// Its text, in the form that its kind of link prints.
     public var description: String { value.description }

@@ -5,9 +5,7 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         /// A stable word for the kind.
         public let description: String
 
-        init(_ description: String) {
-            self.description = description
-        }
+        init(_ description: String) { self.description = description }
 
         /// The peer is reachable, but nothing listens there, or the peer refused the connection.
         public static let refused = Code("refused")

@@ -18,7 +18,5 @@ public struct LoopClock: Sendable {
     public static let system = LoopClock(source: nil)
 
     /// A clock that moves only when its source says so, for tests.
-    public static func manual(_ source: any Source) -> LoopClock {
-        LoopClock(source: source)
-    }
+    public static func manual(_ source: any Source) -> LoopClock { LoopClock(source: source) }
 }

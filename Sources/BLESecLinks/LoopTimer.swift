@@ -42,9 +42,7 @@ package final class LoopTimer: @unchecked Sendable {
     }
 
     /// Fires after `duration`.
-    package func arm(in duration: Duration) {
-        arm(at: loop.now.advanced(by: duration))
-    }
+    package func arm(in duration: Duration) { arm(at: loop.now.advanced(by: duration)) }
 
     /// Disarms the timer.
     package func disarm() {

@@ -94,14 +94,10 @@ public final class MemoryLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    public var wantsRead = false {
-        didSet { if wantsRead && !oldValue { schedule() } }
-    }
+    public var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
 
     /// See ``Link``.
-    public var wantsWrite = false {
-        didSet { if wantsWrite && !oldValue { schedule() } }
-    }
+    public var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
     /// Whether the peer has received everything.
     public var isDrained: Bool {
@@ -156,9 +152,7 @@ extension MemoryLink: DeferredWork {
         !wire[1 - side].queue.isEmpty || wire[1 - side].hasEnded || wire[1 - side].isClosed
     }
 
-    private var isWritable: Bool {
-        wire[side].queue.free >= maximumSDU || wire[1 - side].isClosed
-    }
+    private var isWritable: Bool { wire[side].queue.free >= maximumSDU || wire[1 - side].isClosed }
 }
 
 extension MemoryLink {
@@ -196,9 +190,7 @@ extension MemoryLink {
             _modify { yield &sides[side] }
         }
 
-        func poke(_ side: Int) {
-            (side == 0 ? first : second)?.schedule()
-        }
+        func poke(_ side: Int) { (side == 0 ? first : second)?.schedule() }
 
         func close(_ side: Int) {
             guard !sides[side].isClosed else { return }

@@ -6,9 +6,7 @@ public struct MonotonicTime: Sendable, Comparable, Hashable {
     public let nanoseconds: UInt64
 
     /// Makes the point in time `nanoseconds` after the clock's origin.
-    public init(nanoseconds: UInt64) {
-        self.nanoseconds = nanoseconds
-    }
+    public init(nanoseconds: UInt64) { self.nanoseconds = nanoseconds }
 
     /// Later than every other time; stands for "no deadline".
     public static let distantFuture = MonotonicTime(nanoseconds: .max)

@@ -58,9 +58,7 @@ import Glibc
     }
 
     /// Interrupts the current wait or the next one. Called from any thread.
-    func wake() {
-        _ = eventfd_write(wakeUp, 1)
-    }
+    func wake() { _ = eventfd_write(wakeUp, 1) }
 
     /// Starts to watch a descriptor; returns 0 or an `errno` value.
     func add(_ descriptor: Int32, for interest: Events, token: UInt64) -> Int32 {
@@ -73,9 +71,7 @@ import Glibc
     }
 
     /// Stops watching a descriptor.
-    func remove(_ descriptor: Int32) {
-        _ = control(EPOLL_CTL_DEL, descriptor, .none, 0)
-    }
+    func remove(_ descriptor: Int32) { _ = control(EPOLL_CTL_DEL, descriptor, .none, 0) }
 
     /// Waits, then calls `body` for each descriptor that is ready.
     ///
@@ -83,8 +79,7 @@ import Glibc
     ///   limit.
     /// - Returns: the number of ready descriptors.
     func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
-        let count = Int(
-            unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))
+        let count = Int(unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))
         guard count > 0 else { return 0 }  // EINTR is an early return like any other
         var ready = 0
         for index in 0..<count {

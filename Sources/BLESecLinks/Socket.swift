@@ -43,15 +43,11 @@ package enum Socket {
     }
 
     /// Closes a descriptor. An error is ignored.
-    package static func close(_ descriptor: Int32) {
-        Glibc.close(descriptor)
-    }
+    package static func close(_ descriptor: Int32) { Glibc.close(descriptor) }
 
     // MARK: - Addresses
 
-    package static func bind(
-        _ descriptor: Int32, to address: SocketAddress
-    ) throws(SystemError) {
+    package static func bind(_ descriptor: Int32, to address: SocketAddress) throws(SystemError) {
         _ = try check(unsafe withAddress(address) { unsafe Glibc.bind(descriptor, $0, $1) })
     }
 
@@ -245,9 +241,7 @@ package enum Socket {
         _ = try check(fchmod(descriptor, mode_t(mode)))
     }
 
-    static func remove(_ path: String) throws(SystemError) {
-        _ = try check(unsafe unlink(path))
-    }
+    static func remove(_ path: String) throws(SystemError) { _ = try check(unsafe unlink(path)) }
 
     /// A descriptor of the folder, which the caller owns.
     static func openFolder(_ path: String) throws(SystemError) -> Int32 {
@@ -313,13 +307,9 @@ package enum Socket {
     private var start = 0
     private var end = 0
 
-    init() {
-        unsafe storage = .allocate(capacity: Self.capacity)
-    }
+    init() { unsafe storage = .allocate(capacity: Self.capacity) }
 
-    deinit {
-        unsafe storage.deallocate()
-    }
+    deinit { unsafe storage.deallocate() }
 
     /// Whether no bytes are kept.
     var isEmpty: Bool { start == end }

@@ -3,9 +3,7 @@ package struct SocketAddress: Hashable, Sendable {
     /// The family (two bytes in the machine's order) and what follows it.
     package var bytes: [UInt8]
 
-    package init(_ bytes: [UInt8]) {
-        self.bytes = bytes
-    }
+    package init(_ bytes: [UInt8]) { self.bytes = bytes }
 
     /// The two bytes that begin an address of `family`.
     package static func family(_ family: Int32) -> [UInt8] {

@@ -140,8 +140,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         case ECONNRESET, ENOTCONN:
             if traits.resetIsEnd { return end() }
             throw failReceiving(SystemError(ECONNRESET))
-        case let number:
-            throw failReceiving(SystemError(number))
+        case let number: throw failReceiving(SystemError(number))
         }
     }
 
@@ -153,14 +152,10 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    package var wantsRead = false {
-        didSet { if wantsRead != oldValue { updateInterest() } }
-    }
+    package var wantsRead = false { didSet { if wantsRead != oldValue { updateInterest() } } }
 
     /// See ``Link``.
-    package var wantsWrite = false {
-        didSet { if wantsWrite != oldValue { updateInterest() } }
-    }
+    package var wantsWrite = false { didSet { if wantsWrite != oldValue { updateInterest() } } }
 
     /// See ``Link``.
     package var isDrained: Bool {

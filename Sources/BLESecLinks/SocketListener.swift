@@ -63,9 +63,7 @@ package final class SocketListener: @unchecked Sendable {
         return try outcome.get()
     }
 
-    package func close() async {
-        await loop.run { [self] in closeNow() }
-    }
+    package func close() async { await loop.run { [self] in closeNow() } }
 
     private func add(_ waiter: Waiter, _ continuation: CheckedContinuation<Outcome, Never>) {
         waiter.continuation = continuation
@@ -103,8 +101,7 @@ package final class SocketListener: @unchecked Sendable {
     private func next() -> Outcome? {
         while true {
             do throws(SystemError) {
-                let peer = EventSource(
-                    owning: try Socket.accept(source.fileDescriptor), loop: loop)
+                let peer = EventSource(owning: try Socket.accept(source.fileDescriptor), loop: loop)
                 if let link = try? accepted(peer) { return .success(link) }
                 peer.close()
             } catch {

@@ -5,9 +5,7 @@ package struct SystemError: Error, Hashable {
     /// The value of `errno`.
     package let number: Int32
 
-    package init(_ number: Int32) {
-        self.number = number
-    }
+    package init(_ number: Int32) { self.number = number }
 }
 
 extension LinkError {

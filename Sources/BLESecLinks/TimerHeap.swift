@@ -78,9 +78,7 @@ struct TimerHeap {
         while true {
             var least = position
             for child in (2 * position + 1)...(2 * position + 2)
-            where child < entries.count && entries[child].key < entries[least].key {
-                least = child
-            }
+            where child < entries.count && entries[child].key < entries[least].key { least = child }
             guard least != position else { return }
             exchange(position, least)
             position = least

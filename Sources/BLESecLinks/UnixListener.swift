@@ -49,14 +49,10 @@ package final class UnixListener: LinkListener {
     }
 
     /// See ``LinkListener``.
-    package func accept() async throws(LinkError) -> any Link {
-        try await listener.accept()
-    }
+    package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
 
     /// See ``LinkListener``.
-    package func close() async {
-        await listener.close()
-    }
+    package func close() async { await listener.close() }
 
     /// The endpoint in the format of the command-line tools.
     package var localDescription: String { localAddress.description }

@@ -77,9 +77,7 @@ struct UnixPathClaim {
     /// Removes the file if it is a socket on which nothing listens.
     private func removeStale() throws(LinkError) {
         do throws(SystemError) {
-            guard try Socket.identify(address.path).isSocket else {
-                throw SystemError(ENOTSOCK)
-            }
+            guard try Socket.identify(address.path).isSocket else { throw SystemError(ENOTSOCK) }
             let probe = try Socket.open(family: AF_UNIX, kind: address.socketKind)
             defer { Socket.close(probe) }
             do throws(SystemError) {
@@ -97,8 +95,7 @@ struct UnixPathClaim {
                     .addressInUse,
                     "cannot \(doing): a file that is no socket is in the way; it was left alone",
                     systemError: EADDRINUSE)
-            case EADDRINUSE, EAGAIN, EPROTOTYPE:
-                throw LinkError(SystemError(EADDRINUSE), doing)
+            case EADDRINUSE, EAGAIN, EPROTOTYPE: throw LinkError(SystemError(EADDRINUSE), doing)
             default: throw LinkError(error, doing)
             }
         }

@@ -33,8 +33,7 @@ public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
             output.append(copying: label)
         }
         var key = SecretBytes(count: count)
-        context.hkdf(
-            salt: master, inputKeyMaterial: material.span, outputCount: count, into: &key)
+        context.hkdf(salt: master, inputKeyMaterial: material.span, outputCount: count, into: &key)
         return key
     }
 }

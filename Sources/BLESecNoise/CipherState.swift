@@ -18,9 +18,7 @@ public struct CipherState: ~Copyable, Sendable {
     public static let lastNonce = UInt64.max - 1
 
     /// Makes a state without a key, in which messages pass unchanged.
-    init(_ algorithm: AEADAlgorithm) {
-        self.algorithm = algorithm
-    }
+    init(_ algorithm: AEADAlgorithm) { self.algorithm = algorithm }
 
     /// Makes a state with a given key, for test vectors.
     package init(_ algorithm: AEADAlgorithm, key: borrowing SecretBytes) {
@@ -42,9 +40,7 @@ public struct CipherState: ~Copyable, Sendable {
     var hasKey: Bool { key != nil }
 
     /// SetNonce(nonce), for messages that may arrive out of order, and for tests of the limit.
-    package mutating func setNonce(_ nonce: UInt64) {
-        self.nonce = nonce
-    }
+    package mutating func setNonce(_ nonce: UInt64) { self.nonce = nonce }
 
     /// Whether an error has ended this state.
     public var isFailed: Bool { hasFailed }

@@ -115,9 +115,7 @@ extension HandshakePattern {
     public var isFallback: Bool { modifiers.contains(.fallback) }
 
     /// The number of pre-shared keys in the pattern.
-    public var pskCount: Int {
-        messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } }
-    }
+    public var pskCount: Int { messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } } }
 
     /// The numbers N of the `pskN` modifiers. `psk0` places the token before the other tokens of
     /// message 0, and `pskN` after the tokens of message N − 1.

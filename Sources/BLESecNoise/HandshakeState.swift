@@ -101,8 +101,7 @@ public struct HandshakeState: ~Copyable, Sendable {
                     let key = isOurs ? localStatic?.publicKey : remoteStatic
                     guard let key else { preconditionFailure("checked before") }
                     symmetricState.mixHash(key)
-                case .ee, .es, .se, .ss, .psk:
-                    preconditionFailure("a pre-message has keys alone")
+                case .ee, .es, .se, .ss, .psk: preconditionFailure("a pre-message has keys alone")
                 }
             }
         }
@@ -169,9 +168,7 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// Uses `ephemeral` for this party's next `e` token. Only for test vectors, since an ephemeral
     /// key that is used twice reveals the session's keys.
-    package mutating func useFixedEphemeral(_ ephemeral: DHKeyPair) {
-        fixedEphemeral = ephemeral
-    }
+    package mutating func useFixedEphemeral(_ ephemeral: DHKeyPair) { fixedEphemeral = ephemeral }
 }
 
 // WriteMessage and ReadMessage, token by token.
@@ -188,9 +185,7 @@ extension HandshakeState {
             let length = try messageLength(forPayload: payload.count)
             guard length <= Self.maximumMessageLength else { throw .messageTooLong(length) }
             guard length <= output.freeCapacity else { throw .outputTooSmall(needed: length) }
-            for token in pattern.messages[messagesDone].tokens {
-                try write(token, into: &output)
-            }
+            for token in pattern.messages[messagesDone].tokens { try write(token, into: &output) }
             try symmetricState.encryptAndHash(payload, into: &output)
         } catch {
             output.removeLast(output.count - start)
@@ -252,8 +247,7 @@ extension HandshakeState {
             guard let localStatic else { throw .missingKey(.localStatic) }
             let publicKey = localStatic.publicKey
             try symmetricState.encryptAndHash(publicKey.span, into: &output)
-        case .ee, .es, .se, .ss, .psk:
-            try mix(token)
+        case .ee, .es, .se, .ss, .psk: try mix(token)
         }
     }
 
@@ -278,8 +272,7 @@ extension HandshakeState {
             }
             guard protocolName.curve.isCanonical(key.span) else { throw .invalidPublicKey }
             remoteStatic = key
-        case .ee, .es, .se, .ss, .psk:
-            try mix(token)
+        case .ee, .es, .se, .ss, .psk: try mix(token)
         }
     }
 

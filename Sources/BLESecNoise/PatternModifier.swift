@@ -51,8 +51,7 @@ extension HandshakePattern {
         guard !modifiers.contains(modifier) else { throw .repeatedModifier(modifier.name) }
         var pattern = self
         switch modifier {
-        case .psk(0):
-            pattern.messages[0].tokens.insert(.psk, at: 0)
+        case .psk(0): pattern.messages[0].tokens.insert(.psk, at: 0)
         case .psk(let position):
             guard position <= messages.count else {
                 throw .noSuchMessage(modifier: modifier.name, messages: messages.count)

@@ -37,13 +37,11 @@ private struct RuleWalk {
 
     mutating func performs(_ token: Token, _ sender: Role) throws(PatternError) {
         switch token {
-        case .e:
-            try sends(token, sender)
+        case .e: try sends(token, sender)
         case .s:
             try encrypts(sender)
             try sends(token, sender)
-        case .psk:
-            mixed.insert(token)
+        case .psk: mixed.insert(token)
         case .ee, .es, .se, .ss:
             guard let keys = token.product,
                 sent[.initiator, default: []].contains(keys.initiator),

@@ -79,15 +79,13 @@ extension ProtocolNameError: CustomStringConvertible {
         switch self {
         case .tooLong(let count):
             "a protocol name has at most \(ProtocolName.maximumLength) bytes, not \(count)"
-        case .notAProtocolName:
-            "not a protocol name of the form Noise_PATTERN_DH_CIPHER_HASH"
+        case .notAProtocolName: "not a protocol name of the form Noise_PATTERN_DH_CIPHER_HASH"
         case .unknownPattern(let part): "unknown pattern '\(part)'"
         case .unknownModifier(let part): "unknown pattern modifier '\(part)'"
         case .invalidPattern(let error): error.description
         case .unknownDH(let part): "unknown DH function '\(part)' (25519 or 448)"
         case .unknownCipher(let part): "unknown cipher '\(part)' (ChaChaPoly or AESGCM)"
-        case .unknownHash(let part):
-            "unknown hash '\(part)' (SHA256, SHA512, BLAKE2s or BLAKE2b)"
+        case .unknownHash(let part): "unknown hash '\(part)' (SHA256, SHA512, BLAKE2s or BLAKE2b)"
         }
     }
 }
@@ -106,9 +104,7 @@ extension HandshakePattern {
             return
         }
         for name in rest.split(separator: "+", omittingEmptySubsequences: false) {
-            guard let modifier = PatternModifier(name) else {
-                throw .unknownModifier(String(name))
-            }
+            guard let modifier = PatternModifier(name) else { throw .unknownModifier(String(name)) }
             do {
                 pattern = try pattern.applying(modifier)
             } catch {

@@ -38,9 +38,7 @@ public struct ReplayWindow: Sendable {
             // that are 2,048 lower.
             let current = next == 0 ? 0 : (next - 1) / Self.wordBits
             let ahead = min(nonce / Self.wordBits - current, Self.wordCount)
-            for step in 0..<ahead {
-                words[Int((current + 1 + step) % Self.wordCount)] = 0
-            }
+            for step in 0..<ahead { words[Int((current + 1 + step) % Self.wordCount)] = 0 }
             next = nonce + 1
         }
         words[Self.word(of: nonce)] |= Self.bit(of: nonce)

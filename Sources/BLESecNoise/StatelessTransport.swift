@@ -84,12 +84,8 @@ public struct StatelessTransport: ~Copyable, Sendable {
     }
 
     /// Changes the sending key (Noise §11.3).
-    public mutating func rekeySend() throws(NoiseError) {
-        try sending.rekey()
-    }
+    public mutating func rekeySend() throws(NoiseError) { try sending.rekey() }
 
     /// Changes the receiving key (Noise §11.3).
-    public mutating func rekeyReceive() throws(NoiseError) {
-        try receiving.rekey()
-    }
+    public mutating func rekeyReceive() throws(NoiseError) { try receiving.rekey() }
 }

@@ -48,9 +48,7 @@ struct SymmetricState: ~Copyable {
     }
 
     /// MixHash(data): h = HASH(h ‖ data).
-    mutating func mixHash(_ data: [UInt8]) {
-        mixHash(data.span)
-    }
+    mutating func mixHash(_ data: [UInt8]) { mixHash(data.span) }
 
     /// MixKeyAndHash(psk).
     mutating func mixKeyAndHash(_ psk: PreSharedKey) {
@@ -71,8 +69,7 @@ struct SymmetricState: ~Copyable {
         output.append(copying: plaintext)
         if hasKey { output.append(repeating: 0, count: AEADAlgorithm.tagLength) }
         var buffer = output.mutableSpan
-        try cipherState.encryptWithAd(
-            handshakeHash, &buffer, at: start, count: plaintext.count)
+        try cipherState.encryptWithAd(handshakeHash, &buffer, at: start, count: plaintext.count)
         mixHash(output.span.extracting(droppingFirst: start))
     }
 

@@ -9,9 +9,7 @@ public struct TransportState: ~Copyable, Sendable {
     public static var overhead: Int { AEADAlgorithm.tagLength }
 
     /// The longest plaintext in bytes.
-    public static var maximumPlaintextLength: Int {
-        HandshakeState.maximumMessageLength - overhead
-    }
+    public static var maximumPlaintextLength: Int { HandshakeState.maximumMessageLength - overhead }
 
     /// This party's role in the handshake.
     public let role: Role
@@ -157,14 +155,10 @@ public struct TransportState: ~Copyable, Sendable {
     }
 
     /// Changes the sending key; the nonce continues (Noise §11.3).
-    public mutating func rekeySend() throws(NoiseError) {
-        try sending.rekey()
-    }
+    public mutating func rekeySend() throws(NoiseError) { try sending.rekey() }
 
     /// Changes the receiving key; the nonce continues (Noise §11.3).
-    public mutating func rekeyReceive() throws(NoiseError) {
-        try receiving.rekey()
-    }
+    public mutating func rekeyReceive() throws(NoiseError) { try receiving.rekey() }
 
     /// Wipes both keys; every later call throws `NoiseError.failed`.
     public mutating func wipe() {

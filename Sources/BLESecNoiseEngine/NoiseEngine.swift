@@ -123,8 +123,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     /// See ``SecureEngine``.
     package mutating func refuse() -> Refusal {
         switch handshake {
-        case nil:
-            return .byRecord
+        case nil: return .byRecord
         case .some(let handshake):
             // A dialer does not send its last message to a refused peer, and neither side sends its
             // static key to a refused peer.
@@ -135,9 +134,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     private mutating func splitIfFinished() throws(ChannelError) {
         guard handshake?.isFinished == true, let finished = handshake.take() else { return }
-        if identity == nil {
-            identity = plan.name.pattern.pskCount > 0 ? .group : .anonymous
-        }
+        if identity == nil { identity = plan.name.pattern.pskCount > 0 ? .group : .anonymous }
         let (pattern, role) = (finished.pattern, plan.role.noise)
         isPeerProven = pattern.isProven(role.peer, after: pattern.messages.count)
         owesProof = !pattern.isProven(role, after: pattern.messages.count)
@@ -194,9 +191,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
         guard transport != nil else { throw .outOfPlace }
-        guard let length = try recordLength(buffer.span), buffer.count >= length else {
-            return nil
-        }
+        guard let length = try recordLength(buffer.span), buffer.count >= length else { return nil }
         let plaintext: Int
         do throws(NoiseError) {
             plaintext =

@@ -114,8 +114,7 @@ package struct NoisePlan: Sendable {
         case .anyPeer where role == .acceptor: break
         case .anyPeer, .clear:
             guard allowsExposedIdentity else {
-                throw refusal(
-                    offer, "it shows this side's key to anyone; allow that explicitly")
+                throw refusal(offer, "it shows this side's key to anyone; allow that explicitly")
             }
         }
         return identity

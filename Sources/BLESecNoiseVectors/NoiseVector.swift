@@ -139,9 +139,7 @@ extension NoiseVector.Party {
     /// The members of one side; their names begin with `prefix`.
     fileprivate func members(_ prefix: String) -> [(name: String, value: JSONValue)] {
         var members = [(name: prefix + "prologue", value: JSONValue.hex(prologue))]
-        if !psks.isEmpty {
-            members.append((prefix + "psks", .array(psks.map { .hex($0) })))
-        }
+        if !psks.isEmpty { members.append((prefix + "psks", .array(psks.map { .hex($0) }))) }
         if let staticKey { members.append((prefix + "static", .hex(staticKey))) }
         if let ephemeral { members.append((prefix + "ephemeral", .hex(ephemeral))) }
         if let remoteStatic { members.append((prefix + "remote_static", .hex(remoteStatic))) }

@@ -13,8 +13,7 @@ package struct VectorHandshake: ~Copyable {
     package init(_ vector: NoiseVector, _ name: ProtocolName) throws(VectorFailure) {
         let alice = try VectorSide(vector, .initiator, name)
         let bob = try VectorSide(vector, .responder, name)
-        self.init(
-            initiator: try alice.state(beside: bob), responder: try bob.state(beside: alice))
+        self.init(initiator: try alice.state(beside: bob), responder: try bob.state(beside: alice))
     }
 
     /// Both sides of the fallback `name`, after `attempt` has written its first message and the
@@ -91,9 +90,7 @@ package struct VectorTransport: ~Copyable {
     package var responder: TransportState
 
     /// Encrypts `payload` as a transport message of `sender`.
-    mutating func encrypt(
-        _ payload: [UInt8], from sender: Role
-    ) throws(NoiseError) -> [UInt8] {
+    mutating func encrypt(_ payload: [UInt8], from sender: Role) throws(NoiseError) -> [UInt8] {
         try [UInt8](capacity: payload.count + TransportState.overhead) {
             output throws(NoiseError) in
             switch sender {
@@ -104,9 +101,7 @@ package struct VectorTransport: ~Copyable {
     }
 
     /// Decrypts a transport message of `sender` on the other side.
-    mutating func decrypt(
-        _ message: [UInt8], from sender: Role
-    ) throws(NoiseError) -> [UInt8] {
+    mutating func decrypt(_ message: [UInt8], from sender: Role) throws(NoiseError) -> [UInt8] {
         try [UInt8](capacity: message.count) { output throws(NoiseError) in
             switch sender {
             case .initiator: try responder.decrypt(message.span, into: &output)

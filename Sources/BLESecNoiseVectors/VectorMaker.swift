@@ -38,9 +38,7 @@ package struct VectorMaker: Sendable {
             case .handshakeHash(let digest): hash = digest
             }
         }
-        for (index, message) in made.enumerated() {
-            vector.messages[index].ciphertext = message
-        }
+        for (index, message) in made.enumerated() { vector.messages[index].ciphertext = message }
         vector.handshakeHash = hash
         return vector
     }
@@ -92,17 +90,13 @@ package struct VectorMaker: Sendable {
 
     /// A name with random modifiers. The pattern is the next one for each index; after the last
     /// pattern, the first pattern follows with the next suite.
-    private static func anyName(
-        at index: Int, _ generator: inout SeededGenerator
-    ) -> ProtocolName {
+    private static func anyName(at index: Int, _ generator: inout SeededGenerator) -> ProtocolName {
         let patterns = HandshakePattern.all
         var pattern = patterns[index % patterns.count]
         var modifiers: [PatternModifier] = []
         if Int.random(in: 0..<3, using: &generator) == 0 { modifiers.append(.fallback) }
         for position in 0...pattern.messages.count
-        where Int.random(in: 0..<4, using: &generator) == 0 {
-            modifiers.append(.psk(position))
-        }
+        where Int.random(in: 0..<4, using: &generator) == 0 { modifiers.append(.psk(position)) }
         // Leave out a modifier that the pattern does not allow: not every pattern has a fallback
         // form, and a fallback form has one message less, so the last psk position may not exist.
         for modifier in modifiers { pattern = (try? pattern.applying(modifier)) ?? pattern }

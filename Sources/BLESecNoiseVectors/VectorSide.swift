@@ -18,8 +18,7 @@ struct VectorSide {
         func pair(_ key: [UInt8]?, _ kind: String) throws(VectorFailure) -> DHKeyPair {
             let key = try Self.check(key, role, kind, name)
             do throws(CryptoError) {
-                return try DHKeyPair(
-                    curve: name.curve, privateKey: SecretBytes(copying: key.span))
+                return try DHKeyPair(curve: name.curve, privateKey: SecretBytes(copying: key.span))
             } catch {
                 throw VectorFailure("\(Self.member(role, kind)): \(error)")
             }
@@ -37,9 +36,7 @@ struct VectorSide {
     func state(beside peer: VectorSide) throws(VectorFailure) -> HandshakeState {
         let pattern = name.pattern
         var carried: CarriedEphemeral?
-        if pattern.preMessage(of: role).contains(.e), let ephemeral {
-            carried = .local(ephemeral)
-        }
+        if pattern.preMessage(of: role).contains(.e), let ephemeral { carried = .local(ephemeral) }
         if pattern.preMessage(of: role.peer).contains(.e), let ephemeral = peer.ephemeral {
             carried = .remote(ephemeral.publicKey)
         }

@@ -16,8 +16,7 @@ extension NoiseVector {
             try VectorWalk(self, name).walk { step throws(VectorFailure) in
                 switch step {
                 case .message(let index, let message):
-                    try VectorFailure.compare(
-                        message, messages[index].ciphertext, .message(index))
+                    try VectorFailure.compare(message, messages[index].ciphertext, .message(index))
                 case .handshakeHash(let hash):
                     guard let handshakeHash else { return }
                     try VectorFailure.compare(hash, handshakeHash, .handshakeHash)

@@ -19,8 +19,7 @@ public struct AEAD: ~Copyable, Sendable {
 
     /// Copies the 32 bytes at `offset` in `keys`.
     public init(_ algorithm: AEADAlgorithm, key keys: borrowing SecretBytes, at offset: Int = 0) {
-        self.init(
-            algorithm, key: keys, at: offset, crossover: Self.measuredCrossover(algorithm))
+        self.init(algorithm, key: keys, at: offset, crossover: Self.measuredCrossover(algorithm))
     }
 
     /// The public initializer with a given crossover, so that tests can use each library for any
@@ -143,8 +142,7 @@ public struct AEAD: ~Copyable, Sendable {
             return unsafe crypto_aead_aes256gcm_encrypt_afternm(
                 message, nil, message, UInt64(count), data.baseAddress, UInt64(data.count), nil,
                 nonceStart, Self.state(state)) == 0
-        case .openSSL:
-            return unsafe bulk?.seal(message, count, nonceStart, data) ?? false
+        case .openSSL: return unsafe bulk?.seal(message, count, nonceStart, data) ?? false
         }
     }
 
@@ -164,8 +162,7 @@ public struct AEAD: ~Copyable, Sendable {
             return unsafe crypto_aead_aes256gcm_decrypt_afternm(
                 message, nil, nil, message, sealedCount, data.baseAddress, UInt64(data.count),
                 nonceStart, Self.state(state)) == 0
-        case .openSSL:
-            return unsafe bulk?.open(message, count, nonceStart, data) ?? false
+        case .openSSL: return unsafe bulk?.open(message, count, nonceStart, data) ?? false
         }
     }
 

@@ -22,9 +22,7 @@ internal import CBLESecOpenSSL
         unsafe self.context = context
     }
 
-    deinit {
-        unsafe EVP_CIPHER_CTX_free(context)
-    }
+    deinit { unsafe EVP_CIPHER_CTX_free(context) }
 
     /// Encrypts in place and writes the tag after the message.
     func seal(

@@ -28,9 +28,7 @@ internal import CBLESecSodium
         start()
     }
 
-    deinit {
-        unsafe EVP_MD_CTX_free(context)
-    }
+    deinit { unsafe EVP_MD_CTX_free(context) }
 
     /// Begins a new hash.
     func start() {

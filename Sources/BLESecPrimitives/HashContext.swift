@@ -24,9 +24,7 @@ public struct HashContext: ~Copyable, Sendable {
     }
 
     /// Adds `bytes` to the running digest.
-    public mutating func update(_ bytes: [UInt8]) {
-        update(bytes.span)
-    }
+    public mutating func update(_ bytes: [UInt8]) { update(bytes.span) }
 
     /// Adds `count` bytes of a secret, from `offset` on, to the running digest.
     public mutating func update(_ secret: borrowing SecretBytes, from offset: Int, count: Int) {
@@ -77,8 +75,7 @@ public struct HashContext: ~Copyable, Sendable {
     ) {
         let count = outputCount ?? output.count
         let length = algorithm.digestLength
-        precondition(
-            count <= min(output.count, 255 * length), "HKDF gives at most 255 digests")
+        precondition(count <= min(output.count, 255 * length), "HKDF gives at most 255 digests")
         let block = unsafe scratchStart()
         let extracted = unsafe block + algorithm.blockLength
         let latest = unsafe extracted + length

@@ -23,9 +23,7 @@ package enum SecretArena {
 
     /// A zeroed slot of at least `count` bytes.
     static func allocate(count: Int) -> SecretSlot {
-        for pool in pools where count <= pool.slotSize {
-            return pool.allocate()
-        }
+        for pool in pools where count <= pool.slotSize { return pool.allocate() }
         return Slab(slotSize: count, slotCount: 1, pool: nil).take()
     }
 }
@@ -44,9 +42,7 @@ package enum SecretArena {
     /// Wipes and frees the slot, which must not be used afterwards.
     func release() {
         unsafe sodium_memzero(start, slab.slotSize)
-        if let pool = slab.pool {
-            pool.giveBack(self, to: slab)
-        }
+        if let pool = slab.pool { pool.giveBack(self, to: slab) }
     }
 }
 
@@ -65,9 +61,7 @@ private final class SlotPool: Sendable {
 
     var slabCount: Int { slabs.withLock { $0.count } }
 
-    init(slotSize: Int) {
-        self.slotSize = slotSize
-    }
+    init(slotSize: Int) { self.slotSize = slotSize }
 
     func allocate() -> SecretSlot {
         slabs.withLock { slabs in
@@ -126,9 +120,7 @@ private final class SlotPool: Sendable {
         free = (0..<slotCount).reversed().map { UInt16($0) }
     }
 
-    deinit {
-        unsafe sodium_free(base)
-    }
+    deinit { unsafe sodium_free(base) }
 
     var isFull: Bool { free.isEmpty }
     var isUnused: Bool { free.count == slotCount }
@@ -138,7 +130,5 @@ private final class SlotPool: Sendable {
         return unsafe SecretSlot(start: base + index * slotSize, slab: self)
     }
 
-    func put(_ slot: SecretSlot) {
-        free.append(UInt16(unsafe (slot.start - base) / slotSize))
-    }
+    func put(_ slot: SecretSlot) { free.append(UInt16(unsafe (slot.start - base) / slotSize)) }
 }

@@ -33,9 +33,7 @@ internal import CBLESecSodium
         }
     }
 
-    deinit {
-        slot.release()
-    }
+    deinit { slot.release() }
 
     /// A pointer to the first byte, for C functions.
     var start: UnsafeMutablePointer<UInt8> { unsafe slot.start }
@@ -80,9 +78,7 @@ internal import CBLESecSodium
     }
 
     /// Sets every byte to zero; the optimizer cannot remove this.
-    public mutating func wipe() {
-        unsafe sodium_memzero(start, count)
-    }
+    public mutating func wipe() { unsafe sodium_memzero(start, count) }
 
     /// Whether both contain the same bytes. The time depends only on their lengths.
     public borrowing func isEqual(to other: borrowing SecretBytes) -> Bool {

@@ -9,8 +9,7 @@ internal import CBLESecOpenSSL
 
     init(_ privateKey: Span<UInt8>) throws(CryptoError) {
         let key = unsafe privateKey.withUnsafeBufferPointer { bytes in
-            unsafe EVP_PKEY_new_raw_private_key(
-                EVP_PKEY_X448, nil, bytes.baseAddress, bytes.count)
+            unsafe EVP_PKEY_new_raw_private_key(EVP_PKEY_X448, nil, bytes.baseAddress, bytes.count)
         }
         guard let key = unsafe key else {
             throw .libraryFailure(function: .init("EVP_PKEY_new_raw_private_key"))
@@ -18,9 +17,7 @@ internal import CBLESecOpenSSL
         unsafe self.key = key
     }
 
-    deinit {
-        unsafe EVP_PKEY_free(key)
-    }
+    deinit { unsafe EVP_PKEY_free(key) }
 
     func publicKey() throws(CryptoError) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: Curve.x448.keyLength)

@@ -77,12 +77,8 @@ package final class RadioLink: Link, @unchecked Sendable {
     package var maximumSDU: Int { parameters.sdu }
     package var isDrained: Bool { frames.byteCount == 0 && (unacknowledged?.length ?? 0) == 0 }
 
-    package var wantsRead = false {
-        didSet { if wantsRead && !oldValue { schedule() } }
-    }
-    package var wantsWrite = false {
-        didSet { if wantsWrite && !oldValue { schedule() } }
-    }
+    package var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
+    package var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
     package func setHandler(_ handler: (any LinkHandler)?) {
         loop.assertCurrent()
@@ -175,9 +171,7 @@ extension RadioLink {
     }
 
     /// The time at which there is something to send; nil if there is nothing.
-    var readyAt: UInt64? {
-        (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt
-    }
+    var readyAt: UInt64? { (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt }
 
     /// Receives a packet that arrived with a right CRC.
     func hear(_ packet: RadioPacket, _ bits: (sequence: Bool, expected: Bool), now: UInt64) {

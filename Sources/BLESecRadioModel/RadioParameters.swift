@@ -76,9 +76,7 @@ extension RadioParameters {
 
     /// The largest number of bytes a second with full packets, without losses and without limits on
     /// the length of connection events.
-    package var endlessLimit: Double {
-        Double(payload) / Double(exchangeTime(dataLength)) * 1e9
-    }
+    package var endlessLimit: Double { Double(payload) / Double(exchangeTime(dataLength)) * 1e9 }
 
     /// The largest number of bytes a second with full packets and without losses, if only complete
     /// exchanges within a connection interval count.

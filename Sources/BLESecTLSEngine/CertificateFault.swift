@@ -40,8 +40,7 @@ enum CertificateFault: Error, Equatable {
             self = .weakKey
         case X509_V_ERR_EC_KEY_EXPLICIT_PARAMS: self = .unusualKey
         default:
-            self = .other(
-                code, unsafe String(cString: X509_verify_cert_error_string(Int(code))))
+            self = .other(code, unsafe String(cString: X509_verify_cert_error_string(Int(code))))
         }
     }
 
@@ -77,9 +76,7 @@ enum CertificateFault: Error, Equatable {
 
 extension ChannelError {
     /// The local error of a refusal; the peer always gets the same alert.
-    init(_ fault: CertificateFault) {
-        self.init(.untrusted, fault.sentence)
-    }
+    init(_ fault: CertificateFault) { self.init(.untrusted, fault.sentence) }
 }
 
 extension CertificateFault {

@@ -4,9 +4,7 @@ internal import CBLESecOpenSSL
 /// OpenSSL's error queue of the current thread.
 package enum OpenSSLError {
     /// Empties the queue. It is usually empty already, and checking costs much less than clearing.
-    package static func clear() {
-        if ERR_peek_error() != 0 { ERR_clear_error() }
-    }
+    package static func clear() { if ERR_peek_error() != 0 { ERR_clear_error() } }
 
     /// The first error since the queue was cleared, which is nearest to the cause; empties the
     /// queue.
@@ -78,8 +76,7 @@ extension ChannelError {
                 .noCommonProtocol,
                 "the two sides share no TLS suite, group or signature algorithm"
             )
-        default:
-            return (.protocolViolation, "the peer broke TLS")
+        default: return (.protocolViolation, "the peer broke TLS")
         }
     }
 

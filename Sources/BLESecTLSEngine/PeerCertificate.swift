@@ -19,21 +19,16 @@ struct PeerCertificate {
         var uri: String?
         do throws(CertificateFault) {
             try checkLeaf(certificate, now: now)
-            if context.authorities != nil {
-                path = unsafe try findPath(store, now: now)
-            }
+            if context.authorities != nil { path = unsafe try findPath(store, now: now) }
             // Lists contain fingerprints of the canonical encoding only, so other encodings are
             // refused first.
             guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
-            if context.authorities != nil {
-                uri = try certificate.onlyURI()
-            }
+            if context.authorities != nil { uri = try certificate.onlyURI() }
         } catch {
             throw ChannelError(error)
         }
         try lookForRevocation(path, now: now)
-        return .certificate(
-            subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
+        return .certificate(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
     }
 
     /// Checks the leaf certificate without regard to its issuer.

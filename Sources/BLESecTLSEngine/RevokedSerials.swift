@@ -79,9 +79,7 @@ package struct RevokedSerials: Sendable {
 
     private static func hasCriticalExtension(_ list: OpaquePointer) -> Bool {
         for index in unsafe 0..<X509_CRL_get_ext_count(list)
-        where unsafe X509_EXTENSION_get_critical(X509_CRL_get_ext(list, index)) != 0 {
-            return true
-        }
+        where unsafe X509_EXTENSION_get_critical(X509_CRL_get_ext(list, index)) != 0 { return true }
         for index in unsafe 0..<max(0, blesec_revoked_count(list)) {
             let entry = unsafe blesec_revoked_entry(list, index)
             for index in unsafe 0..<X509_REVOKED_get_ext_count(entry)

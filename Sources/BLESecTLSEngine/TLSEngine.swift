@@ -153,9 +153,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             case .wantsMore: break
             case .suspended: isSuspended = true
             case .done:
-                guard session.identity != nil else {
-                    throw ChannelError(CertificateFault.none)
-                }
+                guard session.identity != nil else { throw ChannelError(CertificateFault.none) }
                 isDone = true
             }
         } catch {
@@ -178,9 +176,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     }
 
     /// The bytes of a pending change of key, which is sent before the next record.
-    private var pendingLength: Int {
-        session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0
-    }
+    private var pendingLength: Int { session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0 }
 
     /// See ``SecureEngine``.
     package mutating func seal(

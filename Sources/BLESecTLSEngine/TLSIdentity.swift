@@ -42,8 +42,7 @@ internal import CBLESecOpenSSL
             throw ChannelError(.badKey, "holds an intermediate that may not issue certificates")
         }
         guard leaf.hasCanonicalKey, chain.allSatisfy(\.hasCanonicalKey) else {
-            throw ChannelError(
-                .badKey, "holds a certificate whose key is \(CanonicalKey.remedy)")
+            throw ChannelError(.badKey, "holds a certificate whose key is \(CanonicalKey.remedy)")
         }
         let length = TLSContext.chainLength(of: [leaf] + chain)
         guard length <= TLSContext.longestChain else {

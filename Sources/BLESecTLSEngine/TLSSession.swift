@@ -37,9 +37,7 @@ internal import CBLESecOpenSSL
     /// The most consecutive records without data; a key update needs one.
     private static let mostSilentRecords = 32
 
-    init(
-        _ context: TLSContext, role: ChannelRole, isNegotiated: Bool
-    ) throws(ChannelError) {
+    init(_ context: TLSContext, role: ChannelRole, isNegotiated: Bool) throws(ChannelError) {
         OpenSSLError.clear()
         guard let ssl = unsafe SSL_new(context.pointer) else { throw .tlsContext() }
         guard let bio = unsafe pipe.makeBIO() else {
@@ -54,8 +52,7 @@ internal import CBLESecOpenSSL
         self.isNegotiated = isNegotiated
         unsafe SSL_set_ex_data(ssl, Self.exDataIndex, Unmanaged.passUnretained(self).toOpaque())
         switch role {
-        case .acceptor:
-            unsafe SSL_set_accept_state(ssl)
+        case .acceptor: unsafe SSL_set_accept_state(ssl)
         case .dialer:
             unsafe SSL_set_connect_state(ssl)
             try resumeLast()
@@ -113,9 +110,7 @@ internal import CBLESecOpenSSL
     }
 
     /// Reads one record of the handshake and continues.
-    func advance(
-        with record: UnsafePointer<UInt8>, count: Int
-    ) throws(ChannelError) -> Step {
+    func advance(with record: UnsafePointer<UInt8>, count: Int) throws(ChannelError) -> Step {
         try unsafe pipe.reading(record, count: count) { () throws(ChannelError) in
             let step = try advance()
             guard pipe.inputCount == 0 else { throw .malformedRecord }
@@ -153,13 +148,11 @@ internal import CBLESecOpenSSL
                 total += count
                 guard result != 1 else { continue }
                 switch unsafe SSL_get_error(ssl, result) {
-                case SSL_ERROR_WANT_READ:
-                    break reading
+                case SSL_ERROR_WANT_READ: break reading
                 case SSL_ERROR_ZERO_RETURN where pipe.inputCount == 0:
                     isPeerDone = true
                     break reading
-                default:
-                    throw ChannelError(tls: OpenSSLError.take(), role, hasData: hasData)
+                default: throw ChannelError(tls: OpenSSLError.take(), role, hasData: hasData)
                 }
             } while unsafe pipe.inputCount > 0 || SSL_has_pending(ssl) == 1
             guard pipe.inputCount == 0 else { throw .malformedRecord }
@@ -224,8 +217,7 @@ internal import CBLESecOpenSSL
     /// Installs the callbacks with which OpenSSL calls the `TLSSession` of a connection.
     static func installCallbacks(on context: TLSContext) {
         let pointer = unsafe context.pointer
-        unsafe SSL_CTX_set_verify(
-            pointer, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nil)
+        unsafe SSL_CTX_set_verify(pointer, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nil)
         unsafe SSL_CTX_set_cert_verify_callback(
             pointer,
             { store, _ in

@@ -21,8 +21,7 @@ final class TLSSessionStore: Sendable {
     func keep(_ session: ResumableSession, role: ChannelRole) {
         content.withLock { content in
             switch role {
-            case .dialer:
-                content.dialed = session
+            case .dialer: content.dialed = session
             case .acceptor:
                 if content.accepted.count >= Self.capacity { content.accepted.removeFirst() }
                 content.accepted.append((session.id, session))

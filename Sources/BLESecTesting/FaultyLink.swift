@@ -139,9 +139,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
     }
 
     /// See `Link`.
-    public var wantsWrite = false {
-        didSet { updateInterest() }
-    }
+    public var wantsWrite = false { didSet { updateInterest() } }
 
     /// See `Link`.
     public func halfClose() -> Bool {

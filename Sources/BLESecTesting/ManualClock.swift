@@ -16,9 +16,7 @@ public final class ManualClock: LoopClock.Source {
     private let loops = Locked<[WeakLoop]>([])
 
     /// Makes a clock whose time is one second after its origin.
-    public init() {
-        nanoseconds = Atomic(1_000_000_000)
-    }
+    public init() { nanoseconds = Atomic(1_000_000_000) }
 
     /// The clock for `EventLoop(name:clock:)`.
     public var loopClock: LoopClock { .manual(self) }
@@ -57,14 +55,10 @@ public final class ManualClock: LoopClock.Source {
     public func settle() async {
         let loops = attached
         // As many rounds as there are loops, because one loop may give work to another.
-        for _ in loops {
-            for loop in loops { await loop.settle() }
-        }
+        for _ in loops { for loop in loops { await loop.settle() } }
     }
 
-    private var attached: [EventLoop] {
-        loops.withLock { $0.compactMap(\.loop) }
-    }
+    private var attached: [EventLoop] { loops.withLock { $0.compactMap(\.loop) } }
 
     private func earliestDeadline() async -> MonotonicTime? {
         var earliest: MonotonicTime?

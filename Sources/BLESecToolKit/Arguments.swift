@@ -123,8 +123,7 @@ package struct Arguments: Sendable {
     ) throws(ChannelError) -> Choice? {
         guard let word = value(option) else { return nil }
         guard let chosen = choices.first(where: { $0.word == word }) else {
-            throw usage(
-                "\(option.name) is \(choices.map(\.word).alternatives), and not `\(word)`")
+            throw usage("\(option.name) is \(choices.map(\.word).alternatives), and not `\(word)`")
         }
         return chosen.choice
     }

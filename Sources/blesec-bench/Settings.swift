@@ -20,9 +20,7 @@ struct Settings: Sendable {
     /// The protocols whose handshakes are measured; nil for all patterns and suites.
     var handshakes: [String]?
     /// Bytes of a message; 64 B to 64 KiB by default.
-    var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] {
-        didSet { sweepsSDUs = false }
-    }
+    var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] { didSet { sweepsSDUs = false } }
     /// The sizes of records: those of messages, as far as one record can hold them.
     var recordSizes: [Int] { sizes.map { min($0, Record.maximumPayload + 1) }.unique }
 

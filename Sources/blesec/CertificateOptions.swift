@@ -84,8 +84,7 @@ enum CertificateOptions {
             if fingerprints.contains(key) || claimed.uri.map(uris.contains) == true {
                 return .admit
             }
-            return .refuse(
-                "the peer is \(claimed.uri ?? "") with \(key), and others are expected")
+            return .refuse("the peer is \(claimed.uri ?? "") with \(key), and others are expected")
         }
     }
 }

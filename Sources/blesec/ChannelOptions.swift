@@ -132,9 +132,7 @@ struct ChannelOptions: Sendable {
     private static func identity(
         _ arguments: Arguments, _ engines: Engines
     ) throws(ChannelError) -> IdentityKey {
-        if let path = arguments.value(identity) {
-            return try IdentityOptions.load(path, arguments)
-        }
+        if let path = arguments.value(identity) { return try IdentityOptions.load(path, arguments) }
         for option in [IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt]
         where arguments.has(option) && !engines.hasTLS {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")

@@ -59,8 +59,7 @@ enum ChatCommand {
         let failures = FailureLog()
         let notes = ConnectionNotes(memory, failures)
         if !options.isPinned { configuration.trust = notes.firstComer }
-        let (route, end) = try await makeRoute(
-            arguments, options, configuration, notes, failures)
+        let (route, end) = try await makeRoute(arguments, options, configuration, notes, failures)
         let connection = await PeerConnection.start(route, to: expected)
         let screen = ChatScreen()
         let lines = LineReader { () throws(ChannelError) in try await StandardInput.shared.next() }

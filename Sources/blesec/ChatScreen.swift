@@ -39,8 +39,7 @@ struct ChatScreen: Sendable {
         let room = max(8, Self.width - 16)
         let text = Self.text(message)
         let shown = text.count <= room ? text : text.prefix(room - 3) + "..."
-        try? StandardOutput.write(
-            Array("\(mark): \(shown)\u{1B}[0m\n".utf8), to: STDERR_FILENO)
+        try? StandardOutput.write(Array("\(mark): \(shown)\u{1B}[0m\n".utf8), to: STDERR_FILENO)
     }
 
     private static func text(_ message: [UInt8]) -> String {

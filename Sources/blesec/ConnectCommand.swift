@@ -77,8 +77,7 @@ enum ConnectCommand {
         let way: Way
         switch target {
         case .endpoint(let endpoint):
-            try arguments.refuse(
-                NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
+            try arguments.refuse(NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
             way = dialing(
                 endpoint, configuration, isOnly: !arguments.has(persist), expecting: known, memory,
                 notes)
@@ -212,8 +211,6 @@ enum ConnectCommand {
         }
 
         /// The key that the target specifies.
-        var peer: PeerKey? {
-            if case .peer(let key, _) = self { key } else { nil }
-        }
+        var peer: PeerKey? { if case .peer(let key, _) = self { key } else { nil } }
     }
 }

@@ -37,9 +37,7 @@ enum IdentityOptions {
     }
 
     /// Reads a key file; an encrypted file needs one of the two options.
-    static func load(
-        _ path: String, _ arguments: Arguments
-    ) throws(ChannelError) -> IdentityKey {
+    static func load(_ path: String, _ arguments: Arguments) throws(ChannelError) -> IdentityKey {
         try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }
 

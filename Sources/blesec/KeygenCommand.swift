@@ -42,11 +42,9 @@ enum KeygenCommand {
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let curve = try arguments.choice(curve, of: [("x25519", Curve.x25519), ("x448", .x448)])
-        let hash = try arguments.choice(
-            hash, of: HashAlgorithm.allCases.map { ($0.noiseName, $0) })
+        let hash = try arguments.choice(hash, of: HashAlgorithm.allCases.map { ($0.noiseName, $0) })
         let passphrase = try IdentityOptions.passphrase(arguments)
-        let identity = try IdentityKey.generate(
-            curve: curve ?? .x25519, hash: hash ?? .sha256)
+        let identity = try IdentityKey.generate(curve: curve ?? .x25519, hash: hash ?? .sha256)
         try IdentityFile.create(arguments.operands[0], holding: identity, passphrase: passphrase)
         try IdentityOptions.print(identity, arguments)
     }

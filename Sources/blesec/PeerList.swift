@@ -22,9 +22,7 @@ struct PeerList {
     init(isTable: Bool) { self.isTable = isTable }
 
     /// Shows that no peer was heard yet.
-    mutating func begin() {
-        if isTable { try? draw(at: EventLoop.shared.now) }
-    }
+    mutating func begin() { if isTable { try? draw(at: EventLoop.shared.now) } }
 
     /// Records an advertisement, and shows the change.
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
@@ -41,9 +39,7 @@ struct PeerList {
         // Unauthenticated peers can invent any number of candidates.
         if printed.count >= table.capacity { printed = [:] }
         printed[candidate] = .some(payload)
-        guard Diagnostics.isJSON else {
-            return try StandardOutput.print(Self.row(sighting) + "\n")
-        }
+        guard Diagnostics.isJSON else { return try StandardOutput.print(Self.row(sighting) + "\n") }
         let object = JSONWriter.line(
             .object([
                 ("event", .string("peer")),

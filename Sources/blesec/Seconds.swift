@@ -7,9 +7,7 @@ enum Seconds {
     private static let most = 365.0 * 24 * 60 * 60
 
     /// The value of an option; nil when it was not given.
-    static func read(
-        _ arguments: Arguments, _ option: Option
-    ) throws(ChannelError) -> Duration? {
+    static func read(_ arguments: Arguments, _ option: Option) throws(ChannelError) -> Duration? {
         guard let text = arguments.value(option) else { return nil }
         // `Double` also reads hexadecimal, infinity and exponents, which are refused here.
         let isPlain = text.utf8.allSatisfy {

@@ -46,10 +46,8 @@ struct Session: Sendable {
         var isOver = false
         for await event in events {
             switch event {
-            case .sentEverything:
-                sent = true
-            case .wroteEverything:
-                wrote = true
+            case .sentEverything: sent = true
+            case .wroteEverything: wrote = true
             case .localFailure(let error):
                 await leave()
                 throw error
@@ -59,10 +57,8 @@ struct Session: Sendable {
             case .cannotReceive(let error):
                 await leave()
                 throw error
-            case .cannotSend(let error), .over(let error?):
-                failure = failure ?? error
-            case .over(nil):
-                isOver = true
+            case .cannotSend(let error), .over(let error?): failure = failure ?? error
+            case .over(nil): isOver = true
             }
             // Received messages are written before an error of the channel is reported.
             guard wrote else { continue }

@@ -78,8 +78,7 @@ final class StandardInput: Sendable {
                 var entry = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
                 _ = unsafe poll(&entry, 1, -1)
             case let number:
-                return .failure(
-                    .system(.inputOutput, "standard input cannot be read", number))
+                return .failure(.system(.inputOutput, "standard input cannot be read", number))
             }
         }
     }

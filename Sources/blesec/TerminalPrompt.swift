@@ -9,8 +9,7 @@ enum TerminalPrompt {
     /// Asks once to open a key, and twice for a new key.
     static let source = PassphraseSource { path, purpose throws(ChannelError) in
         switch purpose {
-        case .opening:
-            return try ask("Passphrase for \(path): ")
+        case .opening: return try ask("Passphrase for \(path): ")
         case .protecting:
             let passphrase = try ask("New passphrase for \(path): ")
             let again = try ask("The same again: ")

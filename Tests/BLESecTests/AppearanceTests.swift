@@ -50,8 +50,7 @@ struct AppearanceTests {
         } else {
             configurations.acceptor.trust = try reason.policy(about: pinned.dialer.fingerprint)
         }
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
         if reason == .person {
             if role == .dialer {
@@ -172,8 +171,7 @@ struct AppearanceTests {
         }
         var configurations = try PinnedPeers().configurations(Self.xx)
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.step(.dialer)
         pair.step(.acceptor)
         var last = pair.take(.dialer)

@@ -45,8 +45,7 @@ struct AttackRun {
         attack: @escaping (ChannelRole, _ offset: Int, [UInt8]) -> [UInt8]? = { $2 },
         endsWhen: @escaping () -> Bool = { false }
     ) throws {
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         let start = pair.now
         var isCut = false
         var sent: [ChannelRole: [UInt8]] = [.dialer: [], .acceptor: []]
@@ -106,9 +105,7 @@ struct AttackRun {
         if machine.isReady, !side.wasReady {
             side.wasReady = true
             if machine.outcome == nil {
-                for message in messages[role, default: []] {
-                    _ = try? machine.queue(message)
-                }
+                for message in messages[role, default: []] { _ = try? machine.queue(message) }
                 machine.end()
             }
         }

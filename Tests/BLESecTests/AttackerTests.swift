@@ -142,9 +142,7 @@ private struct Scenario: CustomStringConvertible {
     /// The attacker's role in the handshake.
     var attacker: Role { role == .dialer ? .responder : .initiator }
 
-    var offers: [String] {
-        (attempt.map { [$0.protocolName] } ?? []) + [properties.protocolName]
-    }
+    var offers: [String] { (attempt.map { [$0.protocolName] } ?? []) + [properties.protocolName] }
 
     /// The name of the protocol that the handshake runs.
     var protocolName: ProtocolName {
@@ -436,8 +434,7 @@ private struct Attackers {
                 victim.deliver(piece)
                 victim.collect()
             }
-        case .firstMessage:
-            victim.deliver(recording.first ?? [])
+        case .firstMessage: victim.deliver(recording.first ?? [])
         default:
             if scenario.role == .acceptor {
                 victim.deliver(recording.first ?? [])

@@ -141,20 +141,15 @@ struct ClosingTests {
         try await channel.loop.sleep(for: moment)
         var closed = false
         switch ending {
-        case .finish:
-            try? await channel.finish()
-        case .close, .closeEarly:
-            closed = await closes(channel)
+        case .finish: try? await channel.finish()
+        case .close, .closeEarly: closed = await closes(channel)
         case .finishThenClose:
             try? await channel.finish()
             _ = await receiving.value
             closed = await closes(channel)
-        case .abort:
-            await channel.abort()
-        case .cut:
-            await channel.loop.run { link.cut() }
-        case .drop:
-            break
+        case .abort: await channel.abort()
+        case .cut: await channel.loop.run { link.cut() }
+        case .drop: break
         }
         if ending == .drop { await channel.abort() }
         var account = await sending.value

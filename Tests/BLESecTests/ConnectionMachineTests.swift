@@ -45,8 +45,7 @@ private struct Watch {
         machine.begin(hasRoom: hasRoom, at: now, using: &generator)
     }
     mutating func endPeer(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
-        machine.peerEnded(
-            reason, hasCarried: true, isCurrent: true, at: now, using: &generator)
+        machine.peerEnded(reason, hasCarried: true, isCurrent: true, at: now, using: &generator)
     }
     mutating func lose(hasCarried: Bool) -> ConnectionMachine.Step {
         machine.lost(

@@ -280,9 +280,7 @@ struct DeliveryTests {
             switch reads {
             case 0:
                 #expect(try await acceptor.receive() == [1, 2, 3])
-                await #expect(throws: ChannelError(.truncated, "")) {
-                    try await acceptor.receive()
-                }
+                await #expect(throws: ChannelError(.truncated, "")) { try await acceptor.receive() }
             case 1:
                 let stream = acceptor.byteStream
                 #expect(try await stream.read(atMost: 9) == [1, 2, 3])

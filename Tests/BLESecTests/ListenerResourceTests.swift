@@ -69,9 +69,7 @@ struct ListenerResourceTests {
         for index in 0..<100 {
             let link = try await SocketLink.dial(address, deadline: .distantFuture, loop: loop)
             let greeting = greetings[index % greetings.count]
-            await loop.run {
-                if !greeting.isEmpty { _ = try? link.send(greeting.span) }
-            }
+            await loop.run { if !greeting.isEmpty { _ = try? link.send(greeting.span) } }
             peers.append(link)
         }
         async let dialing = SecureChannel.dial(

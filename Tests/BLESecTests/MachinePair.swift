@@ -87,9 +87,7 @@ final class MachinePair {
         // A driver would call the store on another thread and pass its answer to `didDecide`. Here
         // the call is direct.
         let handshake = machine.stage as? Handshake
-        if case .lookUp(let lookUp) = handshake?.question {
-            machine.didDecide(lookUp(), now: now)
-        }
+        if case .lookUp(let lookUp) = handshake?.question { machine.didDecide(lookUp(), now: now) }
     }
 
     /// The transcript of the negotiation, taken from what both sides have sent.

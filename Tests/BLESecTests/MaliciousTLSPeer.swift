@@ -59,9 +59,7 @@ import Testing
         unsafe self.context = context
         unsafe blesec_ssl_context_newest_version(context, manner.newestVersion)
         #expect(unsafe blesec_ssl_context_groups(context, manner.groups) == 1)
-        if let name = manner.certificate {
-            try unsafe Self.use(name, manner, folder, context)
-        }
+        if let name = manner.certificate { try unsafe Self.use(name, manner, folder, context) }
         unsafe ssl = SSL_new(context)
         unsafe input = BIO_new(BIO_s_mem())
         unsafe output = BIO_new(BIO_s_mem())
@@ -70,9 +68,7 @@ import Testing
         switch role {
         case .dialer:
             unsafe SSL_set_connect_state(ssl)
-            if manner.namesApplication {
-                unsafe SSL_set_alpn_protos(ssl, name, UInt32(name.count))
-            }
+            if manner.namesApplication { unsafe SSL_set_alpn_protos(ssl, name, UInt32(name.count)) }
         case .acceptor:
             unsafe SSL_set_accept_state(ssl)
             unsafe SSL_set_verify(ssl, SSL_VERIFY_PEER) { _, _ in 1 }
@@ -223,17 +219,14 @@ import Testing
         case .acceptor where flights.isEmpty:
             transcript.answer = Answer(.accept).encoded
             deliver(transcript.answer + bytes)
-        default:
-            deliver(bytes)
+        default: deliver(bytes)
         }
     }
 
     private func advance() {
         ERR_clear_error()
         guard alert == nil else { return }
-        if !isDone {
-            isDone = unsafe SSL_do_handshake(ssl) == 1
-        }
+        if !isDone { isDone = unsafe SSL_do_handshake(ssl) == 1 }
         while isDone {
             var bytes = [UInt8](repeating: 0, count: 16_384)
             let count = unsafe SSL_read(ssl, &bytes, Int32(bytes.count))

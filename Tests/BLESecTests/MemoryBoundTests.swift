@@ -46,9 +46,7 @@ struct MemoryBoundTests {
     func hangUpWhileFull() async throws {
         let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")
-        let (first, second) = await loop.run {
-            MemoryLink.pair(loop: loop, capacity: 1_100_000)
-        }
+        let (first, second) = await loop.run { MemoryLink.pair(loop: loop, capacity: 1_100_000) }
         var receiving = try pinned.configuration(.acceptor)
         receiving.limits.readAhead = 1_000
         async let dialing = SecureChannel.open(
@@ -101,9 +99,7 @@ struct MemoryBoundTests {
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let peers = try (0..<3).map { _ in try MaliciousNoisePeer.ready(budget: budget) }
-        for peer in peers {
-            try peer.send(.dataMore, Array(repeating: 1, count: 20_000))
-        }
+        for peer in peers { try peer.send(.dataMore, Array(repeating: 1, count: 20_000)) }
         #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
         try peers[0].send(.data)
         #expect(peers[0].victim.nextMessage()?.count == 20_000)

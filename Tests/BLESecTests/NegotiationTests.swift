@@ -49,9 +49,7 @@ struct NegotiationTests {
             try Self.withHello($0, [Self.xx])
         }
         for offers in [[Self.tls, Self.xx], [Self.xx, Self.tls]] {
-            try Self.expectRefused(offers: offers, .dialer) {
-                try Self.withHello($0, [offers[1]])
-            }
+            try Self.expectRefused(offers: offers, .dialer) { try Self.withHello($0, [offers[1]]) }
         }
     }
 
@@ -105,8 +103,7 @@ struct NegotiationTests {
     func unoffered(index: UInt8) throws {
         let pair = try PinnedPeers().pair([Self.xx, Self.aes])
         for status in [Answer.Status.fallback, .switch] {
-            pair.deliver(
-                Hello.magic + [0, 2, status.rawValue, index], to: .dialer)
+            pair.deliver(Hello.magic + [0, 2, status.rawValue, index], to: .dialer)
             #expect(pair.dialer.outcome?.code == .protocolViolation)
         }
     }

@@ -262,8 +262,7 @@ struct RecordTests {
         let peer = try MaliciousNoisePeer.ready()
         _ = try peer.victim.queue([1])
         try peer.pump()
-        try peer.send(
-            .ack, Array(repeating: 0, count: max(0, count - 1)) + (count > 0 ? [1] : []))
+        try peer.send(.ack, Array(repeating: 0, count: max(0, count - 1)) + (count > 0 ? [1] : []))
         #expect(peer.failure == .protocolViolation)
     }
 

@@ -56,8 +56,7 @@ struct ReplayTests {
         "a dialer whose own bytes are reflected fails", arguments: TamperingTests.stages.prefix(4))
     func reflected(offer: String) throws {
         let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         for _ in 0..<5 {
             let bytes = pair.take(.dialer)
             pair.deliver(bytes, to: .dialer)

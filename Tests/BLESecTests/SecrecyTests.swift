@@ -80,8 +80,7 @@ struct SecrecyTests {
     func directNoiseIsCut() throws {
         var configurations = try PinnedPeers().configurations(CertificateFixture.noise)
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
         _ = try pair.dialer.queue([1])
         pair.run()

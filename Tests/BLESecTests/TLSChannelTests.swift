@@ -85,8 +85,7 @@ struct TLSChannelTests {
         var configurations = try fixture.configurations()
         configurations.dialer.limits.rekeyAfterBytes = 1 << 20
         configurations.acceptor.limits.rekeyAfterBytes = 1 << 20
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
         let message = [UInt8](repeating: 9, count: 1_000)
         for _ in 0..<2_500 {
@@ -178,8 +177,7 @@ struct TLSChannelTests {
         let fixture = try CertificateFixture.shared()
         var configurations = try fixture.configurations()
         configurations.dialer.certificateTrust = .authority(uris: ["blesec://devices/x"])
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
         let flights = try #require(pair.sent[.dialer])
         #expect(flights.count == 2)
@@ -273,8 +271,7 @@ struct TLSChannelTests {
     func direct() throws {
         var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
         #expect(pair.isReady)
         let message = [UInt8](repeating: 3, count: 40_000)
@@ -341,8 +338,7 @@ struct TLSChannelTests {
     func directTruncated() throws {
         var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
-        let pair = try MachinePair(
-            dialer: configurations.dialer, acceptor: configurations.acceptor)
+        let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
         _ = try pair.dialer.queue([1])
         pair.run()

@@ -87,8 +87,7 @@ struct TamperingTests {
                     piece.upperBound <= offset + bytes.count
                 else { return bytes }
                 let end = piece.upperBound - offset
-                return Array(
-                    bytes[..<end] + bytes[piece.lowerBound - offset..<end] + bytes[end...])
+                return Array(bytes[..<end] + bytes[piece.lowerBound - offset..<end] + bytes[end...])
             }
             stage.expectNoticed(
                 course, from: sender, at: piece.upperBound, "\(sender) piece \(index) twice")
@@ -183,9 +182,7 @@ struct Stage {
     func length(_ role: ChannelRole) -> Int { reference.sent[role, default: []].count }
 
     func flight(_ role: ChannelRole) -> Flight {
-        Flight(
-            of: reference.sent[role, default: []],
-            framing: framing, role: role)
+        Flight(of: reference.sent[role, default: []], framing: framing, role: role)
     }
 
     var framing: Flight.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }

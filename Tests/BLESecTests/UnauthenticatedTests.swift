@@ -14,8 +14,7 @@ struct UnauthenticatedTests {
         let pinned = try PinnedPeers()
         var configuration = try pinned.configuration(.acceptor)
         change(&configuration)
-        return try MachinePair(
-            dialer: pinned.configuration(.dialer), acceptor: configuration)
+        return try MachinePair(dialer: pinned.configuration(.dialer), acceptor: configuration)
     }
 
     static let hello = (try? Hello(offers: [ChannelConfiguration.defaultProtocol]).encoded) ?? []

@@ -33,8 +33,7 @@ struct WireBufferTests {
     func tooLong() throws {
         let pair = try PinnedPeers().pair()
         #expect(throws: ChannelError(.limitExceeded, "")) {
-            try pair.acceptor.stage?.records.outbound.append(
-                [UInt8](repeating: 0, count: 67_000))
+            try pair.acceptor.stage?.records.outbound.append([UInt8](repeating: 0, count: 67_000))
         }
         pair.run()
         #expect(pair.isReady)

@@ -98,8 +98,7 @@ import Testing
     @Test("a change that another run does not confirm does not count")
     func confirmation() {
         let old = [
-            RecordedReport.Ratio(
-                name: "engine/a", median: 1, error: 0, lessIsBetter: true)
+            RecordedReport.Ratio(name: "engine/a", median: 1, error: 0, lessIsBetter: true)
         ]
         let worse = Comparison([Self.ratio([1.2])], to: old)
         var confirmed = worse

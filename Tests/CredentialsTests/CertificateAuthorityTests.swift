@@ -335,8 +335,7 @@ struct CertificateAuthorityTests {
         }
         _ = try issue(other, "door", days: 1)
         expect(.badKey, "of another authority") {
-            _ = try authority.revoke(
-                .file(folder.file("door.pem")), passphrase: nil, now: now)
+            _ = try authority.revoke(.file(folder.file("door.pem")), passphrase: nil, now: now)
         }
         expect(.noSuchFile, "has issued no certificate 1234") {
             _ = try authority.revoke(.init("12:34"), passphrase: nil, now: now)
@@ -377,8 +376,7 @@ struct CertificateAuthorityTests {
             path, name: name, days: 400, passphrase: nil, now: now)
         let uri = "a:" + String(repeating: "b", count: 253)
         #expect(try issue(authority, "lamp", uri: uri).uri == uri)
-        _ = try openssl(
-            "verify", "-CAfile", authority.certificatePath, folder.file("lamp.pem"))
+        _ = try openssl("verify", "-CAfile", authority.certificatePath, folder.file("lamp.pem"))
         for bad in ["", name + "n", "a\nb", "ä"] {
             expect(.configuration, "1 to 64 printable ASCII") {
                 _ = try CertificateAuthority.create(

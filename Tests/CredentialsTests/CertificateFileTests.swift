@@ -12,9 +12,7 @@ import Testing
 struct CertificateFileTests {
     let authority: TestAuthority
 
-    init() throws {
-        authority = try TestAuthority()
-    }
+    init() throws { authority = try TestAuthority() }
 
     private var folder: ScratchFolder { authority.folder }
     private var now: Int64 { Int64(time(nil)) }

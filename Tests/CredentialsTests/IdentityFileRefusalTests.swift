@@ -233,8 +233,7 @@ import Testing
             throw ChannelError(.internal, "")
         }
         #expect(throws: ChannelError(.cannotCreate, "")) {
-            try IdentityFile.create(
-                path, holding: try IdentityKey.generate(), passphrase: source)
+            try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: source)
         }
     }
 

@@ -29,9 +29,7 @@ import Testing
     func loadOrCreate() async throws {
         let path = folder.file("key")
         let fingerprints = try await withThrowingTaskGroup(of: Fingerprint.self) { group in
-            for _ in 0..<8 {
-                group.addTask { try IdentityFile.loadOrCreate(path).fingerprint }
-            }
+            for _ in 0..<8 { group.addTask { try IdentityFile.loadOrCreate(path).fingerprint } }
             return try await group.reduce(into: Set<Fingerprint>()) { $0.insert($1) }
         }
         #expect(fingerprints == [try IdentityFile.load(path).fingerprint])
@@ -87,8 +85,7 @@ import Testing
 
     @Test("openssl genpkey -aes256 makes a key that is read with its passphrase")
     func generatedEncrypted() throws {
-        let pem = try openssl(
-            "genpkey", "-algorithm", "X25519", "-aes256", "-pass", "pass:hunter2")
+        let pem = try openssl("genpkey", "-algorithm", "X25519", "-aes256", "-pass", "pass:hunter2")
         let path = folder.write("key", pem)
         #expect(try IdentityFile.load(path, passphrase: secret("hunter2")).publicKey.count == 32)
     }

@@ -182,6 +182,4 @@ import Testing
 }
 
 /// A test key for the number.
-func key(_ number: UInt8) -> Fingerprint {
-    Fingerprint(subjectPublicKeyInfo: [number])
-}
+func key(_ number: UInt8) -> Fingerprint { Fingerprint(subjectPublicKeyInfo: [number]) }

@@ -9,9 +9,7 @@ import Testing
     let scratch = ScratchFolder()
     var path: String { scratch.file("state/blesec") }
 
-    private func key(_ number: UInt8) -> Fingerprint {
-        Fingerprint(subjectPublicKeyInfo: [number])
-    }
+    private func key(_ number: UInt8) -> Fingerprint { Fingerprint(subjectPublicKeyInfo: [number]) }
 
     @Test("a missing folder is created for its owner alone, with its missing parents")
     func made() throws {

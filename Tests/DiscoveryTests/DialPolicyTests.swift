@@ -34,8 +34,7 @@ struct ReconnectFixture {
                         capabilities: [], psm: nil, tag: AdvertisementTag(rawValue: $0)))
             } ?? .serviceOnly
         policy.heard(
-            Sighting(
-                address: Self.address(number), advertisement: advertisement, signal: signal),
+            Sighting(address: Self.address(number), advertisement: advertisement, signal: signal),
             at: now, using: &generator)
     }
 
@@ -424,9 +423,7 @@ struct DialPolicyTests {
         var run = ReconnectFixture()
         for number in 0..<1_000 {
             run.hear(7)
-            for offset in 0..<10 {
-                run.hear(1_000 + number * 10 + offset, tag: UInt32(number))
-            }
+            for offset in 0..<10 { run.hear(1_000 + number * 10 + offset, tag: UInt32(number)) }
             // Some tags are forged at the candidate's own address, too.
             run.hear(7, tag: UInt32(1_000 + number))
         }

@@ -30,8 +30,7 @@ private final class Air: DeferredWork, @unchecked Sendable {
         var opening = FragmentStream(dialing: 7, sending: size, taking: size)
         let first = StreamFragment(opening.opening())
         let answer = try #require(first.flatMap { FragmentStream(answering: $0) })
-        let address = DeviceAddress(
-            try #require(BluetoothAddress("AA:BB:CC:DD:EE:FF")), .random)
+        let address = DeviceAddress(try #require(BluetoothAddress("AA:BB:CC:DD:EE:FF")), .random)
         let dialer = GATTStreamLink(
             opening, to: address, loop: loop, over: air.carrier(toDialer: false))
         let listener = GATTStreamLink(

@@ -7,8 +7,7 @@ struct ObjectTreeTests {
     let device = "/org/bluez/hci0/dev_00_11_22_33_44_55"
     let interfaces = BusValue.array(
         [
-            .entry(
-                .string("org.bluez.Device1"), .properties(["Connected": .bool(false)])),
+            .entry(.string("org.bluez.Device1"), .properties(["Connected": .bool(false)])),
             .entry(.string("org.freedesktop.DBus.Properties"), .properties([:])),
         ], of: "{sa{sv}}")
 

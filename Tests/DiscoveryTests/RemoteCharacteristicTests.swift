@@ -68,9 +68,7 @@ struct RemoteCharacteristicTests {
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
         let device = adapter.device(DeviceAddress(.any, .random))
-        await expect("`read`") {
-            _ = try await device.read(try without(.read), until: loop.now)
-        }
+        await expect("`read`") { _ = try await device.read(try without(.read), until: loop.now) }
         await expect("`write-without-response`") {
             try without(.writeWithoutResponse).require(.writeWithoutResponse, to: "write")
         }

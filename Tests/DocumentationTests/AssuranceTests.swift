@@ -105,9 +105,7 @@ extension String {
     }
 
     /// The text with single spaces between its words.
-    fileprivate var oneLine: String {
-        split { $0 == " " || $0 == "\n" }.joined(separator: " ")
-    }
+    fileprivate var oneLine: String { split { $0 == " " || $0 == "\n" }.joined(separator: " ") }
 
     fileprivate func components(_ separator: String) -> [String] {
         split(separator: separator, omittingEmptySubsequences: false).map(String.init)

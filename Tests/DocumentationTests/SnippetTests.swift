@@ -37,8 +37,7 @@ import Testing
     @Test("README.md shows dependencies on products that this package has")
     func products() throws {
         let readme = try Page("README.md")
-        let manifest = try #require(
-            readme.blocks("swift").first { $0.hasPrefix("dependencies:") })
+        let manifest = try #require(readme.blocks("swift").first { $0.hasPrefix("dependencies:") })
         let product = ".product(name: \"BLESec\", package: \"blesec\")"
         #expect(manifest.contains(product))
         #expect(try Page("Examples/Package.swift").text.contains(product))

@@ -90,8 +90,7 @@ extension Integration {
         func passphrase() throws {
             let passphrase = folder.write("passphrase", "correct horse\n")
             _ = try fields("init", directory, "--passphrase-file", passphrase)
-            let refused = try run(
-                "issue", directory, "--uri", "a:b", "--out", folder.file("lamp"))
+            let refused = try run("issue", directory, "--uri", "a:b", "--out", folder.file("lamp"))
             Tool.expect(
                 refused, status: 65,
                 "ca.key is encrypted: give its passphrase with --passphrase-file FILE or")

@@ -7,9 +7,7 @@ extension Integration {
     @Suite struct CertificateTests {
         let pair: CertifiedPair
 
-        init() throws {
-            pair = try CertifiedPair()
-        }
+        init() throws { pair = try CertifiedPair() }
 
         private var folder: ScratchFolder { pair.folder }
 

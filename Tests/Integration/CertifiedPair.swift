@@ -110,8 +110,7 @@ struct CertifiedPair {
         if name != "without" {
             arguments += ["-cert", folder.file("\(name).pem"), "-key", folder.file("\(name).key")]
         }
-        return try Subprocess(
-            "openssl", arguments + version + more, input: .held, within: 60)
+        return try Subprocess("openssl", arguments + version + more, input: .held, within: 60)
     }
 
     /// Waits until a process listens on the socket, according to the kernel's table.

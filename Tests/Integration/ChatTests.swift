@@ -85,8 +85,7 @@ extension Integration {
             let shown = try listener.output(count, with: [first])
             #expect(shown.split(separator: 10).map(\.count) == [16_384, 16_384, 7_232])
             #expect(try first.wait(with: [listener]).status == 0)
-            let second = try Tool.start(
-                ["connect", pair.endpoint(), "--anyone"], within: 40)
+            let second = try Tool.start(["connect", pair.endpoint(), "--anyone"], within: 40)
             Tool.expect(
                 try second.wait(with: [listener]), status: 69, "the peer refuses this identity")
             _ = try listener.line("blesec: no channel with ")
@@ -171,8 +170,7 @@ extension Integration {
         func unusableDefault() throws {
             try #require(unsafe mkdir(pair.folder.file("blesec"), 0o755) == 0)
             let home = ["XDG_STATE_HOME": pair.folder.path]
-            let named = try Subprocess.run(
-                Tool.path, ["connect", "peer:lamp"], environment: home)
+            let named = try Subprocess.run(Tool.path, ["connect", "peer:lamp"], environment: home)
             Tool.expect(named, status: 65, "is open to others (mode 755)")
             let listener = try pair.listen()
             let identity = pair.folder.file("dialer")
@@ -223,9 +221,7 @@ extension Integration {
                 (["connect", socket, "--anyone", "--idle", "3"], "--idle goes with --persist"),
                 (["connect", socket, "--anyone", "--persist", "--direct"], "no acknowledgements"),
                 (["connect", socket, "--anyone", "--remember", ""], "a name to remember has 1 to"),
-            ] {
-                Tool.expect(try Tool.run(arguments: words), status: 64, reason)
-            }
+            ] { Tool.expect(try Tool.run(arguments: words), status: 64, reason) }
         }
     }
 }

@@ -146,8 +146,7 @@ private struct Fixture {
         let count = toolKey.count > 44 ? 56 : 32
         let bytes = folder.write("peer-private", ToolPair.noise(count, seed: 13))
         peerPrivate = try Subprocess.run("base64", ["-w0", bytes]).text
-        let shown = try Subprocess.run(
-            Self.python, [Self.script, "public", it.name, peerPrivate])
+        let shown = try Subprocess.run(Self.python, [Self.script, "public", it.name, peerPrivate])
         try #require(
             shown.status == 0,
             "make test, or tools/install --python, makes .build/venv: \(shown.errors)")

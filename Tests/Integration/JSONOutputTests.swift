@@ -153,8 +153,7 @@ extension Integration {
             let authority = try TestAuthority(in: folder)
             // OpenSSL interprets backslashes, so they are doubled. Characters beyond ASCII are not
             // tried: no certificate with them in its URI is accepted.
-            try authority.issue(
-                "odd", #"subjectAltName=URI:urn:\\u2028\"{}"# + "\n" + Self.usage)
+            try authority.issue("odd", #"subjectAltName=URI:urn:\\u2028\"{}"# + "\n" + Self.usage)
             try authority.issueDevice("plain")
             let uri = #"urn:\u2028"{}"#
             func tool(_ command: String, _ name: String, _ more: [String]) throws -> Subprocess {

@@ -193,8 +193,7 @@ extension Integration {
         @Test("storing a name again with another key is an error with the name's key and the file")
         func changedKeyOfName() throws {
             let state = try remember()
-            let other = try Tool.start(
-                ["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
+            let other = try Tool.start(["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
             _ = try other.line("listening on ")
             let refused = try pair.connect(
                 ["--remember", "lamp"] + state, trust: ["--anyone"]

@@ -93,8 +93,7 @@ extension Integration {
         func malformed() throws {
             let good = folder.write("good.json", try fresh(1))
             let cut = folder.write("cut.json", String(try fresh(1).dropLast(9)))
-            Tool.expect(
-                try Tool.run("vectors", good, cut), status: 65, "\(cut): line 2, column")
+            Tool.expect(try Tool.run("vectors", good, cut), status: 65, "\(cut): line 2, column")
             let odd = folder.write(
                 "odd.json", try fresh(2).replacing(#""payload":""#, with: #""payload":"f"#))
             Tool.expect(

@@ -24,9 +24,7 @@ private actor Counter {
         let loop = EventLoop(name: "test")
         let counter = Counter(loop)
         await withTaskGroup { group in
-            for _ in 0..<8 {
-                group.addTask { for _ in 0..<500 { await counter.add() } }
-            }
+            for _ in 0..<8 { group.addTask { for _ in 0..<500 { await counter.add() } } }
         }
         #expect(await counter.value == 4_000)
         #expect(await counter.wasOnLoop)
@@ -55,9 +53,7 @@ private actor Counter {
     func order() async {
         let loop = EventLoop(name: "test")
         let seen = Locked<[Int]>([])
-        for number in 0..<1_000 {
-            loop.execute { seen.withLock { $0.append(number) } }
-        }
+        for number in 0..<1_000 { loop.execute { seen.withLock { $0.append(number) } } }
         await loop.run {}
         #expect(seen.withLock { $0 } == Array(0..<1_000))
         await loop.shutdown()

@@ -45,9 +45,7 @@ import Testing
             let (a, b) = MemoryLink.pair(loop: loop)
             return (b, FaultyLink(a, [.delay(.milliseconds(10))]))
         }
-        try await loop.run {
-            try #expect(faulty.send([1]) == 1)
-        }
+        try await loop.run { try #expect(faulty.send([1]) == 1) }
         await clock.advance(by: .milliseconds(5))
         try await loop.run { try #expect(faulty.send([2]) == 1) }
         await clock.advance(by: .milliseconds(4))

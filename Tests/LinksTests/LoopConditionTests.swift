@@ -11,9 +11,7 @@ private actor Waiter {
     /// Whether the wait has ended by cancellation; nil until it ends.
     private(set) var isCancelled: Bool?
 
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(_ loop: EventLoop) {
         self.loop = loop

@@ -39,9 +39,7 @@ import Testing
             let (a, b) = try await SeqpacketPair.make(loop: loop)
             let recorder = Recorder()
             var received: [UInt8] = []
-            recorder.whenReadable = {
-                if let part = try? b.receive(2) { received += part.bytes }
-            }
+            recorder.whenReadable = { if let part = try? b.receive(2) { received += part.bytes } }
             b.setHandler(recorder)
             b.wantsRead = true
             _ = try a.send([1, 2, 3, 4, 5])

@@ -25,9 +25,7 @@ final class Recorder: LinkHandler {
 
 extension Link {
     /// Sends an array.
-    func send(_ bytes: [UInt8]) throws(LinkError) -> Int {
-        try send(bytes.span)
-    }
+    func send(_ bytes: [UInt8]) throws(LinkError) -> Int { try send(bytes.span) }
 
     /// Receives up to `capacity` bytes.
     func receive(_ capacity: Int = 65_536) throws(LinkError) -> (
@@ -57,9 +55,7 @@ func temporaryPath() -> String {
 }
 
 /// Whether a file exists at the path.
-func exists(_ path: String) -> Bool {
-    mode(path) != nil
-}
+func exists(_ path: String) -> Bool { mode(path) != nil }
 
 /// The permissions of the file at the path.
 func mode(_ path: String) -> UInt32? {
@@ -69,9 +65,7 @@ func mode(_ path: String) -> UInt32? {
 }
 
 /// How many descriptors this process has open.
-func openDescriptors() -> Int {
-    (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 }
-}
+func openDescriptors() -> Int { (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 } }
 
 /// Leaves the socket file of a closed listener behind, as a crash does.
 func leaveStale(_ address: UnixAddress, loop: EventLoop) async throws {
@@ -83,11 +77,7 @@ func leaveStale(_ address: UnixAddress, loop: EventLoop) async throws {
 }
 
 /// Makes an empty file.
-func makeFile(_ path: String) {
-    close(unsafe open(path, O_CREAT | O_WRONLY, 0o600))
-}
+func makeFile(_ path: String) { close(unsafe open(path, O_CREAT | O_WRONLY, 0o600)) }
 
 /// Removes a file.
-func removeFile(_ path: String) {
-    unsafe unlink(path)
-}
+func removeFile(_ path: String) { unsafe unlink(path) }

@@ -54,6 +54,4 @@ func errors(_ listener: SecureListener) async -> Bool {
 }
 
 //: control: a policy asks somebody
-func policy() -> TrustPolicy {
-    .asking { $0.fingerprint == nil ? .refuse("no key") : .admit }
-}
+func policy() -> TrustPolicy { .asking { $0.fingerprint == nil ? .refuse("no key") : .admit } }

@@ -10,9 +10,7 @@ func splitTwice(_ state: consuming HandshakeState) throws {
 }
 
 //: a handshake cannot go on behind its split
-func writeAfterSplit(
-    _ state: consuming HandshakeState, _ output: inout OutputSpan<UInt8>
-) throws {
+func writeAfterSplit(_ state: consuming HandshakeState, _ output: inout OutputSpan<UInt8>) throws {
     _ = try state.split()
     try state.writeMessage(into: &output)  // error: 'state' used after consume
 }

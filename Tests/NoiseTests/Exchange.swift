@@ -90,8 +90,7 @@ struct Exchange {
     private func isAuthenticated(_ index: Int) -> Bool {
         let tokens = name.pattern.messages[index].tokens
         let keys = tokens.count { $0 == .e || $0 == .s } * name.curve.keyLength
-        let overhead = name.pattern.overhead(
-            ofMessage: index, keyLength: name.curve.keyLength)
+        let overhead = name.pattern.overhead(ofMessage: index, keyLength: name.curve.keyLength)
         return overhead > keys
     }
 

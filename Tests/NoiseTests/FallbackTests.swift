@@ -52,8 +52,7 @@ import Testing
     func unread() throws {
         var attempt = try attempt()
         let first = try attempt.write()
-        var right = try HandshakeState(
-            fallback: fallback, answering: first.span, localStatic: bob)
+        var right = try HandshakeState(fallback: fallback, answering: first.span, localStatic: bob)
         var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
         #expect(try left.read(right.write()).isEmpty)
     }
@@ -63,8 +62,7 @@ import Testing
         var attempt = try attempt()
         var first = try attempt.write()
         first[0] ^= 1
-        var right = try HandshakeState(
-            fallback: fallback, answering: first.span, localStatic: bob)
+        var right = try HandshakeState(fallback: fallback, answering: first.span, localStatic: bob)
         var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
         let message = try right.write()
         #expect(throws: NoiseError.authenticationFailed) { try left.read(message) }

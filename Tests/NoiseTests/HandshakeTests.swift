@@ -86,9 +86,7 @@ import Testing
         let before = pair.initiator.localEphemeralPublicKey
         #expect(before == nil)
         _ = try pair.step()
-        let (sent, read) = (
-            pair.initiator.localEphemeralPublicKey, pair.responder.remoteEphemeral
-        )
+        let (sent, read) = (pair.initiator.localEphemeralPublicKey, pair.responder.remoteEphemeral)
         #expect(sent != nil)
         #expect(sent == read)
     }

@@ -52,8 +52,7 @@ import Testing
         let name = ProtocolName(pattern: pattern)
         let pair = try DHKeyPair.generate(.x25519)
         #expect(throws: NoiseError.missingKey(.remoteEphemeral)) {
-            _ = try HandshakeState(
-                protocolName: name, role: .initiator, carried: .local(pair))
+            _ = try HandshakeState(protocolName: name, role: .initiator, carried: .local(pair))
         }
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
             _ = try HandshakeState(

@@ -123,9 +123,7 @@ struct Pair: ~Copyable {
     }
 
     /// Runs the remaining messages, with a payload in each.
-    mutating func run() throws {
-        while !initiator.isFinished { _ = try step([1, 2, 3]) }
-    }
+    mutating func run() throws { while !initiator.isFinished { _ = try step([1, 2, 3]) } }
 
     /// The two transport states.
     consuming func split() throws -> TransportPair {

@@ -25,8 +25,7 @@ import Testing
         "a deferred pattern makes the DH products of its original pattern, except ss",
         arguments: HandshakePattern.all.filter { $0.name.contains("1") })
     func deferral(_ pattern: HandshakePattern) throws {
-        let origin = try #require(
-            HandshakePattern.named(String(pattern.name.filter { $0 != "1" })))
+        let origin = try #require(HandshakePattern.named(String(pattern.name.filter { $0 != "1" })))
         let hasSS = origin.name == "IK" || origin.name == "KK"
         let tokens = { (pattern: HandshakePattern) in
             // A deferred pattern leaves `ss` out: with one side deferred, `ss` adds nothing.
@@ -175,8 +174,7 @@ import Testing
         #expect(name.utf8.count == ProtocolName.maximumLength)
         #expect(throws: PatternError.nameTooLong(228)) { _ = try longest.applying(.psk(0)) }
         #expect(throws: PatternError.nameTooLong(225)) {
-            _ = try HandshakePattern(
-                name: String(repeating: "A", count: 225), messages: messages)
+            _ = try HandshakePattern(name: String(repeating: "A", count: 225), messages: messages)
         }
     }
 

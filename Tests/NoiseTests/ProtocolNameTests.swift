@@ -55,10 +55,7 @@ import Testing
                 "Noise_IKfallback_25519_ChaChaPoly_SHA256",
                 .invalidPattern(.noFallback(pattern: "IK"))
             ),
-            (
-                "Noise_Nfallback_25519_ChaChaPoly_SHA256",
-                .invalidPattern(.noFallback(pattern: "N"))
-            ),
+            ("Noise_Nfallback_25519_ChaChaPoly_SHA256", .invalidPattern(.noFallback(pattern: "N"))),
             (
                 "Noise_XXpsk0+fallback_25519_ChaChaPoly_SHA256",
                 .invalidPattern(.noFallback(pattern: "XXpsk0"))

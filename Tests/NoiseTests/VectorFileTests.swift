@@ -61,9 +61,7 @@ import Testing
             #"{"vectors": [{"name": "x", "handshake_hash": "é"}]}"#, "vectors[0].handshake_hash",
             "no hexadecimal digit"
         ),
-        (
-            #"{"vectors": [{"name": "x", "fallback": true}]}"#, "vectors[0].pattern", "missing"
-        ),
+        (#"{"vectors": [{"name": "x", "fallback": true}]}"#, "vectors[0].pattern", "missing"),
         (
             #"{"vectors": [{"name": "x", "fallback": "yes"}]}"#, "vectors[0].fallback",
             "not true or false"

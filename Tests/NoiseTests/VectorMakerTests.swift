@@ -41,9 +41,7 @@ import Testing
     func coverage() throws {
         let maker = VectorMaker(seed: 3)
         let names = try (0..<608).map { try ProtocolName(maker.vector(at: $0).protocolName) }
-        let bare = names.map {
-            "\($0.pattern.baseName) \($0.curve) \($0.aead) \($0.hash)"
-        }
+        let bare = names.map { "\($0.pattern.baseName) \($0.curve) \($0.aead) \($0.hash)" }
         #expect(Set(bare).count == 608)
         #expect(names.contains { $0.pattern.pskCount > 1 })
         #expect(names.contains { $0.pattern.isFallback && $0.pattern.pskCount > 0 })

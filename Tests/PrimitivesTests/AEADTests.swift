@@ -120,8 +120,7 @@ import Testing
         var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
         var buffer = plaintext + [UInt8](repeating: 0, count: 16)
         var span = buffer.mutableSpan
-        try aead.seal(
-            &span, count: plaintext.count, nonce: nonce, additionalData: Self.data.span)
+        try aead.seal(&span, count: plaintext.count, nonce: nonce, additionalData: Self.data.span)
         return buffer
     }
 

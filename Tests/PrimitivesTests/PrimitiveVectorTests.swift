@@ -113,12 +113,10 @@ import Testing
             let (plaintext, data) = (hex(vector.plaintext), hex(vector.additionalData))
             var buffer = plaintext + [UInt8](repeating: 0, count: 16)
             var span = buffer.mutableSpan
-            try aead.seal(
-                &span, count: plaintext.count, nonce: counter, additionalData: data.span)
+            try aead.seal(&span, count: plaintext.count, nonce: counter, additionalData: data.span)
             #expect(buffer == hex(vector.ciphertext), "\(vector.section)")
             var again = buffer.mutableSpan
-            try aead.open(
-                &again, count: again.count, nonce: counter, additionalData: data.span)
+            try aead.open(&again, count: again.count, nonce: counter, additionalData: data.span)
             #expect(Array(buffer.prefix(plaintext.count)) == plaintext)
         }
     }

@@ -47,9 +47,7 @@ import Testing
         var holders: [Holder] = []
         for index in 0..<20_000 { holders.append(Holder(UInt8(truncatingIfNeeded: index))) }
         let areApart = holders.enumerated().allSatisfy { index, holder in
-            equal(
-                holder.secret,
-                [UInt8](repeating: UInt8(truncatingIfNeeded: index), count: 32))
+            equal(holder.secret, [UInt8](repeating: UInt8(truncatingIfNeeded: index), count: 32))
         }
         #expect(areApart)
         // Ten slabs of 2,048 slots, and the slabs of other tests.
@@ -139,8 +137,7 @@ private struct MemoryMap {
             let words = line.split(separator: " ")
             let bounds = words[0].split(separator: "-").compactMap { UInt($0, radix: 16) }
             if bounds.count == 2, !words[0].hasSuffix(":") {
-                maps.append(
-                    MemoryMap(range: bounds[0]..<bounds[1], permissions: String(words[1])))
+                maps.append(MemoryMap(range: bounds[0]..<bounds[1], permissions: String(words[1])))
             } else if words[0] == "VmFlags:" {
                 maps[maps.count - 1].flags = Set(words.dropFirst().map(String.init))
             }
@@ -176,7 +173,5 @@ private func equal(_ secret: borrowing SecretBytes, _ bytes: [UInt8]) -> Bool {
 
 private final class Holder {
     let secret: SecretBytes
-    init(_ byte: UInt8) {
-        secret = SecretBytes(copying: [UInt8](repeating: byte, count: 32).span)
-    }
+    init(_ byte: UInt8) { secret = SecretBytes(copying: [UInt8](repeating: byte, count: 32).span) }
 }

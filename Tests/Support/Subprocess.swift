@@ -140,9 +140,7 @@ internal import Glibc
     /// Waits for the program's end.
     public func wait(with others: [Subprocess] = []) throws -> Outcome {
         while true {
-            if let status {
-                return Outcome(status: status, output: output, errors: text(errors))
-            }
+            if let status { return Outcome(status: status, output: output, errors: text(errors)) }
             try Self.serve([self] + others, until: deadline)
         }
     }

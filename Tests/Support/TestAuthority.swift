@@ -72,9 +72,7 @@ public final class TestAuthority: Sendable {
         try request(subject, ["-key", key], extensions)
     }
 
-    private func request(
-        _ subject: String, _ key: [String], _ extensions: String
-    ) throws {
+    private func request(_ subject: String, _ key: [String], _ extensions: String) throws {
         let request = folder.file("\(subject).csr")
         try run(["req", "-new", "-subj", "/CN=\(subject)", "-out", request] + key)
         try run(

@@ -9,9 +9,7 @@ struct EnginePair: ~Copyable {
     private(set) var sent: [ChannelRole: Int] = [:]
     private var waiting: [ChannelRole: [UInt8]] = [:]
 
-    init(
-        _ dialer: TLSContext, _ acceptor: TLSContext, isNegotiated: Bool = true
-    ) throws {
+    init(_ dialer: TLSContext, _ acceptor: TLSContext, isNegotiated: Bool = true) throws {
         self.init(
             dialer: try TLSEngine(dialer, role: .dialer, isNegotiated: isNegotiated),
             acceptor: try TLSEngine(acceptor, role: .acceptor, isNegotiated: isNegotiated))

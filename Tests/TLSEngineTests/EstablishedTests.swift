@@ -8,15 +8,12 @@ import Testing
 struct EstablishedTests {
     static let authority = Result { try TestAuthority() }
     static let contexts = Result {
-        try (
-            dialer: authority.get().device("dialer"), acceptor: authority.get().device("acceptor")
-        )
+        try (dialer: authority.get().device("dialer"), acceptor: authority.get().device("acceptor"))
     }
 
     static func pair(isNegotiated: Bool = true) throws -> EnginePair {
         let contexts = try contexts.get()
-        var pair = try EnginePair(
-            contexts.dialer, contexts.acceptor, isNegotiated: isNegotiated)
+        var pair = try EnginePair(contexts.dialer, contexts.acceptor, isNegotiated: isNegotiated)
         try pair.shakeHands()
         return pair
     }

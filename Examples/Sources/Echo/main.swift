@@ -13,17 +13,14 @@ import BLESec
 func note(_ text: String) { fputs("Echo: \(text)\n", stderr) }
 
 func listen(on endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws {
-    let listener = try await SecureListener.listen(
-        on: endpoint, configuration: configuration)
+    let listener = try await SecureListener.listen(on: endpoint, configuration: configuration)
     note("listening on \(listener.localEndpoint)")
     let failures = await listener.failures()
     try await withThrowingDiscardingTaskGroup { group in
         group.addTask {
             for await failure in failures { note("\(failure.peer): \(failure.error)") }
         }
-        for try await channel in listener.channels {
-            group.addTask { await echo(channel) }
-        }
+        for try await channel in listener.channels { group.addTask { await echo(channel) } }
     }
 }
 

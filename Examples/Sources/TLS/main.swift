@@ -46,9 +46,7 @@ func listen(
     await listener.close()
 }
 
-func dial(
-    _ endpoint: Endpoint, _ configuration: ChannelConfiguration
-) async throws(ChannelError) {
+func dial(_ endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws(ChannelError) {
     let channel = try await SecureChannel.dial(endpoint, configuration: configuration)
     print(try await channel.deliver("the bell rings"))
     try await channel.close()

@@ -113,8 +113,7 @@ final class ChannelDriver {
         hasLinkEnded = true
         // In direct mode the end of the link is the only end, so it is no error.
         let isEnd = error == nil && machine.parameters.configuration.mode == .direct
-        machine.linkEnded(
-            isEnd ? nil : error ?? sendError, canSend: sendError == nil, now: now)
+        machine.linkEnded(isEnd ? nil : error ?? sendError, canSend: sendError == nil, now: now)
     }
 
     /// Reads again if there was no room before and there is room now.
@@ -207,8 +206,7 @@ final class ChannelDriver {
     private func nextTimeout(now: UInt64) -> UInt64 {
         // Tasks whose deadline has passed are already woken, and remove their own deadlines.
         let call = callDeadlines.reduce(.max) { $1 > now ? min($0, $1) : $0 }
-        let deadline = min(
-            machine.nextTimeout(now: now), call, trust?.rememberDeadline ?? .max)
+        let deadline = min(machine.nextTimeout(now: now), call, trust?.rememberDeadline ?? .max)
         let isDraining = permittedShutdown(now: now) == .closeWhenDrained
         return isDraining ? min(deadline, now.after(Self.drainPoll)) : deadline
     }
@@ -250,9 +248,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
 
     func linkDidHangUp() {
         checkCaller()
-        if sendError == nil {
-            sendError = ChannelError(.truncated, "the link to the peer broke")
-        }
+        if sendError == nil { sendError = ChannelError(.truncated, "the link to the peer broke") }
         machine.linkWasLost(now: now)
         // While a trust policy decides, nothing is read, and what the peer sent no longer matters.
         if machine.phase == .awaitingTrustDecision { linkEnded(nil) }

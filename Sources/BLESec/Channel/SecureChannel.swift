@@ -247,9 +247,7 @@ public actor SecureChannel {
     /// How many messages the peer has acknowledged.
     private var acknowledged: UInt64 { session?.acknowledged ?? 0 }
 
-    private var cannotReadAcknowledgements: Bool {
-        session?.cannotReadAcknowledgements ?? false
-    }
+    private var cannotReadAcknowledgements: Bool { session?.cannotReadAcknowledgements ?? false }
 
     private func requireAcknowledgements() throws(ChannelError) {
         guard configuration.mode == .negotiated else {
@@ -313,9 +311,7 @@ public actor SecureChannel {
                 throw ChannelError(
                     .timedOut, "there was no room to send the message in time; it was not sent")
             }
-            try await wait(for: .room) {
-                isOver || driver.machine.hasRoom || now >= deadline
-            }
+            try await wait(for: .room) { isOver || driver.machine.hasRoom || now >= deadline }
         }
     }
 
@@ -471,9 +467,7 @@ public actor SecureChannel {
     var endError: ChannelError? { outcome?.error }
 
     /// Ends the channel at once. The peer sees a truncated channel.
-    public func abort() {
-        abort(ChannelError(.closed, "the channel was aborted on this side"))
-    }
+    public func abort() { abort(ChannelError(.closed, "the channel was aborted on this side")) }
 
     /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) { driver.fail(error) }

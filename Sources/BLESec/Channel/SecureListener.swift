@@ -139,8 +139,7 @@ public actor SecureListener {
 
     /// The failures of handshakes from now on, for logs.
     public func failures() -> Observation<PeerFailure> {
-        failureObservers.add(
-            capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
+        failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
     /// Stops listening, and ends the handshakes under way. Accepted channels stay open.
@@ -264,8 +263,7 @@ public actor SecureListener {
             }
             await self?.shookHands(token, channel, result)
         }
-        halfOpen[token] = HalfOpen(
-            channel: channel, address: address, began: loop.now, task: task)
+        halfOpen[token] = HalfOpen(channel: channel, address: address, began: loop.now, task: task)
         return token
     }
 
@@ -276,13 +274,11 @@ public actor SecureListener {
         leaving.removeAll { $0.token == token }
         waiting.wake(.room)
         switch result {
-        case .success where isClosed:
-            await channel.abort()
+        case .success where isClosed: await channel.abort()
         case .success:
             ready.append(channel)
             waiting.wake(.ready)
-        case .failure(let error):
-            failed(channel.linkDescription, channel.linkAddress, error)
+        case .failure(let error): failed(channel.linkDescription, channel.linkAddress, error)
         }
     }
 

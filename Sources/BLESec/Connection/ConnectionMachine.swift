@@ -114,9 +114,7 @@ struct ConnectionMachine {
     }
 
     /// Records the state that an attempt has reached, or that a service reports.
-    mutating func reached(
-        _ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime
-    ) {
+    mutating func reached(_ state: ConnectionState, in attempt: Int? = nil, at now: MonotonicTime) {
         guard (attempt ?? self.attempt) == self.attempt, state.isUnderWay, !isConnected,
             !isClosed, status.state != state
         else { return }
@@ -235,8 +233,7 @@ struct ConnectionMachine {
             return .attempt
         case .dialing, .opening, .handshaking:
             attempt += 1
-            let error = ChannelError(
-                .timedOut, "\(status.state.rawValue) took longer than it may")
+            let error = ChannelError(.timedOut, "\(status.state.rawValue) took longer than it may")
             fail(error, status.failures + 1, now, &generator)
             return .abandon
         case .connected, .closed: return .nothing

@@ -46,9 +46,7 @@ extension PeerConnection {
     }
 
     /// Changes the machine, and reports its status if it differs.
-    private func change<Result>(
-        _ body: (inout ConnectionMachine) -> Result
-    ) -> Result {
+    private func change<Result>(_ body: (inout ConnectionMachine) -> Result) -> Result {
         let before = machine.status
         let result = body(&machine)
         tell(since: before)
@@ -89,8 +87,7 @@ extension PeerConnection {
 
     private func failed(_ error: ChannelError, _ number: Int? = nil) {
         let step = change {
-            $0.failed(
-                error, in: number, isFinal: loop.isShutDown, at: loop.now, using: &generator)
+            $0.failed(error, in: number, isFinal: loop.isShutDown, at: loop.now, using: &generator)
         }
         perform(step)
     }
@@ -262,9 +259,7 @@ extension PeerConnection {
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
-        if let channel = current.take() {
-            Task(executorPreference: loop) { await channel.abort() }
-        }
+        if let channel = current.take() { Task(executorPreference: loop) { await channel.abort() } }
         attempt?.cancel()
         arrivals?.cancel()
         closeRoute()
@@ -275,10 +270,8 @@ extension PeerConnection {
     /// Closes the route, so that peers that still connect are refused.
     private func closeRoute() {
         switch route.kind {
-        case .listener(let listener):
-            Task(executorPreference: loop) { await listener.close() }
-        case .nearby(let service):
-            Task(executorPreference: loop) { await service.close() }
+        case .listener(let listener): Task(executorPreference: loop) { await listener.close() }
+        case .nearby(let service): Task(executorPreference: loop) { await service.close() }
         case .dial, .offers: break
         }
     }

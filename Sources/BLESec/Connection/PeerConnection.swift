@@ -81,9 +81,7 @@ public actor PeerConnection {
         attempt?.cancel()
         arrivals?.cancel()
         timer?.disarm()
-        for channel in [current, leaving].compactMap({ $0 }) {
-            Task { await channel.abort() }
-        }
+        for channel in [current, leaving].compactMap({ $0 }) { Task { await channel.abort() } }
     }
 
     // MARK: - States
@@ -97,8 +95,7 @@ public actor PeerConnection {
     /// The same observation with a buffer of `count` values, for a consumer that needs every
     /// status.
     package func states(keeping count: Int) -> Observation<ConnectionStatus> {
-        observers.add(
-            beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
+        observers.add(beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
     }
 
     /// Reports the status to its observers if a state was entered since `before`, and arms the
@@ -153,9 +150,7 @@ public actor PeerConnection {
             if machine.isFinished { throw machine.closedError }
             guard let channel = current else {
                 if whenDisconnected == .fail { try throwIfDisconnected() }
-                try await wait(for: .link) {
-                    current != nil || machine.isFinished
-                }
+                try await wait(for: .link) { current != nil || machine.isFinished }
                 continue
             }
             do throws(ChannelError) {
@@ -283,7 +278,5 @@ public actor PeerConnection {
 }
 
 extension PeerConnection: TimerHandler {
-    package nonisolated func timerFired(_ timer: LoopTimer) {
-        assumeIsolated { $0.deadlineCame() }
-    }
+    package nonisolated func timerFired(_ timer: LoopTimer) { assumeIsolated { $0.deadlineCame() } }
 }

@@ -106,9 +106,7 @@ struct ChannelMachine: ~Copyable {
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { session?.hasPeerEnded ?? false }
     /// Whether a message waits to be received, or no more will arrive.
-    var canReceive: Bool {
-        isOver || session.map { !$0.inbox.isEmpty || $0.hasPeerEnded } ?? false
-    }
+    var canReceive: Bool { isOver || session.map { !$0.inbox.isEmpty || $0.hasPeerEnded } ?? false }
     /// Whether another message may be queued now; otherwise `send` waits.
     var hasRoom: Bool { session?.hasRoom ?? false }
 
@@ -125,9 +123,7 @@ struct ChannelMachine: ~Copyable {
             room: Self.readSize, atMost: stage.readAllowance,
             orThrow: LinkError(.tooLarge, "the channel's buffer has no room for what arrives"), read
         )
-        if case .bytes = result {
-            process(arrived: stage.records.inbound.count - before, now: now)
-        }
+        if case .bytes = result { process(arrived: stage.records.inbound.count - before, now: now) }
         return result
     }
 
@@ -243,9 +239,7 @@ struct ChannelMachine: ~Copyable {
     /// Queues a message, and returns its number.
     mutating func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
         if let outcome { throw outcome.error }
-        guard let session else {
-            throw ChannelError(.closed, "the channel is not ready to send")
-        }
+        guard let session else { throw ChannelError(.closed, "the channel is not ready to send") }
         return try session.queue(message)
     }
 
@@ -282,9 +276,7 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Derives bytes for another layer; see ``SecureChannel/export(label:context:count:)``.
-    func export(
-        label: String, context: [UInt8], count: Int
-    ) throws(ChannelError) -> SecretBytes {
+    func export(label: String, context: [UInt8], count: Int) throws(ChannelError) -> SecretBytes {
         guard !isOver, let session else { throw .engineIsDead }
         return try session.records.engine.export(label: label, context: context, count: count)
     }

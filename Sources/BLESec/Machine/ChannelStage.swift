@@ -138,9 +138,7 @@ class UnauthenticatedStage: ChannelStage {
         }
     }
 
-    override func linkEnded(
-        _ error: ChannelError?, canSend: Bool
-    ) throws(ChannelError) -> Step {
+    override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         // An acceptor that detects a connection to itself closes the link without sending
         // anything.
         if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
@@ -190,9 +188,7 @@ extension ChannelError {
         )
     }
 
-    static func late(
-        _ what: String, _ limit: Duration, _ code: Code = .timedOut
-    ) -> ChannelError {
+    static func late(_ what: String, _ limit: Duration, _ code: Code = .timedOut) -> ChannelError {
         ChannelError(code, "\(what) \(limit.components.seconds) s")
     }
 

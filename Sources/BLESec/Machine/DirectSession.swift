@@ -94,9 +94,7 @@ final class DirectSession: Session {
         return parameters.role == .dialer && isQuiet ? .closeWhenDrained : .stay
     }
 
-    override func linkEnded(
-        _ error: ChannelError?, canSend: Bool
-    ) throws(ChannelError) -> Step {
+    override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         if let error { throw error }
         guard records.inbound.isEmpty else {
             throw ChannelError(.truncated, "the link ended inside a message")
@@ -156,9 +154,7 @@ final class DirectProof: UnauthenticatedStage {
         throw .unproven("the peer sent no message to prove its key within \(seconds) s")
     }
 
-    override func linkEnded(
-        _ error: ChannelError?, canSend: Bool
-    ) throws(ChannelError) -> Step {
+    override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
         // A reset is reported in the same way: a peer that closes a socket with unread bytes resets
         // it.

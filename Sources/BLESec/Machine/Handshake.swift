@@ -68,13 +68,11 @@ final class Handshake: UnauthenticatedStage {
         case .awaitingTrustDecision(let identity):
             try evaluateTrust(identity, now: now)
             return .again
-        case .established(let identity):
-            return .next(try nextStage(identity, now: now))
+        case .established(let identity): return .next(try nextStage(identity, now: now))
         case .failing(let error):
             while try records.sendHandshake() != nil {}
             return .next(Refusing(after: self, refusal ?? error, now: now))
-        case .handshaking, .failed:
-            break
+        case .handshaking, .failed: break
         }
         if try records.sendHandshake() != nil { return .again }
         return try receive() ? .again : .wait
@@ -102,9 +100,7 @@ final class Handshake: UnauthenticatedStage {
         return .wait
     }
 
-    override func linkEnded(
-        _ error: ChannelError?, canSend: Bool
-    ) throws(ChannelError) -> Step {
+    override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         if let refusal { throw refusal }
         return try super.linkEnded(error, canSend: canSend)
     }
@@ -193,13 +189,11 @@ final class Handshake: UnauthenticatedStage {
         var error = reason
         error.claimed = claimedIdentity
         switch records.engine.refuse() {
-        case .byHandshake:
-            refusal = error
+        case .byHandshake: refusal = error
         case .byRecord where transcript != nil:
             refusal = error
             try records.engine.admit()
-        case .byRecord, .silent:
-            throw error
+        case .byRecord, .silent: throw error
         }
     }
 }

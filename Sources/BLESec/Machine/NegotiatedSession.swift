@@ -172,12 +172,9 @@ final class NegotiatedSession: Session {
             guard let count = number(in: range) else { throw .violation("a malformed ack") }
             try acknowledgements.peerAcknowledged(count)
             restartClosing(now: now)
-        case .ready:
-            throw .wrongReady
-        case .reject:
-            throw .violation("a malformed reject")
-        default:
-            guard type.isIgnorable else { throw .violation("a record of an unknown type") }
+        case .ready: throw .wrongReady
+        case .reject: throw .violation("a malformed reject")
+        default: guard type.isIgnorable else { throw .violation("a record of an unknown type") }
         }
     }
 
@@ -251,9 +248,7 @@ final class NegotiatedSession: Session {
 
     /// Starts the last deadline once both ends are sent and acknowledged: an acceptor then waits a
     /// limited time for the dialer to close the link.
-    override func didProgress(now: UInt64) {
-        if isComplete { beginClosing(now: now) }
-    }
+    override func didProgress(now: UInt64) { if isComplete { beginClosing(now: now) } }
 
     /// The dialer closes, because its last record is an acknowledgement that the acceptor needs.
     override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
@@ -283,9 +278,7 @@ final class NegotiatedSession: Session {
         return try super.closeTimedOut()
     }
 
-    override func linkEnded(
-        _ error: ChannelError?, canSend: Bool
-    ) throws(ChannelError) -> Step {
+    override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         if isComplete { return .complete }
         guard acknowledgements.endReceived else {
             throw ChannelError(

@@ -143,9 +143,7 @@ final class Negotiation: UnauthenticatedStage {
 
     /// Answers with the fallback of a later offer, which needs fewer flights than a switch, and
     /// returns the fallback's name; returns nil if there is none.
-    private func fallBack(
-        _ offers: [String], from early: [UInt8]
-    ) throws(ChannelError) -> String? {
+    private func fallBack(_ offers: [String], from early: [UInt8]) throws(ChannelError) -> String? {
         for (index, offer) in offers.enumerated().dropFirst()
         where configuration.protocols.contains(offer) {
             guard
@@ -184,8 +182,7 @@ final class Negotiation: UnauthenticatedStage {
         transcript.answer = answer.encoded
         features = ChannelFeatures(in: answer.extensions)
         switch answer.status {
-        case .accept:
-            return .next(handshake(offers[0], now: now))
+        case .accept: return .next(handshake(offers[0], now: now))
         case .switch:
             records.begin(
                 try configuration.makeEngine(

@@ -60,8 +60,7 @@ final class ReadyExchange: UnauthenticatedStage {
             let expected = expected
             guard constantTimeEqual(payload.span, expected.span) else { throw .wrongReady }
             return true
-        case .reject:
-            throw try Self.rejection(payload)
+        case .reject: throw try Self.rejection(payload)
         case let type:
             guard type.isIgnorable else { throw .violation("a record before its ready") }
             return false

@@ -124,15 +124,12 @@ class Session: ChannelStage {
     }
 
     /// Sends `end` after the messages that are queued.
-    final func end(_ reason: EndReason) {
-        if endRequested == nil { endRequested = reason }
-    }
+    final func end(_ reason: EndReason) { if endRequested == nil { endRequested = reason } }
 
     /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
     /// records do not wait long behind a bulk record.
     final var bulkPayload: Int {
-        min(
-            records.engine.bulkPayload, max(Record.leastBulkPayload, 4 * parameters.maximumSDU))
+        min(records.engine.bulkPayload, max(Record.leastBulkPayload, 4 * parameters.maximumSDU))
     }
 
     final override func didSend(now: UInt64) {

@@ -15,9 +15,7 @@ internal import BLESecLocking
         unsafe storage = nil
     }
 
-    deinit {
-        if let storage = unsafe storage { unsafe pool.put(storage) }
-    }
+    deinit { if let storage = unsafe storage { unsafe pool.put(storage) } }
 
     /// The number of bytes that wait.
     var count: Int { tail - head }
@@ -78,8 +76,7 @@ internal import BLESecLocking
             var none = MutableSpan<UInt8>()
             return try body(&none)
         }
-        var span = unsafe MutableSpan(
-            _unsafeElements: .init(rebasing: storage[head..<tail]))
+        var span = unsafe MutableSpan(_unsafeElements: .init(rebasing: storage[head..<tail]))
         return try body(&span)
     }
 
@@ -140,9 +137,7 @@ final class WireBufferPool: Sendable {
 
     init(size: Int) { self.size = size }
 
-    deinit {
-        for piece in free.withLock({ $0 }) { unsafe piece.bytes.deallocate() }
-    }
+    deinit { for piece in free.withLock({ $0 }) { unsafe piece.bytes.deallocate() } }
 
     /// Takes a piece, which the caller owns until ``put(_:)``; its bytes are undefined.
     func take() -> UnsafeMutableBufferPointer<UInt8> {

@@ -37,9 +37,7 @@ actor NearbyAdvertiser {
     private var isClosed = false
 
     /// The loop's executor: the actor runs on the loop's thread only.
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(_ setup: NearbySetup, listener: RenewableListener, of service: NearbyService) {
         self.setup = setup

@@ -30,9 +30,7 @@ actor NearbyDialer {
     private var isClosed = false
 
     /// The loop's executor: the actor runs on the loop's thread only.
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(_ setup: NearbySetup, of service: NearbyService) {
         self.setup = setup
@@ -114,9 +112,7 @@ actor NearbyDialer {
     }
 
     /// Resumes the scan, unless a dial has begun meanwhile.
-    private func resume(_ scan: ServiceScan) async {
-        if dials.isEmpty { await scan.resume() }
-    }
+    private func resume(_ scan: ServiceScan) async { if dials.isEmpty { await scan.resume() } }
 
     // MARK: - Dials
 

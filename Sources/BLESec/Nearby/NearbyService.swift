@@ -86,9 +86,7 @@ public actor NearbyService {
         return nearby
     }
 
-    private init(
-        _ setup: NearbySetup, _ onEvent: @escaping @Sendable (NearbyEvent) -> Void
-    ) {
+    private init(_ setup: NearbySetup, _ onEvent: @escaping @Sendable (NearbyEvent) -> Void) {
         self.setup = setup
         eventHandlers = [onEvent]
         loop = setup.loop
@@ -165,14 +163,11 @@ public actor NearbyService {
 
     /// The failed attempts to make a channel, in either direction, from now on; for logs.
     public func failures() -> Observation<PeerFailure> {
-        failureObservers.add(
-            capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
+        failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
     /// The address where peers can dial; `nil` if the service does not accept, or not over L2CAP.
-    public var localAddress: L2CAPAddress? {
-        get async { await listener?.localAddress }
-    }
+    public var localAddress: L2CAPAddress? { get async { await listener?.localAddress } }
 
     /// The peers that were heard.
     package var peers: [PeerTable.Entry] { dialer?.assumeIsolated { $0.peers } ?? [] }
@@ -186,9 +181,7 @@ public actor NearbyService {
             let isCancelled = await waiting.wait(for: .ready, isolation: self) {
                 !ready.isEmpty || isClosed
             }
-            if isCancelled {
-                throw ChannelError(.cancelled, "the task that waited was cancelled")
-            }
+            if isCancelled { throw ChannelError(.cancelled, "the task that waited was cancelled") }
         }
         waiting.wake(.room)
         return ready.removeFirst()
@@ -259,9 +252,7 @@ public actor NearbyService {
         }
         tasks.append(
             Task(executorPreference: loop) { [weak self] in
-                while await self?.waitForRoom() ?? false,
-                    let channel = try? await secure.accept()
-                {
+                while await self?.waitForRoom() ?? false, let channel = try? await secure.accept() {
                     guard let self else { return await channel.abort() }
                     await self.acceptSucceeded(channel)
                 }
@@ -289,9 +280,7 @@ public actor NearbyService {
     }
 
     private func acceptSucceeded(_ channel: SecureChannel) async {
-        guard let address = channel.linkAddress?.device else {
-            return await channel.abort()
-        }
+        guard let address = channel.linkAddress?.device else { return await channel.abort() }
         await dialer?.acceptSucceeded(from: address, await channel.peer)
         await admit(channel, address)
     }

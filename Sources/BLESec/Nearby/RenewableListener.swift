@@ -21,9 +21,7 @@ actor RenewableListener: LinkListener {
     private var isClosed = false
     nonisolated let localDescription: String
 
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     /// The address where peers can dial now; `nil` without L2CAP.
     var localAddress: L2CAPAddress? { current?.localAddress }
@@ -52,9 +50,7 @@ actor RenewableListener: LinkListener {
         localDescription = first?.localDescription ?? Endpoint.gatt.description
     }
 
-    isolated deinit {
-        for task in listeners.values { task.cancel() }
-    }
+    isolated deinit { for task in listeners.values { task.cancel() } }
 
     /// Listens on a new PSM; the old PSM is closed after ``grace``.
     func renew() async throws(LinkError) {

@@ -47,8 +47,7 @@ final class TransportDialer {
         case .l2cap(let psm):
             let target = L2CAPAddress(device: address.address, type: address.type, psm: psm)
             return (try await dial(target, candidate), Endpoint(target))
-        case .gattStream(let stream):
-            return (try await dial(stream), nil)
+        case .gattStream(let stream): return (try await dial(stream), nil)
         }
     }
 
@@ -61,8 +60,7 @@ final class TransportDialer {
         if let psm = knownPSM(of: candidate, advertised) {
             // A known PSM does not depend on bluetoothd's query, but the query should end before
             // the transport is opened.
-            try? await device.waitForServices(
-                until: loop.now.advanced(by: Self.quietTimeout))
+            try? await device.waitForServices(until: loop.now.advanced(by: Self.quietTimeout))
             return .l2cap(psm)
         }
         let deadline = loop.now.advanced(by: Self.askTimeout)

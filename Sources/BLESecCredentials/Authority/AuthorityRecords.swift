@@ -76,9 +76,7 @@ struct AuthorityRecords: Sendable {
 
 extension PEM {
     /// Writes DER bytes to a new file that everyone may read.
-    static func write(
-        _ der: [UInt8], _ label: String, to path: String
-    ) throws(ChannelError) {
+    static func write(_ der: [UInt8], _ label: String, to path: String) throws(ChannelError) {
         let text = encode(der.span, label: label, preamble: "")
         try NewFile.create(path, text.span, for: .everyone)
     }

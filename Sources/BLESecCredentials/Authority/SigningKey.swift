@@ -63,9 +63,7 @@ struct SigningKey: ~Copyable {
     }
 
     /// The key for OpenSSL, which wipes its copy when it is freed.
-    private static func open(
-        _ info: borrowing SecretBytes
-    ) throws(ChannelError) -> OpaquePointer {
+    private static func open(_ info: borrowing SecretBytes) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
         let key = unsafe info.withUnsafeBytes { bytes in
             unsafe EVP_PKEY_new_raw_private_key(

@@ -21,9 +21,7 @@ package struct GATTStreamDialer: Sendable {
     /// Finds the stream of a service of a connected device; nil when the service has none.
     ///
     /// - Throws: ``DiscoveryError/Code/notFound`` when the device does not have the service.
-    package init?(
-        to service: BluetoothUUID, of device: RemoteDevice
-    ) async throws(DiscoveryError) {
+    package init?(to service: BluetoothUUID, of device: RemoteDevice) async throws(DiscoveryError) {
         let found = try await device.characteristics(of: service)
         guard let toListener = found.first(where: { $0.uuid == GATTStreamServer.toListener }),
             let toDialer = found.first(where: { $0.uuid == GATTStreamServer.toDialer })
@@ -42,8 +40,7 @@ package struct GATTStreamDialer: Sendable {
     package func dial(until deadline: MonotonicTime) async throws(DiscoveryError) -> any Link {
         let doing = "open a stream to \(device.address)"
         guard let path = await device.path else {
-            throw DiscoveryError(
-                .notFound, "\(device.address) offers no byte stream over GATT")
+            throw DiscoveryError(.notFound, "\(device.address) offers no byte stream over GATT")
         }
         try toListener.require(.writeWithoutResponse, to: "\(doing) over \(toListener.uuid)")
         try toDialer.require(.notify, .indicate, to: "\(doing) over \(toDialer.uuid)")
@@ -51,8 +48,7 @@ package struct GATTStreamDialer: Sendable {
         let stream = FragmentStream(
             dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,
             taking: mtu - Self.notificationOverhead)
-        let link = GATTStreamLink(
-            stream, to: device.address, loop: bluetoothd.loop, over: carrier)
+        let link = GATTStreamLink(stream, to: device.address, loop: bluetoothd.loop, over: carrier)
         do throws(DiscoveryError) {
             try await device.subscribe(to: toDialer) {
                 [weak link, weak bluetoothd = bluetoothd] value in

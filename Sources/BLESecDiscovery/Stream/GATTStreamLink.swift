@@ -119,14 +119,10 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     }
 
     /// See ``Link``.
-    var wantsRead = false {
-        didSet { if wantsRead && !oldValue { schedule() } }
-    }
+    var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
 
     /// See ``Link``.
-    var wantsWrite = false {
-        didSet { if wantsWrite && !oldValue { schedule() } }
-    }
+    var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
     /// Whether bluetoothd has accepted everything that was sent.
     var isDrained: Bool {

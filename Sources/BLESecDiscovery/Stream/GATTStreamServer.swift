@@ -49,9 +49,7 @@ package final class GATTStreamServer: @unchecked Sendable {
     ///
     /// `onOpen` receives each opened stream, on the loop, and must not block. Releasing the link
     /// ends its stream.
-    package init(
-        on adapter: BluetoothAdapter, onOpen: @escaping @Sendable (any Link) -> Void
-    ) {
+    package init(on adapter: BluetoothAdapter, onOpen: @escaping @Sendable (any Link) -> Void) {
         self.adapter = adapter
         self.onOpen = onOpen
     }

@@ -141,7 +141,5 @@ extension EngineLayer {
 }
 
 extension NoiseEngine {
-    fileprivate var isEstablished: Bool {
-        if case .established = phase { true } else { false }
-    }
+    fileprivate var isEstablished: Bool { if case .established = phase { true } else { false } }
 }

@@ -63,8 +63,7 @@ struct HandshakeCalls {
             case .e:
                 if writes { add(BLESEC_BENCH_GENERATE, \.keyPairs) }
                 mixPublicKey(.e, &key)
-            case .s:
-                cryptAndHash(name.curve.keyLength, writes: writes, &key)
+            case .s: cryptAndHash(name.curve.keyLength, writes: writes, &key)
             case .ee, .es, .se, .ss:
                 add(BLESEC_BENCH_MULTIPLY, \.products)
                 hkdf(2, of: name.curve.keyLength, &key)

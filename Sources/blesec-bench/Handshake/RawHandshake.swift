@@ -25,8 +25,7 @@ internal import CBLESecBench
         let start = Clock.threadTime
         let worked = unsafe calls.list.withUnsafeBufferPointer { calls in
             guard let first = calls.baseAddress else { return false }
-            return unsafe blesec_bench_perform(
-                primitives, first, calls.count, Int32(repetitions))
+            return unsafe blesec_bench_perform(primitives, first, calls.count, Int32(repetitions))
         }
         guard worked else { throw BenchError.wrongResult("a primitive") }
         return Double(Clock.threadTime - start)

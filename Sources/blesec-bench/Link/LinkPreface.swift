@@ -19,9 +19,7 @@ enum LinkPreface {
     /// Waits for the preface.
     static func receive(from link: any Link) async throws -> EngineChoice {
         let start = try await read(magic.count + 1, from: link)
-        guard start.starts(with: magic), let length = start.last else {
-            throw BenchError.notABench
-        }
+        guard start.starts(with: magic), let length = start.last else { throw BenchError.notABench }
         let name = try await read(Int(length), from: link)
         return try EngineChoice(String(decoding: name, as: UTF8.self))
     }

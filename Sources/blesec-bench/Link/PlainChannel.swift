@@ -34,9 +34,7 @@ internal import BLESecPrimitives
 
     private enum EndState { case open, wanted, sent }
 
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     /// Takes over a link.
     init(over link: any Link) {

@@ -33,9 +33,7 @@ struct Session: Sendable {
     }
 
     /// Ends the channel, which also ends the responder.
-    func close() async throws {
-        try await onLoop { channel in try await channel.close() }
-    }
+    func close() async throws { try await onLoop { channel in try await channel.close() } }
 
     private func onLoop<Value: Sendable>(
         _ body: @escaping @Sendable (any MessageChannel) async throws -> Value

@@ -39,9 +39,7 @@ actor FloodFriends {
     private var count = Count()
     private var isOver = false
 
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(
         _ kind: Kind, _ address: UnixAddress, _ configuration: ChannelConfiguration,

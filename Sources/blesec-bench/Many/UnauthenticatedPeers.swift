@@ -62,9 +62,7 @@ actor UnauthenticatedPeers {
     private var isOver = false
     private var tasks: [Task<Void, Never>] = []
 
-    nonisolated var unownedExecutor: UnownedSerialExecutor {
-        unsafe loop.asUnownedSerialExecutor()
-    }
+    nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(
         _ flood: UnauthenticatedFlood, _ address: UnixAddress, _ words: FloodMessage,

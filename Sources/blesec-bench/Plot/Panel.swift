@@ -30,16 +30,14 @@ struct Panel {
         let points = series.flatMap(\.points)
         let sizes = Set(points.map(\.size)).sorted()
         guard let least = sizes.first, let most = sizes.last else { return }
-        let across = Axis(
-            least: Double(least), most: Double(most), from: left + 14, to: right - 14)
+        let across = Axis(least: Double(least), most: Double(most), from: left + 14, to: right - 14)
         let up = Axis(points.flatMap { [$0.value] + $0.above }, from: bottom, to: top)
         drawing.text(title, .title, x: x + 8, y: y + 24)
         drawing.text(unit, .small, x: x + 8, y: top - 10)
         for tick in up.ticks {
             let height = up.position(tick)
             drawing.line(.grid, left, height, right, height)
-            drawing.text(
-                tick.plain, .small, x: left - 6, y: height + 4, anchor: "end")
+            drawing.text(tick.plain, .small, x: left - 6, y: height + 4, anchor: "end")
         }
         for size in sizes {
             let place = across.position(Double(size))

@@ -119,8 +119,7 @@ struct ReportPlots {
                 drawing.line(.mark, x, y + 1, x, y + 18)
                 end = max(end, x)
             }
-            drawing.text(
-                "\((result.wholeTime / 1e3).short) µs", .small, x: end + 8, y: y + 13)
+            drawing.text("\((result.wholeTime / 1e3).short) µs", .small, x: end + 8, y: y + 13)
         }
         _ = drawing.addSpace(16)
     }

@@ -29,9 +29,7 @@ final class RadioEnd: @unchecked Sendable {
                 over: link, role: role, configuration: configuration)
             self.channel = channel
             try await channel.send(message)
-            while try await channel.receive() != nil {
-                arrivals.append(link.loop.now.nanoseconds)
-            }
+            while try await channel.receive() != nil { arrivals.append(link.loop.now.nanoseconds) }
         }
     }
 
@@ -49,9 +47,7 @@ final class RadioEnd: @unchecked Sendable {
     }
 
     /// Cancels its tasks.
-    func cancel() {
-        for task in tasks { task.cancel() }
-    }
+    func cancel() { for task in tasks { task.cancel() } }
 
     private func run(_ body: @escaping @Sendable () async throws -> Void) {
         tasks.append(

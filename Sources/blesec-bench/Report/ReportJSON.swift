@@ -52,9 +52,7 @@ struct ReportJSON {
 }
 
 extension Summary {
-    fileprivate var json: JSONValue {
-        .object(members)
-    }
+    fileprivate var json: JSONValue { .object(members) }
 
     fileprivate var members: [(String, JSONValue)] {
         [

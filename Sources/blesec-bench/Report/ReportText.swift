@@ -247,9 +247,7 @@ extension RadioParameters {
 
 extension String {
     /// A Noise protocol's name without the parts that all names here share.
-    var shortProtocol: String {
-        hasPrefix("Noise_") ? String(dropFirst("Noise_".count)) : self
-    }
+    var shortProtocol: String { hasPrefix("Noise_") ? String(dropFirst("Noise_".count)) : self }
 
     /// A Noise protocol's pattern, or the name of TLS.
     fileprivate var shortEngine: String {

@@ -52,9 +52,7 @@ final class TLSHandshakes: HandshakeSubject {
         private var engine: TLSEngine?
         private(set) var message: [UInt8] = []
 
-        var isEstablished: Bool {
-            if case .established = engine?.phase { true } else { false }
-        }
+        var isEstablished: Bool { if case .established = engine?.phase { true } else { false } }
 
         func begin(_ context: TLSContext, _ role: ChannelRole) throws {
             engine = try TLSEngine(context, role: role, isNegotiated: true)

@@ -59,8 +59,7 @@ extension Laboratory {
                 @escaping @Sendable (SecureChannel, SecureChannel, EventLoop) async throws -> Void
         ) async throws {
             try await withChannel { channel in
-                let configuration = ChannelConfiguration(
-                    identity: try .generate(), trust: .anyone)
+                let configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
                 let other = ChannelConfiguration(identity: try .generate(), trust: .anyone)
                 async let acceptor = SecureChannel.open(
                     over: channel.accepted, role: .acceptor, configuration: other)

@@ -53,9 +53,7 @@ func withChannel(
 
 extension SocketLink {
     /// Sends an array in one call.
-    func send(_ bytes: [UInt8]) throws(LinkError) -> Int {
-        try send(bytes.span)
-    }
+    func send(_ bytes: [UInt8]) throws(LinkError) -> Int { try send(bytes.span) }
 
     /// Receives once.
     func receive(_ capacity: Int = 65_536) throws(LinkError) -> (
@@ -139,9 +137,7 @@ private final class Transfer: LinkHandler {
         do throws(LinkError) { try body() } catch { failure = error }
     }
 
-    private func finish() {
-        if isDone { waiter.take()?.resume() }
-    }
+    private func finish() { if isDone { waiter.take()?.resume() } }
 }
 
 /// Runs a program and returns its exit status.
