@@ -11,7 +11,8 @@ extension FuzzTarget {
         if script.flag() {
             for _ in 0..<4 { scene.turn() }
             precondition(
-                scene.isEstablished != setting.isStale, "honest engines do not come together")
+                scene.isEstablished != setting.dialerExpectsLostKey,
+                "the handshake of two honest engines did not end as the setting predicts")
         }
         while !script.isOver { scene.play(&script) }
     } seeds: {

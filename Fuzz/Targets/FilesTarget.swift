@@ -4,8 +4,8 @@ internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 extension FuzzTarget {
-    /// Files that another user may have written: keys, certificates, known peers and their
-    /// addresses, deny lists and revocation lists.
+    /// Files whose content comes from elsewhere: keys, certificates, passphrases, known peers and
+    /// their addresses, deny lists and revocation lists.
     static let files = FuzzTarget(name: "files") { input in
         var script = Script(input)
         let kind = script.number(below: 8)

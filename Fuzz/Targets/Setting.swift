@@ -6,7 +6,7 @@ struct Setting: Sendable {
     let dialer: [String]
     let acceptor: [String]
     /// Whether the dialer expects a key that the acceptor has lost.
-    var isStale = false
+    var dialerExpectsLostKey = false
     /// In direct mode, the role that has no proof of its peer before the peer's first transport
     /// message (Noise §7.7).
     let lateProof: ChannelRole?
@@ -20,13 +20,13 @@ struct Setting: Sendable {
 
     private init(
         _ dialer: [String], _ acceptor: [String]? = nil,
-        mode: ChannelConfiguration.Mode = .negotiated, isStale: Bool = false,
+        mode: ChannelConfiguration.Mode = .negotiated, dialerExpectsLostKey: Bool = false,
         lateProof: ChannelRole? = nil, keyless: ChannelRole? = nil
     ) {
         self.dialer = dialer
         self.acceptor = acceptor ?? dialer
         self.mode = mode
-        self.isStale = isStale
+        self.dialerExpectsLostKey = dialerExpectsLostKey
         self.lateProof = lateProof
         self.keyless = keyless
     }
@@ -35,7 +35,7 @@ struct Setting: Sendable {
     static let all = [
         Setting([xx]), Setting([ik]), Setting(["Noise_KK_25519_AESGCM_SHA256"]),
         Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]),
-        Setting([ik, xx], isStale: true), Setting([xx, aes], [aes]), Setting([tls]),
+        Setting([ik, xx], dialerExpectsLostKey: true), Setting([xx, aes], [aes]), Setting([tls]),
         Setting([tls, xx], [xx]), Setting([xx, tls], [tls]), Setting([xx], [aes]),
         Setting([xx], mode: .direct), Setting([tls], mode: .direct),
         Setting([ik], mode: .direct, lateProof: .acceptor),
@@ -59,7 +59,7 @@ struct Setting: Sendable {
         let isNN = offers[0].contains("_NN")
         let peerKey = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
         var trust = TrustPolicy.pinned([peerKey])
-        if isStale, role == .dialer {
+        if dialerExpectsLostKey, role == .dialer {
             trust = .pinned([
                 must { try PeerKey(publicKey: Devices.lost.publicKey) },
                 PeerKey(fingerprint: peerKey.fingerprint),

@@ -12,7 +12,7 @@ enum SecretFile {
     static func read(
         _ path: String, limit: Int, mayBeShared: Bool = false
     ) throws(ChannelError) -> SecretBytes {
-        let file = try TrustedFile.open(path, mayBeShared ? .unchanged : .secret)
+        let file = try TrustedFile.open(path, mayBeShared ? .unalterable : .secret)
         let size = Int(file.status.st_size)
         guard size <= limit else {
             throw ChannelError(

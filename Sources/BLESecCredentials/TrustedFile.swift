@@ -24,7 +24,7 @@ struct TrustedFile: ~Copyable {
     /// What other users must not be able to do with the file.
     enum Protection {
         /// They must not be able to write to it.
-        case unchanged
+        case unalterable
         /// They must not be able to open it.
         case secret
     }
@@ -40,7 +40,7 @@ struct TrustedFile: ~Copyable {
     /// Opens the regular file at `path` with the flags of `open`; only `user` and root may have
     /// written it.
     init(
-        _ path: String, _ protection: Protection = .unchanged, flags: Int32 = O_RDONLY,
+        _ path: String, _ protection: Protection = .unalterable, flags: Int32 = O_RDONLY,
         mode: mode_t = 0, user: uid_t = geteuid()
     ) throws(Failure) {
         // O_NONBLOCK, since opening a FIFO would otherwise wait for its other end.
@@ -75,7 +75,7 @@ struct TrustedFile: ~Copyable {
 
     /// Opens a file for reading, and throws the error to report.
     static func open(
-        _ path: String, _ protection: Protection = .unchanged
+        _ path: String, _ protection: Protection = .unalterable
     ) throws(ChannelError) -> TrustedFile {
         do throws(Failure) {
             return try TrustedFile(path, protection)
@@ -221,7 +221,7 @@ extension TrustedFile.Protection {
         if let fault = FileOwner.fault(path, status, user: user) { return fault }
         let mode = status.st_mode
         switch self {
-        case .unchanged:
+        case .unalterable:
             guard mode & 0o022 != 0 else { return nil }
             return ChannelError(
                 .badKey,

@@ -50,7 +50,7 @@ struct BusyTests {
         var count: Int { times.withLock(\.count) }
 
         func dial() throws -> Task<SecureChannel, any Error> {
-            let configuration = try fixture.friends.configuration(.dialer)
+            let configuration = try fixture.pinned.configuration(.dialer)
             return Task(executorPreference: fixture.loop) { [fixture, endpoint] in
                 try await SecureChannel.dial(
                     endpoint, configuration: configuration, loop: fixture.loop)
@@ -120,10 +120,10 @@ struct BusyTests {
         var rules = ReconnectPolicy()
         rules.backoff = Backoff(first: .seconds(4), most: .seconds(60))
         let fixture = host.fixture
-        let configuration = try fixture.friends.configuration(.dialer)
+        let configuration = try fixture.pinned.configuration(.dialer)
         let connection = await PeerConnection.start(
             .dialing(host.endpoint, configuration: configuration, loop: fixture.loop),
-            to: PeerKey(fingerprint: fixture.friends.acceptor.fingerprint), rules: rules)
+            to: PeerKey(fingerprint: fixture.pinned.acceptor.fingerprint), rules: rules)
         while host.count == 0 { await fixture.clock.settle() }
         await fixture.clock.advance(by: .milliseconds(1_999))
         #expect(host.count == 1)

@@ -16,13 +16,13 @@ struct CertificateFixture {
     static func shared() throws -> CertificateFixture { try first.get() }
 
     let authority: TestAuthority
-    let friends: PinnedPeers
+    let pinned: PinnedPeers
     let dialer: TLSContext
     let acceptor: TLSContext
 
     init() throws {
         authority = try TestAuthority()
-        friends = try PinnedPeers()
+        pinned = try PinnedPeers()
         dialer = try authority.device("dialer")
         acceptor = try authority.device("acceptor")
     }
@@ -30,7 +30,7 @@ struct CertificateFixture {
     func configuration(_ role: ChannelRole, _ protocols: [String] = [tls]) throws
         -> ChannelConfiguration
     {
-        var configuration = try friends.configuration(role, protocols)
+        var configuration = try pinned.configuration(role, protocols)
         configuration.tls = role == .dialer ? dialer : acceptor
         configuration.certificateTrust = .authority()
         return configuration

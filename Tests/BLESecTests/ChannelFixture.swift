@@ -9,12 +9,12 @@ import Testing
 struct ChannelFixture {
     let clock: ManualClock
     let loop: EventLoop
-    let friends: PinnedPeers
+    let pinned: PinnedPeers
 
     init() throws {
         clock = ManualClock()
         loop = EventLoop(name: "fixture", clock: clock.loopClock)
-        friends = try PinnedPeers()
+        pinned = try PinnedPeers()
     }
 
     /// Links that behave like L2CAP: what is queued when a link is closed is lost.
@@ -36,7 +36,7 @@ struct ChannelFixture {
         over link: any Link, _ role: ChannelRole,
         change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> SecureChannel {
-        var configuration = try friends.configuration(role)
+        var configuration = try pinned.configuration(role)
         change(&configuration)
         return SecureChannel(over: link, role: role, configuration: configuration)
     }

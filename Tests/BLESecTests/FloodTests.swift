@@ -33,7 +33,7 @@ struct FloodTests {
     ) -> Task<Void, any Error> {
         Task {
             for number in 1...2 {
-                let dialing = try await fixture.friend(from: address, roundTrip: roundTrip)
+                let dialing = try await fixture.pinnedDial(from: address, roundTrip: roundTrip)
                 if let channel = try? await dialing.value {
                     await channel.abort()
                     return score.add(tries: number)
@@ -194,7 +194,7 @@ struct FloodTests {
             if time % 50 == 0, time >= 1_000, time < 6_000 {
                 dials.append(
                     Self.dial(
-                        fixture, from: "friend \(time)",
+                        fixture, from: "pinned \(time)",
                         roundTrip: .milliseconds(Int.random(in: 100...500, using: &random)),
                         retryAfter: .milliseconds(Int.random(in: 100...500, using: &random)),
                         score))

@@ -6,7 +6,7 @@ import BLESecPrimitives
 /// A party of a Noise handshake that sends the messages of its pattern but lies about its keys.
 /// Where it lacks the key for a DH product, or a psk, it mixes random bytes and goes on.
 ///
-/// It uses the symmetric state alone, and neither channels nor engines.
+/// It uses the symmetric and the transport state alone, and neither channels nor engines.
 final class Impostor {
     /// The keys that the party has. With public keys only it is an attacker; with all keys it is
     /// the honest peer.

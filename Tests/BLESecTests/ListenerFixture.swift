@@ -28,7 +28,7 @@ struct ListenerFixture {
         source = InjectableListener(loop: fixture.loop)
         let failures = Failures()
         self.failures = failures
-        var configuration = try fixture.friends.configuration(.acceptor)
+        var configuration = try fixture.pinned.configuration(.acceptor)
         change(&configuration)
         listener = SecureListener(
             source, at: try Endpoint(parsing: "unix:/nowhere"), configuration: configuration,
@@ -55,7 +55,7 @@ struct ListenerFixture {
 
     /// Dials as the known peer; the result is the task that opens the channel. Everything that the
     /// peer sends arrives `roundTrip` later.
-    func friend(
+    func pinnedDial(
         from address: String? = nil, roundTrip: Duration = .zero
     ) async throws -> Task<SecureChannel, any Error> {
         let peer = await rawPeer(from: address)

@@ -30,7 +30,7 @@ struct ListenerTests {
         let fixture = try await ListenerFixture(limits: Self.limits(8))
         var peers: [RawPeer] = []
         for index in 0..<100 { peers.append(await fixture.rawPeer(from: "peer \(index)")) }
-        let dialing = try await fixture.friend(from: "friend")
+        let dialing = try await fixture.pinnedDial(from: "pinned")
         // Of 101 peers eight have places. So 93 unauthenticated peers have to make room for others,
         // eight of them every 100 ms.
         for _ in 0..<12 {
@@ -159,7 +159,7 @@ struct ListenerTests {
     func decisionPending() async throws {
         let person = TrustDecisionTests.Person()
         let fixture = try await ListenerFixture(limits: Self.limits(2)) { $0.trust = person.policy }
-        let dialing = try await fixture.friend()
+        let dialing = try await fixture.pinnedDial()
         while person.questions.withLock(\.isEmpty) { await fixture.fixture.clock.settle() }
         for _ in 0..<10 {
             _ = await fixture.rawPeer()
@@ -192,11 +192,11 @@ struct ListenerTests {
         }
         // Another address is still served. So is this address, once one of its handshakes has
         // ended.
-        let dialing = try await fixture.friend(from: "another")
+        let dialing = try await fixture.pinnedDial(from: "another")
         _ = try await dialing.value
         await peers[0].leave()
         await fixture.fixture.clock.settle()
-        let again = try await fixture.friend(from: "one")
+        let again = try await fixture.pinnedDial(from: "one")
         _ = try await again.value
         await fixture.finish()
     }
@@ -276,7 +276,7 @@ struct ListenerTests {
     func backlog() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(8, backlog: 2))
         var dialings: [Task<SecureChannel, any Error>] = []
-        for _ in 0..<5 { dialings.append(try await fixture.friend()) }
+        for _ in 0..<5 { dialings.append(try await fixture.pinnedDial()) }
         await fixture.fixture.clock.settle()
         #expect(await fixture.listener.load.ready == 2)
         var channels: [SecureChannel] = []
@@ -297,7 +297,7 @@ struct ListenerTests {
             _ = try await fixture.listener.accept()
             _ = try await fixture.listener.accept()
         }
-        let kept = try await fixture.friend().value
+        let kept = try await fixture.pinnedDial().value
         let waiting = await fixture.rawPeer()
         await fixture.listener.close()
         #expect(await failure(of: accepting) == .closed)
@@ -317,9 +317,9 @@ struct ListenerTests {
         await fixture.fixture.clock.settle()
         accepting.cancel()
         #expect(await failure(of: accepting) == .cancelled)
-        let dialing = try await fixture.friend()
+        let dialing = try await fixture.pinnedDial()
         let accepted = try await fixture.listener.accept()
-        #expect(await accepted.peer.fingerprint == fixture.fixture.friends.dialer.fingerprint)
+        #expect(await accepted.peer.fingerprint == fixture.fixture.pinned.dialer.fingerprint)
         await accepted.abort()
         _ = try await dialing.value
         await fixture.finish()
@@ -331,10 +331,10 @@ struct ListenerTests {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let address = try UnixAddress(path: path)
         let listener = try await SecureListener.listen(
-            on: Endpoint(address), configuration: fixture.friends.configuration(.acceptor),
+            on: Endpoint(address), configuration: fixture.pinned.configuration(.acceptor),
             limits: Self.limits(2), loop: fixture.loop)
         let accepting = Task(executorPreference: fixture.loop) { _ = try await listener.accept() }
-        let outside = EventLoop(name: "strangers")
+        let outside = EventLoop(name: "unauthenticated")
         var peers: [any Link] = []
         // There are two places, so two of four peers wait for a place.
         for _ in 0..<count {

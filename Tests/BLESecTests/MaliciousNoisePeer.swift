@@ -26,20 +26,20 @@ final class MaliciousNoisePeer {
     /// A malicious peer whose handshake has not begun; `change` adapts the victim's configuration.
     init(
         _ role: ChannelRole = .dialer, _ offer: String = ChannelConfiguration.defaultProtocol,
-        friends: PinnedPeers? = nil, budget: ReassemblyBudget = .shared,
+        pinned: PinnedPeers? = nil, budget: ReassemblyBudget = .shared,
         change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws {
-        let friends = try friends ?? PinnedPeers(hash: ProtocolName(offer).hash)
+        let pinned = try pinned ?? PinnedPeers(hash: ProtocolName(offer).hash)
         self.role = role
         self.offer = offer
-        var configuration = try friends.configuration(role.peer, [offer])
+        var configuration = try pinned.configuration(role.peer, [offer])
         change(&configuration)
         victim = ChannelMachine(
             role: role.peer, configuration: configuration, maximumSDU: 8_192, now: now,
             budget: budget)
         transcript = NegotiationTranscript(context: configuration.context)
         if role == .dialer { transcript.hello = try Hello(offers: [offer]).encoded }
-        let own = try friends.configuration(role, [offer])
+        let own = try pinned.configuration(role, [offer])
         let plan = try NoisePlan(
             offer, role: role, identity: own.identity, trust: own.trust,
             presharedKeys: configuration.presharedKeys, allowsExposedIdentity: true)

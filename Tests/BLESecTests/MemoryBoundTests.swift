@@ -7,7 +7,9 @@ import Testing
 
 @Suite("Memory that a proven peer can take")
 struct MemoryBoundTests {
-    @Test("each empty message that is not received takes 64 bytes of the read-ahead limit")
+    @Test(
+        "an empty message that the program has not taken counts 64 bytes towards the read-ahead limit"
+    )
     func emptyMessages() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 64_000 }
         for _ in 0..<2_000 where peer.victim.wantsBytes { try peer.send(.data) }
@@ -42,7 +44,8 @@ struct MemoryBoundTests {
     }
 
     @Test(
-        "if a link ends while the program does not receive, all messages in the link are received")
+        "messages in a link that ends can still be received, even if the program did not receive before"
+    )
     func hangUpWhileFull() async throws {
         let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")

@@ -9,12 +9,12 @@ import Testing
 
 /// A listener on a Unix socket and its dialer, for connections that lose their links.
 private struct ReconnectFixture {
-    let friends: PinnedPeers
+    let pinned: PinnedPeers
     let endpoint: Endpoint
     private let folder = ScratchFolder()
 
     init() throws {
-        friends = try PinnedPeers()
+        pinned = try PinnedPeers()
         endpoint = try Endpoint(parsing: "unix:\(folder.file("socket"))")
     }
 
@@ -26,13 +26,13 @@ private struct ReconnectFixture {
 
     func listen() async throws -> SecureListener {
         try await SecureListener.listen(
-            on: endpoint, configuration: friends.configuration(.acceptor))
+            on: endpoint, configuration: pinned.configuration(.acceptor))
     }
 
     func dialing(_ rules: ReconnectPolicy = rules) async throws -> PeerConnection {
         await PeerConnection.start(
-            .dialing(endpoint, configuration: try friends.configuration(.dialer)),
-            to: PeerKey(fingerprint: friends.acceptor.fingerprint), rules: rules)
+            .dialing(endpoint, configuration: try pinned.configuration(.dialer)),
+            to: PeerKey(fingerprint: pinned.acceptor.fingerprint), rules: rules)
     }
 
     func accepting(
@@ -129,7 +129,7 @@ struct PeerConnectionTests {
             async let fate = dialer.deliver(Array(text.utf8))
             #expect(try await acceptor.receive() == Array(text.utf8))
             try await #expect(fate == .delivered)
-            #expect(await dialer.status.peer?.fingerprint == fixture.friends.acceptor.fingerprint)
+            #expect(await dialer.status.peer?.fingerprint == fixture.pinned.acceptor.fingerprint)
             // The listener's connections end with it. A message that is sent before the dialer
             // detects that would be lost.
             await listener.close()
@@ -240,7 +240,7 @@ struct PeerConnectionTests {
         let other = try await otherFixture.channels()
         #expect(!(await connection.offer(other.acceptor)))
         #expect(await other.acceptor.isOver)
-        #expect(await connection.status.peer?.fingerprint == fixture.friends.dialer.fingerprint)
+        #expect(await connection.status.peer?.fingerprint == fixture.pinned.dialer.fingerprint)
         #expect(await connection.status.state == .connected)
         await connection.shut(nil)
         await otherFixture.clock.settle()
@@ -279,7 +279,7 @@ struct PeerConnectionTests {
     func silent() async throws {
         let fixture = try ChannelFixture()
         let links = Locked<[FaultyLink]>([])
-        let configuration = try fixture.friends.configuration(.dialer)
+        let configuration = try fixture.pinned.configuration(.dialer)
         let acceptors = await PeerConnection.start(.offered, loop: fixture.loop)
         let dialer = await PeerConnection.start(
             .dialing { _ throws(ChannelError) in
@@ -366,7 +366,7 @@ struct PeerConnectionTests {
     @Test("an inconsistent configuration ends the connection, with the reason")
     func misconfigured() async throws {
         let fixture = try ReconnectFixture()
-        var configuration = try fixture.friends.configuration(.dialer)
+        var configuration = try fixture.pinned.configuration(.dialer)
         configuration.protocols = []
         let dialer = await PeerConnection.start(
             .dialing(fixture.endpoint, configuration: configuration))

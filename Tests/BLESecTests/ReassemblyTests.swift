@@ -7,17 +7,19 @@ import Testing
 
 @Suite("Incomplete messages")
 struct ReassemblyTests {
-    @Test("a peer that stalls long messages uses up only its own share")
+    @Test(
+        "when incomplete messages fill the budget, the largest one's channel ends, and another peer gets room"
+    )
     func share() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 60_000)
-        let stalledPeers = try (0..<4).map { _ in try Self.stalling(budget) }
-        for peer in stalledPeers {
+        let peers = try (0..<4).map { _ in try Self.readyPeer(budget) }
+        for peer in peers {
             for _ in 0..<3 where peer.failure == nil {
                 try peer.send(.dataMore, Array(repeating: 1, count: 10_000))
             }
         }
-        // Each peer has one channel. When the budget is used up, the channel of the peer that holds
-        // most ends, and not that of the peer that asks.
+        // Each peer has one channel. When the budget is used up, the largest holder's channel ends,
+        // and not the channel of the peer that asks for memory.
         let other = try MaliciousNoisePeer.ready(budget: budget)
         for _ in 0..<2 { try other.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         try other.send(.data)
@@ -25,11 +27,11 @@ struct ReassemblyTests {
         #expect(other.victim.nextMessage()?.count == 20_000)
     }
 
-    @Test("channels of one peer share one peer's share")
+    @Test("all channels of one peer together hold at most one share")
     func onePeer() throws {
         let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
-        let peers = try (0..<3).map { _ in try Self.stalling(budget, friends: pinned) }
+        let peers = try (0..<3).map { _ in try Self.readyPeer(budget, pinned: pinned) }
         for peer in peers {
             try peer.send(.dataMore, Array(repeating: 1, count: 16_000))
             try peer.send(.dataMore, Array(repeating: 1, count: 4_000))
@@ -105,10 +107,10 @@ struct ReassemblyTests {
         #expect(peer.failure == nil)
     }
 
-    private static func stalling(
-        _ budget: ReassemblyBudget, friends pinned: PinnedPeers? = nil
+    private static func readyPeer(
+        _ budget: ReassemblyBudget, pinned: PinnedPeers? = nil
     ) throws -> MaliciousNoisePeer {
-        let peer = try MaliciousNoisePeer(friends: pinned, budget: budget) {
+        let peer = try MaliciousNoisePeer(pinned: pinned, budget: budget) {
             $0.limits.maximumMessageLength = 40_000
         }
         try peer.shakeHands()

@@ -101,7 +101,7 @@ struct StoreTests {
         try await opening.dialing.value
         try await opening.accepting.value
         #expect(await opening.acceptor.failure == nil)
-        #expect(store.names.withLock { $0["desk"] } == fixture.friends.acceptor.fingerprint)
+        #expect(store.names.withLock { $0["desk"] } == fixture.pinned.acceptor.fingerprint)
     }
 
     @Test("a lock on the known peers' file in another process delays no other channel")
@@ -131,7 +131,7 @@ struct StoreTests {
         _ = try holder.wait()
         try await dialing.value
         let known = try KnownPeersFile(path).key(named: "desk")
-        #expect(known == fixture.friends.acceptor.fingerprint)
+        #expect(known == fixture.pinned.acceptor.fingerprint)
     }
 
     @Test("a lock that is never released leads to a refusal, and no peer is reported as ready")
@@ -209,10 +209,10 @@ struct StoreTests {
         limits.handshakes = 2
         let store = SlowStore(slow: "contains")
         let fixture = try await ListenerFixture(limits: limits) { $0.trust = .enrolled(store) }
-        store.names.withLock { $0["friend"] = fixture.fixture.friends.dialer.fingerprint }
+        store.names.withLock { $0["pinned"] = fixture.fixture.pinned.dialer.fingerprint }
         var tasks: [Task<SecureChannel, any Error>] = []
         for count in 1...2 {
-            tasks.append(try await fixture.friend())
+            tasks.append(try await fixture.pinnedDial())
             while store.begun.withLock(\.count) < count { await fixture.fixture.clock.settle() }
         }
         // The dialers close, and the store calls continue.
@@ -221,7 +221,7 @@ struct StoreTests {
             _ = await failure(of: task)
         }
         while await fixture.listener.load.handshakes > 0 { await fixture.fixture.clock.settle() }
-        let third = try await fixture.friend()
+        let third = try await fixture.pinnedDial()
         while !fixture.failures.all.contains(.untrusted), store.begun.withLock(\.count) == 2 {
             await fixture.fixture.clock.advance(by: .milliseconds(100))
         }
@@ -230,7 +230,7 @@ struct StoreTests {
         #expect(await failure(of: third) != nil)
         // Both store calls end, and their places become free.
         while true {
-            let fourth = try await fixture.friend()
+            let fourth = try await fixture.pinnedDial()
             if await failure(of: fourth) == nil { break }
             await fixture.fixture.clock.advance(by: .seconds(3))
         }
@@ -250,7 +250,7 @@ struct StoreTests {
         }
         let window = PairingWindow(for: .seconds(1_000))
         let fixture = try await ListenerFixture { $0.trust = .enrolled(Full(), window: window) }
-        let dialing = try await fixture.friend()
+        let dialing = try await fixture.pinnedDial()
         while fixture.failures.all.isEmpty { await fixture.fixture.clock.settle() }
         #expect(fixture.failures.all == [.cannotCreate])
         #expect(await fixture.listener.load.ready == 0)

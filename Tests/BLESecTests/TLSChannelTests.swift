@@ -126,7 +126,7 @@ struct TLSChannelTests {
         let fixture = try CertificateFixture.shared()
         for policy in [
             TrustPolicy.authority(uris: ["blesec://devices/someone"]),
-            .pinned([PeerKey(fingerprint: fixture.friends.dialer.fingerprint)]),
+            .pinned([PeerKey(fingerprint: fixture.pinned.dialer.fingerprint)]),
         ] {
             var configurations = try fixture.configurations()
             if role == .dialer {

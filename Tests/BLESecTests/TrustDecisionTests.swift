@@ -66,8 +66,8 @@ struct TrustDecisionTests {
         try await question.other.value
         let expected =
             role == .dialer
-            ? question.fixture.friends.acceptor.fingerprint
-            : question.fixture.friends.dialer.fingerprint
+            ? question.fixture.pinned.acceptor.fingerprint
+            : question.fixture.pinned.dialer.fingerprint
         #expect(question.person.questions.withLock { $0.map(\.fingerprint) } == [expected])
     }
 
@@ -144,12 +144,12 @@ struct TrustDecisionTests {
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .acceptor { configuration.trust = configuration.trust.denying(list) }
         }
-        list.replace(with: [fixture.friends.acceptor.fingerprint])
+        list.replace(with: [fixture.pinned.acceptor.fingerprint])
         await fixture.clock.settle()
         #expect(await acceptor.failure == nil)
         try await dialer.send([1])
         #expect(try await acceptor.receive() == [1])
-        list.replace(with: [fixture.friends.dialer.fingerprint])
+        list.replace(with: [fixture.pinned.dialer.fingerprint])
         while await !acceptor.isOver { await fixture.clock.settle() }
         #expect(await acceptor.failure == .untrusted)
         await fixture.clock.settle()
@@ -179,7 +179,7 @@ struct TrustDecisionTests {
         }
         let admitting = try fixture.channel(over: fourth, .acceptor)
         for task in [fixture.opening(again), fixture.opening(admitting)] { try await task.value }
-        #expect(store.names.withLock { $0["desk"] } == fixture.friends.acceptor.fingerprint)
+        #expect(store.names.withLock { $0["desk"] } == fixture.pinned.acceptor.fingerprint)
     }
 
     @Test(

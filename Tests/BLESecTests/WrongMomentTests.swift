@@ -116,7 +116,7 @@ struct WrongMomentTests {
         let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
         let peers = try (0..<3).map { _ in
-            let peer = try MaliciousNoisePeer(friends: pinned, budget: budget) {
+            let peer = try MaliciousNoisePeer(pinned: pinned, budget: budget) {
                 $0.limits.maximumMessageLength = 40_000
             }
             try peer.rush()

@@ -30,7 +30,7 @@ struct AnswerTests {
         }
     }
 
-    @Test("an encoded answer is decoded unchanged, and only once it is complete")
+    @Test("an encoded answer is decoded unchanged, and not before it is complete")
     func roundTrip() throws {
         let all =
             [Answer(.accept), Answer(.refused), Answer(.busy)]
@@ -45,7 +45,7 @@ struct AnswerTests {
         }
     }
 
-    @Test("extensions are kept unchanged, so that ready binds them")
+    @Test("extensions are kept byte for byte, because the hash in the ready record covers them")
     func extensions() throws {
         let bytes = Hello.magic + [0, 9, 0, 0, 7, 1, 0xAA, 8, 0, 9, 0]
         let answer = try #require(try Answer(prefixOf: bytes.span, offerCount: 1))

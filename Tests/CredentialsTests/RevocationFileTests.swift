@@ -166,7 +166,7 @@ struct RevocationFileTests {
         #expect(contains(try load("whole", pem.dropLast()).current(at: now), lamp))
     }
 
-    @Test("a file that is not a list is refused with the place of the error")
+    @Test("a file that is not a list, revokes nothing or is too long is refused with the reason")
     func malformed() throws {
         let pem = try #require(folder.read("ca/ca.crl"))
         expect(.badKey, "line 1: neither") { _ = try load("a", Array("hello\n".utf8) + pem) }

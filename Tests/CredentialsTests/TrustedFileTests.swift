@@ -25,7 +25,7 @@ struct TrustedFileTests {
 
     /// The content of the file, or the error.
     private func read(
-        _ path: String, _ protection: TrustedFile.Protection = .unchanged,
+        _ path: String, _ protection: TrustedFile.Protection = .unalterable,
         as user: uid_t = geteuid()
     ) throws -> [UInt8] {
         do throws(TrustedFile.Failure) {
@@ -139,13 +139,15 @@ struct TrustedFileTests {
         refuses(folder.file("link"), "\(folder.file("link")) belongs to another user (65534)")
     }
 
-    @Test("files of the user and of root are accepted, unless their mode gives others access")
+    @Test(
+        "files of the user and of root are accepted, unless others may write them or, if secret, read them"
+    )
     func modes() {
         func fault(_ owner: uid_t, _ mode: mode_t, as user: uid_t, _ secret: Bool) -> Bool {
             var status = stat()
             status.st_uid = owner
             status.st_mode = S_IFREG | mode
-            let protection = secret ? TrustedFile.Protection.secret : .unchanged
+            let protection = secret ? TrustedFile.Protection.secret : .unalterable
             return protection.fault("file", status, user: user) != nil
         }
         for (owner, user) in [(0, 0), (0, 1000), (1000, 1000)] as [(uid_t, uid_t)] {
@@ -162,7 +164,9 @@ struct TrustedFileTests {
         }
     }
 
-    @Test("circular links, dangling links and files within the path are reported as no such file")
+    @Test(
+        "circular links, dangling links, and paths that go through a file are reported as no such file"
+    )
     func dead() throws {
         try link("b", "a")
         try link("a", "b")
@@ -209,7 +213,7 @@ struct TrustedFileTests {
         #expect(refusals > 0)
     }
 
-    /// The functions that read a file that decides about trust, or a file with a key.
+    /// Calls that open a file with a key, or one that decides about trust.
     static let readers: [(name: String, read: @Sendable (String) throws -> Void)] = [
         ("identity", { _ = try IdentityFile.load($0) }),
         ("authorities", { _ = try CertificateFile.authorities($0) }),
@@ -223,7 +227,7 @@ struct TrustedFileTests {
     ]
 
     @Test(
-        "every file that decides about trust is opened with these checks",
+        "a file with a key, or one that decides about trust, is opened with these checks",
         arguments: readers.indices)
     func everyFile(index: Int) throws {
         let reader = Self.readers[index]

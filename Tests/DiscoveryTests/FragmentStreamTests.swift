@@ -108,7 +108,9 @@ struct FragmentStreamTests {
         #expect(ends.dialer.deadline == .distantFuture && ends.listener.deadline == .distantFuture)
     }
 
-    @Test("the smallest MTU is enough, and no fragment is larger than both ends accept")
+    @Test(
+        "the smallest MTU is enough, and no fragment is larger than its sender can send or its receiver accepts"
+    )
     func sizes() throws {
         for (sending, taking, dialerBytes, listenerBytes) in [
             (0, 0, 20, 20), (20, 18, 20, 20), (100, 60, 100, 60), (514, 512, 508, 508),
@@ -158,7 +160,9 @@ struct FragmentStreamTests {
             #expect(!ends.dialer.take(data(number)))
         }
         #expect(!ends.dialer.take(data(0, 0)))
-        #expect(!ends.dialer.take(data(0, 14)), "it takes 20 bytes, of which 7 are the header")
+        #expect(
+            !ends.dialer.take(data(0, 14)),
+            "the dialer accepts 20 bytes, of which the header takes 7")
         #expect(ends.dialer.take(data(0, 13)))
         #expect(ends.dialer.read(100) == [UInt8](repeating: 9, count: 13))
     }
@@ -224,7 +228,7 @@ struct FragmentStreamTests {
         #expect(ends.listener.isOver)
     }
 
-    @Test("an end before received fragments, or beyond the window, is ignored")
+    @Test("an end with the number of an earlier fragment, or beyond the window, is ignored")
     func forgedEnd() throws {
         var ends = try Ends()
         try ends.open()
@@ -237,7 +241,7 @@ struct FragmentStreamTests {
         #expect(!ends.listener.hasEnd)
     }
 
-    @Test("fragment numbers continue past 65,535")
+    @Test("a stream goes on when its fragment numbers wrap from 65,535 to 0")
     func wrapping() throws {
         var ends = try Ends(sending: 20)
         try ends.open()

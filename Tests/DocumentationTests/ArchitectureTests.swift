@@ -21,7 +21,7 @@ import Testing
         #expect(try Page("docs/architecture.md").text.contains("[Socket.swift]"))
     }
 
-    @Test("each target of the package is in the page's table of modules")
+    @Test("each Swift module of the package is in the page's table of modules")
     func modules() throws {
         let page = try Page("docs/architecture.md").text
         let package = try Page("Package.swift").text

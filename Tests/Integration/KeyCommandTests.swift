@@ -196,7 +196,8 @@ extension Integration {
             let key = folder.file("key")
             #expect(try Tool.run("keygen", key).status == 0)
             try #require(unsafe chmod(folder.path, 0o711) == 0)
-            // Only root can make a file of root, which a service then reads as its own user.
+            // systemd gives a service a file of root that the service's own user can read. Only root
+            // can make such a file; another user just reads the key.
             let script = #"""
                 if [ "$(id -u)" != 0 ]; then exec "$1" pubkey "$2"; fi
                 chown 0:65534 "$2" && chmod 0440 "$2" || exit 1

@@ -139,16 +139,16 @@ class ToolTests(LabTests):
 
     # Starting
 
-    def listen(self, *options, proof=None, **streams):
-        proof = proof or ("--identity", self.folder / "listener")
-        tool = Tool(self, "listen", "l2cap:any", "--adapter", "hci1", *proof, *options, **streams)
+    def listen(self, *options, credential=None, **streams):
+        credential = credential or ("--identity", self.folder / "listener")
+        tool = Tool(self, "listen", "l2cap:any", "--adapter", "hci1", *credential, *options, **streams)
         endpoint = tool.line("listening on ").removeprefix("listening on ")
         self.assertRegex(endpoint, rf"^l2cap:{self.address['hci1']}/0x[89A-F][0-9A-F]$")
         return tool, endpoint
 
-    def connect(self, endpoint, *options, proof=None, **streams):
-        proof = proof or ("--identity", self.folder / "dialer")
-        return Tool(self, "connect", endpoint, "--adapter", "hci0", *proof, *options, **streams)
+    def connect(self, endpoint, *options, credential=None, **streams):
+        credential = credential or ("--identity", self.folder / "dialer")
+        return Tool(self, "connect", endpoint, "--adapter", "hci0", *credential, *options, **streams)
 
     def certify(self, *names):
         """Makes a private authority and certificates; returns the options of each device by name."""
@@ -159,15 +159,15 @@ class ToolTests(LabTests):
             return dict(line.split(": ", 1) for line in made.stdout.splitlines())
 
         authority("init")
-        proofs = {}
+        credentials = {}
         for name in names:
             prefix = self.folder / f"certified-{name}"
             issued = authority("issue", "--uri", f"blesec://lab/{name}", "--out", prefix)
             self.keys[name]["certificate"] = issued["fingerprint"]
-            proofs[name] = (
+            credentials[name] = (
                 "--certificate", f"{prefix}.pem", "--key", f"{prefix}.key", "--authority",
                 self.folder / "ca/ca.pem", "--revoked", self.folder / "ca/ca.crl")
-        return proofs
+        return credentials
 
     def ready(self, peer, certified=False):
         """The line that a tool prints when its channel is ready."""
@@ -180,13 +180,13 @@ class ToolTests(LabTests):
         """A listener and a dialer with a ready channel, and the files with their output; with pinned
         keys or with certificates."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
-        proofs = self.certify("listener", "dialer") if certified else {}
+        credentials = self.certify("listener", "dialer") if certified else {}
         trust = lambda who: () if certified else self.pin(who)
         listener, endpoint = self.listen(
-            *trust("dialer"), proof=proofs.get("listener"), given=self.given("back", back),
+            *trust("dialer"), credential=credentials.get("listener"), given=self.given("back", back),
             written=written[0], user=user)
         dialer = self.connect(
-            endpoint, *trust("listener"), proof=proofs.get("dialer"),
+            endpoint, *trust("listener"), credential=credentials.get("dialer"),
             given=self.given("there", there), written=written[1], user=user)
         for tool, peer in ((dialer, "listener"), (listener, "dialer")):
             self.assertEqual(tool.line("channel ready: "), self.ready(peer, certified))
@@ -226,18 +226,18 @@ class ToolTests(LabTests):
 
     def test_both_engines(self):
         """a listener with both engines serves a Noise peer and a TLS peer at the same time"""
-        proofs = self.certify("listener", "stranger")
+        credentials = self.certify("listener", "stranger")
         content = {name: self.bytes["there"][: 2 * MEBIBYTE + len(name)] for name in ("noise", "tls")}
         content["tls"] = content["tls"][::-1]
         written = self.folder / "listener.written"
         listener, endpoint = self.listen(
             "--keep", *self.pin("dialer"), "--peer-uri", "blesec://lab/stranger",
-            *proofs["listener"], written=written)
+            *credentials["listener"], written=written)
         dialers = [
             self.connect(
                 endpoint, *self.pin("listener"), given=self.given("noise", content["noise"])),
             self.connect(
-                endpoint, proof=proofs["stranger"], given=self.given("tls", content["tls"])),
+                endpoint, credential=credentials["stranger"], given=self.given("tls", content["tls"])),
         ]
         for dialer, certified in zip(dialers, (False, True)):
             self.assertEqual(dialer.line("channel ready: "), self.ready("listener", certified))
@@ -327,14 +327,14 @@ class ToolTests(LabTests):
     def test_silent_listener(self):
         """a listener that accepts the link and stays silent is given up at the hello's deadline"""
         with silent_socket(self.address["hci1"]) as waiting:
-            endpoint = f"l2cap:{self.address['hci1']}/0x{psm_of(waiting):02X}"
+            endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"))
             self.expect(dialer, TIMED_OUT, "within 5 s", within=10)
 
     def test_silent_listener_with_timeout(self):
         """--timeout bounds the wait for a silent listener"""
         with silent_socket(self.address["hci1"]) as waiting:
-            endpoint = f"l2cap:{self.address['hci1']}/0x{psm_of(waiting):02X}"
+            endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"), "--timeout", "2")
             self.expect(dialer, TIMED_OUT, "within 2 s", within=4)
 
@@ -357,7 +357,7 @@ class ToolTests(LabTests):
         listener.process.send_signal(signal.SIGSTOP)
         self.expect(dialer, TIMED_OUT, "within (30|60) s", within=75)
         listener.process.send_signal(signal.SIGCONT)
-        # The listener finds the link's end, or earlier its own deadline in the past.
+        # The listener notices that the link has ended, or that its own deadline has passed.
         self.assertIn(listener.status(10), (PROTOCOL, TIMED_OUT), listener.lines)
         self.assertRegex(listener.lines[-1], "^blesec: (the link ended before|a record was begun)")
         self.expect_beginning(at_listener, there)
@@ -449,14 +449,15 @@ def call(function, sock, address, psm):
 
 
 def silent_socket(address):
-    """A socket of this adapter, which listens after `psm_of`, or dials with `connect_socket`."""
+    """A socket bound to this adapter; `start_listening` or `connect_socket` uses it."""
     sock = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_STREAM, socket.BTPROTO_L2CAP)
     call(LIBC.bind, sock, address, 0)
     sock.settimeout(20)
     return sock
 
 
-def psm_of(sock):
+def start_listening(sock):
+    """Listens, and returns the PSM."""
     sock.listen(4)
     return sock.getsockname()[1]
 

@@ -65,7 +65,7 @@ struct Exchange {
         switch difference {
         case .prologue: prologue = [1, 2, 0]
         case .psk(let index): psks[index] = parties.psks[parties.psks.count - 1]
-        case .remoteStatic: remoteStatic = parties.stranger.publicKey
+        case .remoteStatic: remoteStatic = parties.unrelated.publicKey
         case nil: break
         }
         var state = try HandshakeState(

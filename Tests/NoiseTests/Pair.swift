@@ -6,7 +6,7 @@ struct Parties {
     let initiator: DHKeyPair
     let responder: DHKeyPair
     /// A key pair of neither party.
-    let stranger: DHKeyPair
+    let unrelated: DHKeyPair
     let psks: [PreSharedKey]
 
     init(_ curve: Curve) throws {
@@ -18,7 +18,7 @@ struct Parties {
     init(_ curve: Curve, _ generator: inout some RandomNumberGenerator) throws {
         initiator = try curve.keyPair(&generator)
         responder = try curve.keyPair(&generator)
-        stranger = try curve.keyPair(&generator)
+        unrelated = try curve.keyPair(&generator)
         // A pattern of four messages takes at most five psks. No protocol uses the sixth psk.
         var psks: [PreSharedKey] = []
         for _ in 0..<6 {

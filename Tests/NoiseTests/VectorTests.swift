@@ -34,7 +34,9 @@ import Testing
         #expect(changed.failure?.byte == 5)
     }
 
-    @Test("a vector whose message is too long or too short fails where the shorter one ends")
+    @Test(
+        "a message of another length than the vector's fails at the byte where the shorter of the two ends"
+    )
     func lengths() throws {
         let vector = try #require(try TestVectors.load("interactive").first)
         let count = vector.messages[1].ciphertext.count
@@ -61,7 +63,7 @@ import Testing
 
     @Test("a vector with an incomplete handshake or a missing or wrong key fails with the reason")
     func missing() throws {
-        let vector = try #require(try TestVectors.load("interactive").first { $0.usesIK })
+        let vector = try #require(try TestVectors.load("interactive").first { $0.isBasicIK })
         var short = vector
         short.messages.removeLast(short.messages.count - 1)
         #expect(short.failure?.part == .message(1))
@@ -72,7 +74,10 @@ import Testing
             ("resp_static is missing", { $0.responder.staticKey = nil }),
             ("resp_ephemeral has 31 bytes", { $0.responder.ephemeral?.removeLast() }),
             ("init_remote_static has 0 bytes", { $0.initiator.remoteStatic = [] }),
-            ("not 1", { $0.initiator.psks = [[UInt8](repeating: 1, count: 32)] }),
+            (
+                "takes 0 pre-shared keys, not 1",
+                { $0.initiator.psks = [[UInt8](repeating: 1, count: 32)] }
+            ),
             ("init_psks[0]", { $0.initiator.psks = [[]] }),
         ]
         for (reason, change) in changes {
@@ -84,7 +89,7 @@ import Testing
 
     @Test("keys in a vector that its pattern does not use change nothing")
     func unusedKeys() throws {
-        var vector = try #require(try TestVectors.load("interactive").first { $0.usesNN })
+        var vector = try #require(try TestVectors.load("interactive").first { $0.isBasicNN })
         vector.initiator.staticKey = [UInt8](repeating: 1, count: 32)
         vector.initiator.remoteStatic = [UInt8](repeating: 2, count: 32)
         vector.responder.staticKey = [1]
@@ -200,6 +205,6 @@ extension NoiseVector {
         }
     }
 
-    fileprivate var usesIK: Bool { protocolName == "Noise_IK_25519_ChaChaPoly_SHA256" }
-    fileprivate var usesNN: Bool { protocolName == "Noise_NN_25519_ChaChaPoly_SHA256" }
+    fileprivate var isBasicIK: Bool { protocolName == "Noise_IK_25519_ChaChaPoly_SHA256" }
+    fileprivate var isBasicNN: Bool { protocolName == "Noise_NN_25519_ChaChaPoly_SHA256" }
 }
