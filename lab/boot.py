@@ -4,8 +4,8 @@
     boot.py --kernel F --ramdisk F --out FOLDER --controllers N --bluetoothd yes|no
             --timeout S --console yes|no -- COMMAND ARG...
 
-It is the second half of lab/run, which checks the arguments. It keeps nothing on disk:
-the job goes to the guest through a file in memory, the streams come back by pipes.
+It is the second half of lab/run, which has checked the arguments. It keeps nothing on disk:
+the job goes to the guest through a file in memory, the streams come back through pipes.
 """
 
 import os
@@ -25,23 +25,28 @@ PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"
 PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
 # About one boot in a hundred fails on a busy machine: the kernel falls silent, or the guest has no
-# controllers. The job has not begun, so the machine is started again.
+# controllers. The job has not begun then, so another machine is started.
 SILENCE = 30  # seconds; on a busy machine a kernel may be silent for a few
-BOOTS = 3
+BOOTS = 3  # machines in all
 
 
 class Ended(Exception):
-    """A reason to stop: the exit status, a line for standard error, and how much of the kernel's output to show."""
+    """A reason to stop: the exit status, a line for standard error, and how many of the kernel's last lines to show."""
 
     def __init__(self, status, line=None, kernel_lines=0):
         self.status, self.line, self.kernel_lines = status, line, kernel_lines
 
 
-def machine(options, pipes, job):
-    """The command line of the emulator, which is killed when this process ends for any reason."""
+def emulator_command(options, write_ends, job):
+    """The command line of the emulator, which is killed when this process ends for any reason.
 
-    def file_of(name):
-        return ["-add-fd", f"fd={pipes[name]},set={pipes[name]}", "-chardev", f"file,id={name},path=/dev/fdset/{pipes[name]},append=on"]
+    `write_ends` has a pipe's descriptor for each stream, by name; `job` is the descriptor of the job file.
+    """
+
+    def character_device(name):
+        """The options that make a pipe the character device `name`."""
+        pipe = write_ends[name]
+        return ["-add-fd", f"fd={pipe},set={pipe}", "-chardev", f"file,id={name},path=/dev/fdset/{pipe},append=on"]
 
     kernel_arguments = KERNEL_ARGUMENTS + (" lab.bluetoothd" if options["bluetoothd"] == "yes" else "")
     out = options["out"].replace(",", ",,")
@@ -56,14 +61,14 @@ def machine(options, pipes, job):
         *("-fsdev", f"local,id=out,path={out},security_model=none,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=out,mount_tag=out"),
         *("-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
-        *(*file_of("out"), "-device", "virtserialport,chardev=out,nr=1"),
-        *(*file_of("err"), "-device", "virtserialport,chardev=err,nr=2"),
-        *(*file_of("console"), "-serial", "chardev:console"),
+        *(*character_device("out"), "-device", "virtserialport,chardev=out,nr=1"),
+        *(*character_device("err"), "-device", "virtserialport,chardev=err,nr=2"),
+        *(*character_device("console"), "-serial", "chardev:console"),
     ]
 
 
 def job_file(mark, options, command):
-    """The job for guest-main, as a file in memory that the emulator may open by its number."""
+    """The job for guest-main, as a file in memory; returns its descriptor, which the emulator inherits."""
     environment = {
         name: value
         for name, value in os.environb.items()
@@ -80,7 +85,7 @@ def job_file(mark, options, command):
 
 
 class NotReady(Exception):
-    """The guest hung or gave up before it began with the job."""
+    """The guest hung or gave up before the job began, so another machine may be tried."""
 
 
 class Stream(threading.Thread):
@@ -93,9 +98,9 @@ class Stream(threading.Thread):
         super().__init__(daemon=True)
         self.source, self.target, self.mark, self.changed = source, target, mark, changed
         self.begun = False
-        self.trailer = None  # the bytes after the second mark: the stream is complete
-        self.reader_gone = False
-        self.ended = False
+        self.trailer = None  # the bytes after the second mark; with them the stream is complete
+        self.reader_gone = False  # whether nobody reads `target` any more
+        self.ended = False  # whether this thread is done, with or without a trailer
         self.start()
 
     def run(self):
@@ -115,6 +120,7 @@ class Stream(threading.Thread):
                         rest += data
                     self.trailer = rest
                     break
+                # The last bytes may be the beginning of the mark. They wait for the next read.
                 keep = next((n for n in range(min(len(pending), len(self.mark) - 1), 0, -1) if pending.endswith(self.mark[:n])), 0)
                 self.write(pending[: len(pending) - keep])
                 pending = pending[len(pending) - keep :]
@@ -136,28 +142,30 @@ class Console(threading.Thread):
 
     def __init__(self, source, show):
         super().__init__(daemon=True)
-        self.source, self.show, self.kept, self.last_output = source, show, b"", time.monotonic()
+        self.source, self.show, self.recent, self.output_time = source, show, b"", time.monotonic()
         self.start()
 
     def run(self):
         while data := os.read(self.source, 65536):
-            self.kept, self.last_output = (self.kept + data)[-4096:], time.monotonic()
+            self.recent, self.output_time = (self.recent + data)[-4096:], time.monotonic()
             if self.show:
                 os.write(2, data)
 
     def tail(self, count):
+        """The last `count` lines, once the emulator has ended."""
         self.join(1)
-        lines = self.kept.decode(errors="replace").replace("\r", "").splitlines()[-count:]
+        lines = self.recent.decode(errors="replace").replace("\r", "").splitlines()[-count:]
         return "".join(f"lab: kernel: {line}\n" for line in lines if line.strip())
 
 
 def parse(arguments):
+    """The options by name, and the command after "--"."""
     split = arguments.index("--")
     return dict(zip((name[2:] for name in arguments[0:split:2]), arguments[1:split:2])), arguments[split + 1 :]
 
 
 def wait(out, err, changed, console):
-    """Waits for both streams' end and returns the command's exit status."""
+    """Waits until both streams are complete, and returns the command's exit status."""
     while True:
         if out.trailer is not None and err.trailer is not None:
             if out.trailer == b"again\n":
@@ -167,18 +175,18 @@ def wait(out, err, changed, console):
             raise Ended(128 + signal.SIGPIPE)
         if out.ended and err.ended:
             raise Ended(GUEST_FAILED, "the guest died before the command ended", 40)
-        if not out.begun and time.monotonic() - console.last_output > SILENCE:
+        if not out.begun and time.monotonic() - console.output_time > SILENCE:
             raise NotReady("hung while it started")
         changed.wait(None if out.begun else 1)
         changed.clear()
 
 
 def handle_signals(timeout):
-    """Turns a signal or the end of the time limit into the exception with the reason."""
+    """From now on, a signal or the end of the time limit raises `Ended` with the reason."""
 
-    def raising(*ended):
+    def raising(*reason):
         def handler(number, frame):
-            raise Ended(*ended)
+            raise Ended(*reason)
 
         return handler
 
@@ -194,23 +202,26 @@ def ignore_signals():
 
 
 def run_once(options, command):
-    """Boots, runs the command, and returns why it ended."""
+    """Boots a machine, runs the command, and returns why it ended, as an `Ended`; raises `NotReady`."""
     mark = b"\x1elab-" + secrets.token_hex(16).encode() + b":"
     job = job_file(mark, options, command)
-    sources, pipes = {}, {}
+    read_ends, write_ends = {}, {}
     for name in ("out", "err", "console"):
-        sources[name], pipes[name] = os.pipe()
+        read_ends[name], write_ends[name] = os.pipe()
     emulator = console = None
     streams = []
     try:
         emulator = subprocess.Popen(
-            machine(options, pipes, job), stdin=subprocess.DEVNULL, pass_fds=(job, *pipes.values()), start_new_session=True
+            emulator_command(options, write_ends, job),
+            stdin=subprocess.DEVNULL,
+            pass_fds=(job, *write_ends.values()),
+            start_new_session=True,
         )
-        for descriptor in (job, *pipes.values()):
+        for descriptor in (job, *write_ends.values()):
             os.close(descriptor)
         changed = threading.Event()
-        console = Console(sources["console"], options["console"] == "yes")
-        streams = [Stream(sources["out"], 1, mark, changed), Stream(sources["err"], 2, mark, changed)]
+        console = Console(read_ends["console"], options["console"] == "yes")
+        streams = [Stream(read_ends["out"], 1, mark, changed), Stream(read_ends["err"], 2, mark, changed)]
         ended = Ended(wait(*streams, changed, console))
     except Ended as reason:
         ended = reason
@@ -219,7 +230,8 @@ def run_once(options, command):
             emulator.kill()
             emulator.wait()
     for stream in streams:
-        # For bytes that are still in the pipe; not longer, since this process's reader may be slow.
+        # Bytes may still be in the pipe. The wait is limited, since whoever reads this process's
+        # output may have stopped reading.
         stream.join(1)
     if ended.kernel_lines and console:
         ended.line += "\n" + console.tail(ended.kernel_lines)

@@ -46,12 +46,13 @@ class Refused(Exception):
 
 
 class Management:
-    """A management socket. It handles one command at a time, and keeps the indexes of new controllers
-    for `wait_for_indexes`."""
+    """A management socket, for one command at a time. It notes the indexes of controllers that appear, for
+    `wait_for_indexes`."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI)
-        # Python's own bind cannot name the channel: sockaddr_hci with HCI_DEV_NONE, HCI_CHANNEL_CONTROL.
+        # Python's own bind cannot name the HCI channel. So this sockaddr_hci has the family,
+        # HCI_DEV_NONE and HCI_CHANNEL_CONTROL.
         where = struct.pack("=HHH", socket.AF_BLUETOOTH, 0xFFFF, 3)
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.bind(self.socket.fileno(), where, len(where)) != 0:
@@ -63,15 +64,16 @@ class Management:
         """Sends a command and returns the body of its answer."""
         self.socket.send(struct.pack("<HHH", code, index, len(body)) + body)
         while True:
-            event, answering, answer = self.receive()
-            if event in (COMMAND_COMPLETE, COMMAND_STATUS) and answering == index:
-                answered, status = struct.unpack_from("<HB", answer)
-                if answered == code:
+            event, event_index, parameters = self.receive()
+            if event in (COMMAND_COMPLETE, COMMAND_STATUS) and event_index == index:
+                answered_code, status = struct.unpack_from("<HB", parameters)
+                if answered_code == code:
                     if status != 0:
                         raise Refused(status)
-                    return answer[3:]
+                    return parameters[3:]
 
     def receive(self):
+        """The next event: its code, the index of its controller, and its parameters."""
         packet = self.socket.recv(65536)
         event, index, _ = struct.unpack_from("<HHH", packet)
         if event == INDEX_ADDED:
@@ -83,7 +85,7 @@ class Management:
         return sorted(struct.unpack_from(f"<{struct.unpack_from('<H', answer)[0]}H", answer, 2))
 
     def wait_for_indexes(self, count):
-        """Waits until there are `count` controllers."""
+        """Waits until there are `count` controllers, and returns their indexes."""
         found = set(self.indexes())
         while len(found | set(self.added)) < count:
             self.receive()
@@ -132,7 +134,7 @@ class Management:
         return [(text(answer[2 + 7 * n : 8 + 7 * n]), answer[8 + 7 * n]) for n in range(count)]
 
     def disconnect(self, address, indexes):
-        """Cuts the links to `address`; false when there is none."""
+        """Cuts the links of these controllers to `address`; returns false when there is none."""
         cut = False
         for index in indexes:
             for peer, kind in self.connections(index):
@@ -148,6 +150,7 @@ def text(address):
 
 
 def raw(address):
+    """The six little-endian bytes of a device address in text."""
     return bytes(int(byte, 16) for byte in reversed(address.split(":")))
 
 
@@ -163,7 +166,10 @@ def chosen(management, names):
 
 
 def bring_up(management, count, advertising):
-    """Switches Low Energy and power on. With `advertising`, the controllers can be dialed without bluetoothd."""
+    """Waits for `count` controllers and switches Low Energy and power on, bonding off.
+
+    With `advertising`, the controllers can be dialed without bluetoothd.
+    """
     for index in management.wait_for_indexes(count):
         management.set("le", index, 1)
         management.set("bondable", index, 0)

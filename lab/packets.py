@@ -22,16 +22,16 @@ import sys
 
 HCIGETDEVINFO = 0x800448D3
 # struct hci_dev_info: 92 bytes, the last 40 of them struct hci_dev_stats
-SIZE, STATISTICS = 92, 52
+INFO_SIZE, STATISTICS_OFFSET = 92, 52
 NAMES = "err_rx err_tx cmd_tx evt_rx acl_tx acl_rx sco_tx sco_rx byte_rx byte_tx".split()
 
 
 def counters(index):
-    """The statistics of controller `index`, by name; an OSError when there is none."""
-    info = bytearray(struct.pack("<H", index).ljust(SIZE, b"\0"))
+    """The counters of controller `index`, by name; raises an OSError when there is no such controller."""
+    info = bytearray(struct.pack("<H", index).ljust(INFO_SIZE, b"\0"))
     with socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI) as control:
         fcntl.ioctl(control, HCIGETDEVINFO, info)
-    return dict(zip(NAMES, struct.unpack_from("<10I", info, STATISTICS)))
+    return dict(zip(NAMES, struct.unpack_from("<10I", info, STATISTICS_OFFSET)))
 
 
 def main():
