@@ -6,11 +6,9 @@
     private let storage: UnsafeMutablePointer<UInt8>
     private let capacity: Int
     private var head = 0
-
     /// The number of queued bytes.
     private(set) var count = 0
 
-    /// Makes an empty queue that holds up to `capacity` bytes.
     init(capacity: Int) {
         self.capacity = capacity
         unsafe storage = .allocate(capacity: capacity)
@@ -20,8 +18,6 @@
 
     /// The number of bytes that still fit.
     var free: Int { capacity - count }
-
-    /// Whether no bytes are queued.
     var isEmpty: Bool { count == 0 }
 
     /// Adds bytes at the end; they must fit.
@@ -51,7 +47,6 @@
         count -= taken
     }
 
-    /// Discards all bytes.
     func removeAll() {
         head = 0
         count = 0

@@ -97,8 +97,7 @@ extension EventLoop {
 
     private func runDeferredWork() {
         guard !deferred.isEmpty else { return }
-        // By index: work that is deferred meanwhile waits for the next round, and the memory is
-        // reused.
+        // By index: what is deferred meanwhile waits for the next round. The memory is reused.
         let count = deferred.count
         for index in 0..<count { deferred[index].runDeferred() }
         deferred.removeSubrange(..<count)

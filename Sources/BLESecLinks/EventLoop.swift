@@ -19,7 +19,6 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// The name of the thread; Linux shows the first 15 bytes.
     public let name: String
-
     /// The clock of ``now`` and of the timers.
     public let clock: LoopClock
 
@@ -62,10 +61,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// The time now, by the loop's clock. Can be read on any thread.
     public var now: MonotonicTime { clock.source?.now ?? Socket.monotonicTime() }
-
     /// Whether this is the loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == LoopThread.identity }
-
     /// Whether ``shutdown()`` has begun. Read on the loop's thread.
     public var isShutDown: Bool { isStopping }
 

@@ -20,7 +20,6 @@ package final class EventSource: @unchecked Sendable {
     private var watched: Poller.Events?
     private var token: UInt64?
     private var hasHungUp = false
-
     /// The `errno` value of the failure to watch the descriptor, or 0.
     package private(set) var failure: Int32 = 0
 
@@ -32,7 +31,6 @@ package final class EventSource: @unchecked Sendable {
 
     /// The descriptor, or -1 after ``close()``.
     package var fileDescriptor: Int32 { descriptor }
-
     /// Whether the peer or the link below was reported as gone.
     package var hungUp: Bool { hasHungUp }
 
@@ -119,10 +117,8 @@ struct SourceTable {
     private var slots: [Slot] = []
     private var free: [UInt32] = []
 
-    /// The number of registered sources.
     var count: Int { slots.count - free.count }
 
-    /// Registers a source until ``remove(_:)``.
     mutating func insert(_ source: EventSource) -> UInt64 {
         if let index = free.popLast() {
             slots[Int(index)].source = source
@@ -132,7 +128,6 @@ struct SourceTable {
         return UInt64(slots.count - 1)
     }
 
-    /// Removes a source.
     mutating func remove(_ token: UInt64) {
         let index = Int(token & 0xFFFF_FFFF)
         slots[index].source = nil
@@ -140,12 +135,11 @@ struct SourceTable {
         free.append(UInt32(index))
     }
 
-    /// The source with a token, unless it was removed.
+    /// Nil once the source was removed.
     func source(_ token: UInt64) -> EventSource? {
         let slot = slots[Int(token & 0xFFFF_FFFF)]
         return slot.generation == UInt32(token >> 32) ? slot.source : nil
     }
 
-    /// All sources.
     var all: [EventSource] { slots.compactMap(\.source) }
 }

@@ -10,21 +10,16 @@ enum LoopWork: Sendable {
 struct JobQueue: Sendable {
     private var slots: [LoopWork?] = Array(repeating: nil, count: 16)
     private var head = 0
-
-    /// The number of queued pieces of work.
     private(set) var count = 0
 
-    /// Whether the queue is empty.
     var isEmpty: Bool { count == 0 }
 
-    /// Adds work at the end.
     mutating func append(_ work: LoopWork) {
         if count == slots.count { grow() }
         slots[(head + count) & (slots.count - 1)] = work
         count += 1
     }
 
-    /// Takes work from the front.
     mutating func popFirst() -> LoopWork? {
         guard count > 0 else { return nil }
         let work = slots[head].take()

@@ -71,7 +71,6 @@ public protocol Link: AnyObject, Sendable {
 
     /// A description of the peer for logs. Not authenticated.
     var peerDescription: String { get }
-
     /// The peer's address, by which unauthenticated peers are limited; nil where the link has none
     /// (memory and Unix links). Not authenticated.
     var peerAddress: LinkAddress? { get }

@@ -15,12 +15,9 @@ package final class LoopTimer: @unchecked Sendable {
 
     /// The loop that fires it.
     package let loop: EventLoop
-
     private weak let handler: (any TimerHandler)?
-
     /// When it fires; nil while it is disarmed.
     package private(set) var deadline: MonotonicTime?
-
     /// The timer's index in the loop's heap.
     var position: Int?
 

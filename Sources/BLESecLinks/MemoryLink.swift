@@ -33,7 +33,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         let wire = Wire(capacity: capacity, dropsQueueOnClose: dropsQueueOnClose)
         let first = MemoryLink(loop: loop, wire: wire, side: 0, maximumSDU: maximumSDU)
         let second = MemoryLink(loop: loop, wire: wire, side: 1, maximumSDU: maximumSDU)
-        wire.ends = (first, second)
+        (wire.first, wire.second) = (first, second)
         return (first, second)
     }
 
@@ -95,7 +95,6 @@ public final class MemoryLink: Link, @unchecked Sendable {
 
     /// See ``Link``.
     public var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
-
     /// See ``Link``.
     public var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
@@ -174,15 +173,7 @@ extension MemoryLink {
 
         init(capacity: Int, dropsQueueOnClose: Bool) {
             self.dropsQueueOnClose = dropsQueueOnClose
-            sides = [
-                Side(queue: ByteRing(capacity: capacity)),
-                Side(queue: ByteRing(capacity: capacity)),
-            ]
-        }
-
-        var ends: (MemoryLink?, MemoryLink?) {
-            get { (first, second) }
-            set { (first, second) = newValue }
+            sides = InlineArray { _ in Side(queue: ByteRing(capacity: capacity)) }
         }
 
         subscript(side: Int) -> Side {

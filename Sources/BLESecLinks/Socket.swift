@@ -8,14 +8,14 @@ import Glibc
 /// throw nor allocate; all others throw.
 package enum Socket {
     /// How a socket divides bytes.
-    package enum Kind: Sendable {
-        case stream, seqpacket
+    package enum Kind: Sendable, Hashable {
+        /// A byte stream (`SOCK_STREAM`).
+        case stream
+        /// Packets (`SOCK_SEQPACKET`): each send arrives as one packet.
+        case seqpacket
 
-        var rawValue: Int32 {
-            switch self {
-            case .stream: Int32(SOCK_STREAM.rawValue)
-            case .seqpacket: Int32(SOCK_SEQPACKET.rawValue)
-            }
+        fileprivate var rawValue: Int32 {
+            Int32((self == .stream ? SOCK_STREAM : SOCK_SEQPACKET).rawValue)
         }
     }
 
@@ -141,7 +141,6 @@ package enum Socket {
         return Int(bytes)
     }
 
-    /// Whether the socket polls writable.
     static func isWritable(_ descriptor: Int32) -> Bool {
         var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         return unsafe poll(&entry, 1, 0) > 0 && entry.revents & Int16(POLLOUT) != 0
@@ -211,7 +210,6 @@ package enum Socket {
         }
     }
 
-    /// Ends the sending direction.
     static func shutdownWrite(_ descriptor: Int32) throws(SystemError) {
         _ = try check(shutdown(descriptor, Int32(SHUT_WR)))
     }
@@ -311,7 +309,6 @@ package enum Socket {
 
     deinit { unsafe storage.deallocate() }
 
-    /// Whether no bytes are kept.
     var isEmpty: Bool { start == end }
 
     /// Moves kept bytes to `buffer`, as many as fit.

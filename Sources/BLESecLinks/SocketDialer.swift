@@ -114,15 +114,14 @@ package final class SocketDialer: @unchecked Sendable {
 
     private func succeed() {
         guard let source else { return }
-        do throws(LinkError) {
+        let outcome = Outcome { () throws(LinkError) in
             let link = try connected(source)
             // The link wants events only once it has a handler.
             source.want(read: false, write: false)
             self.source = nil
-            finish(.success(link))
-        } catch {
-            finish(.failure(error))
+            return link
         }
+        finish(outcome)
     }
 
     private func fail(_ code: LinkError.Code, _ reason: String) {
@@ -143,15 +142,10 @@ extension SocketDialer: EventSourceHandler, TimerHandler {
     package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
         guard let source else { return }
         if loop.isShutDown { return fail(.closed, "its event loop was shut down") }
-        if source.failure != 0 {
-            return finish(.failure(target.explain(SystemError(source.failure))))
-        }
-        let pending = Socket.pendingError(source.fileDescriptor)
-        if pending == 0 {
-            succeed()
-        } else {
-            finish(.failure(target.explain(SystemError(pending))))
-        }
+        let failure =
+            source.failure != 0 ? source.failure : Socket.pendingError(source.fileDescriptor)
+        if failure == 0 { return succeed() }
+        finish(.failure(target.explain(SystemError(failure))))
     }
 
     package func timerFired(_ timer: LoopTimer) {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A link over a kernel socket: Unix or L2CAP.
+/// A link over a kernel socket: Unix or L2CAP. The members of ``Link`` are described there.
 package final class SocketLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 
@@ -33,7 +33,6 @@ package final class SocketLink: Link, @unchecked Sendable {
     /// The smallest part to send, in bytes: one packet of the smallest MTU fits into every send
     /// buffer.
     private static let smallestPart = 23
-
     /// The size in bytes below which a received packet is taken to be the last one that is queued.
     private static let shortPacket = 4_096
 
@@ -67,19 +66,13 @@ package final class SocketLink: Link, @unchecked Sendable {
         source.loop.execute { source.close() }
     }
 
-    /// See ``Link``.
     package var loop: EventLoop { source.loop }
-    /// See ``Link``.
     package var maximumSDU: Int { traits.maximumSDU }
-    /// See ``Link``.
     package var peerDescription: String { traits.peerDescription }
-    /// See ``Link``.
     package var peerAddress: LinkAddress? { traits.peerAddress }
-
     /// The socket, for options and counters; -1 once it is closed. The link owns it.
     package var fileDescriptor: Int32 { source.fileDescriptor }
 
-    /// See ``Link``.
     package func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         try checkOpen()
         precondition(!bytes.isEmpty, "an empty send says nothing")
@@ -106,7 +99,6 @@ package final class SocketLink: Link, @unchecked Sendable {
         throw failure
     }
 
-    /// See ``Link``.
     package func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         try checkOpen()
         precondition(!buffer.isFull, "there must be room for one byte")
@@ -144,20 +136,15 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// See ``Link``.
     package func setHandler(_ handler: (any LinkHandler)?) {
         loop.assertCurrent()
         self.handler = handler
         updateInterest()
     }
 
-    /// See ``Link``.
     package var wantsRead = false { didSet { if wantsRead != oldValue { updateInterest() } } }
-
-    /// See ``Link``.
     package var wantsWrite = false { didSet { if wantsWrite != oldValue { updateInterest() } } }
 
-    /// See ``Link``.
     package var isDrained: Bool {
         loop.assertCurrent()
         let descriptor = source.fileDescriptor
@@ -171,7 +158,6 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// See ``Link``.
     package func halfClose() -> Bool {
         loop.assertCurrent()
         guard traits.canHalfClose, source.fileDescriptor >= 0 else { return false }
@@ -185,7 +171,6 @@ package final class SocketLink: Link, @unchecked Sendable {
         return true
     }
 
-    /// See ``Link``.
     package func close() {
         handler = nil
         source.close()

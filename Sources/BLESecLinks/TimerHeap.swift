@@ -11,9 +11,7 @@ struct TimerHeap {
 
     private var entries: [Entry] = []
 
-    /// The number of armed timers.
     var count: Int { entries.count }
-
     /// No timer fires before this; nil when none is armed.
     var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
@@ -30,7 +28,6 @@ struct TimerHeap {
         raise(position)
     }
 
-    /// Removes the timer from the heap.
     mutating func remove(_ timer: LoopTimer) {
         guard let position = timer.position else { return }
         timer.position = nil
@@ -56,7 +53,6 @@ struct TimerHeap {
         return nil
     }
 
-    /// Removes and returns any timer.
     mutating func popAny() -> LoopTimer? {
         guard let timer = entries.last?.timer else { return nil }
         remove(timer)

@@ -3,12 +3,7 @@ import Glibc
 /// The path of a Unix socket.
 package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     /// The kind of socket at the path.
-    package enum Kind: Sendable, Hashable {
-        /// A byte stream (`SOCK_STREAM`).
-        case stream
-        /// Packets (`SOCK_SEQPACKET`): each send arrives as one packet.
-        case seqpacket
-    }
+    package typealias Kind = Socket.Kind
 
     /// The most bytes in a path: the size of `sun_path` less its final zero.
     package static let maximumPathLength = 107
@@ -46,12 +41,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// The format of the command-line tools: `unix:/path` or `unix-seqpacket:/path`.
-    package var description: String {
-        switch kind {
-        case .stream: "unix:\(path)"
-        case .seqpacket: "unix-seqpacket:\(path)"
-        }
-    }
+    package var description: String { (kind == .stream ? "unix:" : "unix-seqpacket:") + path }
 
     /// The address with an absolute path; nil if that path is too long, or if the working folder
     /// has no path.
@@ -66,13 +56,6 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
 
     var socketAddress: SocketAddress {
         SocketAddress(SocketAddress.family(AF_UNIX) + path.utf8 + [0])
-    }
-
-    var socketKind: Socket.Kind {
-        switch kind {
-        case .stream: .stream
-        case .seqpacket: .seqpacket
-        }
     }
 
     /// The folder of the file.

@@ -17,7 +17,7 @@ extension SocketLink {
             name: name, address: address.socketAddress,
             open: { () throws(LinkError) in
                 do throws(SystemError) {
-                    return try Socket.open(family: AF_UNIX, kind: address.socketKind)
+                    return try Socket.open(family: AF_UNIX, kind: address.kind)
                 } catch {
                     throw LinkError(error, "connect to \(name)")
                 }
@@ -38,7 +38,7 @@ extension SocketLink {
         precondition((1...UnixAddress.maximumSDU).contains(maximumSDU), "beyond what a link takes")
         return try await loop.run { () throws(LinkError) in
             do throws(SystemError) {
-                let ends = try Socket.pair(kind == .stream ? .stream : .seqpacket)
+                let ends = try Socket.pair(kind)
                 var traits = Traits(unix: kind, peerDescription: "socket pair")
                 traits.maximumSDU = maximumSDU
                 return (

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A listener on the path of a Unix socket.
+/// A listener on the path of a Unix socket. The members of ``LinkListener`` are described there.
 package final class UnixListener: LinkListener {
     /// The address that it listens on.
     package let localAddress: UnixAddress
@@ -29,10 +29,9 @@ package final class UnixListener: LinkListener {
         _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
         loop: EventLoop = .shared
     ) async throws(LinkError) -> UnixListener {
-        let claim = UnixPathClaim(address, permissions: permissions, backlog: backlog)
+        let claim = UnixPathClaim(address: address, permissions: permissions, backlog: backlog)
         let (descriptor, identity) = try await claim.listen()
-        let path = address.path
-        let name = address.description
+        let (path, name) = (address.path, address.description)
         let listener = SocketListener(
             owning: descriptor, name: name, loop: loop,
             accepted: { source in
@@ -48,13 +47,10 @@ package final class UnixListener: LinkListener {
         return UnixListener(address, listener)
     }
 
-    /// See ``LinkListener``.
     package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
 
-    /// See ``LinkListener``.
     package func close() async { await listener.close() }
 
-    /// The endpoint in the format of the command-line tools.
     package var localDescription: String { localAddress.description }
 
     private static func describe(_ descriptor: Int32, _ name: String) -> String {

@@ -10,15 +10,9 @@ struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
 
-    private let address: UnixAddress
-    private let permissions: UInt32
-    private let backlog: Int32
-
-    init(_ address: UnixAddress, permissions: UInt32, backlog: Int32) {
-        self.address = address
-        self.permissions = permissions
-        self.backlog = backlog
-    }
+    let address: UnixAddress
+    let permissions: UInt32
+    let backlog: Int32
 
     /// Binds and listens; the caller owns the descriptor.
     func listen() async throws(LinkError) -> (descriptor: Int32, identity: Socket.FileIdentity) {
@@ -61,7 +55,7 @@ struct UnixPathClaim {
     }
 
     private func bind() throws(SystemError) -> (Int32, Socket.FileIdentity) {
-        let descriptor = try Socket.open(family: AF_UNIX, kind: address.socketKind)
+        let descriptor = try Socket.open(family: AF_UNIX, kind: address.kind)
         do throws(SystemError) {
             try Socket.setPermissions(descriptor, permissions)
             try Socket.bind(descriptor, to: address.socketAddress)
@@ -78,7 +72,7 @@ struct UnixPathClaim {
     private func removeStale() throws(LinkError) {
         do throws(SystemError) {
             guard try Socket.identify(address.path).isSocket else { throw SystemError(ENOTSOCK) }
-            let probe = try Socket.open(family: AF_UNIX, kind: address.socketKind)
+            let probe = try Socket.open(family: AF_UNIX, kind: address.kind)
             defer { Socket.close(probe) }
             do throws(SystemError) {
                 try Socket.connect(probe, to: address.socketAddress)
