@@ -9,9 +9,8 @@ package protocol NoiseNamed: CaseIterable {
 extension NoiseNamed {
     /// The algorithm whose name is exactly `noiseName`; nil if there is none.
     package init?(noiseName: some StringProtocol) {
-        guard let found = Self.allCases.first(where: { $0.noiseName == noiseName }) else {
-            return nil
-        }
+        let found = Self.allCases.first { $0.noiseName == noiseName }
+        guard let found else { return nil }
         self = found
     }
 }

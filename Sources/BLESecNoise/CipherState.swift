@@ -7,7 +7,6 @@ public import BLESecPrimitives
 public struct CipherState: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
-
     /// The nonce of the next message, `n`.
     public private(set) var nonce: UInt64 = 0
 

@@ -15,19 +15,14 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
 
     /// The name without modifiers, such as `XX`.
     public let baseName: String
-
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
-
     /// The pattern before its first modifier, as the only element; empty without a modifier.
     var unmodified: [HandshakePattern] = []
-
     /// The initiator's keys that the responder knows before the handshake.
     public internal(set) var initiatorPreMessage: [Token]
-
     /// The responder's keys that the initiator knows before the handshake.
     public internal(set) var responderPreMessage: [Token]
-
     /// The messages in order.
     public internal(set) var messages: [Message]
 
@@ -45,11 +40,9 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         name: String, initiatorPreMessage: [Token] = [], responderPreMessage: [Token] = [],
         messages: [[Token]]
     ) throws(PatternError) {
-        guard let first = name.utf8.first, UInt8(ascii: "A")...UInt8(ascii: "Z") ~= first,
-            name.utf8.allSatisfy({
-                UInt8(ascii: "A")...UInt8(ascii: "Z") ~= $0
-                    || UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0
-            })
+        let letters = UInt8(ascii: "A")...UInt8(ascii: "Z")
+        guard let first = name.utf8.first, letters ~= first,
+            name.utf8.allSatisfy({ letters ~= $0 || UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 })
         else { throw .badName(name) }
         self.init(
             unchecked: name, initiatorPreMessage: initiatorPreMessage,
@@ -77,16 +70,12 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
 
     /// The name with its modifiers, as in a protocol name: `XXfallback+psk0`.
     public var name: String { baseName + modifiers.map(\.name).joined(separator: "+") }
-
     /// The same as `name`.
     public var description: String { name }
 
     /// The keys of `role` that the other party knows before the handshake.
     public func preMessage(of role: Role) -> [Token] {
-        switch role {
-        case .initiator: initiatorPreMessage
-        case .responder: responderPreMessage
-        }
+        role == .initiator ? initiatorPreMessage : responderPreMessage
     }
 }
 
@@ -110,22 +99,15 @@ extension HandshakePattern {
 
     /// Whether only the initiator sends messages; Noise §7.4.
     public var isOneWay: Bool { messages.allSatisfy { $0.sender == .initiator } }
-
     /// Whether the responder sends the first message, in answer to a message of another handshake.
     public var isFallback: Bool { modifiers.contains(.fallback) }
-
     /// The number of pre-shared keys in the pattern.
     public var pskCount: Int { messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } } }
 
     /// The numbers N of the `pskN` modifiers. `psk0` places the token before the other tokens of
     /// message 0, and `pskN` after the tokens of message N − 1.
     public var pskPositions: [Int] {
-        modifiers.compactMap { modifier in
-            switch modifier {
-            case .psk(let position): position
-            case .fallback: nil
-            }
-        }
+        modifiers.compactMap { if case .psk(let position) = $0 { position } else { nil } }
     }
 
     /// Whether `role` needs a static key pair.
@@ -146,10 +128,7 @@ extension HandshakePattern {
     /// The proof covers only what the other party sends or reads *afterwards*: Noise §7.7.
     public func authenticates(_ role: Role) -> Bool {
         let tokens = messages.flatMap(\.tokens)
-        switch role {
-        case .initiator: return tokens.contains(.se) || tokens.contains(.ss)
-        case .responder: return tokens.contains(.es) || tokens.contains(.ss)
-        }
+        return tokens.contains(role == .initiator ? .se : .es) || tokens.contains(.ss)
     }
 
     /// Whether `role` is proven to the other party after the first `count` messages: its static
@@ -224,10 +203,5 @@ extension HandshakePattern {
 
 extension Token {
     /// Whether the token gives the handshake a key that only its parties know.
-    var setsKey: Bool {
-        switch self {
-        case .ee, .es, .se, .ss, .psk: true
-        case .e, .s: false
-        }
-    }
+    var setsKey: Bool { product != nil || self == .psk }
 }

@@ -11,7 +11,6 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// The protocol.
     public let protocolName: ProtocolName
-
     /// This party's role, which is the same in a fallback as in the handshake before it.
     public let role: Role
 
@@ -19,13 +18,10 @@ public struct HandshakeState: ~Copyable, Sendable {
     ///
     /// It proves nothing until the handshake is finished.
     public private(set) var remoteStatic: [UInt8]?
-
     /// The peer's ephemeral public key, once a message has carried it.
     public private(set) var remoteEphemeral: [UInt8]?
-
     /// The number of messages that were written or read.
     public private(set) var messagesDone = 0
-
     /// Whether an error has ended the handshake.
     public private(set) var isFailed = false
 
@@ -90,18 +86,14 @@ public struct HandshakeState: ~Copyable, Sendable {
     /// that all keys are present.
     private mutating func mixPreMessages() {
         for owner in Role.allCases {
+            let isOurs = owner == role
+            let ephemeral = isOurs ? localEphemeral?.publicKey : remoteEphemeral
+            let fixed = isOurs ? localStatic?.publicKey : remoteStatic
             for token in pattern.preMessage(of: owner) {
-                let isOurs = owner == role
-                switch token {
-                case .e:
-                    let key = isOurs ? localEphemeral?.publicKey : remoteEphemeral
-                    guard let key else { preconditionFailure("checked before") }
-                    mixEphemeral(key)
-                case .s:
-                    let key = isOurs ? localStatic?.publicKey : remoteStatic
-                    guard let key else { preconditionFailure("checked before") }
-                    symmetricState.mixHash(key)
-                case .ee, .es, .se, .ss, .psk: preconditionFailure("a pre-message has keys alone")
+                switch (token, ephemeral, fixed) {
+                case (.e, let key?, _): mixEphemeral(key)
+                case (.s, _, let key?): symmetricState.mixHash(key)
+                default: preconditionFailure("a pre-message has keys alone, which were checked")
                 }
             }
         }
@@ -115,7 +107,6 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// The pattern.
     public var pattern: HandshakePattern { protocolName.pattern }
-
     /// This party's ephemeral public key, once a message has carried it.
     public var localEphemeralPublicKey: [UInt8]? { localEphemeral?.publicKey }
 
@@ -126,7 +117,6 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// Whether every message is done, so that only `split()` remains.
     public var isFinished: Bool { !isFailed && messagesDone == pattern.messages.count }
-
     /// `h`: after the last message it identifies the session, and other protocols can be bound to
     /// it (Noise §11.2).
     public var handshakeHash: [UInt8] { symmetricState.handshakeHash }
@@ -145,15 +135,10 @@ public struct HandshakeState: ~Copyable, Sendable {
     public consuming func split() throws(NoiseError) -> TransportState {
         guard !isFailed else { throw .failed }
         guard isFinished else { throw .handshakeUnfinished }
-        let isFirstWriter = pattern.messages[0].sender == role
-        let handshakeHash = self.handshakeHash
-        let isOneWay = pattern.isOneWay
-        let role = self.role
-        let remoteStatic = self.remoteStatic
-        let keys = symmetricState.split()
+        let (pattern, handshakeHash) = (self.pattern, self.handshakeHash)
         return TransportState(
-            keys, isFirstWriter: isFirstWriter, role: role, isOneWay: isOneWay,
-            handshakeHash: handshakeHash, remoteStatic: remoteStatic)
+            symmetricState.split(), isFirstWriter: pattern.messages[0].sender == role, role: role,
+            isOneWay: pattern.isOneWay, handshakeHash: handshakeHash, remoteStatic: remoteStatic)
     }
 
     /// Wipes all secrets; only public values remain.
@@ -292,8 +277,7 @@ extension HandshakeState {
             guard let psk = psks.popLast() else {
                 throw .wrongPSKCount(expected: pattern.pskCount, given: 0)
             }
-            symmetricState.mixKeyAndHash(psk)
-            return
+            return symmetricState.mixKeyAndHash(psk)
         }
         let ours = role == .initiator ? keys.initiator : keys.responder
         let theirs = role == .initiator ? keys.responder : keys.initiator

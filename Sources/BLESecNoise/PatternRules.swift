@@ -57,10 +57,7 @@ private struct RuleWalk {
             throw .pskWithoutEphemeral(role)
         }
         let pairs: [(after: Token, needs: Token)] =
-            switch role {
-            case .initiator: [(.se, .ee), (.ss, .es)]
-            case .responder: [(.es, .ee), (.ss, .se)]
-            }
+            role == .initiator ? [(.se, .ee), (.ss, .es)] : [(.es, .ee), (.ss, .se)]
         for pair in pairs where mixed.contains(pair.after) && !mixed.contains(pair.needs) {
             throw .encryptsWithoutEphemeral(role, after: pair.after, needs: pair.needs)
         }

@@ -24,7 +24,6 @@ public final class PreSharedKey: Sendable {
 extension PreSharedKey: CustomStringConvertible, CustomReflectable {
     /// `<redacted>`, always.
     public var description: String { "<redacted>" }
-
     /// Empty, so that the key does not appear in dumps.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }

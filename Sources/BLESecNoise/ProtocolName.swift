@@ -85,7 +85,7 @@ extension ProtocolNameError: CustomStringConvertible {
         case .invalidPattern(let error): error.description
         case .unknownDH(let part): "unknown DH function '\(part)' (25519 or 448)"
         case .unknownCipher(let part): "unknown cipher '\(part)' (ChaChaPoly or AESGCM)"
-        case .unknownHash(let part): "unknown hash '\(part)' (SHA256, SHA512, BLAKE2s or BLAKE2b)"
+        case .unknownHash(let part): "unknown hash '\(part)' (\(HashAlgorithm.noiseNames))"
         }
     }
 }
@@ -99,11 +99,8 @@ extension HandshakePattern {
             throw .unknownPattern(String(base.isEmpty ? part : base))
         }
         let rest = part.dropFirst(base.count)
-        guard !rest.isEmpty else {
-            self = pattern
-            return
-        }
-        for name in rest.split(separator: "+", omittingEmptySubsequences: false) {
+        let names = rest.isEmpty ? [] : rest.split(separator: "+", omittingEmptySubsequences: false)
+        for name in names {
             guard let modifier = PatternModifier(name) else { throw .unknownModifier(String(name)) }
             do {
                 pattern = try pattern.applying(modifier)

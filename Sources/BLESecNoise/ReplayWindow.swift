@@ -6,7 +6,6 @@
 public struct ReplayWindow: Sendable {
     private static let wordBits: UInt64 = 64
     private static let wordCount: UInt64 = 32
-
     /// The number of nonces in the window, including the highest nonce received.
     public static let size: UInt64 = (wordCount - 1) * wordBits
 

@@ -6,10 +6,5 @@ public enum Role: Sendable, Hashable, CaseIterable {
     case responder
 
     /// The other role.
-    public var peer: Role {
-        switch self {
-        case .initiator: .responder
-        case .responder: .initiator
-        }
-    }
+    public var peer: Role { self == .initiator ? .responder : .initiator }
 }

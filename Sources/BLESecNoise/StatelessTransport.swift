@@ -9,19 +9,14 @@ internal import BLESecPrimitives
 public struct StatelessTransport: ~Copyable, Sendable {
     /// This party's role in the handshake.
     public let role: Role
-
     /// Whether only the initiator sends (Noise §7.4).
     public let isOneWay: Bool
-
     /// `h` of the finished handshake.
     public let handshakeHash: [UInt8]
-
     /// The peer's static public key, if the pattern has one.
     public let remoteStatic: [UInt8]?
-
     /// Keys for other layers.
     public let additionalKeys: AdditionalSymmetricKeys
-
     /// The first nonce for sending: lower ones were used before.
     public let firstNonce: UInt64
 

@@ -30,7 +30,6 @@ struct SymmetricState: ~Copyable {
         handshakeHash = start
     }
 
-    /// HasKey() of the cipher state.
     var hasKey: Bool { cipherState.hasKey }
 
     /// MixKey(input_key_material).
@@ -47,7 +46,6 @@ struct SymmetricState: ~Copyable {
         hash.finish(into: &handshakeHash)
     }
 
-    /// MixHash(data): h = HASH(h ‖ data).
     mutating func mixHash(_ data: [UInt8]) { mixHash(data.span) }
 
     /// MixKeyAndHash(psk).
@@ -135,6 +133,5 @@ struct SplitKeys: ~Copyable {
     let first: CipherState
     /// For messages of the other party.
     let second: CipherState
-    /// The keys for other layers.
     let additional: AdditionalSymmetricKeys
 }

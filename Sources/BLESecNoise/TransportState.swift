@@ -7,22 +7,17 @@ internal import BLESecPrimitives
 public struct TransportState: ~Copyable, Sendable {
     /// The difference between the lengths of a message and its plaintext: the tag, in bytes.
     public static var overhead: Int { AEADAlgorithm.tagLength }
-
     /// The longest plaintext in bytes.
     public static var maximumPlaintextLength: Int { HandshakeState.maximumMessageLength - overhead }
 
     /// This party's role in the handshake.
     public let role: Role
-
     /// Whether only the initiator sends (Noise §7.4).
     public let isOneWay: Bool
-
     /// `h` of the finished handshake, which identifies the session (Noise §11.2).
     public let handshakeHash: [UInt8]
-
     /// The peer's static public key, if the pattern has one.
     public let remoteStatic: [UInt8]?
-
     /// Keys for other layers, unchanged by a rekey.
     public let additionalKeys: AdditionalSymmetricKeys
 
@@ -49,10 +44,8 @@ public struct TransportState: ~Copyable, Sendable {
 
     /// The nonce of the next message to send.
     public var sendingNonce: UInt64 { sending.nonce }
-
     /// The nonce of the next message to receive.
     public var receivingNonce: UInt64 { receiving.nonce }
-
     /// Whether an error has ended either direction.
     public var isFailed: Bool { sending.isFailed || receiving.isFailed }
 
