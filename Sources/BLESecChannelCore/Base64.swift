@@ -7,20 +7,15 @@ package enum Base64 {
     /// Writes `bytes`, with `=` at the end when `padded`.
     package static func encode(_ bytes: [UInt8], padded: Bool) -> String {
         var text: [UInt8] = []
-        var index = 0
-        while index < bytes.count {
-            let group = bytes[index..<min(index + 3, bytes.count)]
-            var bits: UInt32 = 0
-            for offset in 0..<3 {
-                bits = bits << 8 | UInt32(offset < group.count ? bytes[index + offset] : 0)
-            }
+        for start in stride(from: 0, to: bytes.count, by: 3) {
+            let group = bytes[start...].prefix(3)
+            let bits = (group + [0, 0]).prefix(3).reduce(UInt32(0)) { $0 << 8 | UInt32($1) }
             for position in 0...group.count {
                 text.append(alphabet[Int(bits >> (18 - 6 * UInt32(position)) & 0x3F)])
             }
             if padded {
                 text.append(contentsOf: repeatElement(UInt8(ascii: "="), count: 3 - group.count))
             }
-            index += 3
         }
         return String(decoding: text, as: UTF8.self)
     }

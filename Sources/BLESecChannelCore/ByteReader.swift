@@ -5,14 +5,12 @@ struct ByteReader {
 
     init(_ bytes: Span<UInt8>, in range: Range<Int>) { self.bytes = bytes.array(in: range) }
 
-    /// The next byte, or `nil` at the end.
     mutating func byte() -> UInt8? {
         guard position < bytes.count else { return nil }
         defer { position += 1 }
         return bytes[position]
     }
 
-    /// The next `count` bytes, or `nil` when fewer are left.
     mutating func bytes(_ count: Int) -> ArraySlice<UInt8>? {
         guard count <= bytes.count - position else { return nil }
         defer { position += count }

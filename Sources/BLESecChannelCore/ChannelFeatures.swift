@@ -14,8 +14,6 @@ package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     package static let acknowledgesTaken = Self(rawValue: 1 << 0)
     /// All features that this implementation knows.
     package static let known: Self = [.acknowledgesTaken]
-
-    /// The type of the extension.
     static let extensionType: UInt8 = 1
 
     /// The known features among a frame's extensions; none if the extension is missing.

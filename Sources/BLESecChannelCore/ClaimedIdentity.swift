@@ -13,7 +13,6 @@ public struct ClaimedIdentity: Sendable, Hashable {
 
     /// The fingerprint of the key that the peer claims to hold, or `nil` if it claims none.
     public var fingerprint: Fingerprint? { identity.fingerprint }
-
     /// The only URI in the peer's certificate, if an authority vouches for the certificate. The
     /// certificate is genuine; the peer's possession of its key is only claimed.
     public var uri: String? { identity.uri }

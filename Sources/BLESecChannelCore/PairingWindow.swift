@@ -7,12 +7,12 @@ internal import BLESecLocking
 /// ``close()`` is called.
 public final class PairingWindow: Sendable {
     private struct State: Sendable {
-        var remaining: Int
         var taken: Set<Fingerprint> = []
         var closed = false
     }
 
-    private let state: Locked<State>
+    private let state = Locked(State())
+    private let places: Int
     private let deadline: ContinuousClock.Instant
     private let name: @Sendable (Fingerprint) -> String
 
@@ -23,14 +23,14 @@ public final class PairingWindow: Sendable {
         name: @escaping @Sendable (Fingerprint) -> String = { $0.description }
     ) {
         precondition(peers > 0, "a pairing window admits at least one peer")
-        state = Locked(State(remaining: peers))
+        places = peers
         deadline = ContinuousClock.now + duration
         self.name = name
     }
 
     /// Whether a new key would be admitted now.
     public var isOpen: Bool {
-        state.withLock { !$0.closed && $0.remaining > 0 } && ContinuousClock.now < deadline
+        state.withLock { !$0.closed && $0.taken.count < places } && ContinuousClock.now < deadline
     }
 
     /// Closes the window at once.
@@ -41,10 +41,9 @@ public final class PairingWindow: Sendable {
     func take(_ key: Fingerprint) -> String? {
         guard ContinuousClock.now < deadline else { return nil }
         let taken = state.withLock { state in
-            guard !state.closed else { return false }
-            if state.taken.contains(key) { return true }
-            guard state.remaining > 0 else { return false }
-            state.remaining -= 1
+            guard !state.closed, state.taken.contains(key) || state.taken.count < places else {
+                return false
+            }
             state.taken.insert(key)
             return true
         }

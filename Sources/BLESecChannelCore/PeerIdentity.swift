@@ -23,21 +23,14 @@ public enum PeerIdentity: Sendable, Hashable {
 
     /// The only URI in the certificate, if an authority vouches for it.
     public var uri: String? {
-        switch self {
-        case .certificate(_, let uri): uri
-        case .publicKey, .group, .anonymous: nil
-        }
+        if case .certificate(_, let uri) = self { uri } else { nil }
     }
 }
 
 extension PeerIdentity: CustomStringConvertible {
     /// The fingerprint, or the name of the case if there is none.
     public var description: String {
-        switch self {
-        case .group: "group"
-        case .anonymous: "anonymous"
-        case .publicKey, .certificate: fingerprint?.description ?? "anonymous"
-        }
+        fingerprint?.description ?? (self == .group ? "group" : "anonymous")
     }
 }
 
@@ -82,6 +75,7 @@ public struct PeerKey: Sendable, Hashable {
                     + "as `blesec pubkey` prints them")
         }
     }
+
     /// Reads what ``init(parsing:)`` reads; nil for anything else.
     public init?(_ text: String) {
         guard let value = try? Self(parsing: text) else { return nil }

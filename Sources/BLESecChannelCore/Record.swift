@@ -42,8 +42,6 @@ package enum Record {
     package static let leastBulkPayload = 512
     /// The payload of `ready` and `reject`.
     package static let readyLength = 32
-    /// The payload of `ack`.
-    package static let ackLength = 8
     /// The longest payload of a ping.
     package static let maximumPing = 8
     /// The number of messages after which an acknowledgement is sent at the latest.

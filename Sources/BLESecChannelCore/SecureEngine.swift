@@ -50,7 +50,6 @@ package struct OpenedRecord: Sendable {
 package protocol SecureEngine: ~Copyable {
     /// The engine's phase.
     var phase: EnginePhase { get }
-
     /// Whether each handshake message is sent after a u16 length, and is therefore received whole.
     var framesHandshake: Bool { get }
 
@@ -73,18 +72,14 @@ package protocol SecureEngine: ~Copyable {
     /// Whether the engine itself announces a change of key to the peer, so that no `rekey` record
     /// is sent.
     var announcesRekey: Bool { get }
-
     /// Whether an empty record without a type proves that its sender sends no more.
     var provesEnd: Bool { get }
-
     /// Whether the peer of an established engine has proven its identity. If not, the first of the
     /// peer's records that is opened is the proof.
     var isPeerProven: Bool { get }
-
     /// Whether the peer of an established engine has no proof of this side's identity yet, so that
     /// the first record that this side seals will be the proof.
     var owesProof: Bool { get }
-
     /// The payload of a record in a bulk transfer.
     var bulkPayload: Int { get }
 

@@ -113,9 +113,6 @@ public struct TrustPolicy: Sendable {
 
     /// The raw keys that are known before the handshake, for patterns such as IK.
     package var knownKeys: [[UInt8]] {
-        switch rule {
-        case .pinned(let keys): keys.compactMap(\.publicKey)
-        case .firstUse, .enrolled, .authority, .anyone, .asking: []
-        }
+        if case .pinned(let keys) = rule { keys.compactMap(\.publicKey) } else { [] }
     }
 }
