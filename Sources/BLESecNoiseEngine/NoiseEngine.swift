@@ -5,7 +5,8 @@ package import BLESecPrimitives
 /// A channel engine for Noise: any interactive protocol, with a u16 length before each message.
 ///
 /// The engine sends empty handshake payloads, and ignores the payloads in the peer's handshake
-/// messages: data counts only after both sides are proven.
+/// messages: data counts only after both sides are proven. The members of ``SecureEngine`` are
+/// described there.
 package struct NoiseEngine: ~Copyable, SecureEngine {
     /// The overhead of a sealed record in bytes: the length and the tag.
     package static let overhead = lengthSize + 16
@@ -18,18 +19,19 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     /// The claimed identity that the policy decides about.
     private var identity: PeerIdentity?
     private var isAdmitted = false
-    /// See ``SecureEngine``.
     package private(set) var isPeerProven = false
-    /// See ``SecureEngine``.
     package private(set) var owesProof = false
 
     /// Begins a handshake for one offer.
     package init(_ plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
-        do throws(NoiseError) {
-            self.init(plan, try plan.begin(prologue: prologue))
-        } catch {
-            throw ChannelError(noise: error)
-        }
+        self.init(
+            plan,
+            try translatingErrors { () throws(NoiseError) in
+                try HandshakeState(
+                    protocolName: plan.name, role: plan.role.noise, prologue: prologue.span,
+                    localStatic: plan.identity?.keyPair, remoteStatic: plan.remoteStatic,
+                    psks: plan.presharedKeys)
+            })
     }
 
     /// Answers as an acceptor with a fallback, using the ephemeral key of a first message that
@@ -37,40 +39,42 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     package init(
         fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
     ) throws(ChannelError) {
-        do throws(NoiseError) {
-            self.init(plan, try plan.begin(answering: early, prologue: prologue))
-        } catch {
-            throw ChannelError(noise: error)
-        }
+        self.init(
+            plan,
+            try translatingErrors { () throws(NoiseError) in
+                try HandshakeState(
+                    fallback: plan.name, answering: early.span, prologue: prologue.span,
+                    localStatic: plan.identity?.keyPair)
+            })
     }
 
     private init(_ plan: NoisePlan, _ handshake: consuming HandshakeState) {
         self.plan = plan
         self.handshake = consume handshake
-        transport = nil
+        if let ephemeral = plan.fixedEphemeral { self.handshake?.useFixedEphemeral(ephemeral) }
     }
 
     /// Continues as a dialer with a fallback, using the ephemeral key that this attempt has sent.
     package mutating func fallBack(to plan: NoisePlan, prologue: [UInt8]) throws(ChannelError) {
         guard let sent = handshake.take() else { throw .outOfPlace }
         do throws(NoiseError) {
-            self = NoiseEngine(plan, try plan.begin(after: sent, prologue: prologue))
+            let handshake = try HandshakeState(
+                fallback: plan.name, after: sent, prologue: prologue.span,
+                localStatic: plan.identity?.keyPair)
+            self = NoiseEngine(plan, handshake)
         } catch {
             throw ChannelError(noise: error)
         }
     }
 
-    /// See ``SecureEngine``.
     package var framesHandshake: Bool { true }
 
-    /// See ``SecureEngine``.
     package var phase: EnginePhase {
         guard let identity else { return .handshaking }
         guard isAdmitted else { return .awaitingTrustDecision(ClaimedIdentity(identity)) }
         return transport == nil ? .handshaking : .established(identity)
     }
 
-    /// See ``SecureEngine``.
     package var handshakeHash: [UInt8] {
         switch transport {
         case .some(let transport): transport.handshakeHash
@@ -80,16 +84,13 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     // MARK: - Handshake
 
-    /// See ``SecureEngine``.
     @discardableResult
     package mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         guard handshake != nil, identity == nil || isAdmitted else { throw .outOfPlace }
-        do throws(NoiseError) {
-            _ = try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
+        _ = try translatingErrors { () throws(NoiseError) in
+            try [UInt8](capacity: bytes.count) { payload throws(NoiseError) in
                 try handshake?.readMessage(bytes, payload: &payload)
             }
-        } catch {
-            throw ChannelError(noise: error)
         }
         if identity == nil, let key = handshake?.remoteStatic {
             identity = .publicKey(key, curve: plan.name.curve)
@@ -98,29 +99,23 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         return bytes.count
     }
 
-    /// See ``SecureEngine``.
     package mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         guard handshake?.isMyTurn == true, identity == nil || isAdmitted else { return nil }
-        let message: [UInt8]
-        do throws(NoiseError) {
+        let message = try translatingErrors { () throws(NoiseError) in
             let length = try handshake?.messageLength(forPayload: 0) ?? 0
-            message = try [UInt8](capacity: length) { output throws(NoiseError) in
+            return try [UInt8](capacity: length) { output throws(NoiseError) in
                 try handshake?.writeMessage(into: &output)
             }
-        } catch {
-            throw ChannelError(noise: error)
         }
         try splitIfFinished()
         return message
     }
 
-    /// See ``SecureEngine``.
     package mutating func admit() throws(ChannelError) {
         guard case .awaitingTrustDecision = phase else { throw .outOfPlace }
         isAdmitted = true
     }
 
-    /// See ``SecureEngine``.
     package mutating func refuse() -> Refusal {
         switch handshake {
         case nil: return .byRecord
@@ -147,10 +142,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
     // MARK: - Records
 
-    /// See ``SecureEngine``.
     package func sealedLength(_ count: Int) -> Int { count + Self.overhead }
 
-    /// See ``SecureEngine``.
     package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
@@ -186,7 +179,6 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         return Self.lengthSize + length
     }
 
-    /// See ``SecureEngine``.
     package mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
@@ -205,27 +197,16 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             consumed: length, plaintext: Self.lengthSize..<Self.lengthSize + plaintext)
     }
 
-    /// See ``SecureEngine``.
     package mutating func rekeySending() throws(ChannelError) {
         guard transport != nil else { throw .outOfPlace }
-        do throws(NoiseError) {
-            try transport?.rekeySend()
-        } catch {
-            throw ChannelError(noise: error)
-        }
+        try translatingErrors { () throws(NoiseError) in try transport?.rekeySend() }
     }
 
-    /// See ``SecureEngine``.
     package mutating func rekeyReceiving() throws(ChannelError) {
         guard transport != nil else { throw .outOfPlace }
-        do throws(NoiseError) {
-            try transport?.rekeyReceive()
-        } catch {
-            throw ChannelError(noise: error)
-        }
+        try translatingErrors { () throws(NoiseError) in try transport?.rekeyReceive() }
     }
 
-    /// See ``SecureEngine``.
     package func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {
@@ -241,8 +222,19 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     }
 }
 
+/// Calls `body`, and throws its Noise error as a channel error.
+@discardableResult
+private func translatingErrors<Result: ~Copyable>(
+    _ body: () throws(NoiseError) -> Result
+) throws(ChannelError) -> Result {
+    do throws(NoiseError) {
+        return try body()
+    } catch {
+        throw ChannelError(noise: error)
+    }
+}
+
 extension ChannelError {
-    /// Translates a Noise error into a channel error.
     fileprivate init(noise error: NoiseError) {
         switch error {
         case .authenticationFailed, .invalidPublicKey:

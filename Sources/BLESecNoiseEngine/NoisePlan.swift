@@ -55,14 +55,6 @@ package struct NoisePlan: Sendable {
         self.presharedKeys = Array(presharedKeys.prefix(pattern.pskCount))
     }
 
-    func begin(prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
-        var handshake = try HandshakeState(
-            protocolName: name, role: role.noise, prologue: prologue.span,
-            localStatic: identity?.keyPair, remoteStatic: remoteStatic, psks: presharedKeys)
-        if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
-        return handshake
-    }
-
     /// This offer as a fallback after the first message of `attempt`, with its ephemeral key (Noise
     /// §10.4). It is `nil` unless this offer is XX over the same curve and `attempt` is a pattern
     /// that needs the acceptor's key in advance. The dialer's copy of that key can be outdated, and
@@ -76,24 +68,6 @@ package struct NoisePlan: Sendable {
         plan.name = ProtocolName(
             pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash)
         return plan
-    }
-
-    /// A dialer's fallback, with the ephemeral key that `attempt` has sent.
-    func begin(
-        after attempt: consuming HandshakeState, prologue: [UInt8]
-    ) throws(NoiseError) -> HandshakeState {
-        try HandshakeState(
-            fallback: name, after: attempt, prologue: prologue.span,
-            localStatic: identity?.keyPair)
-    }
-
-    /// An acceptor's fallback, with the ephemeral key at the beginning of `early`.
-    func begin(answering early: [UInt8], prologue: [UInt8]) throws(NoiseError) -> HandshakeState {
-        var handshake = try HandshakeState(
-            fallback: name, answering: early.span, prologue: prologue.span,
-            localStatic: identity?.keyPair)
-        if let fixedEphemeral { handshake.useFixedEphemeral(fixedEphemeral) }
-        return handshake
     }
 
     private static func identity(
