@@ -1,12 +1,10 @@
 /// A queue of bytes in memory of a fixed size.
 ///
-/// Each call copies at most two pieces. This class checks its bounds itself, so that its users need
-/// no unsafe code.
+/// Each call copies at most two pieces and checks its bounds, so that callers need no unsafe code.
 @safe final class ByteRing {
     private let storage: UnsafeMutablePointer<UInt8>
     private let capacity: Int
     private var head = 0
-    /// The number of queued bytes.
     private(set) var count = 0
 
     init(capacity: Int) {

@@ -3,8 +3,7 @@ internal import Synchronization
 
 extension EventLoop {
     /// The number of jobs that run between two checks of the descriptors. A job takes 0.1 to 1 µs
-    /// and a check 0.3 µs, so both the cost of the checks and the delay of a ready descriptor stay
-    /// small.
+    /// and a check 0.3 µs, so the checks cost little, and a ready descriptor waits only briefly.
     private static let jobsBetweenPolls = 64
 
     /// Calls `work` back in this round of the loop or the next. Called on the loop's thread.
@@ -32,8 +31,7 @@ extension EventLoop {
         return (timers.count, sources.count)
     }
 
-    /// Queues work from any thread. Wakes the loop if it is waiting, and starts its thread again if
-    /// the thread has ended.
+    /// Queues work from any thread. Wakes a waiting loop, and restarts its thread if it has ended.
     func submit(_ work: LoopWork) {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in

@@ -96,8 +96,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     }
 
     /// Shows the thread sanitizer that resuming a continuation happens before the use of its value.
-    /// Called on the loop's thread before it resumes the continuation, and by the resumed task
-    /// before it uses the value.
+    /// Called on the loop's thread before the resumption, and by the resumed task before that use.
     ///
     /// When a continuation is resumed before its task has suspended, the runtime orders the two in
     /// a way that the sanitizer does not see.

@@ -61,7 +61,6 @@ package final class EventSource: @unchecked Sendable {
         descriptor = -1
     }
 
-    /// Called by the loop.
     func deliver(_ events: Poller.Events) {
         let reportsHangUp = events.ended && !hasHungUp
         if events.ended { hasHungUp = true }
@@ -77,9 +76,8 @@ package final class EventSource: @unchecked Sendable {
     /// Called when the loop is shut down: the handler then checks the loop, and finds that out.
     func deliverShutdown() { handler?.sourceIsReady(readable: true, writable: true, hungUp: false) }
 
-    /// Stops watching for events that are not wanted any more. The kernel reports a hang-up of
-    /// every watched descriptor, so after a hang-up a descriptor without wanted events is not
-    /// watched at all.
+    /// Stops watching for unwanted events. The kernel reports a hang-up of each watched descriptor,
+    /// so after a hang-up a descriptor without wanted events is not watched at all.
     private func lower() {
         if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }

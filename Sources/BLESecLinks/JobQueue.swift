@@ -1,4 +1,3 @@
-/// One piece of work for a loop.
 enum LoopWork: Sendable {
     /// A job of a task, from the Swift runtime.
     case job(UnownedJob)

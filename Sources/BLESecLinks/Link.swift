@@ -54,8 +54,7 @@ public protocol Link: AnyObject, Sendable {
     /// Whether this end's own send queue is empty.
     ///
     /// Closing the link while the queue is not empty may lose the queued bytes (on L2CAP it does).
-    /// A link that cannot know returns true. The handler is not called on a change: check again
-    /// after a while.
+    /// A link that cannot know returns true. No handler is called on a change: check again later.
     var isDrained: Bool { get }
 
     /// Ends the sending direction; receiving continues.

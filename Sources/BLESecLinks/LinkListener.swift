@@ -8,8 +8,7 @@ package protocol LinkListener: AnyObject, Sendable {
     ///
     /// - Throws: ``LinkError/Code/closed`` once the listener is closed,
     ///   ``LinkError/Code/cancelled`` as soon as the task is cancelled. After any other error, for
-    ///   example because no descriptors are left, the listener stays open, and the caller may retry
-    ///   after a while.
+    ///   example for lack of descriptors, the listener stays open: the caller may retry later.
     func accept() async throws(LinkError) -> any Link
 
     /// Stops listening and frees the address before it returns. Accepted links stay open.

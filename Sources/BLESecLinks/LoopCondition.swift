@@ -1,7 +1,6 @@
 /// Tasks that wait for an event on a loop; each task waits for one kind of event.
 ///
-/// A task that is woken must check again whether its condition holds. A condition belongs to one
-/// actor of the loop.
+/// A woken task must check its condition again. A condition belongs to one actor of the loop.
 ///
 /// The continuations are unchecked, because a checked one costs an allocation for each message.
 /// Each waiter is resumed exactly once, by the code that removes it from the list.

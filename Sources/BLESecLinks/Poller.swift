@@ -22,8 +22,7 @@ import Glibc
 
         var reads: Bool { rawValue & EPOLLIN.rawValue != 0 }
         var writes: Bool { rawValue & EPOLLOUT.rawValue != 0 }
-        /// Whether the peer or the link below has gone, which the kernel reports even if no event
-        /// is wanted.
+        /// Whether the peer or the link below has gone, which the kernel reports even if unwanted.
         var ended: Bool { rawValue & (EPOLLERR.rawValue | EPOLLHUP.rawValue) != 0 }
     }
 
@@ -70,13 +69,11 @@ import Glibc
         control(EPOLL_CTL_MOD, descriptor, interest, token)
     }
 
-    /// Stops watching a descriptor.
     func remove(_ descriptor: Int32) { _ = control(EPOLL_CTL_DEL, descriptor, .none, 0) }
 
     /// Waits, then calls `body` for each descriptor that is ready.
     ///
-    /// - Parameter nanoseconds: the longest wait; 0 does not wait, a negative value waits without a
-    ///   limit.
+    /// - Parameter nanoseconds: the longest wait; 0 does not wait, a negative value has no limit.
     /// - Returns: the number of ready descriptors.
     func wait(nanoseconds: Int64, _ body: (UInt64, Events) -> Void) -> Int {
         let count = Int(unsafe blesec_epoll_wait(epoll, events, Int32(Self.capacity), nanoseconds))

@@ -246,15 +246,13 @@ package enum Socket {
         try check(unsafe Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC))
     }
 
-    /// Takes the advisory lock of an open file, or throws EWOULDBLOCK; closing the file releases
-    /// it.
+    /// Takes the advisory lock of an open file until it is closed, or throws EWOULDBLOCK.
     static func lock(_ descriptor: Int32) throws(SystemError) {
         _ = try check(flock(descriptor, LOCK_EX | LOCK_NB))
     }
 
     // MARK: - Clock, error texts, spilled packets
 
-    /// The current time of `CLOCK_MONOTONIC`.
     static func monotonicTime() -> MonotonicTime {
         var time = timespec()
         unsafe clock_gettime(CLOCK_MONOTONIC, &time)
@@ -262,7 +260,6 @@ package enum Socket {
             nanoseconds: UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec))
     }
 
-    /// The C library's text for an error.
     static func text(of number: Int32) -> String {
         guard let text = unsafe blesec_error_text(number) else { return "error \(number)" }
         return unsafe String(cString: text)

@@ -6,16 +6,13 @@ package final class SocketLink: Link, @unchecked Sendable {
 
     /// The differences between the socket families.
     package struct Traits: Sendable {
-        /// Whether the socket's receive returns at most one packet, and discards the bytes that do
-        /// not fit.
+        /// Whether one receive returns at most one packet, and discards the bytes that do not fit.
         package var keepsPackets = false
-        /// Whether a reset counts as the end of the link, because the kernel reports every end as a
-        /// reset (L2CAP).
+        /// Whether a reset counts as the end, as the kernel reports every end as a reset (L2CAP).
         package var resetIsEnd = false
         /// Whether one direction can be ended alone.
         package var canHalfClose = true
-        /// Whether `TIOCOUTQ` returns the free space of the send buffer instead of the queue's
-        /// length.
+        /// Whether `TIOCOUTQ` returns the send buffer's free space, not the length of the queue.
         package var tellsFreeSpace = false
         /// Whether each send is one packet, which must not be larger than ``maximumSDU``.
         package var sendsPackets = false
@@ -30,8 +27,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// The smallest part to send, in bytes: one packet of the smallest MTU fits into every send
-    /// buffer.
+    /// The smallest part to send, in bytes: a packet of the smallest MTU fits into any send buffer.
     private static let smallestPart = 23
     /// The size in bytes below which a received packet is taken to be the last one that is queued.
     private static let shortPacket = 4_096
@@ -41,8 +37,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private var spill: PacketSpill?
     private var isScheduled = false
-    /// Whether the socket is taken to be empty since the last receive, until the loop reports
-    /// bytes.
+    /// Whether the socket counts as empty, from the last receive until the loop reports bytes.
     private var isDry = false
     /// Whether the loop was asked to report when there is something to read.
     private var isWatching = false

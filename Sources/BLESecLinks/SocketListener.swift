@@ -14,7 +14,6 @@ package final class SocketListener: @unchecked Sendable {
     private var waiters: [Waiter] = []
     private var isClosed = false
 
-    /// One task that waits for a peer.
     private final class Waiter: @unchecked Sendable {
         // Sendable because it is used on its loop's thread only, after it was made.
         var continuation: CheckedContinuation<Outcome, Never>?

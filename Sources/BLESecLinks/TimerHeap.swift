@@ -15,8 +15,7 @@ struct TimerHeap {
     /// No timer fires before this; nil when none is armed.
     var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
-    /// Moves the timer to the place for `time`, or leaves it in its place if that is the place for
-    /// an earlier time.
+    /// Moves the timer to the place for `time`, unless it is already in that of an earlier time.
     mutating func place(_ timer: LoopTimer, at time: MonotonicTime) {
         guard let position = timer.position else {
             timer.position = entries.count

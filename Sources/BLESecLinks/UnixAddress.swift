@@ -10,8 +10,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
 
     /// The largest number of bytes that one send takes.
     ///
-    /// Well below the default send buffer of 212,992 bytes, so that no packet is refused for its
-    /// size.
+    /// Well below the default send buffer (212,992 bytes): no packet is refused for its size.
     package static let maximumSDU = 65_536
 
     /// The path of the socket's file.
@@ -43,8 +42,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     /// The format of the command-line tools: `unix:/path` or `unix-seqpacket:/path`.
     package var description: String { (kind == .stream ? "unix:" : "unix-seqpacket:") + path }
 
-    /// The address with an absolute path; nil if that path is too long, or if the working folder
-    /// has no path.
+    /// The address with an absolute path; nil if that is too long, or the working folder has none.
     package var absolute: UnixAddress? {
         guard !path.hasPrefix("/") else { return self }
         guard let folder = unsafe getcwd(nil, 0) else { return nil }
@@ -58,7 +56,6 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
         SocketAddress(SocketAddress.family(AF_UNIX) + path.utf8 + [0])
     }
 
-    /// The folder of the file.
     var folder: String {
         guard let slash = path.lastIndex(of: "/") else { return "." }
         return slash == path.startIndex ? "/" : String(path[..<slash])

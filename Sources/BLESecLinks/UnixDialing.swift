@@ -64,7 +64,6 @@ extension SocketLink {
 }
 
 extension SocketLink.Traits {
-    /// The traits of a link over a Unix socket.
     init(unix kind: UnixAddress.Kind, peerDescription: String) {
         self.init(maximumSDU: UnixAddress.maximumSDU, peerDescription: peerDescription)
         keepsPackets = kind == .seqpacket

@@ -15,8 +15,7 @@ package final class UnixListener: LinkListener {
     /// Listens at a path.
     ///
     /// A stale socket file, on which nothing listens any more, is replaced. A file of any other
-    /// kind is never removed. Closing the listener removes its own file, unless another file has
-    /// replaced it.
+    /// kind is never removed. Closing the listener removes its file unless another has replaced it.
     ///
     /// - Parameters:
     ///   - permissions: the permissions of the socket's file, less the umask; by default only the

@@ -4,8 +4,7 @@ import Glibc
 ///
 /// Two processes that both find a stale file must not both replace it. A process that replaces a
 /// file holds the advisory lock of the folder while it checks and binds. A process that only binds
-/// takes the lock too, but goes on without it if it cannot get it. (So a process that never
-/// releases the lock cannot block a free path.)
+/// takes the lock if it can, so that a process that never releases it cannot block a free path.
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
