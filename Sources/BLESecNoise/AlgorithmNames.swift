@@ -2,7 +2,6 @@ package import BLESecPrimitives
 
 /// An algorithm with a name in Noise §12. Protocol names and key files contain this name.
 package protocol NoiseNamed: CaseIterable {
-    /// The name.
     var noiseName: String { get }
 }
 

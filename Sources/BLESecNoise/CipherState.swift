@@ -35,7 +35,6 @@ public struct CipherState: ~Copyable, Sendable {
         }
     }
 
-    /// HasKey().
     var hasKey: Bool { key != nil }
 
     /// SetNonce(nonce), for messages that may arrive out of order, and for tests of the limit.

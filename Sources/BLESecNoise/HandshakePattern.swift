@@ -63,8 +63,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The greatest length of a pattern's name with its modifiers, in bytes, that fits into a
-    /// protocol name with any algorithms.
+    /// The most bytes in a pattern's name that fit into a protocol name with any algorithms.
     static let maximumNameLength =
         ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 

@@ -29,8 +29,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     private var localStatic: DHKeyPair?
     private(set) var localEphemeral: DHKeyPair?
     private var psks: [PreSharedKey]
-    /// The key pair for the next `e` that this party writes, instead of a fresh one; for test
-    /// vectors.
+    /// The key pair for the next `e` that this party writes, not a fresh one; for test vectors.
     private var fixedEphemeral: DHKeyPair?
 
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
@@ -40,8 +39,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     ///   - role: this party's role.
     ///   - prologue: data that both parties must agree on.
     ///   - localStatic: this party's static key pair; ignored if the pattern does not use it.
-    ///   - remoteStatic: the peer's static public key, for patterns in which this party knows it
-    ///     before the handshake.
+    ///   - remoteStatic: the peer's static public key, if the pattern requires it in advance.
     ///   - psks: the pre-shared keys, in the order in which the messages use them.
     /// - Throws: `NoiseError` for a key that is missing, unexpected or of another curve.
     public init(
@@ -53,8 +51,7 @@ public struct HandshakeState: ~Copyable, Sendable {
             remoteStatic: remoteStatic, psks: psks, carried: nil)
     }
 
-    /// The public initializer, and `carried`: the ephemeral key that a fallback pattern continues
-    /// with.
+    /// As the public initializer; a fallback pattern continues with the ephemeral key `carried`.
     ///
     /// Not public: an ephemeral key pair that is used in two handshakes reveals the session's keys.
     /// The public initializer for the initiator's fallback consumes the earlier attempt.
@@ -82,8 +79,7 @@ public struct HandshakeState: ~Copyable, Sendable {
         mixPreMessages()
     }
 
-    /// MixHash() of every public key in the pre-messages, the initiator's first; `check` ensures
-    /// that all keys are present.
+    /// MixHash() of the pre-messages' keys, the initiator's first. `check` ensures that all exist.
     private mutating func mixPreMessages() {
         for owner in Role.allCases {
             let isOurs = owner == role
@@ -117,8 +113,7 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// Whether every message is done, so that only `split()` remains.
     public var isFinished: Bool { !isFailed && messagesDone == pattern.messages.count }
-    /// `h`: after the last message it identifies the session, and other protocols can be bound to
-    /// it (Noise §11.2).
+    /// `h`: after the last message it identifies the session, for channel binding (Noise §11.2).
     public var handshakeHash: [UInt8] { symmetricState.handshakeHash }
 
     /// The length of the next message, with a payload of `count` bytes.
@@ -270,8 +265,7 @@ extension HandshakeState {
         }
     }
 
-    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk. The writer and the
-    /// reader of a message both do this.
+    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk, by either party.
     private mutating func mix(_ token: Token) throws(NoiseError) {
         guard let keys = token.product else {
             guard let psk = psks.popLast() else {

@@ -54,7 +54,6 @@ public enum NoiseError: Error, Sendable, Hashable {
 }
 
 extension NoiseError {
-    /// Translates a primitive's error.
     init(_ error: CryptoError) {
         switch error {
         case .lowOrderPoint: self = .invalidPublicKey

@@ -1,7 +1,6 @@
 /// A change to a pattern's data; Noise §8.1.
 public enum PatternModifier: Sendable, Hashable {
-    /// `pskN`: a pre-shared key before the first message's tokens (N = 0), or after those of
-    /// message N − 1; Noise §9.4.
+    /// `pskN`: a psk before message 0's tokens (N = 0) or after those of message N − 1; Noise §9.4.
     case psk(Int)
     /// `fallback`: the initiator's first message becomes a pre-message, which the responder already
     /// has; Noise §10.2.
@@ -35,9 +34,7 @@ extension HandshakePattern {
     /// - Throws: `PatternError`, which names the rule that the result breaks.
     public func applying(_ modifier: PatternModifier) throws(PatternError) -> HandshakePattern {
         var pattern = try transformed(by: modifier)
-        if let last = modifiers.last, modifier.name < last.name,
-            try commutes(last, with: modifier)
-        {
+        if let last = modifiers.last, modifier.name < last.name, try lastCommutes(with: modifier) {
             throw .modifiersNotSorted(last.name, modifier.name)
         }
         if modifiers.isEmpty { pattern.unmodified = [self] }
@@ -46,8 +43,7 @@ extension HandshakePattern {
         return pattern
     }
 
-    private func transformed(by modifier: PatternModifier) throws(PatternError) -> HandshakePattern
-    {
+    private func transformed(by modifier: PatternModifier) throws(PatternError) -> Self {
         guard !modifiers.contains(modifier) else { throw .repeatedModifier(modifier.name) }
         var pattern = self
         switch modifier {
@@ -73,10 +69,8 @@ extension HandshakePattern {
 
     /// Whether the last modifier and `next` give the same pattern in either order. If so, a name
     /// has them in alphabetical order (Noise §8.1).
-    private func commutes(
-        _ last: PatternModifier, with next: PatternModifier
-    ) throws(PatternError) -> Bool {
-        guard var other = unmodified.first else { return true }
+    private func lastCommutes(with next: PatternModifier) throws(PatternError) -> Bool {
+        guard var other = unmodified.first, let last = modifiers.last else { return true }
         do {
             for modifier in modifiers.dropLast() + [next, last] {
                 other = try other.transformed(by: modifier)

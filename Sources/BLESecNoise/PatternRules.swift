@@ -51,7 +51,7 @@ private struct RuleWalk {
         }
     }
 
-    /// Records that `role` encrypts data, if there is a key by now.
+    /// Throws if the steps so far do not allow `role` to encrypt data.
     func encrypts(_ role: Role) throws(PatternError) {
         if mixed.contains(.psk), !sent[role, default: []].contains(.e) {
             throw .pskWithoutEphemeral(role)

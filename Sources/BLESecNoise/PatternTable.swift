@@ -1,5 +1,4 @@
-/// The patterns of Noise §7.4 (one-way), §7.5 (interactive) and §18.1 (deferred), in the order of
-/// the specification.
+/// The patterns of Noise §7.4 (one-way), §7.5 (interactive) and §18.1 (deferred).
 ///
 /// A row has the pattern's name, the initiator's pre-message, the responder's pre-message, and then
 /// the messages. The initiator sends the first message.

@@ -4,7 +4,7 @@ public import BLESecPrimitives
 ///
 /// The key must be random: anyone who records a handshake could guess a passphrase. One psk belongs
 /// to one hash function (Noise §14).
-public final class PreSharedKey: Sendable {
+public final class PreSharedKey: Sendable, CustomStringConvertible, CustomReflectable {
     /// The length of a psk in bytes.
     public static let length = 32
 
@@ -19,9 +19,7 @@ public final class PreSharedKey: Sendable {
         }
         self.key = key
     }
-}
 
-extension PreSharedKey: CustomStringConvertible, CustomReflectable {
     /// `<redacted>`, always.
     public var description: String { "<redacted>" }
     /// Empty, so that the key does not appear in dumps.

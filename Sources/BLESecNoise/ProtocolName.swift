@@ -31,8 +31,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public init(_ name: String) throws(ProtocolNameError) {
         guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
         let parts = name.split(separator: "_", omittingEmptySubsequences: false)
-        // Only ASCII: other strings can be equal and have different bytes, and the handshake hashes
-        // the bytes.
+        // Only ASCII: other equal strings can have different bytes, and the bytes are hashed.
         guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
             throw .notAProtocolName
         }
@@ -126,8 +125,7 @@ extension ProtocolName {
             guard let remoteStatic else { throw .missingKey(.remoteStatic) }
             guard curve.isCanonical(remoteStatic.span) else { throw .wrongKey(.remoteStatic) }
         } else if remoteStatic != nil {
-            // A caller who passes a key expects it to be checked, and this pattern would not check
-            // it.
+            // A caller who passes a key expects a check, which this pattern would not make.
             throw .unexpectedKey(.remoteStatic)
         }
         guard psks.count == pattern.pskCount else {

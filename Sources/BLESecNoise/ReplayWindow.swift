@@ -1,8 +1,7 @@
 /// Records which nonces were received, similar to RFC 6479.
 ///
 /// A ring of bitmap words moves with the highest nonce. Whole words are cleared at a time, so an
-/// update needs no shifts. The window covers 1,984 nonces: the highest nonce received, and the
-/// 1,983 below it.
+/// update needs no shifts. The window covers 1,984 nonces: the highest received and those below it.
 public struct ReplayWindow: Sendable {
     private static let wordBits: UInt64 = 64
     private static let wordCount: UInt64 = 32
@@ -33,8 +32,7 @@ public struct ReplayWindow: Sendable {
     public mutating func accept(_ nonce: UInt64) -> Bool {
         guard isNew(nonce) else { return false }
         if nonce >= next {
-            // The words after the old highest nonce, up to the new one, still hold bits of nonces
-            // that are 2,048 lower.
+            // The words after the old highest nonce, up to the new one, hold nonces 2,048 lower.
             let current = next == 0 ? 0 : (next - 1) / Self.wordBits
             let ahead = min(nonce / Self.wordBits - current, Self.wordCount)
             for step in 0..<ahead { words[Int((current + 1 + step) % Self.wordCount)] = 0 }

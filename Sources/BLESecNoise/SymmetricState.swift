@@ -71,8 +71,7 @@ struct SymmetricState: ~Copyable {
         mixHash(output.span.extracting(droppingFirst: start))
     }
 
-    /// DecryptAndHash(ciphertext), appended to `output`, which has room for `ciphertext.count`
-    /// bytes.
+    /// DecryptAndHash(ciphertext), appended to `output`, which has room for the ciphertext.
     mutating func decryptAndHash(
         _ ciphertext: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
@@ -90,8 +89,7 @@ struct SymmetricState: ~Copyable {
         mixHash(ciphertext)
     }
 
-    /// Split(): the keys of the two directions, beginning with the first writer's, and the master
-    /// of the additional symmetric keys.
+    /// Split(): the keys of both directions, the first writer's first, and the additional keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
         var first = CipherState(cipherState.algorithm)
@@ -103,7 +101,6 @@ struct SymmetricState: ~Copyable {
         return SplitKeys(first: first, second: second, additional: master)
     }
 
-    /// Wipes every key.
     mutating func wipe() {
         cipherState.wipe()
         chainingKey.wipe()

@@ -71,8 +71,7 @@ public struct TransportState: ~Copyable, Sendable {
     /// Decrypts the message that fills `buffer`, in place; the plaintext is its first bytes.
     ///
     /// - Returns: the plaintext's length.
-    /// - Throws: `NoiseError.authenticationFailed` and others; every error except `.oneWay` ends
-    ///   the receiving direction.
+    /// - Throws: `.authenticationFailed` and others; all but `.oneWay` end the receiving direction.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>
     ) throws(NoiseError) -> Int {
@@ -124,11 +123,9 @@ public struct TransportState: ~Copyable, Sendable {
         }
     }
 
-    /// Decrypts `message` and appends the plaintext to `output`, which needs room for
-    /// `message.count` bytes.
+    /// Decrypts `message` and appends the plaintext to `output`, which needs room for the message.
     ///
-    /// - Throws: as `decrypt(inPlace:)`; `NoiseError.outputTooSmall`, without a change of the
-    ///   state.
+    /// - Throws: as `decrypt(inPlace:)`; `NoiseError.outputTooSmall`, which changes nothing.
     public mutating func decrypt(
         _ message: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(NoiseError) {
