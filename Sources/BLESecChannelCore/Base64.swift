@@ -1,5 +1,4 @@
-/// Strict Base64 (RFC 4648 §4): no white space, no bits set after the last byte, and padding
-/// exactly as requested.
+/// Strict Base64 (RFC 4648 §4): no white space, no bits after the last byte, padding as requested.
 package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)

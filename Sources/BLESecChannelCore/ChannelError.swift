@@ -1,11 +1,9 @@
 /// The error of a channel: ``code`` is for programs, ``reason`` for people.
 ///
-/// Two errors are equal when their codes are equal. `reason` never contains a secret and is never
-/// sent to the peer. SECURITY.md, "What a failure shows", lists which failures the peer can
-/// distinguish.
-public struct ChannelError: Error, Sendable {
-    /// The kind of error, for a program to compare. New codes may be added, so a `switch` over them
-    /// needs a `default`.
+/// Errors are equal when their codes are. `reason` has no secret and is never sent to the peer.
+/// SECURITY.md, "What a failure shows", lists which failures the peer can distinguish.
+public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// The kind of error, for programs. New codes may be added: a `switch` needs a `default`.
     public struct Code: RawRepresentable, Hashable, Sendable {
         /// The code's stable name, as it appears in JSON reports.
         public var rawValue: String
@@ -51,16 +49,12 @@ public struct ChannelError: Error, Sendable {
         if error.phase == nil { error.phase = phase }
         return error
     }
-}
 
-extension ChannelError: Equatable {
     /// Equal when the codes are.
     public static func == (left: ChannelError, right: ChannelError) -> Bool {
         left.code == right.code
     }
-}
 
-extension ChannelError: CustomStringConvertible {
     /// The reason.
     public var description: String { reason }
 }
@@ -92,8 +86,7 @@ extension ChannelError.Code {
     public static let untrusted = Self(rawValue: "untrusted")
     /// A handshake message or a record failed authentication.
     public static let authenticationFailed = Self(rawValue: "authentication-failed")
-    /// In direct mode: the handshake ended, and the peer did not send the message that would prove
-    /// that it holds its key.
+    /// In direct mode: after the handshake, the peer did not send the message that proves its key.
     public static let unproven = Self(rawValue: "unproven")
     /// The peer broke the protocol.
     public static let protocolViolation = Self(rawValue: "protocol-violation")

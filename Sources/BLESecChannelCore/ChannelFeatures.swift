@@ -2,8 +2,7 @@
 /// answer (`docs/wire-format.md`, "Features").
 ///
 /// The value is a bit string: bit n has the weight 2^(n mod 8) in byte n / 8, and missing bytes are
-/// zero. The dialer offers features; the acceptor answers with the offered features that apply to
-/// this channel.
+/// zero. The dialer offers features; the acceptor answers with those that apply to this channel.
 package struct ChannelFeatures: OptionSet, Sendable, Hashable {
     /// Bits 0 to 7; no other bits are assigned.
     package let rawValue: UInt8

@@ -2,10 +2,9 @@
 ///
 /// A trust policy is asked about the claim before this side reveals anything more about itself. The
 /// peer may not have proven the claim at that time: a replay of an earlier handshake makes the same
-/// claim. A proven identity is a ``PeerIdentity``; only an engine turns a claim into one. A policy
-/// may show the claim to a person and compare it with the expected identity. Everything else must
-/// rely on ``PeerIdentity``.
-public struct ClaimedIdentity: Sendable, Hashable {
+/// claim. A policy may show the claim to a person and compare it with the expected identity.
+/// Everything else must rely on the proven ``PeerIdentity``; only an engine makes one of a claim.
+public struct ClaimedIdentity: Sendable, Hashable, CustomStringConvertible {
     private let identity: PeerIdentity
 
     /// Makes a claim to be `identity`; called by engines.
@@ -16,9 +15,7 @@ public struct ClaimedIdentity: Sendable, Hashable {
     /// The only URI in the peer's certificate, if an authority vouches for the certificate. The
     /// certificate is genuine; the peer's possession of its key is only claimed.
     public var uri: String? { identity.uri }
-}
 
-extension ClaimedIdentity: CustomStringConvertible {
     /// `claimed`, then the fingerprint, or the kind of identity if there is no fingerprint.
     public var description: String { "claimed \(identity)" }
 }

@@ -1,7 +1,6 @@
 internal import BLESecLocking
 
-/// Keys that are refused whatever the policy decides. Adding a key ends the live channels with the
-/// holder of the key.
+/// Keys that are refused whatever the policy decides. Adding a key ends its holder's live channels.
 public final class DenyList: Sendable {
     private struct State: Sendable {
         var keys: Set<Fingerprint>

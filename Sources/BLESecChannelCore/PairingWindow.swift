@@ -1,10 +1,8 @@
 internal import BLESecLocking
 
-/// A limited time in which a listener enrols peers with unknown keys. Only a person should open a
-/// window.
+/// A limited time in which a listener enrols peers with unknown keys. Only a person should open it.
 ///
-/// The window closes when its time is over, when it has admitted its number of keys, or when
-/// ``close()`` is called.
+/// It closes when its time is over, when it has admitted its number of keys, or with ``close()``.
 public final class PairingWindow: Sendable {
     private struct State: Sendable {
         var taken: Set<Fingerprint> = []

@@ -1,7 +1,7 @@
 public import BLESecPrimitives
 
 /// The identity that the peer has proven. Its address, name and advertisement prove nothing.
-public enum PeerIdentity: Sendable, Hashable {
+public enum PeerIdentity: Sendable, Hashable, CustomStringConvertible {
     /// The peer holds the private key of this Noise static key.
     case publicKey([UInt8], curve: Curve)
     /// The peer holds the private key of a certificate with this DER SubjectPublicKeyInfo; `uri` is
@@ -22,12 +22,8 @@ public enum PeerIdentity: Sendable, Hashable {
     }
 
     /// The only URI in the certificate, if an authority vouches for it.
-    public var uri: String? {
-        if case .certificate(_, let uri) = self { uri } else { nil }
-    }
-}
+    public var uri: String? { if case .certificate(_, let uri) = self { uri } else { nil } }
 
-extension PeerIdentity: CustomStringConvertible {
     /// The fingerprint, or the name of the case if there is none.
     public var description: String {
         fingerprint?.description ?? (self == .group ? "group" : "anonymous")
@@ -84,8 +80,7 @@ public struct PeerKey: Sendable, Hashable {
 }
 
 extension PeerKey: LosslessStringConvertible {
-    /// The form that ``init(parsing:)`` reads: the public key in base64 if it is known, else the
-    /// fingerprint.
+    /// The form that ``init(parsing:)`` reads: the base64 of the public key, else the fingerprint.
     public var description: String {
         publicKey.map { Base64.encode($0, padded: true) } ?? fingerprint.description
     }

@@ -70,8 +70,7 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
     /// The sender was stopped, or failed, before it had sent everything.
     public static let interrupted = Self(rawValue: 4)
 
-    /// The error for a receiver that still expected messages: `truncated`, or nil if everything was
-    /// sent.
+    /// The error for a receiver that still expected messages: `truncated`, or nil for ``done``.
     public var error: ChannelError? {
         let reason =
             switch self {

@@ -45,8 +45,7 @@ package struct OpenedRecord: Sendable {
 ///
 /// An engine takes and returns bytes; it has no socket, clock or task. One caller at a time uses
 /// it. Once a mutating call throws, the engine must not be used again: its owner drops it, and its
-/// `deinit` wipes the keys. Once established, no call allocates, apart from allocations in the
-/// underlying library.
+/// `deinit` wipes the keys. Once established, no call allocates, except in the underlying library.
 package protocol SecureEngine: ~Copyable {
     /// The engine's phase.
     var phase: EnginePhase { get }
@@ -65,17 +64,14 @@ package protocol SecureEngine: ~Copyable {
     /// Continues a handshake that is `awaitingTrustDecision`.
     mutating func admit() throws(ChannelError)
 
-    /// Refuses the peer of a handshake that is `awaitingTrustDecision`, and returns how the peer
-    /// can be informed.
+    /// Refuses the peer of a handshake that is `awaitingTrustDecision`; returns how to inform it.
     mutating func refuse() -> Refusal
 
-    /// Whether the engine itself announces a change of key to the peer, so that no `rekey` record
-    /// is sent.
+    /// Whether the engine itself announces a change of key, so that no `rekey` record is sent.
     var announcesRekey: Bool { get }
     /// Whether an empty record without a type proves that its sender sends no more.
     var provesEnd: Bool { get }
-    /// Whether the peer of an established engine has proven its identity. If not, the first of the
-    /// peer's records that is opened is the proof.
+    /// Whether the peer of an established engine is proven. If not, its first record is the proof.
     var isPeerProven: Bool { get }
     /// Whether the peer of an established engine has no proof of this side's identity yet, so that
     /// the first record that this side seals will be the proof.

@@ -63,8 +63,7 @@ extension TrustPolicy {
         }
     }
 
-    /// Stores what the policy remembers about a peer that is proven and ready on both sides. May
-    /// block.
+    /// Stores what the policy remembers about a peer, proven and ready on both sides. May block.
     package func remember(_ identity: PeerIdentity) throws(ChannelError) {
         guard let key = identity.fingerprint else { return }
         switch rule {

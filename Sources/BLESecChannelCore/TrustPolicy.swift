@@ -12,8 +12,7 @@ public struct TrustPolicy: Sendable {
         case refuse(String)
     }
 
-    /// Decides about an identity that the peer claims and may not have proven yet; an error refuses
-    /// the peer.
+    /// Decides about a claimed identity, which may not be proven yet; an error refuses the peer.
     public typealias Evaluation = @Sendable (ClaimedIdentity) async throws -> Verdict
 
     package enum Rule: Sendable {
@@ -42,8 +41,7 @@ public struct TrustPolicy: Sendable {
         .pinned([first] + others)
     }
 
-    /// For a dialer: remembers the first key seen under `name`, and accepts only this key for
-    /// `name` afterwards.
+    /// For a dialer: remembers the first key seen under `name`, and accepts only this key later.
     ///
     /// `name` must be the application's own name for the peer, never a name that the peer sends.
     public static func firstUse(_ store: any TrustStore, name: String) -> TrustPolicy {
@@ -99,8 +97,7 @@ public struct TrustPolicy: Sendable {
         }
     }
 
-    /// Whether the policy compares keys, so that only patterns that prove the peer's key are
-    /// usable.
+    /// Whether the policy compares keys, so that a pattern must prove the peer's key.
     package var requiresPeerKey: Bool {
         switch rule {
         case .pinned, .firstUse, .enrolled, .authority: true

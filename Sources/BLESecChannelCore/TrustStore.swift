@@ -7,9 +7,8 @@ public protocol TrustStore: Sendable {
     /// The key bound to `name`, or `nil` when the name is free.
     func key(named name: String) throws(ChannelError) -> Fingerprint?
 
-    /// Binds `name` to `key`. If `name` is bound to `key` already, the call does nothing; if it is
-    /// bound to another key, the call throws `untrusted`. To change a binding, a person has to
-    /// remove it first.
+    /// Binds `name` to `key`. Does nothing if they are bound already. Throws `untrusted` if `name`
+    /// is bound to another key. To change a binding, a person has to remove it first.
     func bind(_ name: String, to key: Fingerprint) throws(ChannelError)
 
     /// Whether any name is bound to `key`.
