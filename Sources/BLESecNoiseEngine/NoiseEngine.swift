@@ -5,8 +5,7 @@ package import BLESecPrimitives
 /// A channel engine for Noise: any interactive protocol, with a u16 length before each message.
 ///
 /// The engine sends empty handshake payloads, and ignores the payloads in the peer's handshake
-/// messages: data counts only after both sides are proven. The members of ``SecureEngine`` are
-/// described there.
+/// messages: data counts only after both sides are proven. ``SecureEngine`` describes its members.
 package struct NoiseEngine: ~Copyable, SecureEngine {
     /// The overhead of a sealed record in bytes: the length and the tag.
     package static let overhead = lengthSize + 16
@@ -34,8 +33,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             })
     }
 
-    /// Answers as an acceptor with a fallback, using the ephemeral key of a first message that
-    /// could not be read.
+    /// As an acceptor, answers an unreadable first message with a fallback, with its ephemeral key.
     package init(
         fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
     ) throws(ChannelError) {
@@ -168,8 +166,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         owesProof = false
     }
 
-    /// The length in bytes of the record at the start of `bytes`, with its length field; `nil` if
-    /// `bytes` is shorter than the length field.
+    /// The length in bytes of the first record, with its length field; `nil` if that is incomplete.
     private func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])
@@ -224,9 +221,9 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
 
 /// Calls `body`, and throws its Noise error as a channel error.
 @discardableResult
-private func translatingErrors<Result: ~Copyable>(
-    _ body: () throws(NoiseError) -> Result
-) throws(ChannelError) -> Result {
+private func translatingErrors<Value: ~Copyable>(
+    _ body: () throws(NoiseError) -> Value
+) throws(ChannelError) -> Value {
     do throws(NoiseError) {
         return try body()
     } catch {

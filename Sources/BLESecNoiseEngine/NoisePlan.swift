@@ -112,6 +112,5 @@ package struct NoisePlan: Sendable {
 }
 
 extension ChannelRole {
-    /// The corresponding Noise role.
     var noise: Role { self == .dialer ? .initiator : .responder }
 }
