@@ -90,8 +90,7 @@ package protocol SecureEngine: ~Copyable {
 
     /// Opens the record at the start of `buffer` in place, or returns `nil` while it is incomplete.
     ///
-    /// The buffer must begin with the bytes that the last call did not consume, unchanged since
-    /// then, followed by newly received bytes.
+    /// The buffer must begin with the bytes that the last call left, unchanged; new ones follow.
     mutating func open(_ buffer: inout MutableSpan<UInt8>) throws(ChannelError) -> OpenedRecord?
 
     /// Changes the sending key, from the next record on.

@@ -68,8 +68,7 @@ public struct TrustPolicy: Sendable {
     /// Accepts the peers that `evaluate` admits. The call may take up to
     /// ``ChannelTimeouts/trustDecision``, because a person may have to compare a fingerprint.
     ///
-    /// A claimed identity is not proven, even if `evaluate` admits it: the channel opens only after
-    /// the peer has proven the identity.
+    /// An admitted claim is not a proof: the channel opens only after the peer has proven it.
     public static func asking(_ evaluate: @escaping Evaluation) -> TrustPolicy {
         TrustPolicy(rule: .asking(evaluate))
     }

@@ -184,8 +184,7 @@ package final class SocketLink: Link, @unchecked Sendable {
             let part = bytes.extracting(first: sendLimit)
             let count = Socket.send(source.fileDescriptor, part)
             guard count == -Int(EAGAIN), part.count > Self.smallestPart else { return count }
-            // The first refusal may be due to a change between the checks and the send; only a
-            // second refusal is due to the size.
+            // The first refusal may be due to a change since the checks; a second, to the size.
             if refusals > 0 { sendLimit = part.count / 2 }
             refusals += 1
         }

@@ -22,8 +22,7 @@ package final class UnixListener: LinkListener {
     ///     same user may dial.
     ///   - backlog: the number of peers that the kernel lets wait.
     /// - Throws: ``LinkError/Code/addressInUse`` when another process listens there or another file
-    ///   has the path, ``LinkError/Code/notFound`` when the folder does not exist,
-    ///   ``LinkError/Code/permission``.
+    ///   has the path, ``LinkError/Code/notFound`` without the folder, ``LinkError/Code/permission``.
     package static func listen(
         _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
         loop: EventLoop = .shared

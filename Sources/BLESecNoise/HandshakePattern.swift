@@ -91,8 +91,7 @@ extension HandshakePattern {
         /// Message `index` carries it encrypted, to a party that has proven nothing yet: anyone who
         /// runs the protocol with the sender can read it.
         case anyPeer(message: Int)
-        /// Message `index` carries it encrypted under a Diffie-Hellman product with the reader's
-        /// static key, or under a pre-shared key.
+        /// Message `index` carries it encrypted under a product with the reader's static key or a psk.
         case protected(message: Int)
     }
 

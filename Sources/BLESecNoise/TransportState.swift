@@ -49,12 +49,10 @@ public struct TransportState: ~Copyable, Sendable {
     /// Whether an error has ended either direction.
     public var isFailed: Bool { sending.isFailed || receiving.isFailed }
 
-    /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the message is these bytes
-    /// and the 16 bytes after them.
+    /// Encrypts `count` bytes of `buffer` from `offset` on, in place; the 16-byte tag follows them.
     ///
-    /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes and `NoiseError.outputTooSmall`
-    ///   without room for the tag, both without a change of the state; `NoiseError.nonceExhausted`,
-    ///   `NoiseError.oneWay`, `NoiseError.failed`.
+    /// - Throws: `NoiseError.messageTooLong` above 65,519 bytes and `.outputTooSmall` without room
+    ///   for the tag, both without a change of the state; `.nonceExhausted`, `.oneWay`, `.failed`.
     public mutating func encrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int
     ) throws(NoiseError) {

@@ -118,8 +118,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         switch handshake {
         case nil: return .byRecord
         case .some(let handshake):
-            // A dialer does not send its last message to a refused peer, and neither side sends its
-            // static key to a refused peer.
+            // A refused peer gets neither a dialer's last message nor either side's static key.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
             return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
         }
