@@ -21,8 +21,8 @@ package final class UnixListener: LinkListener {
     ///   - permissions: the permissions of the socket's file, less the umask; by default only the
     ///     same user may dial.
     ///   - backlog: the number of peers that the kernel lets wait.
-    /// - Throws: ``LinkError/Code/addressInUse`` when another process listens there or another file
-    ///   has the path, ``LinkError/Code/notFound`` without the folder, ``LinkError/Code/permission``.
+    /// - Throws: ``LinkError/Code/addressInUse`` when another process or file has the path,
+    ///   ``LinkError/Code/notFound`` without the folder, ``LinkError/Code/permission``.
     package static func listen(
         _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
         loop: EventLoop = .shared

@@ -91,7 +91,7 @@ extension HandshakePattern {
         /// Message `index` carries it encrypted, to a party that has proven nothing yet: anyone who
         /// runs the protocol with the sender can read it.
         case anyPeer(message: Int)
-        /// Message `index` carries it encrypted under a product with the reader's static key or a psk.
+        /// Message `index` carries it encrypted with a psk or a product of the reader's static key.
         case protected(message: Int)
     }
 
