@@ -3,9 +3,9 @@ import Testing
 
 @Suite struct AEADTests {
     static let key = hex("1c9240a5eb55d38af333888604f6b5f0473917c1402b80099dca5cbc207075c0")
-    static let data = hex("f33388860000000000004e91")
+    static let additionalData = hex("f33388860000000000004e91")
     @Test(
-        "sealed bytes open again, at sizes around the limits between the two libraries",
+        "sealed bytes open again, at lengths below and above the crossover of the two libraries",
         arguments: AEADAlgorithm.allCases)
     func roundTrip(_ algorithm: AEADAlgorithm) throws {
         for count in [0, 1, 15, 16, 17, 64, 255, 256, 257, 383, 384, 385, 1024, 65_519] {
@@ -23,23 +23,23 @@ import Testing
         var sodium = AEAD(algorithm, key: key, crossover: .max)
         var openSSL = AEAD(algorithm, key: key, crossover: 0)
         for count in [0, 1, 15, 16, 17, 255, 1_000, 65_519] {
-            for data in [[], Self.data] {
+            for data in [[], Self.additionalData] {
                 let plaintext = [UInt8](repeating: UInt8(truncatingIfNeeded: count), count: count)
-                var one = plaintext + [UInt8](repeating: 0, count: 16)
-                var other = one
-                try sodium.sealWhole(&one, data)
-                try openSSL.sealWhole(&other, data)
-                #expect(one == other)
-                try sodium.openWhole(&other, data)
-                try openSSL.openWhole(&one, data)
-                #expect(Array(one.prefix(count)) == plaintext)
-                #expect(Array(other.prefix(count)) == plaintext)
+                var bySodium = plaintext + [UInt8](repeating: 0, count: 16)
+                var byOpenSSL = bySodium
+                try sodium.sealWhole(&bySodium, data)
+                try openSSL.sealWhole(&byOpenSSL, data)
+                #expect(bySodium == byOpenSSL)
+                try sodium.openWhole(&byOpenSSL, data)
+                try openSSL.openWhole(&bySodium, data)
+                #expect(Array(bySodium.prefix(count)) == plaintext)
+                #expect(Array(byOpenSSL.prefix(count)) == plaintext)
             }
         }
     }
 
     @Test(
-        "a changed bit, nonce or additional data is refused, and the bytes are wiped",
+        "a changed bit, nonce or additional data is refused, and the ciphertext is wiped",
         arguments: AEADAlgorithm.allCases, [20, 600])
     func tampering(_ algorithm: AEADAlgorithm, _ count: Int) throws {
         let sealed = try seal(algorithm, [UInt8](repeating: 1, count: count), nonce: 3)
@@ -54,14 +54,15 @@ import Testing
             try open(algorithm, sealed, nonce: 4)
         }
         #expect(throws: CryptoError.authenticationFailed) {
-            try open(algorithm, sealed, nonce: 3, data: [])
+            try open(algorithm, sealed, nonce: 3, additionalData: [])
         }
         var changed = sealed
         changed[0] ^= 1
         var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
         #expect(throws: CryptoError.authenticationFailed) {
             var span = changed.mutableSpan
-            try aead.open(&span, count: span.count, nonce: 3, additionalData: Self.data.span)
+            try aead.open(
+                &span, count: span.count, nonce: 3, additionalData: Self.additionalData.span)
         }
         #expect(changed.prefix(count).allSatisfy { $0 == 0 })
     }
@@ -85,30 +86,30 @@ import Testing
         try aead.seal(&span, at: 5, count: count, nonce: 1)
         #expect(buffer.prefix(5).allSatisfy { $0 == 0xEE })
         #expect(buffer.suffix(3).allSatisfy { $0 == 0xEE })
-        var again = buffer.mutableSpan
-        try aead.open(&again, at: 5, count: count + 16, nonce: 1)
+        var sealed = buffer.mutableSpan
+        try aead.open(&sealed, at: 5, count: count + 16, nonce: 1)
         #expect(buffer[5..<5 + count].allSatisfy { $0 == 0xEE })
     }
 
     @Test(
-        "one context seals, opens and changes its key in any order",
+        "a context seals and opens, and after a change of key seals as a new context does",
         arguments: AEADAlgorithm.allCases)
-    func mixed(_ algorithm: AEADAlgorithm) throws {
-        var one = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
+    func keyReplacement(_ algorithm: AEADAlgorithm) throws {
+        var context = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
         for round in 0..<4 {
             for count in [40, 2000] {
                 var buffer = [UInt8](repeating: UInt8(round), count: count + 16)
                 var span = buffer.mutableSpan
-                try one.seal(&span, count: count, nonce: UInt64(round))
-                try one.open(&span, count: count + 16, nonce: UInt64(round))
+                try context.seal(&span, count: count, nonce: UInt64(round))
+                try context.open(&span, count: count + 16, nonce: UInt64(round))
                 #expect(buffer.prefix(count).allSatisfy { $0 == UInt8(round) })
             }
-            let next = SecretBytes(copying: [UInt8](repeating: UInt8(round), count: 32).span)
-            one.replaceKey(next)
+            let nextKey = SecretBytes(copying: [UInt8](repeating: UInt8(round), count: 32).span)
+            context.replaceKey(nextKey)
             for count in [40, 2000] {
-                var fresh = AEAD(algorithm, key: next)
+                var fresh = AEAD(algorithm, key: nextKey)
                 #expect(
-                    try one.sealed([UInt8](repeating: 7, count: count))
+                    try context.sealed([UInt8](repeating: 7, count: count))
                         == fresh.sealed([UInt8](repeating: 7, count: count)))
             }
         }
@@ -120,17 +121,20 @@ import Testing
         var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
         var buffer = plaintext + [UInt8](repeating: 0, count: 16)
         var span = buffer.mutableSpan
-        try aead.seal(&span, count: plaintext.count, nonce: nonce, additionalData: Self.data.span)
+        try aead.seal(
+            &span, count: plaintext.count, nonce: nonce, additionalData: Self.additionalData.span)
         return buffer
     }
 
     @discardableResult private func open(
-        _ algorithm: AEADAlgorithm, _ sealed: [UInt8], nonce: UInt64, data: [UInt8] = data
+        _ algorithm: AEADAlgorithm, _ sealed: [UInt8], nonce: UInt64,
+        additionalData: [UInt8] = additionalData
     ) throws -> [UInt8] {
         var aead = AEAD(algorithm, key: SecretBytes(copying: Self.key.span))
         var buffer = sealed
         var span = buffer.mutableSpan
-        try aead.open(&span, count: sealed.count, nonce: nonce, additionalData: data.span)
+        try aead.open(
+            &span, count: sealed.count, nonce: nonce, additionalData: additionalData.span)
         return Array(buffer.dropLast(16))
     }
 }

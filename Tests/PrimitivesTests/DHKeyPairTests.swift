@@ -7,7 +7,7 @@ import Testing
         let pair = try DHKeyPair.generate(curve)
         for count in [0, curve.keyLength - 1, curve.keyLength + 1] {
             let error = CryptoError.wrongLength(expected: curve.keyLength, actual: count)
-            #expect(throws: error) { try pair.refusal(of: [UInt8](repeating: 9, count: count)) }
+            #expect(throws: error) { try pair.multiply(by: [UInt8](repeating: 9, count: count)) }
             #expect(throws: error) {
                 _ = try DHKeyPair(curve: curve, privateKey: SecretBytes(count: count))
             }
@@ -33,10 +33,10 @@ import Testing
         #expect(isCanonical(.x448, prime448))
     }
 
-    @Test("many tasks can use one key pair at once", arguments: Curve.allCases)
+    @Test("eight tasks can use two key pairs concurrently", arguments: Curve.allCases)
     func concurrency(_ curve: Curve) async throws {
         let (alice, bob) = (try DHKeyPair.generate(curve), try DHKeyPair.generate(curve))
-        let isSame = try await withThrowingTaskGroup(of: Bool.self) { group in
+        let areEqual = try await withThrowingTaskGroup(of: Bool.self) { group in
             for _ in 0..<8 {
                 group.addTask {
                     let ours = try alice.sharedSecret(with: bob.publicKey)
@@ -46,7 +46,7 @@ import Testing
             }
             return try await group.reduce(true) { $0 && $1 }
         }
-        #expect(isSame)
+        #expect(areEqual)
     }
 
     @Test("a key pair prints as its curve and nothing else")
@@ -63,14 +63,14 @@ import Testing
     func export() throws {
         let bytes = [UInt8](1...32)
         let pair = try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: bytes.span))
-        let isSame = pair.withPrivateKey { constantTimeEqual($0, bytes.span) }
-        #expect(isSame)
+        let isUnchanged = pair.withPrivateKey { constantTimeEqual($0, bytes.span) }
+        #expect(isUnchanged)
     }
 }
 
 extension DHKeyPair {
-    /// Multiplies with `point`, only for the error.
-    fileprivate func refusal(of point: [UInt8]) throws { _ = try sharedSecret(with: point) }
+    /// Makes the shared secret with `point`, and discards it: the caller expects an error.
+    fileprivate func multiply(by point: [UInt8]) throws { _ = try sharedSecret(with: point) }
 }
 
 private func isCanonical(_ curve: Curve, _ publicKey: [UInt8]) -> Bool {

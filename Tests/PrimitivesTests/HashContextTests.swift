@@ -10,17 +10,17 @@ import Testing
     }
 
     @Test(
-        "one context hashes, authenticates and derives in any order",
+        "a context that is used again gives the MAC, derived key and digest of a new context",
         arguments: HashAlgorithm.allCases)
-    func mixed(_ algorithm: HashAlgorithm) {
-        var kept = HashContext(algorithm)
+    func reuse(_ algorithm: HashAlgorithm) {
+        var reused = HashContext(algorithm)
         for round in 0..<3 {
-            let key = [UInt8](repeating: UInt8(round), count: 40 + 100 * round)
-            #expect(kept.results(key) == HashContext.fresh(algorithm, key))
+            let bytes = [UInt8](repeating: UInt8(round), count: 40 + 100 * round)
+            #expect(reused.results(bytes) == HashContext.resultsOfNewContext(algorithm, bytes))
         }
     }
 
-    @Test("HKDF over secrets equals HKDF over bytes, and does not write beyond the output")
+    @Test("HKDF over secrets equals HKDF over bytes, and writes only the requested bytes")
     func secrets() {
         let (salt, material) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
         var context = HashContext(.sha256)
@@ -37,7 +37,7 @@ import Testing
 }
 
 extension HashContext {
-    /// A digest, a MAC and a derived key of `bytes`, concatenated.
+    /// The MAC, the derived key and the digest of `bytes`, concatenated.
     fileprivate mutating func results(_ bytes: [UInt8]) -> [UInt8] {
         var mac = [UInt8](repeating: 0, count: algorithm.digestLength)
         var macSpan = mac.mutableSpan
@@ -49,7 +49,9 @@ extension HashContext {
         return mac + derived + finished()
     }
 
-    fileprivate static func fresh(_ algorithm: HashAlgorithm, _ bytes: [UInt8]) -> [UInt8] {
+    fileprivate static func resultsOfNewContext(
+        _ algorithm: HashAlgorithm, _ bytes: [UInt8]
+    ) -> [UInt8] {
         var context = HashContext(algorithm)
         return context.results(bytes)
     }

@@ -1,4 +1,4 @@
-/// The bytes of a text of hexadecimal digits; spaces and line ends are ignored.
+/// The bytes for the hexadecimal digits in `text`; all other characters are ignored.
 func hex(_ text: String) -> [UInt8] {
     var bytes: [UInt8] = []
     var high: UInt8?

@@ -1,7 +1,8 @@
 import BLESecPrimitives
 import FoundationEssentials
 
-/// `TestVectors/primitives.json`: vectors of the RFCs, bytes in hexadecimal.
+/// `TestVectors/primitives.json`: vectors of standards, and values from Python's libraries where a
+/// standard has none. Bytes are in hexadecimal.
 struct PrimitiveVectors: Decodable {
     struct Product: Decodable {
         var section, scalar, point, product: String
@@ -60,7 +61,7 @@ struct PrimitiveVectors: Decodable {
 enum CurveName: String, Decodable {
     case x25519, x448
 
-    var curve: Curve {
+    var value: Curve {
         switch self {
         case .x25519: .x25519
         case .x448: .x448

@@ -2,7 +2,7 @@ import BLESecPrimitives
 import Testing
 
 @Suite struct RandomTests {
-    @Test("random bytes fill the whole span and differ each time")
+    @Test("random bytes reach the second half of a span, and differ from call to call")
     func random() {
         var bytes = [UInt8](repeating: 0, count: 64)
         var span = bytes.mutableSpan

@@ -24,9 +24,9 @@ import Testing
         expectNotEqual(secret, [1, 2, 4])
         expectNotEqual(secret, [1, 2])
         let spansAreEqual = constantTimeEqual(secret.span, bytes.span)
-        let emptiesAreEqual = constantTimeEqual(Span(), Span())
+        let emptySpansAreEqual = constantTimeEqual(Span(), Span())
         #expect(spansAreEqual)
-        #expect(emptiesAreEqual)
+        #expect(emptySpansAreEqual)
     }
 
     @Test("a secret prints only as <redacted>")
@@ -42,20 +42,20 @@ import Testing
         expectEqual(secret, [UInt8](repeating: 0, count: 48))
     }
 
-    @Test("twenty thousand secrets at once keep separate bytes, in few slabs")
+    @Test("20,000 live secrets have separate bytes, and take fewer than 20 slabs")
     func many() {
         var holders: [Holder] = []
         for index in 0..<20_000 { holders.append(Holder(UInt8(truncatingIfNeeded: index))) }
-        let areApart = holders.enumerated().allSatisfy { index, holder in
+        let areSeparate = holders.enumerated().allSatisfy { index, holder in
             equal(holder.secret, [UInt8](repeating: UInt8(truncatingIfNeeded: index), count: 32))
         }
-        #expect(areApart)
+        #expect(areSeparate)
         // Ten slabs of 2,048 slots, and the slabs of other tests.
         #expect(SecretArena.slabCount(forSecretsOf: 32) < 20)
     }
 }
 
-/// The arena behind the secrets.
+/// The guarded memory that all secrets share.
 @Suite struct SecretArenaTests {
     @Test("unused slabs are returned to the system, except one")
     func slabs() {
@@ -78,8 +78,8 @@ import Testing
         let maps = try MemoryMap.all()
         let index = try #require(maps.firstIndex { $0.range.contains(address) })
         #expect(maps[index].permissions.hasPrefix("rw-"))
-        #expect(maps[index].flags.contains("dd"), "not in core dumps")
-        if MemoryMap.canLock { #expect(maps[index].flags.contains("lo"), "not in swap") }
+        #expect(maps[index].flags.contains("dd"), "the slab is in core dumps")
+        if MemoryMap.canLock { #expect(maps[index].flags.contains("lo"), "the slab is not locked") }
         for neighbour in [maps[index - 1], maps[index + 1]] {
             #expect(neighbour.permissions.hasPrefix("---"))
             #expect(
@@ -88,23 +88,23 @@ import Testing
         }
     }
 
-    @Test("many tasks create and drop secrets at once, and none sees another's bytes")
+    @Test("eight tasks create and drop secrets concurrently, and none sees another task's bytes")
     func concurrency() async {
-        let isApart = await withTaskGroup(of: Bool.self) { group in
+        let areSeparate = await withTaskGroup(of: Bool.self) { group in
             for task in 0..<8 {
                 group.addTask {
                     (0..<200).allSatisfy { round in
                         let bytes = [UInt8](repeating: UInt8(task), count: 1 + (round * 37) % 600)
-                        let first = SecretBytes(copying: bytes.span)
-                        let second = SecretBytes(count: bytes.count)
-                        return first.isEqual(to: SecretBytes(copying: bytes.span))
-                            && second.span.indices.allSatisfy { second.span[$0] == 0 }
+                        let copied = SecretBytes(copying: bytes.span)
+                        let zeroed = SecretBytes(count: bytes.count)
+                        return copied.isEqual(to: SecretBytes(copying: bytes.span))
+                            && zeroed.span.indices.allSatisfy { zeroed.span[$0] == 0 }
                     }
                 }
             }
             return await group.reduce(true) { $0 && $1 }
         }
-        #expect(isApart)
+        #expect(areSeparate)
     }
 }
 
@@ -116,10 +116,10 @@ private struct MemoryMap {
 
     /// Whether the system lets this process lock a page.
     static var canLock: Bool {
-        let size = 4_096
-        guard let page = unsafe aligned_alloc(size, size) else { return false }
+        let pageSize = 4_096
+        guard let page = unsafe aligned_alloc(pageSize, pageSize) else { return false }
         defer { unsafe free(page) }
-        return unsafe mlock(page, size) == 0 && munlock(page, size) == 0
+        return unsafe mlock(page, pageSize) == 0 && munlock(page, pageSize) == 0
     }
 
     static func all() throws -> [MemoryMap] {
@@ -146,6 +146,7 @@ private struct MemoryMap {
     }
 }
 
+/// A secret that takes a slot of 4 KiB, of which a slab has sixteen.
 private final class LargeSecret {
     static let size = 3_000
     let secret = SecretBytes(count: LargeSecret.size)
@@ -171,6 +172,7 @@ private func equal(_ secret: borrowing SecretBytes, _ bytes: [UInt8]) -> Bool {
     secret.isEqual(to: SecretBytes(copying: bytes.span))
 }
 
+/// Makes a secret storable in an array, which cannot contain noncopyable values.
 private final class Holder {
     let secret: SecretBytes
     init(_ byte: UInt8) { secret = SecretBytes(copying: [UInt8](repeating: byte, count: 32).span) }

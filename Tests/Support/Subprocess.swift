@@ -3,29 +3,31 @@ internal import Glibc
 
 /// A program that a test runs, with a deadline.
 ///
-/// Nothing runs in the background: the pipes of a program are served only while a test waits for
-/// it, together with those of the other programs that the call names. A call that is waiting at the
-/// deadline kills all these programs, and throws.
+/// No thread serves the program's pipes: they are read and written only while a call waits for this
+/// program, or names it among its `others`. A call that still waits at its program's deadline kills
+/// that program and the `others`, and throws.
 @safe public final class Subprocess {
     /// Where standard input comes from.
     public enum Input {
         /// These bytes, and then the end.
         case bytes([UInt8])
-        /// The bytes that the test passes to ``send(_:)``, until the test calls ``endInput()``.
+        /// The bytes that the test passes to ``send(_:)``; the input stays open until the test calls
+        /// ``endInput()``.
         case held
         /// A file, from its beginning.
         case file(String)
     }
 
-    /// Why a test cannot go on.
+    /// Why a call has failed.
     public enum Failure: Error {
         /// The program, and the system's error number.
         case cannotStart(String, Int32)
-        /// The deadline passed; with the standard error so far of all programs that were waited
-        /// for.
+        /// The deadline passed. The text is what the call's programs have written to standard error
+        /// by then.
         case deadline(String)
-        /// The program ended before what the test waited for, or failed; with its standard error,
-        /// in ``output(containing:after:)`` after its standard output.
+        /// The program ended before it wrote what the call waited for, or ended with an error. The
+        /// text is its standard error; from ``output(containing:after:)``, its standard output and
+        /// then its standard error.
         case ended(String)
     }
 
@@ -42,10 +44,10 @@ internal import Glibc
         public var text: String { String(decoding: output, as: UTF8.self) }
     }
 
-    private enum Channel { case input, output, errors, life }
+    private enum Pipe { case input, output, errors, lifetime }
 
     private var process: pid_t = 0
-    private var descriptors: [Channel: Int32] = [:]
+    private var descriptors: [Pipe: Int32] = [:]
     private var pending: [UInt8] = []
     private var endsInput: Bool
     private var output: [UInt8] = []
@@ -95,10 +97,10 @@ internal import Glibc
         ).wait()
     }
 
-    /// Appends bytes to standard input; they are written while a test waits.
+    /// Appends bytes to standard input; a waiting call writes them.
     public func send(_ bytes: [UInt8]) { pending += bytes }
 
-    /// Ends standard input after the bytes that were sent, while a test waits.
+    /// Ends standard input, once a waiting call has written the bytes that were sent.
     public func endInput() { endsInput = true }
 
     /// Sends a signal.
@@ -137,7 +139,7 @@ internal import Glibc
         return output
     }
 
-    /// Waits for the program's end.
+    /// Waits until the program has ended.
     public func wait(with others: [Subprocess] = []) throws -> Outcome {
         while true {
             if let status { return Outcome(status: status, output: output, errors: text(errors)) }
@@ -145,40 +147,42 @@ internal import Glibc
         }
     }
 
-    /// Waits for the ends of several programs.
-    public static func wait(_ all: [Subprocess]) throws -> [Outcome] {
-        try all.map { try $0.wait(with: all.filter { $0.status == nil }) }
+    /// Waits until several programs have ended.
+    public static func wait(_ programs: [Subprocess]) throws -> [Outcome] {
+        try programs.map { try $0.wait(with: programs.filter { $0.status == nil }) }
     }
 
     // MARK: - Serving the pipes
 
-    private static func serve(_ all: [Subprocess], until deadline: Double) throws {
-        var entries: [(Subprocess, Channel, Int32)] = []
-        for one in all {
-            one.closeInputIfDone()
-            for (channel, descriptor) in one.descriptors
-            where channel != .input || !one.pending.isEmpty {
-                if !entries.contains(where: { $0.2 == descriptor }) {
-                    entries.append((one, channel, descriptor))
+    private static func serve(_ programs: [Subprocess], until deadline: Double) throws {
+        var entries: [(program: Subprocess, pipe: Pipe, descriptor: Int32)] = []
+        for program in programs {
+            program.closeInputIfDone()
+            for (pipe, descriptor) in program.descriptors
+            where pipe != .input || !program.pending.isEmpty {
+                if !entries.contains(where: { $0.descriptor == descriptor }) {
+                    entries.append((program, pipe, descriptor))
                 }
             }
         }
         var polled = entries.map { entry in
-            pollfd(fd: entry.2, events: Int16(entry.1 == .input ? POLLOUT : POLLIN), revents: 0)
+            let events = entry.pipe == .input ? POLLOUT : POLLIN
+            return pollfd(fd: entry.descriptor, events: Int16(events), revents: 0)
         }
         let left = deadline - now
         let ready = unsafe poll(&polled, nfds_t(polled.count), Int32(max(0, left) * 1000))
         if ready == 0 || left <= 0 {
-            for one in all { kill(one.process, SIGKILL) }
-            throw Failure.deadline(all.map { $0.text($0.errors) }.joined(separator: "\n--\n"))
+            for program in programs { kill(program.process, SIGKILL) }
+            throw Failure.deadline(
+                programs.map { $0.text($0.errors) }.joined(separator: "\n--\n"))
         }
         for (entry, polled) in zip(entries, polled) where polled.revents != 0 {
-            entry.0.serve(entry.1, entry.2)
+            entry.program.serve(entry.pipe, entry.descriptor)
         }
     }
 
-    private func serve(_ channel: Channel, _ descriptor: Int32) {
-        if channel == .input {
+    private func serve(_ pipe: Pipe, _ descriptor: Int32) {
+        if pipe == .input {
             let count = unsafe pending.withUnsafeBytes {
                 unsafe write(descriptor, $0.baseAddress, min($0.count, 4096))
             }
@@ -189,13 +193,13 @@ internal import Glibc
         var bytes = [UInt8](repeating: 0, count: 65536)
         let count = unsafe read(descriptor, &bytes, bytes.count)
         guard count <= 0 else {
-            if channel == .output { output += bytes[..<count] }
-            if channel == .errors { errors += bytes[..<count] }
+            if pipe == .output { output += bytes[..<count] }
+            if pipe == .errors { errors += bytes[..<count] }
             return
         }
         close(descriptor)
-        descriptors[channel] = nil
-        if descriptors[.life] == nil, descriptors[.output] == nil, descriptors[.errors] == nil {
+        descriptors[pipe] = nil
+        if descriptors[.lifetime] == nil, descriptors[.output] == nil, descriptors[.errors] == nil {
             reap()
         }
     }
@@ -207,9 +211,10 @@ internal import Glibc
     }
 
     private func reap() {
-        var word: Int32 = 0
-        while unsafe waitpid(process, &word, 0) < 0, errno == EINTR {}
-        status = word & 0x7F == 0 ? word >> 8 & 0xFF : -(word & 0x7F)
+        var result: Int32 = 0
+        while unsafe waitpid(process, &result, 0) < 0, errno == EINTR {}
+        let signal = result & 0x7F
+        status = signal == 0 ? result >> 8 & 0xFF : -signal
         if let input = descriptors.removeValue(forKey: .input) { close(input) }
     }
 
@@ -239,11 +244,11 @@ internal import Glibc
         defer { unsafe posix_spawn_file_actions_destroy(&actions) }
         var theirs: [Int32] = []
         defer { for descriptor in theirs { close(descriptor) } }
-        func give(_ channel: Channel, as number: Int32) {
-            let ours = Self.pipe(toChild: channel == .input)
-            descriptors[channel] = ours.ours
-            theirs.append(ours.theirs)
-            unsafe posix_spawn_file_actions_adddup2(&actions, ours.theirs, number)
+        func give(_ pipe: Pipe, as number: Int32) {
+            let ends = Self.pipe(toChild: pipe == .input)
+            descriptors[pipe] = ends.ours
+            theirs.append(ends.theirs)
+            unsafe posix_spawn_file_actions_adddup2(&actions, ends.theirs, number)
         }
         if case .file(let path) = input {
             unsafe posix_spawn_file_actions_addopen(&actions, 0, path, O_RDONLY, 0)
@@ -257,8 +262,9 @@ internal import Glibc
             give(.output, as: 1)
         }
         give(.errors, as: 2)
-        // The child has this pipe open until it ends, even if it closes the other three.
-        give(.life, as: 9)
+        // The child has this pipe open until it ends, even if it closes the other three. So the end
+        // of this pipe tells that the child has ended.
+        give(.lifetime, as: 9)
         try unsafe spawn(executable, arguments, &actions, environment)
     }
 

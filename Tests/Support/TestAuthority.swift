@@ -1,4 +1,4 @@
-/// A certificate authority in a scratch folder, run by the `openssl` command.
+/// A certificate authority in a scratch folder; it works with the `openssl` command.
 public final class TestAuthority: Sendable {
     /// The folder of all the authority's files.
     public let folder: ScratchFolder
@@ -23,19 +23,20 @@ public final class TestAuthority: Sendable {
         try issuer.issue(name, extensions ?? Self.authority("CA:TRUE"))
     }
 
-    /// An authority whose certificate and key are already in the folder of the authority that has
-    /// issued the certificate.
+    /// Uses an authority that was made before: its certificate and key are in the folder of the
+    /// authority that has issued the certificate.
     public init(_ name: String, in issuer: TestAuthority) {
         folder = issuer.folder
         self.name = name
     }
 
-    /// The extensions of an authority's certificate.
+    /// The lines of extensions for an authority's certificate; `constraints` are its basic
+    /// constraints.
     public static func authority(_ constraints: String) -> String {
         "basicConstraints=critical,\(constraints)\nkeyUsage=keyCertSign,cRLSign\n"
     }
 
-    /// The authority's certificate.
+    /// The path of the authority's certificate.
     public var certificate: String { folder.file("\(name).pem") }
 
     /// Makes a key in `SUBJECT.key`, and in `SUBJECT.pem` a certificate signed with this key.
@@ -86,15 +87,16 @@ public final class TestAuthority: Sendable {
         try issue(subject, Self.device(subject), newKey: newKey)
     }
 
-    /// The extensions of a device's certificate, without the key identifiers, which a handshake
-    /// does not need.
+    /// The lines of extensions for a device's certificate, without the key identifiers, which a
+    /// handshake does not need.
     public static func device(_ subject: String, usage: String = "clientAuth,serverAuth") -> String
     {
         "subjectAltName=URI:blesec://devices/\(subject)\nextendedKeyUsage=\(usage)\n"
             + "subjectKeyIdentifier=none\nauthorityKeyIdentifier=none\n"
     }
 
-    /// A revocation list of this authority, in DER form, with the certificates of these subjects.
+    /// A revocation list of this authority, in DER form, that revokes the certificates of these
+    /// subjects.
     public func revocationList(_ subjects: [String]) throws -> [UInt8] {
         var index = ""
         for subject in subjects {

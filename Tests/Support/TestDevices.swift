@@ -16,12 +16,12 @@ extension TestAuthority {
             intermediates: chain.map { folder.file("\($0).pem") }, now: now)
     }
 
-    /// The authority's certificate, loaded as other devices load it to check their peers.
+    /// The authority's certificate, loaded as devices load it to check their peers.
     public func authorities() throws -> CertificateAuthorities {
         try CertificateFile.authorities(certificate)
     }
 
-    /// The TLS context of a device of this name, for which a certificate is issued first. The
+    /// Issues a certificate for a device of this name, and returns the device's TLS context. The
     /// context accepts every peer that has a certificate of this authority and is not in `revoked`.
     public func device(
         _ name: String, revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
@@ -32,7 +32,8 @@ extension TestAuthority {
             options: options)
     }
 
-    /// The TLS context of a device with a self-signed certificate. The context accepts every peer.
+    /// Makes a self-signed certificate for a device of this name, and returns the device's TLS
+    /// context. The context accepts every peer.
     public func selfSigned(_ name: String) throws -> TLSContext {
         try selfSign(name, Self.device(name))
         return try TLSContext(identity: identity(name))

@@ -16,17 +16,18 @@ struct AllocationTests {
         var buffer = [UInt8](repeating: 0, count: 70_000)
         for size in [0, 1, 64, 1_024, 16_381, 16_382, 65_518] {
             let payload = [UInt8](repeating: 1, count: size)
-            // The record also contains the length and the type.
+            // blesec adds a length of two bytes and a type of one byte to the payload.
             let content = [UInt8](repeating: 1, count: size + 3)
-            // The first record of a session allocates what OpenSSL keeps for all later records.
+            // OpenSSL may allocate here what it keeps for later records, so these two records are
+            // not counted.
             try Self.pass(payload, &pair, &buffer)
             try raw.pass(content)
             let start = blesec_allocations()
             for _ in 0..<100 { try Self.pass(payload, &pair, &buffer) }
-            let middle = blesec_allocations()
+            let afterEngines = blesec_allocations()
             for _ in 0..<100 { try raw.pass(content) }
-            let end = blesec_allocations()
-            #expect(middle - start == end - middle, "\(size) bytes")
+            let afterOpenSSL = blesec_allocations()
+            #expect(afterEngines - start == afterOpenSSL - afterEngines, "\(size) bytes")
         }
     }
 
@@ -41,7 +42,7 @@ struct AllocationTests {
             return try pair.acceptor.open(&sealed)
         }
         guard record?.plaintext?.count == payload.count + 1 else {
-            throw ChannelError(.internal, "the record does not come back")
+            throw ChannelError(.internal, "the acceptor does not open the whole record")
         }
     }
 }
@@ -63,14 +64,14 @@ struct AllocationTests {
                 context, folder.file("dialer.pem"), SSL_FILETYPE_PEM) == 1,
             unsafe SSL_CTX_use_PrivateKey_file(
                 context, folder.file("dialer.key"), SSL_FILETYPE_PEM) == 1
-        else { throw ChannelError(.badKey, "no certificate") }
+        else { throw ChannelError(.badKey, "OpenSSL does not load the certificate") }
         unsafe SSL_CTX_set_num_tickets(context, 0)
-        var (one, other): (OpaquePointer?, OpaquePointer?)
-        unsafe BIO_new_bio_pair(&one, 1 << 17, &other, 1 << 17)
+        var (clientBIO, serverBIO): (OpaquePointer?, OpaquePointer?)
+        unsafe BIO_new_bio_pair(&clientBIO, 1 << 17, &serverBIO, 1 << 17)
         unsafe client = SSL_new(context)
         unsafe server = SSL_new(context)
-        unsafe SSL_set_bio(client, one, one)
-        unsafe SSL_set_bio(server, other, other)
+        unsafe SSL_set_bio(client, clientBIO, clientBIO)
+        unsafe SSL_set_bio(server, serverBIO, serverBIO)
         unsafe SSL_set_connect_state(client)
         unsafe SSL_set_accept_state(server)
         for _ in 0..<4 {

@@ -11,7 +11,7 @@ struct ContextTests {
 
     init() throws { authority = try TestAuthority() }
 
-    @Test("a group is known by OpenSSL's name, and a list of groups is not a name")
+    @Test("a group is supported by its name in OpenSSL; a list or an unknown name is not")
     func groups() throws {
         for name in ["X25519", "P-256", "P-384", "X448"] {
             #expect(TLSContext.supports(group: name))
@@ -40,22 +40,22 @@ struct ContextTests {
             (["P-384"], ["P-384"]), (["X25519MLKEM768", "X25519"], ["X25519MLKEM768"]),
         ])
     func negotiatedGroups(dialer: [String], acceptor: [String]) throws {
-        // An older OpenSSL has no post-quantum groups, and reports that.
+        // An older OpenSSL has no post-quantum groups; then `supports` must say so.
         guard (dialer + acceptor).allSatisfy(TLSContext.supports) else {
             #expect(!TLSContext.supports(group: "X25519MLKEM768"))
             return
         }
-        var (ours, theirs) = (TLSOptions(), TLSOptions())
-        (ours.groups, theirs.groups) = (dialer, acceptor)
+        var (dialerOptions, acceptorOptions) = (TLSOptions(), TLSOptions())
+        (dialerOptions.groups, acceptorOptions.groups) = (dialer, acceptor)
         var pair = try EnginePair(
-            authority.device("dialer", options: ours),
-            authority.device("acceptor", options: theirs))
+            authority.device("dialer", options: dialerOptions),
+            authority.device("acceptor", options: acceptorOptions))
         try pair.shakeHands()
         #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
     }
 
     @Test(
-        "keys of every algorithm authenticate both sides",
+        "a key of each algorithm authenticates a dialer and an acceptor",
         arguments: [
             ["ed25519"], ["ed448"], ["rsa:2048"], ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
             ["ec", "-pkeyopt", "ec_paramgen_curve:P-384"],
@@ -63,26 +63,26 @@ struct ContextTests {
         ])
     func keys(newKey: [String]) throws {
         try authority.issueDevice("one", newKey: newKey)
-        let one = try TLSContext(
+        let tested = try TLSContext(
             identity: authority.identity("one"), authorities: authority.authorities())
-        let other = try authority.device("other")
-        for (dialer, acceptor) in [(one, other), (other, one)] {
+        let peer = try authority.device("peer")
+        for (dialer, acceptor) in [(tested, peer), (peer, tested)] {
             var pair = try EnginePair(dialer, acceptor)
             try pair.shakeHands()
             #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
         }
     }
 
-    @Test("intermediates are sent if they are configured, and only then")
+    @Test("a certificate that an intermediate issued is accepted only with the intermediate")
     func intermediates() throws {
         let middle = try TestAuthority("middle", under: authority)
-        try middle.issueDevice("far")
-        let near = try authority.device("near")
+        try middle.issueDevice("tested")
+        let peer = try authority.device("peer")
         for chain in ["middle", nil] {
-            let far = try TLSContext(
-                identity: authority.identity("far", chain: chain),
+            let tested = try TLSContext(
+                identity: authority.identity("tested", chain: chain),
                 authorities: authority.authorities())
-            for (dialer, acceptor) in [(far, near), (near, far)] {
+            for (dialer, acceptor) in [(tested, peer), (peer, tested)] {
                 var pair = try EnginePair(dialer, acceptor)
                 try? pair.shakeHands()
                 let isAccepted = pair.dialer.established != nil && pair.acceptor.established != nil
@@ -91,7 +91,7 @@ struct ContextTests {
         }
     }
 
-    @Test("a certificate that is valid only for the other role is not sent")
+    @Test("no engine is made with a certificate that is only for the other role")
     func role() throws {
         for (usage, role) in [("serverAuth", ChannelRole.dialer), ("clientAuth", .acceptor)] {
             try authority.issue("one", TestAuthority.device("one", usage: usage))
@@ -117,7 +117,7 @@ struct ContextTests {
             revoked: list)
     }
 
-    @Test("a list is refused if an intermediate has signed it whose certificate is not known")
+    @Test("an intermediate's revocation list is refused without the intermediate's certificate")
     func listOfIntermediate() throws {
         let middle = try TestAuthority("middle", under: authority)
         try middle.issueDevice("one")
@@ -132,11 +132,11 @@ struct ContextTests {
     }
 
     @Test(
-        "a chain of the greatest length is accepted, and one byte more is refused when loaded"
+        "a chain of the greatest length is accepted, and a chain one byte longer is not loaded"
     )
     func longestChain() throws {
         try authority.issueDevice("one")
-        let near = try authority.device("near")
+        let peer = try authority.device("peer")
         /// The identity with an intermediate that has `padding` bytes of padding.
         func identity(padding: Int) throws -> TLSIdentity {
             try authority.issue(
@@ -145,18 +145,19 @@ struct ContextTests {
                     + "nsComment=\(String(repeating: "x", count: padding))\n")
             return try authority.identity("one", chain: "pad")
         }
-        let chain = try identity(padding: 10_000)
-        let room = 16_384 - TLSContext.chainLength(of: [chain.certificate] + chain.intermediates)
-        let far = try TLSContext(
+        let shorter = try identity(padding: 10_000)
+        let room =
+            16_384 - TLSContext.chainLength(of: [shorter.certificate] + shorter.intermediates)
+        let tested = try TLSContext(
             identity: identity(padding: 10_000 + room), authorities: authority.authorities())
-        for (dialer, acceptor) in [(far, near), (near, far)] {
+        for (dialer, acceptor) in [(tested, peer), (peer, tested)] {
             var pair = try EnginePair(dialer, acceptor)
             try pair.shakeHands()
             #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
         }
-        for more in [1, 60_000] {
+        for excess in [1, 60_000] {
             let error = #expect(throws: ChannelError(.badKey, "")) {
-                _ = try identity(padding: 10_000 + room + more)
+                _ = try identity(padding: 10_000 + room + excess)
             }
             #expect(error?.reason.contains("peers accept at most 16384") == true)
         }
@@ -164,18 +165,20 @@ struct ContextTests {
 
     @Test("a key of each algorithm is accepted in one encoding only")
     func canonicalKeys() throws {
-        let p256 = try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"])
-        let rsa = try info(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
+        let p256 = try freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        let rsa = try freshKey(["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
         for info in [
-            p256, rsa, try info(["-algorithm", "ed25519"]), try info(["-algorithm", "ed448"]),
-            try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"]),
-            try info(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"]),
+            p256, rsa, try freshKey(["-algorithm", "ed25519"]),
+            try freshKey(["-algorithm", "ed448"]),
+            try freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"]),
+            try freshKey(["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"]),
         ] {
             #expect(CanonicalKey.matches(info))
             #expect(!CanonicalKey.matches(info + [0]))
             #expect(!CanonicalKey.matches(Array(info.dropLast())))
         }
-        // RSA without its NULL, which some software omits (RFC 3279 §2.3.1 requires the NULL).
+        // The RSA key without the NULL in its algorithm: RFC 3279 §2.3.1 requires the NULL, and some
+        // software omits it. The bytes 3 and 5 are the lengths of the sequences around it.
         let null = try #require(rsa.indices.first { rsa[$0...].starts(with: [0x05, 0x00, 0x03]) })
         var bare = rsa
         bare.removeSubrange(null..<null + 2)
@@ -183,13 +186,13 @@ struct ContextTests {
         bare[5] -= 2
         #expect(bare.count == rsa.count - 2 && !CanonicalKey.matches(bare))
         // Keys of these algorithms are not accepted in any encoding.
-        #expect(!CanonicalKey.matches(try info(["-algorithm", "x25519"])))
-        #expect(!CanonicalKey.matches(try info(["-algorithm", "RSA-PSS"])))
+        #expect(!CanonicalKey.matches(try freshKey(["-algorithm", "x25519"])))
+        #expect(!CanonicalKey.matches(try freshKey(["-algorithm", "RSA-PSS"])))
         #expect(!CanonicalKey.matches([]))
     }
 
-    /// The SubjectPublicKeyInfo of a fresh key.
-    private func info(_ options: [String]) throws -> [UInt8] {
+    /// The SubjectPublicKeyInfo of a new key, made with these options of `openssl genpkey`.
+    private func freshKey(_ options: [String]) throws -> [UInt8] {
         let key = authority.folder.file("fresh.key")
         try authority.run(["genpkey", "-out", key] + options)
         let info = authority.folder.file("fresh.spki")

@@ -5,8 +5,9 @@ import BLESecTLSEngine
 struct EnginePair: ~Copyable {
     var dialer: TLSEngine
     var acceptor: TLSEngine
-    /// How many bytes each side has sent, and the bytes that are not read yet.
-    private(set) var sent: [ChannelRole: Int] = [:]
+    /// How many bytes each side has sent, handshake messages and tickets.
+    private(set) var sentCounts: [ChannelRole: Int] = [:]
+    /// The bytes of each side that the other side has not read yet.
     private var waiting: [ChannelRole: [UInt8]] = [:]
 
     init(_ dialer: TLSContext, _ acceptor: TLSContext, isNegotiated: Bool = true) throws {
@@ -20,8 +21,8 @@ struct EnginePair: ~Copyable {
         self.acceptor = acceptor
     }
 
-    /// Carries messages, in pieces of at most `piece` bytes, until no side has more to send; admits
-    /// every peer for which a decision is pending.
+    /// Runs ten steps of each side, more than any handshake needs, and admits every peer. Messages
+    /// arrive in pieces of at most `piece` bytes.
     mutating func shakeHands(piece: Int = 65_536) throws {
         for _ in 0..<10 {
             try step(.dialer, piece: piece)
@@ -29,25 +30,28 @@ struct EnginePair: ~Copyable {
         }
     }
 
-    /// Lets one side send, and the other side read what its handshake takes.
+    /// Lets one side send its next message, and the other side read it if that side is still in its
+    /// handshake. An engine may use only some of the offered bytes; it gets the others again,
+    /// together with the next piece.
     mutating func step(_ role: ChannelRole, piece: Int = 65_536) throws {
-        let bytes = role == .dialer ? try Self.speak(&dialer) : try Self.speak(&acceptor)
-        sent[role, default: 0] += bytes.count
+        let bytes =
+            role == .dialer ? try Self.nextMessage(&dialer) : try Self.nextMessage(&acceptor)
+        sentCounts[role, default: 0] += bytes.count
         waiting[role, default: []] += bytes
-        var size = 0
+        var offered = 0
         let unread = waiting[role, default: []]
         var start = 0
-        while start < unread.count, size < unread.count - start {
-            size = min(size + piece, unread.count - start)
-            let chunk = Array(unread[start..<start + size])
+        while start < unread.count, offered < unread.count - start {
+            offered = min(offered + piece, unread.count - start)
+            let chunk = Array(unread[start..<start + offered])
             let used =
                 if role == .dialer {
-                    try Self.listen(&acceptor, chunk)
+                    try Self.read(chunk, &acceptor)
                 } else {
-                    try Self.listen(&dialer, chunk)
+                    try Self.read(chunk, &dialer)
                 }
             start += used
-            size -= used
+            offered -= used
         }
         waiting[role] = Array(unread[start...])
     }
@@ -55,12 +59,14 @@ struct EnginePair: ~Copyable {
     /// What a side has sent and the other side has not read in its handshake.
     func unread(from role: ChannelRole) -> [UInt8] { waiting[role, default: []] }
 
-    private static func listen(_ engine: inout TLSEngine, _ bytes: [UInt8]) throws -> Int {
+    /// Returns how many of the bytes the engine has used; none after its handshake.
+    private static func read(_ bytes: [UInt8], _ engine: inout TLSEngine) throws -> Int {
         guard case .handshaking = engine.phase else { return 0 }
         return try engine.receiveHandshake(bytes.span)
     }
 
-    private static func speak(_ engine: inout TLSEngine) throws -> [UInt8] {
+    /// The engine's next handshake message, after its peer is admitted; empty if there is none.
+    private static func nextMessage(_ engine: inout TLSEngine) throws -> [UInt8] {
         if case .awaitingTrustDecision = engine.phase { try engine.admit() }
         return try engine.nextHandshake() ?? []
     }
@@ -87,7 +93,7 @@ extension TLSEngine {
         return plaintexts
     }
 
-    /// The plaintexts of complete records.
+    /// The plaintexts of the records in `bytes`, of which the last must be complete.
     mutating func opened(_ bytes: [UInt8]) throws -> [[UInt8]] {
         var bytes = bytes
         let plaintexts = try opened(&bytes)
@@ -95,6 +101,7 @@ extension TLSEngine {
         return plaintexts
     }
 
+    /// The peer's identity, once records can be exchanged.
     var established: PeerIdentity? {
         if case .established(let identity) = phase { identity } else { nil }
     }

@@ -39,8 +39,8 @@ struct EstablishedTests {
     @Test("a handshake with Ed25519 takes at most 1,450 bytes in both directions together")
     func handshakeBytes() throws {
         let pair = try Self.pair()
-        let total = pair.sent.values.reduce(0, +)
-        #expect(total <= 1_450, "\(pair.sent)")
+        let total = pair.sentCounts.values.reduce(0, +)
+        #expect(total <= 1_450, "\(pair.sentCounts)")
     }
 
     @Test("a handshake works in pieces of any size", arguments: [1, 2, 7, 100])
@@ -72,7 +72,9 @@ struct EstablishedTests {
         }
     }
 
-    @Test("records arrive in pieces of any size, several at a time", arguments: [1, 3, 50, 5_000])
+    @Test(
+        "records are opened, whether a piece of the stream has part of a record or several records",
+        arguments: [1, 3, 50, 5_000])
     func recordPieces(piece: Int) throws {
         var pair = try Self.pair()
         var wire: [UInt8] = []
@@ -92,18 +94,18 @@ struct EstablishedTests {
         #expect(buffer.isEmpty)
     }
 
-    @Test("a key update is sent before the next record, in the room that was requested")
+    @Test("after a rekey sealedLength includes the key update that comes before the next record")
     func keyUpdate() throws {
         var pair = try Self.pair()
-        let plain = pair.dialer.sealedLength(2)
+        let lengthWithoutUpdate = pair.dialer.sealedLength(2)
         try pair.dialer.rekeySending()
         let length = pair.dialer.sealedLength(2)
-        #expect(length > plain)
+        #expect(length > lengthWithoutUpdate)
         #expect(try pair.dialer.sealed(1, [5]).count == length)
-        #expect(pair.dialer.sealedLength(2) == plain)
+        #expect(pair.dialer.sealedLength(2) == lengthWithoutUpdate)
     }
 
-    @Test("records continue after a change of key")
+    @Test("records of both sides are opened after a change of key, 40 times in a row")
     func afterKeyUpdate() throws {
         var pair = try Self.pair()
         for round in 0..<40 as Range<UInt8> {
@@ -132,21 +134,25 @@ struct EstablishedTests {
         #expect(try pair.dialer.export(label: "a", context: [], count: 8_160).count == 8_160)
     }
 
+    /// What an attacker does to the dialer's records.
+    enum Attack: CaseIterable { case replay, skip, reflect, change }
+
     @Test(
-        "a record does not open if it is replayed, reflected or changed, or if one is skipped",
-        arguments: 0..<4)
-    func order(attack: Int) throws {
+        "a record that is replayed, reflected, changed or follows a skipped one does not open",
+        arguments: Attack.allCases)
+    func attacks(attack: Attack) throws {
         var pair = try Self.pair()
         let first = try pair.dialer.sealed(0, [1])
         let second = try pair.dialer.sealed(0, [1])
         #expect(throws: ChannelError(.authenticationFailed, "")) {
             switch attack {
-            case 0:
+            case .replay:
                 #expect(try pair.acceptor.opened(first) == [[0, 1]])
                 _ = try pair.acceptor.opened(first)
-            case 1: _ = try pair.acceptor.opened(second)
-            case 2: _ = try pair.dialer.opened(first)
-            default: _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
+            case .skip: _ = try pair.acceptor.opened(second)
+            case .reflect: _ = try pair.dialer.opened(first)
+            case .change:
+                _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
             }
         }
     }

@@ -28,7 +28,7 @@ struct HandshakeSizeTests {
         var pair = try EnginePair(contexts[0], contexts[1])
         try pair.shakeHands()
         #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
-        let total = pair.sent.values.reduce(0, +)
-        #expect(total <= 1_450, "\(pair.sent)")
+        let total = pair.sentCounts.values.reduce(0, +)
+        #expect(total <= 1_450, "\(pair.sentCounts)")
     }
 }

@@ -35,8 +35,8 @@ struct ResumptionTests {
         acceptor = try authority.device("acceptor", revoked: revocations, options: options)
     }
 
-    /// Runs a session, after which the dialer has a ticket to resume it.
-    private func first() throws -> EnginePair {
+    /// Establishes a session, after which the dialer has a ticket to resume it.
+    private func establish() throws -> EnginePair {
         var pair = try EnginePair(dialer, acceptor)
         try pair.shakeHands()
         try pair.readTickets()
@@ -45,7 +45,7 @@ struct ResumptionTests {
 
     @Test("a resumed handshake is shorter, and both sides know each other as before")
     func resumes() throws {
-        let first = try first()
+        let first = try establish()
         var second = try EnginePair(dialer, acceptor)
         try second.shakeHands()
         #expect(second.dialer.established == first.dialer.established)
@@ -53,59 +53,61 @@ struct ResumptionTests {
         #expect(second.dialer.established != nil && second.acceptor.established != nil)
         #expect(second.dialer.handshakeHash != first.dialer.handshakeHash)
         // Neither certificate was sent.
-        #expect(second.sent.values.reduce(0, +) < first.sent.values.reduce(0, +) - 500)
-        // A ticket is used once, and this session has brought a new ticket.
+        #expect(
+            second.sentCounts.values.reduce(0, +) < first.sentCounts.values.reduce(0, +) - 500)
+        // The second session has used its ticket up, and has brought a new one.
         try second.readTickets()
         var third = try EnginePair(dialer, acceptor)
         try third.shakeHands()
-        #expect(third.sent == second.sent)
+        #expect(third.sentCounts == second.sentCounts)
         #expect(try third.acceptor.opened(third.dialer.sealed(0, [1])) == [[0, 1]])
     }
 
-    @Test("a policy is asked for each session, and each side refuses with a record")
+    @Test("both sides ask their policies in a resumed session too, and refuse with a record")
     func asksAgain() throws {
-        _ = try first()
+        _ = try establish()
         var pair = try EnginePair(dialer, acceptor)
         let hello = try #require(try pair.dialer.nextHandshake())
         try pair.acceptor.receiveHandshake(hello.span)
         let answer = try #require(try pair.acceptor.nextHandshake())
         try pair.dialer.receiveHandshake(answer.span)
-        guard case .awaitingTrustDecision(let acceptors) = pair.dialer.phase else {
-            Issue.record("the dialer does not judge")
+        guard case .awaitingTrustDecision(let claimed) = pair.dialer.phase else {
+            Issue.record("the dialer does not wait for a trust decision")
             return
         }
         #expect(
-            acceptors
+            claimed
                 == ClaimedIdentity(
                     .certificate(
                         subjectPublicKeyInfo: acceptor.identity.subjectPublicKeyInfo,
                         uri: "blesec://devices/acceptor")))
+        // A side that refuses with a record ends its handshake first, so that it can seal the record.
         #expect(pair.dialer.refuse() == .byRecord)
         try pair.dialer.admit()
         let last = try #require(try pair.dialer.nextHandshake())
         try pair.acceptor.receiveHandshake(last.span)
         guard case .awaitingTrustDecision = pair.acceptor.phase else {
-            Issue.record("the acceptor does not judge")
+            Issue.record("the acceptor does not wait for a trust decision")
             return
         }
         #expect(pair.acceptor.refuse() == .byRecord)
         try pair.acceptor.admit()
-        // A peer that is refused gets no ticket.
+        // No ticket follows: the refused peer must not be able to resume the session.
         #expect(try pair.acceptor.nextHandshake() == nil)
     }
 
     @Test(
         "a session whose peer is now revoked needs a full handshake, which is refused",
         arguments: [ChannelRole.dialer, .acceptor])
-    func revoked(role: ChannelRole) throws {
-        _ = try first()
-        let revoked = role == .dialer ? dialer : acceptor
+    func revoked(revokedRole: ChannelRole) throws {
+        _ = try establish()
+        let revoked = revokedRole == .dialer ? dialer : acceptor
         let list = try RevocationList(
             lists: [], keys: [revoked.identity.fingerprint], authorities: authority.authorities())
         revocations.list.withLock { $0 = list }
         var pair = try EnginePair(dialer, acceptor)
         try? pair.shakeHands()
-        let phase = role == .dialer ? pair.acceptor.phase : pair.dialer.phase
+        let phase = revokedRole == .dialer ? pair.acceptor.phase : pair.dialer.phase
         guard case .failing(let error) = phase else {
             Issue.record("\(phase)")
             return
@@ -115,7 +117,7 @@ struct ResumptionTests {
 
     @Test("a session whose peer's certificate has expired is not resumed")
     func expired() throws {
-        _ = try first()
+        _ = try establish()
         clock.withLock { $0 += 60 * 86_400 }
         var pair = try EnginePair(dialer, acceptor)
         try? pair.shakeHands()
@@ -126,39 +128,39 @@ struct ResumptionTests {
         "a replayed first flight with a ticket leads to a full handshake, and authenticates no peer"
     )
     func replayed() throws {
-        _ = try first()
+        _ = try establish()
         var pair = try EnginePair(dialer, acceptor)
         let hello = try #require(try pair.dialer.nextHandshake())
         try pair.acceptor.receiveHandshake(hello.span)
-        let short = try #require(try pair.acceptor.nextHandshake())
-        var other = try TLSEngine(acceptor, role: .acceptor, isNegotiated: true)
-        try other.receiveHandshake(hello.span)
-        let long = try #require(try other.nextHandshake())
-        #expect(long.count > short.count + 200)
-        #expect(other.phase == .handshaking)
-        try pair.dialer.receiveHandshake(short.span)
+        let resumingFlight = try #require(try pair.acceptor.nextHandshake())
+        var replayTarget = try TLSEngine(acceptor, role: .acceptor, isNegotiated: true)
+        try replayTarget.receiveHandshake(hello.span)
+        let fullFlight = try #require(try replayTarget.nextHandshake())
+        #expect(fullFlight.count > resumingFlight.count + 200)
+        #expect(replayTarget.phase == .handshaking)
+        try pair.dialer.receiveHandshake(resumingFlight.span)
         if case .awaitingTrustDecision = pair.dialer.phase { try pair.dialer.admit() }
         let last = try #require(try pair.dialer.nextHandshake())
-        try other.receiveHandshake(last.span)
-        guard case .failing(let error) = other.phase else {
-            Issue.record("\(other.phase)")
+        try replayTarget.receiveHandshake(last.span)
+        guard case .failing(let error) = replayTarget.phase else {
+            Issue.record("\(replayTarget.phase)")
             return
         }
         #expect(error == ChannelError(.authenticationFailed, ""))
     }
 
-    @Test("a session is resumed only if both sides allow it")
+    @Test("an acceptor that does not allow resumption sends no ticket; every handshake is full")
     func optIn() throws {
         var options = TLSOptions()
         options.clock = { TestAuthority.now }
-        let plain = try TLSContext(
+        let withoutResumption = try TLSContext(
             identity: authority.identity("acceptor"), authorities: authority.authorities(),
             options: options)
         for _ in 0..<2 {
-            var pair = try EnginePair(dialer, plain)
+            var pair = try EnginePair(dialer, withoutResumption)
             try pair.shakeHands()
             #expect(pair.dialer.established != nil && pair.acceptor.established != nil)
-            #expect(pair.sent.values.reduce(0, +) > 1_000)
+            #expect(pair.sentCounts.values.reduce(0, +) > 1_000)
             #expect(try pair.readTickets() == 0)
         }
     }
@@ -172,7 +174,7 @@ extension EnginePair {
         var bytes = unread(from: .acceptor)
         let count = bytes.count
         guard try dialer.opened(&bytes).isEmpty, bytes.isEmpty else {
-            throw ChannelError(.internal, "there is more than tickets")
+            throw ChannelError(.internal, "the acceptor sent more than tickets")
         }
         return count
     }
