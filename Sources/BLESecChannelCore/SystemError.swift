@@ -7,4 +7,7 @@ extension ChannelError {
         return ChannelError(
             code, "\(what): \(text ?? "error \(number)")", underlying: .errno(number))
     }
+
+    /// An error with the code `badKey`.
+    package static func badKey(_ reason: String) -> ChannelError { ChannelError(.badKey, reason) }
 }

@@ -26,11 +26,8 @@ public enum CertificateFile {
         let leaf = chain.removeFirst()
         if let intermediates { chain += try certificates(intermediates) }
         let key = try IdentityFile.privateKeyInfo(keyPath, passphrase: passphrase)
-        do throws(ChannelError) {
-            return try TLSIdentity(
-                certificate: leaf, intermediates: chain, privateKey: key, now: now)
-        } catch {
-            throw error.naming(path)
+        return try naming(path) { () throws(ChannelError) in
+            try TLSIdentity(certificate: leaf, intermediates: chain, privateKey: key, now: now)
         }
     }
 
@@ -41,10 +38,8 @@ public enum CertificateFile {
     ///   in an unusual encoding.
     public static func authorities(_ path: String) throws(ChannelError) -> CertificateAuthorities {
         let certificates = try certificates(path)
-        do throws(ChannelError) {
-            return try CertificateAuthorities(certificates)
-        } catch {
-            throw error.naming(path)
+        return try naming(path) { () throws(ChannelError) in
+            try CertificateAuthorities(certificates)
         }
     }
 
@@ -54,35 +49,28 @@ public enum CertificateFile {
         guard file.status.st_size <= maximumLength,
             let text = file.descriptor.readAll(atMost: maximumLength)
         else {
-            throw ChannelError(
-                .badKey, "\(path) is not a file of at most \(maximumLength) bytes with certificates"
-            )
+            throw .badKey(
+                "\(path) is not a file of at most \(maximumLength) bytes with certificates")
         }
         guard let found = blocks(text) else {
-            throw ChannelError(.badKey, "\(path) holds a damaged PEM block")
+            throw .badKey("\(path) holds a damaged PEM block")
         }
         guard !found.isEmpty else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "\(path) holds no certificate: one begins with -----BEGIN CERTIFICATE-----")
         }
-        var certificates: [[UInt8]] = []
-        for (label, content) in found {
+        return try found.map { (label, content) throws(ChannelError) in
             guard label == "CERTIFICATE" || label == "X509 CERTIFICATE" else {
-                throw ChannelError(
-                    .badKey, "\(path) holds \(label): certificates alone are wanted here")
+                throw .badKey("\(path) holds \(label): certificates alone are wanted here")
             }
-            certificates.append(content)
+            return content
         }
-        return certificates
     }
 
     /// The DER form of the only revocation list in a PEM text; nil when it is not exactly one.
     static func revocationList(_ text: [UInt8]) -> [UInt8]? {
-        guard let blocks = blocks(text), blocks.count == 1, blocks[0].label == "X509 CRL" else {
-            return nil
-        }
-        return blocks[0].content
+        guard let blocks = blocks(text), blocks.count == 1 else { return nil }
+        return blocks[0].label == "X509 CRL" ? blocks[0].content : nil
     }
 
     /// The PEM blocks of a text without secrets, or `nil` when one of them is damaged.
@@ -112,6 +100,13 @@ public enum CertificateFile {
             return isEnd ? blocks : nil
         }
     }
+}
+
+/// The result of `body`, whose error gets the file's path before the reason.
+func naming<Result: ~Copyable>(
+    _ path: String, _ body: () throws(ChannelError) -> Result
+) throws(ChannelError) -> Result {
+    do throws(ChannelError) { return try body() } catch { throw error.naming(path) }
 }
 
 extension ChannelError {

@@ -40,13 +40,13 @@ public final class DenyListFile: Sendable {
         guard let listing = try KeyListing(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
-        var keys: [Fingerprint] = []
-        for (number, words) in KeyListing.lines(of: listing.text) {
+        let keys = try KeyListing.lines(of: listing.text).map {
+            (number, words) throws(ChannelError) in
             guard let key = Fingerprint(String(words[0])) else {
                 throw KeyListing.malformed(
                     path, number, "a line begins with a fingerprint, SHA256: and 43 characters")
             }
-            keys.append(key)
+            return key
         }
         return (listing.signature, keys)
     }

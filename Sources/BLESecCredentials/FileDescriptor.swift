@@ -6,22 +6,27 @@ internal import Glibc
 struct FileDescriptor: ~Copyable {
     let number: Int32
 
-    /// Opens `path`, close-on-exec; or returns nil, with the error in `errno`.
-    init?(_ path: String, _ flags: Int32, mode: mode_t = 0) {
+    /// Opens `path`, close-on-exec; or returns nil, with the error in `errno`. A relative path
+    /// begins at the working directory, or at the open directory with the number `directory`.
+    init?(
+        _ path: String, _ flags: Int32, mode: mode_t = 0, at directory: Int32 = AT_FDCWD
+    ) {
         var number: Int32
         repeat {
-            number = unsafe open(path, flags | O_CLOEXEC, mode)
+            number = unsafe openat(directory, path, flags | O_CLOEXEC, mode)
         } while number < 0 && errno == EINTR
         guard number >= 0 else { return nil }
-        self.init(owning: number)
+        self.number = number
     }
 
-    /// Takes ownership of an open descriptor.
-    init(owning number: Int32) { self.number = number }
+    /// Opens `path`, which begins at `directory`, in the same way.
+    init?(_ path: String, _ flags: Int32, mode: mode_t = 0, in directory: borrowing FileDescriptor)
+    {
+        self.init(path, flags, mode: mode, at: directory.number)
+    }
 
     deinit { close(number) }
 
-    /// The `stat` of the open file.
     var status: stat {
         var status = stat()
         unsafe fstat(number, &status)
@@ -31,17 +36,30 @@ struct FileDescriptor: ~Copyable {
     /// Reads until `bytes` is full or the file ends, and returns the number of bytes read; nil with
     /// the error in `errno`.
     func read(into bytes: inout SecretBytes) -> Int? {
-        unsafe bytes.withUnsafeMutableBytes { buffer in
-            var count = 0
-            while count < buffer.count, let base = buffer.baseAddress {
-                let got = unsafe Glibc.read(number, base + count, buffer.count - count)
-                if got < 0, errno == EINTR { continue }
-                guard got >= 0 else { return nil }
-                if got == 0 { break }
-                count += got
-            }
-            return count
+        unsafe bytes.withUnsafeMutableBytes { unsafe fill($0) }
+    }
+
+    /// Reads at most `limit` bytes; nil with the error in `errno`.
+    func readAll(atMost limit: Int) -> [UInt8]? {
+        var isRead = false
+        let bytes = unsafe [UInt8](unsafeUninitializedCapacity: limit) { buffer, count in
+            let got = unsafe fill(UnsafeMutableBufferPointer(rebasing: buffer[..<limit]))
+            isRead = got != nil
+            count = got ?? 0
         }
+        return isRead ? bytes : nil
+    }
+
+    private func fill(_ buffer: UnsafeMutableBufferPointer<UInt8>) -> Int? {
+        var count = 0
+        while count < buffer.count, let base = buffer.baseAddress {
+            let got = unsafe Glibc.read(number, base + count, buffer.count - count)
+            if got < 0, errno == EINTR { continue }
+            guard got >= 0 else { return nil }
+            if got == 0 { break }
+            count += got
+        }
+        return count
     }
 
     /// Writes all of `bytes`; false with the error in `errno`.
@@ -64,21 +82,4 @@ extension stat {
     var isDirectory: Bool { st_mode & S_IFMT == S_IFDIR }
     /// The permission bits in octal, as for `chmod`.
     var permissions: String { String(st_mode & 0o7777, radix: 8) }
-}
-
-extension FileDescriptor {
-    /// Reads at most `limit` bytes; nil with the error in `errno`.
-    func readAll(atMost limit: Int) -> [UInt8]? {
-        var failed = false
-        let bytes = unsafe [UInt8](unsafeUninitializedCapacity: limit) { buffer, count in
-            while count < limit, let base = buffer.baseAddress {
-                let got = unsafe Glibc.read(number, base + count, limit - count)
-                if got < 0, errno == EINTR { continue }
-                failed = got < 0
-                if got <= 0 { break }
-                count += got
-            }
-        }
-        return failed ? nil : bytes
-    }
 }

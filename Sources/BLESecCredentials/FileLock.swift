@@ -30,7 +30,10 @@ struct FileLock: ~Copyable {
                 continue
             }
             // The previous holder of the lock may have replaced the file.
-            if KeyListing.signature(of: file.path)?.isFile(of: file.status) == true {
+            let opened = KeyListing.Signature(file.status)
+            if let present = KeyListing.signature(of: file.path), present.file == opened.file,
+                present.device == opened.device
+            {
                 self.file = file
                 return
             }
@@ -42,10 +45,4 @@ struct FileLock: ~Copyable {
     /// Releases the lock, as the end of the value does. The call keeps the value, and so the lock,
     /// alive until here.
     consuming func release() {}
-}
-
-extension KeyListing.Signature {
-    fileprivate func isFile(of status: stat) -> Bool {
-        device == UInt(status.st_dev) && file == UInt(status.st_ino)
-    }
 }

@@ -21,24 +21,15 @@ public enum IdentityFile {
     public static func load(
         _ path: String, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) -> IdentityKey {
-        let text = try SecretFile.read(path, limit: maximumLength)
-        let pem: PEM
-        do throws(PEM.Fault) {
-            pem = try PEM(text.span)
-        } catch {
-            throw ChannelError(.badKey, "\(path) \(reason(error))")
-        }
+        let pem = try pem(path)
         // An error of the passphrase's own file is not prefixed with the name of this file.
         var secret: SecretBytes?
         if pem.label == encryptedLabel, let passphrase {
             secret = try passphrase.passphrase(for: path, .opening)
         }
-        do throws(ChannelError) {
+        return try naming(path) { () throws(ChannelError) in
             let hash = try hash(in: pem.preamble)
-            let key = try privateKey(pem, secret)
-            return try identity(key, hash)
-        } catch {
-            throw error.naming(path)
+            return try identity(try privateKey(pem, secret), hash)
         }
     }
 
@@ -100,30 +91,28 @@ public enum IdentityFile {
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?
     ) throws(ChannelError) -> SecretBytes {
-        let text = try SecretFile.read(path, limit: maximumLength)
-        let pem: PEM
-        do throws(PEM.Fault) {
-            pem = try PEM(text.span)
-        } catch {
-            throw ChannelError(.badKey, "\(path) \(reason(error))")
-        }
+        let pem = try pem(path)
         switch pem.label {
         case plainLabel: return SecretBytes(copying: pem.content.span)
         case encryptedLabel:
             guard let source else {
-                throw ChannelError(.badKey, "\(path) is encrypted, and no passphrase was given")
+                throw .badKey("\(path) is encrypted, and no passphrase was given")
             }
             let passphrase = try source.passphrase(for: path, .opening)
-            do throws(ChannelError) {
-                return try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
-            } catch {
-                throw ChannelError(.badKey, "\(path) \(error.reason)", underlying: error.underlying)
+            return try naming(path) { () throws(ChannelError) in
+                try PrivateKeyInfo.decryptedInfo(pem.content.span, passphrase: passphrase)
             }
         default:
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "\(path) holds \(pem.label), not a PKCS#8 private key: convert a key with "
                     + "`openssl pkcs8 -topk8`")
+        }
+    }
+
+    private static func pem(_ path: String) throws(ChannelError) -> PEM {
+        let text = try SecretFile.read(path, limit: maximumLength)
+        do throws(PEM.Fault) { return try PEM(text.span) } catch {
+            throw .badKey("\(path) \(reason(error))")
         }
     }
 
@@ -136,22 +125,18 @@ public enum IdentityFile {
             switch passphrase {
             case .some(let passphrase):
                 return try PrivateKeyInfo.decrypt(pem.content.span, passphrase: passphrase)
-            case nil: throw ChannelError(.badKey, "is encrypted, and no passphrase was given")
+            case nil: throw .badKey("is encrypted, and no passphrase was given")
             }
         case "PUBLIC KEY":
-            throw ChannelError(
-                .badKey, "holds a public key: the private key of an identity is wanted here")
+            throw .badKey("holds a public key: the private key of an identity is wanted here")
         case "CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE":
-            throw ChannelError(
-                .badKey, "holds a certificate: the private key of an identity is wanted here")
+            throw .badKey("holds a certificate: the private key of an identity is wanted here")
         case let label where label.hasSuffix("PRIVATE KEY"):
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "holds \(label), not PKCS#8: an identity is an X25519 or X448 key, made with "
                     + "`blesec keygen`")
         case let label:
-            throw ChannelError(
-                .badKey, "holds \(label): the private key of an identity is wanted here")
+            throw .badKey("holds \(label): the private key of an identity is wanted here")
         }
     }
 
@@ -159,11 +144,10 @@ public enum IdentityFile {
         _ key: consuming PrivateKeyInfo.Key, _ hash: HashAlgorithm
     ) throws(ChannelError) -> IdentityKey {
         do {
-            let curve = key.curve
-            let pair = try DHKeyPair(curve: curve, privateKey: SecretBytes(copying: key.bytes.span))
-            return IdentityKey(pair, hash: hash)
+            let bytes = SecretBytes(copying: key.bytes.span)
+            return IdentityKey(try DHKeyPair(curve: key.curve, privateKey: bytes), hash: hash)
         } catch {
-            throw ChannelError(.badKey, "holds a key that cannot be used: \(error)")
+            throw .badKey("holds a key that cannot be used: \(error)")
         }
     }
 
@@ -174,11 +158,10 @@ public enum IdentityFile {
             guard let key = words.first, key.trimmed == "noise-hash" else { continue }
             let name = words.count > 1 ? words[1].trimmed : ""
             guard let hash = HashAlgorithm(noiseName: name) else {
-                throw ChannelError(
-                    .badKey,
+                throw .badKey(
                     "names an unknown hash, `\(name)`: noise-hash is \(HashAlgorithm.noiseNames)")
             }
-            guard found == nil else { throw ChannelError(.badKey, "names its noise-hash twice") }
+            guard found == nil else { throw .badKey("names its noise-hash twice") }
             found = hash
         }
         return found ?? .sha256

@@ -12,21 +12,16 @@ enum KeyDerivation {
     static let maximumRounds: UInt64 = 1 << 22
     static let maximumBlocks: UInt64 = 1 << 23
 
-    /// Throws when opening `encrypted`, an `X509_SIG`, would cost more than ``maximumRounds`` or
-    /// ``maximumBlocks``.
-    ///
-    /// - Throws: `badKey`, with a reason that begins with a verb.
+    /// Throws `badKey`, with a reason that begins with a verb, when opening `encrypted`, an
+    /// `X509_SIG`, would cost more than ``maximumRounds`` or ``maximumBlocks``.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
         var algorithm: UnsafePointer<X509_ALGOR>?
         unsafe X509_SIG_get0(encrypted, &algorithm, nil)
         guard let part = unsafe Part(algorithm), let isModest = isModest(part) else {
-            throw ChannelError(
-                .badKey, "is encrypted in a way that cannot be read",
-                underlying: OpenSSLError.take()?.underlying)
+            throw .openSSL(.badKey, "is encrypted in a way that cannot be read")
         }
         guard isModest else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "asks for more rounds of key derivation than are done here, \(maximumRounds): "
                     + "encrypt the key anew with `openssl pkcs8 -topk8`")
         }

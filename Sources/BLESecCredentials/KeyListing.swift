@@ -59,16 +59,14 @@ struct KeyListing: Sendable {
 
     /// The lines that are neither blank nor comments, which begin with `#`; numbered from 1.
     static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
-        var found: [(number: Int, words: [Substring])] = []
         let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
-        for (index, line) in lines.enumerated() {
+        return lines.enumerated().compactMap { index, line in
             let words = String(decoding: line, as: UTF8.self).split { character in
                 character == " " || character == "\t" || character == "\r"
             }
-            guard let first = words.first, !first.hasPrefix("#") else { continue }
-            found.append((index + 1, words))
+            guard let first = words.first, !first.hasPrefix("#") else { return nil }
+            return (index + 1, words)
         }
-        return found
     }
 
     /// Replaces the file at `path`, under its lock, with the text that `edit` returns. If `edit`
@@ -89,6 +87,6 @@ struct KeyListing: Sendable {
 
     /// The error for a line that cannot be parsed.
     static func malformed(_ path: String, _ line: Int, _ what: String) -> ChannelError {
-        ChannelError(.badKey, "\(path), line \(line): \(what)")
+        .badKey("\(path), line \(line): \(what)")
     }
 }

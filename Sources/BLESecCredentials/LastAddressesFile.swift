@@ -56,16 +56,14 @@ package final class LastAddressesFile: Sendable {
     private func parse(
         _ listing: KeyListing
     ) throws(ChannelError) -> [(key: Fingerprint, address: String)] {
-        var found: [(key: Fingerprint, address: String)] = []
-        for (number, words) in KeyListing.lines(of: listing.text) {
+        try KeyListing.lines(of: listing.text).map { (number, words) throws(ChannelError) in
             guard words.count == 2, let key = Fingerprint(String(words[0])),
                 let address = PeerName.unescape(words[1])
             else {
                 throw KeyListing.malformed(
                     path, number, "a line is a fingerprint and an address; remove it")
             }
-            found.append((key, address))
+            return (key, address)
         }
-        return found
     }
 }

@@ -49,11 +49,16 @@ enum NewFile {
         if unsafe lstat(path, &status) == 0 { throw exists(path) }
     }
 
+    /// A random name in the directory of `path`.
+    static func temporaryPath(beside path: String) -> String {
+        let suffix = randomBytes(count: 8).map { String($0, radix: 16) }.joined()
+        return directory(of: path) + "/.blesec-" + suffix
+    }
+
     private static func writeTemporary(
         beside path: String, _ bytes: Span<UInt8>, _ readers: Readers
     ) throws(ChannelError) -> String {
-        let suffix = randomBytes(count: 8).map { String($0, radix: 16) }.joined()
-        let temporary = directory(of: path) + "/.blesec-" + suffix
+        let temporary = temporaryPath(beside: path)
         do throws(ChannelError) {
             try writeExclusively(temporary, bytes, readers)
         } catch {
@@ -80,13 +85,13 @@ enum NewFile {
         }
     }
 
-    private static func exists(_ path: String) -> ChannelError {
+    static func exists(_ path: String) -> ChannelError {
         ChannelError(
             .cannotCreate, "\(path) exists and is not overwritten: choose another name, or move it",
             underlying: .errno(EEXIST))
     }
 
-    private static func cannotCreate(_ path: String, _ number: Int32) -> ChannelError {
+    static func cannotCreate(_ path: String, _ number: Int32) -> ChannelError {
         .system(.cannotCreate, "\(path) cannot be created", number)
     }
 

@@ -142,25 +142,17 @@ private struct Block {
 
     /// The line that begins at `start`, without its line feed.
     private static func line(of text: Span<UInt8>, at start: Int) -> Range<Int> {
-        var end = start
-        while end < text.count, text[end] != UInt8(ascii: "\n") { end += 1 }
-        return start..<end
+        start..<((start..<text.count).first { text[$0] == UInt8(ascii: "\n") } ?? text.count)
     }
 
     private static func `is`(_ boundary: String, at line: Range<Int>, _ text: Span<UInt8>) -> Bool {
-        guard line.count >= boundary.utf8.count else { return false }
-        var index = line.lowerBound
-        for byte in boundary.utf8 {
-            guard text[index] == byte else { return false }
-            index += 1
-        }
-        return true
+        line.count >= boundary.utf8.count
+            && zip(line, boundary.utf8).allSatisfy { index, byte in text[index] == byte }
     }
 
     /// The text of a line outside a block, which contains no secret.
     private static func string(_ text: Span<UInt8>, _ line: Range<Int>) -> String {
-        var bytes: [UInt8] = []
-        for index in line { bytes.append(text[index]) }
+        var bytes = line.map { text[$0] }
         while let last = bytes.last, last == 0x0D || last == 0x20 || last == 0x09 {
             bytes.removeLast()
         }

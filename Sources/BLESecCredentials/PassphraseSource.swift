@@ -33,8 +33,7 @@ public struct PassphraseSource: Sendable {
     func passphrase(for path: String, _ purpose: Purpose) throws(ChannelError) -> SecretBytes {
         let passphrase = try ask(path, purpose)
         guard (1...Self.maximumLength).contains(passphrase.count) else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "a passphrase has 1 to \(Self.maximumLength) bytes, and this one "
                     + "\(passphrase.count)")
         }

@@ -15,25 +15,17 @@ enum PrivateKeyInfo {
     /// OpenSSL accepts with its default memory limit; p makes up for the small N.
     static let scrypt: (n: UInt64, r: UInt64, p: UInt64) = (1 << 14, 8, 5)
 
-    /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7).
-    private static func prefix(_ curve: Curve) -> [UInt8] {
-        switch curve {
-        case .x25519:
-            [
-                0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6E, 0x04, 0x22,
-                0x04, 0x20,
-            ]
-        case .x448:
-            [
-                0x30, 0x46, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x6F, 0x04, 0x3A,
-                0x04, 0x38,
-            ]
-        }
+    /// The DER bytes before a raw private key in a PrivateKeyInfo (RFC 8410 §7), for the algorithm
+    /// 1.3.101.`arc`.
+    static func prefix(_ arc: UInt8, keyLength: Int) -> [UInt8] {
+        let length = UInt8(keyLength)
+        return [0x30, 14 + length, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, arc]
+            + [0x04, 2 + length, 0x04, length]
     }
 
     /// The DER form of a raw private key.
     static func encode(_ key: Span<UInt8>, curve: Curve) -> SecretBytes {
-        let prefix = prefix(curve)
+        let prefix = prefix(curve == .x25519 ? 0x6E : 0x6F, keyLength: curve.keyLength)
         var encoded = SecretBytes(count: prefix.count + key.count)
         var target = encoded.mutableSpan
         for index in prefix.indices { target[index] = prefix[index] }
@@ -44,22 +36,10 @@ enum PrivateKeyInfo {
     /// Reads the DER form; the reason of an error begins with a verb.
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
         OpenSSLError.clear()
-        let info = unsafe encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in
-            var position = buffer.baseAddress
-            let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
-            guard let info = unsafe info else { return nil }
-            // Bytes after the key are not accepted.
-            guard let start = buffer.baseAddress, let end = unsafe position,
-                unsafe end - start == buffer.count
-            else {
-                unsafe PKCS8_PRIV_KEY_INFO_free(info)
-                return nil
-            }
-            return unsafe info
-        }
+        let info = unsafe DERForm.value(
+            filling: encoded, d2i_PKCS8_PRIV_KEY_INFO, PKCS8_PRIV_KEY_INFO_free)
         guard let info = unsafe info else {
-            throw ChannelError(
-                .badKey, "is not a PKCS#8 private key", underlying: OpenSSLError.take()?.underlying)
+            throw .openSSL(.badKey, "is not a PKCS#8 private key")
         }
         // OpenSSL wipes the key in `info` when it is freed.
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
@@ -75,9 +55,7 @@ enum PrivateKeyInfo {
             unsafe encoded.withUnsafeBufferPointer { unsafe encrypt($0, passphrase) }
         }
         guard let encrypted else {
-            throw ChannelError(
-                .internal, "the key could not be encrypted",
-                underlying: OpenSSLError.take()?.underlying)
+            throw .openSSL(.internal, "the key could not be encrypted")
         }
         return encrypted
     }
@@ -98,7 +76,7 @@ enum PrivateKeyInfo {
         let info = unsafe try open(encrypted, passphrase)
         defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
         let count = unsafe i2d_PKCS8_PRIV_KEY_INFO(info, nil)
-        guard count > 0 else { throw ChannelError(.badKey, "is not a PKCS#8 private key") }
+        guard count > 0 else { throw .badKey("is not a PKCS#8 private key") }
         var encoded = SecretBytes(count: Int(count))
         unsafe encoded.withUnsafeMutableBytes { buffer in
             var position = buffer.baseAddress
@@ -111,21 +89,9 @@ enum PrivateKeyInfo {
         _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
-        let signature = unsafe encrypted.withUnsafeBufferPointer { buffer -> OpaquePointer? in
-            var position = buffer.baseAddress
-            guard let read = unsafe d2i_X509_SIG(nil, &position, buffer.count) else { return nil }
-            guard let start = buffer.baseAddress, let end = unsafe position,
-                unsafe end - start == buffer.count
-            else {
-                unsafe X509_SIG_free(read)
-                return nil
-            }
-            return unsafe read
-        }
+        let signature = unsafe DERForm.value(filling: encrypted, d2i_X509_SIG, X509_SIG_free)
         guard let signature = unsafe signature else {
-            throw ChannelError(
-                .badKey, "is not an encrypted PKCS#8 private key",
-                underlying: OpenSSLError.take()?.underlying)
+            throw .openSSL(.badKey, "is not an encrypted PKCS#8 private key")
         }
         defer { unsafe X509_SIG_free(signature) }
         unsafe try KeyDerivation.check(signature)
@@ -136,9 +102,8 @@ enum PrivateKeyInfo {
                     to: CChar.self), Int32(passphrase.count))
         }
         guard let info = unsafe info else {
-            throw ChannelError(
-                .badKey, "cannot be decrypted: the passphrase is wrong, or the file is damaged",
-                underlying: OpenSSLError.take()?.underlying)
+            throw .openSSL(
+                .badKey, "cannot be decrypted: the passphrase is wrong, or the file is damaged")
         }
         return unsafe info
     }
@@ -163,11 +128,8 @@ enum PrivateKeyInfo {
         else { return nil }
         unsafe algorithm = nil  // The result owns it now.
         defer { unsafe X509_SIG_free(signature) }
-        var bytes: UnsafeMutablePointer<UInt8>?
-        let count = unsafe i2d_X509_SIG(signature, &bytes)
-        guard count > 0, let start = unsafe bytes else { return nil }
-        defer { unsafe CRYPTO_free(start, #file, #line) }
-        return unsafe Array(UnsafeBufferPointer(start: start, count: Int(count)))
+        let bytes = unsafe DERForm.bytes { unsafe i2d_X509_SIG(signature, $0) }
+        return bytes.isEmpty ? nil : bytes
     }
 
     private static func key(of info: OpaquePointer) throws(ChannelError) -> Key {
@@ -176,18 +138,22 @@ enum PrivateKeyInfo {
         var count: Int32 = 0
         guard unsafe PKCS8_pkey_get0(&object, &start, &count, nil, info) == 1,
             let object = unsafe object, let start = unsafe start
-        else { throw ChannelError(.badKey, "is not a PKCS#8 private key") }
+        else { throw .badKey("is not a PKCS#8 private key") }
         let curve: Curve
         switch unsafe OBJ_obj2nid(object) {
         case NID_X25519: curve = .x25519
         case NID_X448: curve = .x448
-        case let other: throw wrongAlgorithm(unsafe name(of: object, other))
+        case let other:
+            throw .badKey(
+                "holds a key for \(unsafe name(of: object, other)), and an identity is one of "
+                    + "X25519 or X448, which is never made from another: make one with "
+                    + "`blesec keygen`")
         }
         // CurvePrivateKey: an OCTET STRING inside the OCTET STRING.
         let octets = unsafe UnsafeBufferPointer(start: start, count: Int(count))
         guard octets.count == curve.keyLength + 2, unsafe octets[0] == 0x04,
             unsafe octets[1] == UInt8(curve.keyLength)
-        else { throw ChannelError(.badKey, "holds a damaged key") }
+        else { throw .badKey("holds a damaged key") }
         let bytes = unsafe UnsafeBufferPointer(rebasing: octets[2...])
         return unsafe Key(curve: curve, bytes: SecretBytes(copying: Span(_unsafeElements: bytes)))
     }
@@ -202,10 +168,4 @@ enum PrivateKeyInfo {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    private static func wrongAlgorithm(_ name: String) -> ChannelError {
-        ChannelError(
-            .badKey,
-            "holds a key for \(name), and an identity is one of X25519 or X448, which is never "
-                + "made from another: make one with `blesec keygen`")
-    }
 }

@@ -57,26 +57,19 @@ public final class RevocationFile: RevocationSource {
         guard let listing = try KeyListing(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
-        var parts = Parts()
         // A SEQUENCE, the start of the DER form; no valid line of text begins with this byte.
-        if listing.text.first == 0x30 {
-            parts.lists = [listing.text]
-        } else {
-            parts = try Parts(listing.text, path)
-        }
+        let isDER = listing.text.first == 0x30
+        let parts = isDER ? Parts(lists: [listing.text]) : try Parts(listing.text, path)
         // An empty file may be one that was truncated.
         guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "
                     + "revoked key with SHA256:")
         }
-        do throws(ChannelError) {
+        return try naming(path) { () throws(ChannelError) in
             let list = try RevocationList(
                 lists: parts.lists, keys: parts.keys, authorities: authorities)
             return Cache(signature: listing.signature, list: list)
-        } catch {
-            throw error.naming(path)
         }
     }
 }
@@ -88,8 +81,9 @@ private struct Parts {
 
     var lists: [[UInt8]] = []
     var keys: [Fingerprint] = []
+}
 
-    init() {}
+extension Parts {
 
     /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
@@ -101,7 +95,11 @@ private struct Parts {
                 first = first ?? number
                 block += Array((line + "\n").utf8)
                 guard line == Self.end else { continue }
-                lists.append(try Self.list(block, path, first ?? number))
+                guard let list = CertificateFile.revocationList(block) else {
+                    throw KeyListing.malformed(
+                        path, first ?? number, "the revocation list is damaged")
+                }
+                lists.append(list)
                 block = []
                 first = nil
             } else if let key = Fingerprint(String(words[0])) {
@@ -114,12 +112,4 @@ private struct Parts {
         if let first { throw KeyListing.malformed(path, first, "the revocation list is cut off") }
     }
 
-    private static func list(
-        _ text: [UInt8], _ path: String, _ line: Int
-    ) throws(ChannelError) -> [UInt8] {
-        guard let list = CertificateFile.revocationList(text) else {
-            throw KeyListing.malformed(path, line, "the revocation list is damaged")
-        }
-        return list
-    }
 }

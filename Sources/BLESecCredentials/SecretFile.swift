@@ -15,8 +15,7 @@ enum SecretFile {
         let file = try TrustedFile.open(path, mayBeShared ? .unalterable : .secret)
         let size = Int(file.status.st_size)
         guard size <= limit else {
-            throw ChannelError(
-                .badKey, "\(path) is too large for a key: \(size) bytes, at most \(limit)")
+            throw .badKey("\(path) is too large for a key: \(size) bytes, at most \(limit)")
         }
         // One byte more than the size, to detect a file that grows.
         return try contents(of: file.descriptor, path, atMost: size + 1)
@@ -38,17 +37,14 @@ enum SecretFile {
         // Two bytes more than the limit, for the line end.
         let bytes = try contents(of: file, path, atMost: limit + 2)
         guard let line = firstLine(of: bytes.span, limit: limit) else {
-            throw ChannelError(
-                .badKey,
-                "\(path): the first line has to be a passphrase of 1 to \(limit) bytes")
+            throw .badKey("\(path): the first line has to be a passphrase of 1 to \(limit) bytes")
         }
         return line
     }
 
     /// The first line of `bytes` without its line end; nil when it is empty or longer than `limit`.
     static func firstLine(of bytes: Span<UInt8>, limit: Int) -> SecretBytes? {
-        var end = 0
-        while end < bytes.count, bytes[end] != UInt8(ascii: "\n") { end += 1 }
+        var end = bytes.indices.first { bytes[$0] == UInt8(ascii: "\n") } ?? bytes.count
         if end > 0, bytes[end - 1] == UInt8(ascii: "\r") { end -= 1 }
         return (1...limit).contains(end) ? SecretBytes(copying: bytes.extracting(..<end)) : nil
     }

@@ -64,11 +64,11 @@ package struct StateFolder: Sendable {
         let number = errno
         if number == EEXIST { return }
         guard number == ENOENT, let slash = path.lastIndex(of: "/"), slash > path.startIndex else {
-            throw .system(.cannotCreate, "\(path) cannot be created", number)
+            throw NewFile.cannotCreate(String(path), number)
         }
         try makeDirectory(path[..<slash])
         guard unsafe mkdir(String(path), 0o700) == 0 || errno == EEXIST else {
-            throw .system(.cannotCreate, "\(path) cannot be created", errno)
+            throw NewFile.cannotCreate(String(path), errno)
         }
     }
 

@@ -21,13 +21,9 @@ struct TrustedFile: ~Copyable {
         case refused(ChannelError)
     }
 
-    /// What other users must not be able to do with the file.
-    enum Protection {
-        /// They must not be able to write to it.
-        case unalterable
-        /// They must not be able to open it.
-        case secret
-    }
+    /// `unalterable`: other users must not be able to write to the file. `secret`: they must not be
+    /// able to open it.
+    enum Protection { case unalterable, secret }
 
     let descriptor: FileDescriptor
     let status: stat
@@ -48,7 +44,7 @@ struct TrustedFile: ~Copyable {
         let status = end.descriptor.status
         guard status.isRegularFile else {
             let kind = status.isDirectory ? "a directory" : "not a regular file"
-            throw .refused(ChannelError(.badKey, "\(path) is \(kind)"))
+            throw .refused(.badKey("\(path) is \(kind)"))
         }
         if let fault = protection.fault(path, status, user: user) { throw .refused(fault) }
         self.status = status
@@ -60,13 +56,9 @@ struct TrustedFile: ~Copyable {
     init(closedDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status
-        if let fault = FileOwner.fault(path, status, user: user) { throw .refused(fault) }
+        if let fault = Self.ownerFault(path, status, user: user) { throw .refused(fault) }
         guard status.st_mode & 0o077 == 0 else {
-            throw .refused(
-                ChannelError(
-                    .badKey,
-                    "\(path) is open to others (mode \(status.permissions)): run `chmod 700 \(path)`"
-                ))
+            throw .refused(Self.permissionFault(path, status, "is open to", "700"))
         }
         self.status = status
         self.path = end.path
@@ -177,7 +169,7 @@ struct TrustedFile: ~Copyable {
             links += 1
             guard links <= TrustedFile.mostLinks else { throw .system(ELOOP) }
             let place = path + "/" + name
-            if let fault = FileOwner.fault(place, link.status, user: user) {
+            if let fault = TrustedFile.ownerFault(place, link.status, user: user) {
                 throw .refused(fault.about(named))
             }
             guard let target = link.target else { throw .system(errno) }
@@ -197,14 +189,11 @@ struct TrustedFile: ~Copyable {
             _ status: stat, at path: String, for named: String, _ user: uid_t
         ) throws(Failure) {
             let place = path.isEmpty ? "/" : path
-            if let fault = FileOwner.fault(place, status, user: user) {
+            if let fault = TrustedFile.ownerFault(place, status, user: user) {
                 throw .refused(fault.about(named))
             }
             guard status.st_mode & 0o022 == 0 || status.st_mode & 0o1000 != 0 else {
-                let fault = ChannelError(
-                    .badKey,
-                    "\(place) can be changed by others (mode \(status.permissions)): run "
-                        + "`chmod go-w \(place)`")
+                let fault = TrustedFile.permissionFault(place, status, "can be changed by", "go-w")
                 throw .refused(fault.about(named))
             }
         }
@@ -218,37 +207,37 @@ struct TrustedFile: ~Copyable {
 extension TrustedFile.Protection {
     /// Why a file at `path` is not acceptable for a `user`; nil if it is acceptable.
     func fault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
-        if let fault = FileOwner.fault(path, status, user: user) { return fault }
+        if let fault = TrustedFile.ownerFault(path, status, user: user) { return fault }
         let mode = status.st_mode
         switch self {
         case .unalterable:
             guard mode & 0o022 != 0 else { return nil }
-            return ChannelError(
-                .badKey,
-                "\(path) can be changed by others (mode \(status.permissions)): run "
-                    + "`chmod go-w \(path)`")
+            return TrustedFile.permissionFault(path, status, "can be changed by", "go-w")
         case .secret:
             // Root may give a service access to a secret through its group. systemd gives
             // credentials these modes: there the group bits are the mask of an access control list.
             if status.st_uid == 0, user != 0, mode & 0o037 == 0 { return nil }
             guard mode & 0o077 != 0 else { return nil }
-            return ChannelError(
-                .badKey,
-                "\(path) can be opened by others (mode \(status.permissions)): "
-                    + "run `chmod 600 \(path)`")
+            return TrustedFile.permissionFault(path, status, "can be opened by", "600")
         }
     }
 }
 
-/// Checks the owner of a file.
-enum FileOwner {
+extension TrustedFile {
+    /// The error for a file whose permissions are too wide, with the mode for `chmod`.
+    private static func permissionFault(
+        _ path: String, _ status: stat, _ what: String, _ mode: String
+    ) -> ChannelError {
+        .badKey(
+            "\(path) \(what) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
+    }
+
     /// Why the owner of a file at `path` is not acceptable; it has to be the user or root.
-    static func fault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
+    private static func ownerFault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
         guard status.st_uid != user, status.st_uid != 0 else { return nil }
-        return ChannelError(
-            .badKey,
-            "\(path) belongs to another user (\(status.st_uid)), who could change it: use a copy that "
-                + "belongs to you, in a directory of yours")
+        return .badKey(
+            "\(path) belongs to another user (\(status.st_uid)), who could change it: use a copy "
+                + "that belongs to you, in a directory of yours")
     }
 }
 
@@ -270,16 +259,6 @@ extension ChannelError {
 }
 
 extension FileDescriptor {
-    /// Opens `name` in a directory, close-on-exec; or returns nil, with the error in `errno`.
-    init?(_ name: String, _ flags: Int32, mode: mode_t = 0, in directory: borrowing FileDescriptor)
-    {
-        var number: Int32
-        repeat {
-            number = unsafe openat(directory.number, name, flags | O_CLOEXEC, mode)
-        } while number < 0 && errno == EINTR
-        guard number >= 0 else { return nil }
-        self.init(owning: number)
-    }
 
     /// The target of a symbolic link that was opened itself.
     fileprivate var target: String? {

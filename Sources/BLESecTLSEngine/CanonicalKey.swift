@@ -50,15 +50,12 @@ package enum CanonicalKey {
     private static func rsaForm(of info: [UInt8]) -> [UInt8]? {
         OpenSSLError.clear()
         defer { OpenSSLError.clear() }
-        let key = unsafe info.withUnsafeBufferPointer { buffer -> OpaquePointer? in
-            var position = buffer.baseAddress
-            return unsafe d2i_PUBKEY(nil, &position, buffer.count)
+        guard let key = unsafe DERForm.value(filling: info.span, d2i_PUBKEY, EVP_PKEY_free) else {
+            return nil
         }
-        guard let key = unsafe key else { return nil }
         defer { unsafe EVP_PKEY_free(key) }
         guard unsafe EVP_PKEY_get_id(key) == EVP_PKEY_RSA else { return nil }
-        let form = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
-        return form.isEmpty ? nil : form
+        return unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
     }
 }
 

@@ -16,20 +16,8 @@ internal import CBLESecOpenSSL
     /// - Throws: `badKey`.
     package convenience init(der: [UInt8]) throws(ChannelError) {
         ERR_clear_error()
-        let pointer = unsafe der.withUnsafeBufferPointer { buffer -> OpaquePointer? in
-            var position = buffer.baseAddress
-            guard let read = unsafe d2i_X509(nil, &position, buffer.count) else { return nil }
-            guard let start = buffer.baseAddress, let end = unsafe position,
-                unsafe end - start == buffer.count
-            else {
-                unsafe X509_free(read)
-                return nil
-            }
-            return unsafe read
-        }
-        guard let pointer = unsafe pointer else {
-            throw ChannelError(
-                .badKey, "holds a damaged certificate", underlying: OpenSSLError.take()?.underlying)
+        guard let pointer = unsafe DERForm.value(filling: der.span, d2i_X509, X509_free) else {
+            throw .openSSL(.badKey, "holds a damaged certificate")
         }
         unsafe self.init(owning: pointer)
     }
@@ -92,14 +80,13 @@ internal import CBLESecOpenSSL
         let end = unsafe X509_cmp_time(X509_get0_notAfter(pointer), &time)
         guard begin != 0, end != 0 else { return "has a malformed validity" }
         if begin > 0 { return "is not valid yet" }
-        if end < 0 { return "has expired" }
-        return nil
+        return end < 0 ? "has expired" : nil
     }
 }
 
 /// The fields that an authority reads in certificates that it issued.
 extension Certificate {
-    /// The certificate's serial number.
+    /// The serial number; `nil` if it cannot be encoded.
     package var serial: SerialNumber? { unsafe SerialNumber(X509_get0_serialNumber(pointer)) }
 
     /// The DER Name of the subject.

@@ -10,21 +10,17 @@ public final class CertificateAuthorities: Sendable {
     ///   when one cannot be read, may not issue certificates, or has a key in an unusual encoding.
     public init(_ certificates: [[UInt8]]) throws(ChannelError) {
         guard !certificates.isEmpty else {
-            throw ChannelError(.badKey, "holds no certificate of an authority")
+            throw .badKey("holds no certificate of an authority")
         }
-        var read: [Certificate] = []
-        for der in certificates {
+        self.certificates = try certificates.map { der throws(ChannelError) in
             let certificate = try Certificate(der: der)
             guard certificate.isAuthority else {
-                throw ChannelError(
-                    .badKey, "holds a certificate that is no authority's: it may not issue others")
+                throw .badKey("holds a certificate that is no authority's: it may not issue others")
             }
             guard certificate.hasCanonicalKey else {
-                throw ChannelError(
-                    .badKey, "holds an authority whose key is \(CanonicalKey.remedy)")
+                throw .badKey("holds an authority whose key is \(CanonicalKey.remedy)")
             }
-            read.append(certificate)
+            return certificate
         }
-        self.certificates = read
     }
 }

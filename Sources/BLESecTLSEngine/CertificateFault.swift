@@ -5,18 +5,10 @@ internal import CBLESecOpenSSL
 enum CertificateFault: Error, Equatable {
     case none
     case expired, notYetValid, malformedValidity
-    case wrongKeyUsage
-    case wrongExtendedKeyUsage(ChannelRole)
-    case authorityAsLeaf
-    case selfSigned
-    case unknownAuthority
-    case badSignature
-    case pathTooLong
-    case issuerMayNotIssue
-    case weakKey
-    case unusualKey
-    case revoked
-    case malformedSerial
+    case wrongKeyUsage, wrongExtendedKeyUsage(ChannelRole), authorityAsLeaf
+    case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
+    case weakKey, unusualKey
+    case revoked, malformedSerial
     case noURI, severalURIs, malformedURI
     case other(Int32, String)
 
@@ -45,7 +37,7 @@ enum CertificateFault: Error, Equatable {
     }
 
     /// The fault, as the end of a sentence that begins with "the peer's certificate".
-    private var text: String {
+    fileprivate var text: String {
         switch self {
         case .none: "is missing"
         case .expired: "has expired, or one that it rests on has"
@@ -76,10 +68,7 @@ enum CertificateFault: Error, Equatable {
 
 extension ChannelError {
     /// The local error of a refusal; the peer always gets the same alert.
-    init(_ fault: CertificateFault) { self.init(.untrusted, fault.sentence) }
-}
-
-extension CertificateFault {
-    /// The fault as a whole sentence.
-    var sentence: String { "the peer's certificate \(text)" }
+    init(_ fault: CertificateFault) {
+        self.init(.untrusted, "the peer's certificate \(fault.text)")
+    }
 }

@@ -1,5 +1,41 @@
-/// Encodes OpenSSL's values.
+package import BLESecPrimitives
+internal import CBLESecOpenSSL
+
+/// Decodes and encodes OpenSSL's values.
 package enum DERForm {
+    /// A function `d2i_…` of OpenSSL.
+    package typealias Decoder = (
+        UnsafeMutablePointer<OpaquePointer?>?, UnsafeMutablePointer<UnsafePointer<UInt8>?>?, Int
+    ) -> OpaquePointer?
+
+    /// The value that `decode` reads, which the caller frees; nil if it cannot be read, or if it
+    /// does not fill `bytes`.
+    package static func value(
+        filling bytes: Span<UInt8>, _ decode: Decoder, _ free: (OpaquePointer?) -> Void
+    ) -> OpaquePointer? {
+        unsafe bytes.withUnsafeBufferPointer { buffer in
+            var position = buffer.baseAddress
+            guard let value = unsafe decode(nil, &position, buffer.count) else { return nil }
+            if unsafe position == buffer.baseAddress.map({ unsafe $0 + buffer.count }) {
+                return unsafe value
+            }
+            unsafe free(value)
+            return nil
+        }
+    }
+
+    /// The private key in a PKCS#8 PrivateKeyInfo, which the caller frees; nil if it cannot be
+    /// read. OpenSSL wipes its copies of the key when it frees them.
+    package static func privateKey(_ info: borrowing SecretBytes) -> OpaquePointer? {
+        unsafe info.withUnsafeBytes { buffer in
+            var position = buffer.baseAddress
+            let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
+            guard let info = unsafe info else { return nil }
+            defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
+            return unsafe EVP_PKCS82PKEY(info)
+        }
+    }
+
     /// The bytes that a function `i2d_…` of OpenSSL writes: `write` calls it, with nil for the
     /// length alone. Empty if it fails.
     package static func bytes(

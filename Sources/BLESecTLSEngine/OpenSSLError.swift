@@ -29,6 +29,11 @@ package enum OpenSSLError {
 }
 
 extension ChannelError {
+    /// An error whose cause is OpenSSL's first error; empties OpenSSL's queue.
+    package static func openSSL(_ code: Code, _ reason: String) -> ChannelError {
+        ChannelError(code, reason, underlying: OpenSSLError.take()?.underlying)
+    }
+
     /// Translates OpenSSL's error after a failed call.
     ///
     /// `hasData` is whether the peer has sent application data. After data, an alert ends the
@@ -40,43 +45,39 @@ extension ChannelError {
             self.init(.protocolViolation, "the peer's bytes are not those of TLS")
             return
         }
-        let (code, reason) = Self.words(for: error.code, hasData: hasData)
-        self.init(code, reason, underlying: error.underlying)
+        self = Self.translated(error.code, hasData: hasData)
+        underlying = error.underlying
     }
 
-    private static func words(for code: UInt, hasData: Bool) -> (Code, String) {
+    private static func translated(_ code: UInt, hasData: Bool) -> ChannelError {
         guard blesec_error_is_alert(code) == 0 else {
             return hasData
-                ? (.protocolViolation, "the peer ended the TLS session with an alert")
-                : (.refused, "the peer refuses this identity, or how TLS is spoken here")
+                ? ChannelError(.protocolViolation, "the peer ended the TLS session with an alert")
+                : ChannelError(
+                    .refused, "the peer refuses this identity, or how TLS is spoken here")
         }
-        switch blesec_error_reason(code) {
-        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-            return (.untrusted, CertificateFault.none.sentence)
+        return switch blesec_error_reason(code) {
+        case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: ChannelError(CertificateFault.none)
         case SSL_R_BAD_SIGNATURE, SSL_R_DIGEST_CHECK_FAILED,
             SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_BAD_RECORD_TYPE:
-            return (
+            ChannelError(
                 .authenticationFailed,
                 "the peer's message does not authenticate: it holds other keys, or someone "
-                    + "changed bytes on the way"
-            )
+                    + "changed bytes on the way")
         case SSL_R_EXCESSIVE_MESSAGE_SIZE:
-            return (
+            ChannelError(
                 .limitExceeded,
                 "the peer's TLS message is too long: its certificates take more than "
-                    + "\(TLSContext.longestChain) bytes"
-            )
+                    + "\(TLSContext.longestChain) bytes")
         case SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_WRONG_SSL_VERSION, SSL_R_WRONG_VERSION_NUMBER,
             SSL_R_VERSION_TOO_LOW:
-            return (.noCommonProtocol, "the peer does not speak TLS 1.3")
+            ChannelError(.noCommonProtocol, "the peer does not speak TLS 1.3")
         case SSL_R_NO_SHARED_CIPHER, SSL_R_NO_SHARED_GROUPS, SSL_R_NO_SUITABLE_KEY_SHARE,
             SSL_R_NO_SUITABLE_GROUPS, SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM,
             SSL_R_NO_SHARED_SIGNATURE_ALGORITHMS, SSL_R_WRONG_SIGNATURE_TYPE:
-            return (
-                .noCommonProtocol,
-                "the two sides share no TLS suite, group or signature algorithm"
-            )
-        default: return (.protocolViolation, "the peer broke TLS")
+            ChannelError(
+                .noCommonProtocol, "the two sides share no TLS suite, group or signature algorithm")
+        default: ChannelError(.protocolViolation, "the peer broke TLS")
         }
     }
 
@@ -85,11 +86,6 @@ extension ChannelError {
     static var otherApplication: ChannelError {
         ChannelError(
             .noCommonProtocol, "the peer's TLS is not for blesec/1: it may be in another mode")
-    }
-
-    /// The policy has refused a peer whose certificate is valid.
-    static var untrustedPeer: ChannelError {
-        ChannelError(.untrusted, "the trust policy refuses the peer")
     }
 
     static var malformedRecord: ChannelError {

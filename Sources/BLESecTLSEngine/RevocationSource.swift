@@ -13,7 +13,7 @@ extension RevocationList: RevocationSource {
     /// - Throws: `badKey` after ``expiry``.
     public func current(at now: Int64) throws(ChannelError) -> RevocationList {
         if let expiry, expiry < now {
-            throw ChannelError(.badKey, "the revocation list is out of date: get a newer one")
+            throw .badKey("the revocation list is out of date: get a newer one")
         }
         return self
     }

@@ -20,37 +20,22 @@ package struct RevokedSerials: Sendable {
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }
-        let list = unsafe der.withUnsafeBufferPointer { buffer -> OpaquePointer? in
-            var position = buffer.baseAddress
-            guard let read = unsafe d2i_X509_CRL(nil, &position, buffer.count) else { return nil }
-            guard let start = buffer.baseAddress, let end = unsafe position,
-                unsafe end - start == buffer.count
-            else {
-                unsafe X509_CRL_free(read)
-                return nil
-            }
-            return unsafe read
-        }
-        guard let list = unsafe list else {
-            throw ChannelError(
-                .badKey, "holds a damaged revocation list",
-                underlying: OpenSSLError.take()?.underlying)
+        guard let list = unsafe DERForm.value(filling: der.span, d2i_X509_CRL, X509_CRL_free) else {
+            throw .openSSL(.badKey, "holds a damaged revocation list")
         }
         defer { unsafe X509_CRL_free(list) }
         issuer = unsafe try Self.signer(of: list, among: issuers)
         // A critical extension marks a list that contains only changes, or only a part of the
         // certificates (§5.2.4, §5.2.5).
         guard unsafe !Self.hasCriticalExtension(list) else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "holds a revocation list with a critical extension: only whole lists are "
                     + "understood")
         }
         guard let from = unsafe X509Time.seconds(X509_CRL_get0_lastUpdate(list)),
             let to = unsafe X509Time.seconds(X509_CRL_get0_nextUpdate(list)), from <= to
         else {
-            throw ChannelError(
-                .badKey, "holds a revocation list that does not say until when it is good")
+            throw .badKey("holds a revocation list that does not say until when it is good")
         }
         validity = from...to
         number = unsafe Self.number(of: list)
@@ -71,8 +56,7 @@ package struct RevokedSerials: Sendable {
             }
             ERR_clear_error()
         }
-        throw ChannelError(
-            .badKey,
+        throw .badKey(
             "holds a revocation list that none of the authorities has signed: one that an "
                 + "intermediate has signed needs its certificate beside the authority's")
     }
@@ -108,7 +92,7 @@ package struct RevokedSerials: Sendable {
             let entry = unsafe blesec_revoked_entry(list, index)
             guard let serial = unsafe SerialNumber(X509_REVOKED_get0_serialNumber(entry)),
                 let date = unsafe X509Time.seconds(X509_REVOKED_get0_revocationDate(entry))
-            else { throw ChannelError(.badKey, "holds a revocation list with a damaged entry") }
+            else { throw .badKey("holds a revocation list with a damaged entry") }
             dates[serial] = date
         }
         return dates

@@ -100,11 +100,9 @@ internal import CBLESecOpenSSL
         guard !groups.isEmpty else {
             throw ChannelError(.configuration, "TLS needs at least one key exchange group")
         }
-        for group in groups {
-            guard Self.supports(group: group) else {
-                throw ChannelError(
-                    .configuration, "the linked OpenSSL has no key exchange group \(group)")
-            }
+        if let missing = groups.first(where: { !Self.supports(group: $0) }) {
+            throw ChannelError(
+                .configuration, "the linked OpenSSL has no key exchange group \(missing)")
         }
         guard unsafe blesec_ssl_context_groups(pointer, groups.joined(separator: ":")) == 1 else {
             throw .tlsContext()
@@ -113,29 +111,23 @@ internal import CBLESecOpenSSL
 
     private func useIdentity() throws(ChannelError) {
         guard unsafe SSL_CTX_use_certificate(pointer, identity.certificate.pointer) == 1,
-            unsafe SSL_CTX_use_PrivateKey(pointer, identity.key) == 1
+            unsafe SSL_CTX_use_PrivateKey(pointer, identity.key) == 1,
+            identity.intermediates.allSatisfy({
+                unsafe blesec_ssl_context_add_intermediate(pointer, $0.pointer) == 1
+            })
         else { throw .tlsContext() }
-        for certificate in identity.intermediates {
-            guard unsafe blesec_ssl_context_add_intermediate(pointer, certificate.pointer) == 1
-            else { throw .tlsContext() }
-        }
     }
 
     private func useAuthorities() throws(ChannelError) {
         let store = unsafe SSL_CTX_get_cert_store(pointer)
-        for authority in authorities?.certificates ?? [] {
-            guard unsafe X509_STORE_add_cert(store, authority.pointer) == 1 else {
-                throw .tlsContext()
-            }
-        }
+        for authority in authorities?.certificates ?? []
+        where unsafe X509_STORE_add_cert(store, authority.pointer) != 1 { throw .tlsContext() }
     }
 }
 
 extension ChannelError {
     /// OpenSSL could not make or configure a context.
     static func tlsContext() -> ChannelError {
-        ChannelError(
-            .internal, "OpenSSL makes no TLS context of this configuration",
-            underlying: OpenSSLError.take()?.underlying)
+        .openSSL(.internal, "OpenSSL makes no TLS context of this configuration")
     }
 }

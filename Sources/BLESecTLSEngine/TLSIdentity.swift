@@ -29,8 +29,7 @@ internal import CBLESecOpenSSL
         now: Int64
     ) throws(ChannelError) {
         let leaf = try Certificate(der: certificate)
-        var chain: [Certificate] = []
-        for der in intermediates { chain.append(try Certificate(der: der)) }
+        let chain = try intermediates.map { der throws(ChannelError) in try Certificate(der: der) }
         if let wrong = leaf.invalidity(at: now) { throw Self.unusable(wrong) }
         guard leaf.maySign else { throw Self.unusable("has a key usage without digital signature") }
         if leaf.extendedUsage(allows: .dialer) == false,
@@ -39,26 +38,26 @@ internal import CBLESecOpenSSL
             throw Self.unusable("has an extended key usage without TLS client and server")
         }
         guard chain.allSatisfy(\.isAuthority) else {
-            throw ChannelError(.badKey, "holds an intermediate that may not issue certificates")
+            throw .badKey("holds an intermediate that may not issue certificates")
         }
         guard leaf.hasCanonicalKey, chain.allSatisfy(\.hasCanonicalKey) else {
-            throw ChannelError(.badKey, "holds a certificate whose key is \(CanonicalKey.remedy)")
+            throw .badKey("holds a certificate whose key is \(CanonicalKey.remedy)")
         }
         let length = TLSContext.chainLength(of: [leaf] + chain)
         guard length <= TLSContext.longestChain else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "holds certificates of \(length) bytes together, and peers accept at most "
                     + "\(TLSContext.longestChain): leave out the authority's and others that are "
                     + "not needed")
         }
-        let key = try unsafe Self.read(privateKey)
+        ERR_clear_error()
+        guard let key = unsafe DERForm.privateKey(privateKey) else {
+            throw .openSSL(.badKey, "comes with a private key that cannot be read")
+        }
         ERR_clear_error()
         guard unsafe X509_check_private_key(leaf.pointer, key) == 1 else {
             unsafe EVP_PKEY_free(key)
-            throw ChannelError(
-                .badKey, "does not belong to the private key: they are of two pairs",
-                underlying: OpenSSLError.take()?.underlying)
+            throw .openSSL(.badKey, "does not belong to the private key: they are of two pairs")
         }
         unsafe self.key = key
         self.certificate = leaf
@@ -76,27 +75,7 @@ internal import CBLESecOpenSSL
         certificate.extendedUsage(allows: role) ?? true
     }
 
-    private static func read(
-        _ privateKey: borrowing SecretBytes
-    ) throws(ChannelError) -> OpaquePointer {
-        ERR_clear_error()
-        let key = unsafe privateKey.withUnsafeBytes { buffer -> OpaquePointer? in
-            var position = buffer.baseAddress
-            let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, buffer.count)
-            guard let info = unsafe info else { return nil }
-            // OpenSSL wipes the key in `info` when `info` is freed.
-            defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
-            return unsafe EVP_PKCS82PKEY(info)
-        }
-        guard let key = unsafe key else {
-            throw ChannelError(
-                .badKey, "comes with a private key that cannot be read",
-                underlying: OpenSSLError.take()?.underlying)
-        }
-        return unsafe key
-    }
-
     private static func unusable(_ why: String) -> ChannelError {
-        ChannelError(.badKey, "holds a certificate that \(why): have a new one issued")
+        .badKey("holds a certificate that \(why): have a new one issued")
     }
 }

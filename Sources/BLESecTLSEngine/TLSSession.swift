@@ -4,9 +4,7 @@ internal import CBLESecOpenSSL
 /// An OpenSSL connection, and the state that its callbacks need.
 @safe final class TLSSession {
     /// The result of a handshake step.
-    enum Step {
-        case wantsMore, suspended, done
-    }
+    enum Step { case wantsMore, suspended, done }
 
     let ssl: OpaquePointer
     let pipe = TLSPipe()
@@ -257,8 +255,9 @@ internal import CBLESecOpenSSL
     /// policy has decided, before its own certificate is sent.
     private func evaluateTrust(_ store: OpaquePointer) -> Bool {
         if identity != nil {
-            if isAdmitted != true { refusal = .untrustedPeer }
-            return isAdmitted == true
+            if isAdmitted == true { return true }
+            refusal = ChannelError(.untrusted, "the trust policy refuses the peer")
+            return false
         }
         do throws(ChannelError) {
             guard !isNegotiated || role == .acceptor || hasAgreed else { throw .otherApplication }

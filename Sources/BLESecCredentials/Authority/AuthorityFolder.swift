@@ -44,15 +44,17 @@ struct AuthorityFolder: Sendable {
     func requireFree() throws(ChannelError) {
         var status = stat()
         guard unsafe lstat(path, &status) == 0 else { return }
-        guard status.isDirectory, try Self.names(in: path).isEmpty else { throw alreadyExists }
+        guard status.isDirectory, try Self.names(in: path).isEmpty else {
+            throw NewFile.exists(path)
+        }
     }
 
     /// Moves the directory to `place`, in one step.
     func move(to place: AuthorityFolder) throws(ChannelError) {
         guard unsafe rename(path, place.path) == 0 else {
             let number = errno
-            guard ![EEXIST, ENOTEMPTY, ENOTDIR].contains(number) else { throw place.alreadyExists }
-            throw .system(.cannotCreate, "\(place.path) cannot be created", number)
+            throw [EEXIST, ENOTEMPTY, ENOTDIR].contains(number)
+                ? NewFile.exists(place.path) : NewFile.cannotCreate(place.path, number)
         }
         NewFile.synchronizeDirectory(of: place.path)
     }
@@ -62,7 +64,7 @@ struct AuthorityFolder: Sendable {
         for directory in [path, issued] {
             // chmod, because the umask may have removed permissions.
             guard unsafe mkdir(directory, 0o700) == 0, unsafe chmod(directory, 0o700) == 0 else {
-                throw .system(.cannotCreate, "\(place.path) cannot be created", errno)
+                throw NewFile.cannotCreate(place.path, errno)
             }
         }
     }
@@ -79,12 +81,6 @@ struct AuthorityFolder: Sendable {
             guard name.hasSuffix(".pem") else { return nil }
             return SerialNumber(String(name.dropLast(".pem".count)))
         }
-    }
-
-    private var alreadyExists: ChannelError {
-        ChannelError(
-            .cannotCreate, "\(path) exists and is not overwritten: choose another name, or move it",
-            underlying: .errno(EEXIST))
     }
 
     private static func names(in path: String) throws(ChannelError) -> [String] {

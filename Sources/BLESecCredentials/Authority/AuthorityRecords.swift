@@ -11,9 +11,8 @@ struct AuthorityRecords: Sendable {
     /// All issued certificates, the oldest first.
     func certificates() throws(ChannelError) -> [IssuedCertificate] {
         let revocations = try revocations().dates
-        var found: [IssuedCertificate] = []
-        for serial in try folder.serials() {
-            found.append(try certificate(at: folder.record(of: serial), revocations))
+        let found = try folder.serials().map { serial throws(ChannelError) in
+            try certificate(at: folder.record(of: serial), revocations)
         }
         return found.sorted {
             ($0.validity.lowerBound, $0.serial.description)
@@ -26,14 +25,12 @@ struct AuthorityRecords: Sendable {
         at path: String, _ revocations: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
         let found = try CertificateFile.certificates(path)
-        do throws(ChannelError) {
+        return try naming(path) { () throws(ChannelError) in
             let certificate = try Certificate(der: found[0])
             guard certificate.isIssued(by: authority) else {
-                throw ChannelError(.badKey, "holds a certificate of another authority")
+                throw .badKey("holds a certificate of another authority")
             }
             return try IssuedCertificate(certificate, revocations: revocations)
-        } catch {
-            throw error.naming(path)
         }
     }
 
@@ -46,13 +43,11 @@ struct AuthorityRecords: Sendable {
                 "\(path): no such file: put the newest copy of the list there, so that nothing "
                     + "revoked is forgotten")
         }
-        do throws(ChannelError) {
+        return try naming(path) { () throws(ChannelError) in
             guard let list = CertificateFile.revocationList(listing.text) else {
-                throw ChannelError(.badKey, "is not one revocation list in PEM form")
+                throw .badKey("is not one revocation list in PEM form")
             }
             return try RevokedSerials(der: list, issuers: [authority])
-        } catch {
-            throw error.naming(path)
         }
     }
 

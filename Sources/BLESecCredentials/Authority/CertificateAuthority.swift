@@ -38,13 +38,9 @@ package struct CertificateAuthority: Sendable {
         try folder.requireClosed()
         let path = folder.certificate
         let found = try CertificateFile.certificates(path)
-        do throws(ChannelError) {
-            certificate = try Certificate(der: found[0])
-        } catch {
-            throw error.naming(path)
-        }
+        certificate = try naming(path) { () throws(ChannelError) in try Certificate(der: found[0]) }
         guard found.count == 1, certificate.isAuthority, let validity = certificate.validity else {
-            throw ChannelError(.badKey, "\(path) is not the certificate of one authority")
+            throw .badKey("\(path) is not the certificate of one authority")
         }
         self.validity = validity
         records = AuthorityRecords(folder: folder, authority: certificate)
@@ -69,7 +65,7 @@ package struct CertificateAuthority: Sendable {
             try TrustedFile.requireDirectory(NewFile.directory(of: folder.path))
         } catch {
             guard case .system(let number) = error else { throw error.error(folder.path) }
-            throw .system(.cannotCreate, "\(folder.path) cannot be created", number)
+            throw NewFile.cannotCreate(folder.path, number)
         }
         try folder.requireFree()
         let key = try SigningKey.generate()
@@ -85,8 +81,7 @@ package struct CertificateAuthority: Sendable {
                 [], number: 1, issuer: subject, validity: now...validity.upperBound,
                 key: key.subjectPublicKeyInfo))
 
-        let suffix = randomBytes(count: 8).map { String($0, radix: 16) }.joined()
-        let draft = AuthorityFolder(NewFile.directory(of: folder.path) + "/.blesec-" + suffix)
+        let draft = AuthorityFolder(NewFile.temporaryPath(beside: folder.path))
         do throws(ChannelError) {
             try draft.make(for: folder)
             try NewFile.create(draft.key, keyText.span)
@@ -167,8 +162,7 @@ package struct CertificateAuthority: Sendable {
     ) throws(ChannelError) -> ClosedRange<Int64> {
         let own = self.validity
         guard own.contains(now) else {
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "\(folder.certificate) is valid from \(CalendarTime(own.lowerBound).text) to "
                     + "\(CalendarTime(own.upperBound).text), which is not now")
         }
@@ -227,21 +221,19 @@ package struct CertificateAuthority: Sendable {
     private func certificate(
         _ which: Revoked, _ dates: [SerialNumber: Int64]
     ) throws(ChannelError) -> IssuedCertificate {
+        let path =
+            switch which {
+            case .serial(let serial): folder.record(of: serial)
+            case .file(let path): path
+            }
         do throws(ChannelError) {
-            return try records.certificate(at: path(of: which), dates)
+            return try records.certificate(at: path, dates)
         } catch {
             guard case .serial(let serial) = which, error.code == .noSuchFile else { throw error }
             throw ChannelError(
                 .noSuchFile,
                 "\(folder.path) has issued no certificate \(serial): `blesec ca list "
                     + "\(folder.path)` shows them, and ./\(serial) would be a file")
-        }
-    }
-
-    private func path(of which: Revoked) -> String {
-        switch which {
-        case .serial(let serial): folder.record(of: serial)
-        case .file(let path): path
         }
     }
 
@@ -256,7 +248,7 @@ package struct CertificateAuthority: Sendable {
             throw error.naming(path)
         }
         guard key.subjectPublicKeyInfo == certificate.subjectPublicKeyInfo else {
-            throw ChannelError(.badKey, "\(path) is not the key of \(folder.certificate)")
+            throw .badKey("\(path) is not the key of \(folder.certificate)")
         }
         return key
     }

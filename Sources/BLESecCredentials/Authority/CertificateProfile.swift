@@ -50,10 +50,7 @@ enum CertificateProfile {
         validity: ClosedRange<Int64>, key: [UInt8]
     ) -> [UInt8] {
         let entries = dates.map { DER.sequence($0.serial, DER.time($0.date)) }
-        let extensions = [
-            authorityKeyIdentifier(key),
-            optional(0x14, DER.number(number)),
-        ]
+        let extensions = [authorityKeyIdentifier(key), optional(0x14, DER.number(number))]
         return DER.sequence(
             DER.number(1), SigningKey.algorithm, issuer, DER.time(validity.lowerBound),
             DER.time(validity.upperBound),

@@ -10,12 +10,7 @@ enum DER {
     static func element(_ tag: UInt8, _ parts: [UInt8]...) -> [UInt8] {
         let content = Array(parts.joined())
         guard content.count > 0x7F else { return [tag, UInt8(content.count)] + content }
-        var length: [UInt8] = []
-        var rest = content.count
-        while rest > 0 {
-            length.insert(UInt8(truncatingIfNeeded: rest), at: 0)
-            rest >>= 8
-        }
+        let length = bytes(UInt64(content.count))
         return [tag, 0x80 | UInt8(length.count)] + length + content
     }
 
@@ -28,13 +23,13 @@ enum DER {
 
     /// An INTEGER that is not negative.
     static func number(_ value: UInt64) -> [UInt8] {
-        var bytes: [UInt8] = [UInt8(truncatingIfNeeded: value)]
-        var rest = value >> 8
-        while rest > 0 {
-            bytes.insert(UInt8(truncatingIfNeeded: rest), at: 0)
-            rest >>= 8
-        }
+        let bytes = bytes(value)
         return element(integer, bytes[0] & 0x80 == 0 ? bytes : [0] + bytes)
+    }
+
+    /// The big-endian bytes of a number, at least one, without leading zero bytes.
+    private static func bytes(_ value: UInt64) -> [UInt8] {
+        (value > 0xFF ? bytes(value >> 8) : []) + [UInt8(truncatingIfNeeded: value)]
     }
 
     /// An OBJECT IDENTIFIER from its encoded arcs.

@@ -26,10 +26,8 @@ enum DeviceKey {
         do throws(PEM.Fault) {
             pem = try PEM(text.span)
         } catch {
-            throw ChannelError(
-                .badKey,
-                "is not one key in PEM form: make one with `openssl genpkey -algorithm "
-                    + "ed25519`")
+            throw .badKey(
+                "is not one key in PEM form: make one with `openssl genpkey -algorithm ed25519`")
         }
         let key: OpaquePointer?
         OpenSSLError.clear()
@@ -41,35 +39,20 @@ enum DeviceKey {
             }
         case "PRIVATE KEY":
             _ = try SecretFile.read(path, limit: limit)
-            unsafe key = privateKey(pem.content)
+            unsafe key = DERForm.privateKey(pem.content)
         default:
-            throw ChannelError(
-                .badKey,
+            throw .badKey(
                 "holds \(pem.label): give the public key alone, which `openssl pkey -in \(path) "
                     + "-pubout` prints")
         }
-        guard let key = unsafe key else {
-            throw ChannelError(
-                .badKey, "holds a damaged key", underlying: OpenSSLError.take()?.underlying)
-        }
+        guard let key = unsafe key else { throw .openSSL(.badKey, "holds a damaged key") }
         defer { unsafe EVP_PKEY_free(key) }
         try unsafe requireSigning(key)
         let info = unsafe DERForm.bytes { unsafe i2d_PUBKEY(key, $0) }
         guard CanonicalKey.matches(info) else {
-            throw ChannelError(.badKey, "holds a key that is \(CanonicalKey.remedy)")
+            throw .badKey("holds a key that is \(CanonicalKey.remedy)")
         }
         return info
-    }
-
-    private static func privateKey(_ info: borrowing SecretBytes) -> OpaquePointer? {
-        unsafe info.withUnsafeBytes { bytes in
-            var position = bytes.baseAddress
-            guard let info = unsafe d2i_PKCS8_PRIV_KEY_INFO(nil, &position, bytes.count) else {
-                return nil
-            }
-            defer { unsafe PKCS8_PRIV_KEY_INFO_free(info) }
-            return unsafe EVP_PKCS82PKEY(info)
-        }
     }
 
     /// Throws unless TLS 1.3 has a signature scheme for the key, with a security of at least 112
@@ -83,10 +66,9 @@ enum DeviceKey {
             default: false
             }
         guard isKnown, unsafe EVP_PKEY_get_security_bits(key) >= 112 else {
-            throw ChannelError(
-                .badKey,
-                "holds a key that TLS 1.3 cannot sign with: use Ed25519, Ed448, P-256, P-384, P-521 "
-                    + "or RSA of 2048 bits and more")
+            throw .badKey(
+                "holds a key that TLS 1.3 cannot sign with: use Ed25519, Ed448, P-256, P-384, "
+                    + "P-521 or RSA of 2048 bits and more")
         }
     }
 

@@ -23,7 +23,7 @@ package struct IssuedCertificate: Sendable {
     ) throws(ChannelError) {
         guard let serial = certificate.serial, let validity = certificate.validity,
             let uris = certificate.uris, uris.count == 1
-        else { throw ChannelError(.badKey, "is not a device's certificate") }
+        else { throw .badKey("is not a device's certificate") }
         self.serial = serial
         self.validity = validity
         uri = uris[0]

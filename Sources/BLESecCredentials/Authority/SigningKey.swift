@@ -8,19 +8,14 @@ struct SigningKey: ~Copyable {
     /// The AlgorithmIdentifier of keys and signatures.
     static let algorithm: [UInt8] = DER.sequence(DER.identifier(0x2B, 0x65, 0x70))
 
-    /// The DER bytes before the raw private key in a PrivateKeyInfo (RFC 8410 §7).
-    private static let prefix: [UInt8] = [
-        0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x04, 0x22, 0x04,
-        0x20,
-    ]
     private static let length = 32
+    private static let prefix = PrivateKeyInfo.prefix(0x70, keyLength: length)
 
     /// The DER PrivateKeyInfo.
     let privateKeyInfo: SecretBytes
     /// The DER SubjectPublicKeyInfo.
     let subjectPublicKeyInfo: [UInt8]
 
-    /// Makes a key.
     static func generate() throws(ChannelError) -> SigningKey {
         var info = SecretBytes(count: prefix.count + length)
         var target = info.mutableSpan
@@ -36,7 +31,7 @@ struct SigningKey: ~Copyable {
         let prefix = Self.prefix
         guard info.count == prefix.count + Self.length,
             constantTimeEqual(info.span.extracting(..<prefix.count), prefix.span)
-        else { throw ChannelError(.badKey, "is not the Ed25519 key of an authority") }
+        else { throw .badKey("is not the Ed25519 key of an authority") }
         let key = unsafe try Self.open(info)
         defer { unsafe EVP_PKEY_free(key) }
         var point = [UInt8](repeating: 0, count: Self.length)
@@ -73,8 +68,5 @@ struct SigningKey: ~Copyable {
         return unsafe key
     }
 
-    private static var failure: ChannelError {
-        ChannelError(
-            .internal, "an Ed25519 key failed", underlying: OpenSSLError.take()?.underlying)
-    }
+    private static var failure: ChannelError { .openSSL(.internal, "an Ed25519 key failed") }
 }
