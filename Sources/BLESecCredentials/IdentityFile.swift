@@ -29,7 +29,13 @@ public enum IdentityFile {
         }
         return try naming(path) { () throws(ChannelError) in
             let hash = try hash(in: pem.preamble)
-            return try identity(try privateKey(pem, secret), hash)
+            let key = try privateKey(pem, secret)
+            do throws(CryptoError) {
+                let pair = try DHKeyPair(curve: key.curve, privateKey: key.bytes)
+                return IdentityKey(pair, hash: hash)
+            } catch {
+                throw .badKey("holds a key that cannot be used: \(error)")
+            }
         }
     }
 
@@ -137,17 +143,6 @@ public enum IdentityFile {
                     + "`blesec keygen`")
         case let label:
             throw .badKey("holds \(label): the private key of an identity is wanted here")
-        }
-    }
-
-    private static func identity(
-        _ key: consuming PrivateKeyInfo.Key, _ hash: HashAlgorithm
-    ) throws(ChannelError) -> IdentityKey {
-        do {
-            let bytes = SecretBytes(copying: key.bytes.span)
-            return IdentityKey(try DHKeyPair(curve: key.curve, privateKey: bytes), hash: hash)
-        } catch {
-            throw .badKey("holds a key that cannot be used: \(error)")
         }
     }
 

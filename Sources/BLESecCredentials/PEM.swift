@@ -10,7 +10,6 @@ struct PEM: ~Copyable {
     let label: String
     /// The lines before the block, without their ends.
     let preamble: [String]
-    /// The decoded content of the block.
     let content: SecretBytes
 
     fileprivate static let begin = "-----BEGIN "

@@ -15,8 +15,7 @@ enum PeerName {
                 UInt8(ascii: "+"), UInt8(ascii: "="), UInt8(ascii: ","):
                 text.unicodeScalars.append(Unicode.Scalar(byte))
             default:
-                let digits = String(byte, radix: 16, uppercase: true)
-                text += digits.count == 1 ? "%0" + digits : "%" + digits
+                text += (byte < 16 ? "%0" : "%") + String(byte, radix: 16, uppercase: true)
             }
         }
         return text
@@ -35,18 +34,13 @@ enum PeerName {
             guard let high = rest.popFirst().flatMap(digit),
                 let low = rest.popFirst().flatMap(digit)
             else { return nil }
-            bytes.append(high << 4 | low)
+            bytes.append(UInt8(high << 4 | low))
         }
         guard (1...maximumLength).contains(bytes.count) else { return nil }
         return String(validating: bytes, as: UTF8.self)
     }
 
-    private static func digit(_ byte: UInt8) -> UInt8? {
-        switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-        default: nil
-        }
+    private static func digit(_ byte: UInt8) -> Int? {
+        Character(Unicode.Scalar(byte)).hexDigitValue
     }
 }

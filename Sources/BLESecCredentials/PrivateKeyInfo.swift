@@ -5,7 +5,6 @@ internal import CBLESecOpenSSL
 
 /// The private key of X25519 or X448 as PKCS#8 (RFC 5958, RFC 8410 §7), plain and encrypted.
 enum PrivateKeyInfo {
-    /// The curve and the raw private key.
     struct Key: ~Copyable {
         let curve: Curve
         let bytes: SecretBytes

@@ -30,9 +30,10 @@ enum SecretFile {
             throw .cannotOpen(path, errno)
         }
         let status = file.status
-        if status.isRegularFile {
+        if status.isRegularFile,
             let fault = TrustedFile.Protection.secret.fault(path, status, user: geteuid())
-            if let fault { throw fault }
+        {
+            throw fault
         }
         // Two bytes more than the limit, for the line end.
         let bytes = try contents(of: file, path, atMost: limit + 2)

@@ -31,7 +31,12 @@ package struct StateFolder: Sendable {
         self.path = String(trimmed)
         knownPeers = KnownPeersFile(self.path + "/known_peers")
         lastAddresses = LastAddressesFile(self.path + "/last_addresses")
-        try requireClosed()
+        do throws(TrustedFile.Failure) {
+            _ = try TrustedFile(closedDirectory: self.path)
+        } catch {
+            guard case .system(ENOTDIR) = error else { throw error.error(self.path) }
+            throw .system(.badKey, "\(self.path) is no state folder", ENOTDIR)
+        }
     }
 
     /// Opens the folder at `path`, and makes it first if it is missing, with the directories above
@@ -48,15 +53,6 @@ package struct StateFolder: Sendable {
     package func check() throws(ChannelError) {
         _ = try knownPeers.peers()
         try lastAddresses.check()
-    }
-
-    private func requireClosed() throws(ChannelError) {
-        do throws(TrustedFile.Failure) {
-            _ = try TrustedFile(closedDirectory: path)
-        } catch {
-            guard case .system(ENOTDIR) = error else { throw error.error(path) }
-            throw .system(.badKey, "\(path) is no state folder", ENOTDIR)
-        }
     }
 
     private static func makeDirectory(_ path: Substring) throws(ChannelError) {

@@ -49,7 +49,7 @@ struct TrustedFile: ~Copyable {
         if let fault = protection.fault(path, status, user: user) { throw .refused(fault) }
         self.status = status
         self.path = end.path
-        descriptor = end.takeDescriptor()
+        descriptor = end.descriptor
     }
 
     /// Opens the directory at `path`, which nobody else may be able to enter.
@@ -62,7 +62,7 @@ struct TrustedFile: ~Copyable {
         }
         self.status = status
         self.path = end.path
-        descriptor = end.takeDescriptor()
+        descriptor = end.descriptor
     }
 
     /// Opens a file for reading, and throws the error to report.
@@ -86,8 +86,6 @@ struct TrustedFile: ~Copyable {
     private struct End: ~Copyable {
         let descriptor: FileDescriptor
         let path: String
-
-        consuming func takeDescriptor() -> FileDescriptor { descriptor }
     }
 
     /// Follows the path to a file, one step at a time.

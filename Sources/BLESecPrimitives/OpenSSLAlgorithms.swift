@@ -5,12 +5,13 @@ internal import CBLESecOpenSSL
 /// Fetching an algorithm by name costs more than hashing a short message.
 enum OpenSSLAlgorithms {
     // Marked unsafe, but safe: a fetched algorithm never changes.
-    private nonisolated(unsafe) static let sha256 = unsafe fetchDigest("SHA256")
-    private nonisolated(unsafe) static let sha512 = unsafe fetchDigest("SHA512")
-    private nonisolated(unsafe) static let blake2s = unsafe fetchDigest("BLAKE2S-256")
-    private nonisolated(unsafe) static let blake2b = unsafe fetchDigest("BLAKE2B-512")
-    private nonisolated(unsafe) static let chaChaPoly = unsafe fetchCipher("ChaCha20-Poly1305")
-    private nonisolated(unsafe) static let aesGCM = unsafe fetchCipher("AES-256-GCM")
+    private nonisolated(unsafe) static let sha256 = unsafe fetch("SHA256", EVP_MD_fetch)
+    private nonisolated(unsafe) static let sha512 = unsafe fetch("SHA512", EVP_MD_fetch)
+    private nonisolated(unsafe) static let blake2s = unsafe fetch("BLAKE2S-256", EVP_MD_fetch)
+    private nonisolated(unsafe) static let blake2b = unsafe fetch("BLAKE2B-512", EVP_MD_fetch)
+    private nonisolated(unsafe) static let chaChaPoly =
+        unsafe fetch("ChaCha20-Poly1305", EVP_CIPHER_fetch)
+    private nonisolated(unsafe) static let aesGCM = unsafe fetch("AES-256-GCM", EVP_CIPHER_fetch)
 
     static func digest(_ algorithm: HashAlgorithm) -> OpaquePointer {
         switch algorithm {
@@ -28,17 +29,13 @@ enum OpenSSLAlgorithms {
         }
     }
 
-    private static func fetchDigest(_ name: String) -> OpaquePointer {
-        guard let digest = unsafe EVP_MD_fetch(nil, name, nil) else {
+    private static func fetch(
+        _ name: String,
+        _ function: (OpaquePointer?, UnsafePointer<CChar>?, UnsafePointer<CChar>?) -> OpaquePointer?
+    ) -> OpaquePointer {
+        guard let algorithm = unsafe function(nil, name, nil) else {
             preconditionFailure("this system's OpenSSL has no \(name)")
         }
-        return unsafe digest
-    }
-
-    private static func fetchCipher(_ name: String) -> OpaquePointer {
-        guard let cipher = unsafe EVP_CIPHER_fetch(nil, name, nil) else {
-            preconditionFailure("this system's OpenSSL has no \(name)")
-        }
-        return unsafe cipher
+        return unsafe algorithm
     }
 }

@@ -32,12 +32,7 @@ package enum SecretArena {
 @safe struct SecretSlot {
     /// The first byte. It is aligned to the slot's size if that is one of `slotSizes`.
     let start: UnsafeMutablePointer<UInt8>
-    private let slab: Slab
-
-    fileprivate init(start: UnsafeMutablePointer<UInt8>, slab: Slab) {
-        unsafe self.start = start
-        self.slab = slab
-    }
+    fileprivate let slab: Slab
 
     /// Wipes and frees the slot, which must not be used afterwards.
     func release() {

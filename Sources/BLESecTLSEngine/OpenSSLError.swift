@@ -88,6 +88,11 @@ extension ChannelError {
             .noCommonProtocol, "the peer's TLS is not for blesec/1: it may be in another mode")
     }
 
+    /// OpenSSL could not make or configure a context or a connection.
+    static func tlsContext() -> ChannelError {
+        .openSSL(.internal, "OpenSSL makes no TLS context of this configuration")
+    }
+
     static var malformedRecord: ChannelError {
         ChannelError(.protocolViolation, "the peer's bytes are not a TLS record")
     }

@@ -14,21 +14,16 @@ public struct SerialNumber: Sendable, Hashable {
     /// Reads the hexadecimal digits of a positive number, in the form of `openssl x509 -serial` or
     /// with colons between the bytes.
     public init?(_ text: String) {
-        var digits = Array(text.utf8.filter { $0 != UInt8(ascii: ":") })
-        guard (1...2 * Self.maximumLength).contains(digits.count) else { return nil }
-        if digits.count % 2 == 1 { digits.insert(UInt8(ascii: "0"), at: 0) }
-        var bytes: [UInt8] = []
-        for index in stride(from: 0, to: digits.count, by: 2) {
-            let pair = String(decoding: digits[index...index + 1], as: UTF8.self)
-            guard pair.utf8.allSatisfy(Self.isDigit), let byte = UInt8(pair, radix: 16) else {
-                return nil
-            }
-            bytes.append(byte)
-        }
-        bytes = Array(bytes.drop { $0 == 0 })
+        let characters = text.utf8.filter { $0 != UInt8(ascii: ":") }
+        var digits = characters.compactMap { Character(Unicode.Scalar($0)).hexDigitValue }
+        guard digits.count == characters.count, (1...2 * Self.maximumLength).contains(digits.count)
+        else { return nil }
+        if digits.count % 2 == 1 { digits.insert(0, at: 0) }
+        let bytes = stride(from: 0, to: digits.count, by: 2)
+            .map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }.drop { $0 == 0 }
         guard let first = bytes.first else { return nil }
         // A leading 1 bit would make the number negative.
-        self.init(bytes: first & 0x80 == 0 ? bytes : [0] + bytes)
+        self.init(bytes: first & 0x80 == 0 ? Array(bytes) : [0] + bytes)
     }
 
     /// Reads an INTEGER of OpenSSL.
@@ -39,11 +34,6 @@ public struct SerialNumber: Sendable, Hashable {
 
     /// The greatest length that RFC 5280 allows, in bytes.
     private static let maximumLength = 20
-
-    private static func isDigit(_ byte: UInt8) -> Bool {
-        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-            || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte | 0x20)
-    }
 }
 
 extension SerialNumber: CustomStringConvertible {

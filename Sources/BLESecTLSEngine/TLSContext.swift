@@ -124,10 +124,3 @@ internal import CBLESecOpenSSL
         where unsafe X509_STORE_add_cert(store, authority.pointer) != 1 { throw .tlsContext() }
     }
 }
-
-extension ChannelError {
-    /// OpenSSL could not make or configure a context.
-    static func tlsContext() -> ChannelError {
-        .openSSL(.internal, "OpenSSL makes no TLS context of this configuration")
-    }
-}

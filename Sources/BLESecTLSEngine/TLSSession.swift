@@ -3,7 +3,6 @@ internal import CBLESecOpenSSL
 
 /// An OpenSSL connection, and the state that its callbacks need.
 @safe final class TLSSession {
-    /// The result of a handshake step.
     enum Step { case wantsMore, suspended, done }
 
     let ssl: OpaquePointer

@@ -9,7 +9,6 @@ struct AuthorityFolder: Sendable {
 
     /// The authority's certificate, for all peers that accept its devices.
     var certificate: String { path + "/ca.pem" }
-    /// The private key.
     var key: String { path + "/ca.key" }
     /// The revocation list, for all peers that accept its devices.
     var revoked: String { path + "/ca.crl" }
@@ -75,7 +74,6 @@ struct AuthorityFolder: Sendable {
         for directory in [issued, path] { unsafe rmdir(directory) }
     }
 
-    /// The serial numbers of the recorded certificates.
     func serials() throws(ChannelError) -> [SerialNumber] {
         try Self.names(in: issued).compactMap { name in
             guard name.hasSuffix(".pem") else { return nil }

@@ -8,7 +8,6 @@ struct AuthorityRecords: Sendable {
     /// The authority's own certificate.
     let authority: Certificate
 
-    /// All issued certificates, the oldest first.
     func certificates() throws(ChannelError) -> [IssuedCertificate] {
         let revocations = try revocations().dates
         let found = try folder.serials().map { serial throws(ChannelError) in
@@ -34,7 +33,6 @@ struct AuthorityRecords: Sendable {
         }
     }
 
-    /// The present revocation list.
     func revocations() throws(ChannelError) -> RevokedSerials {
         let path = folder.revoked
         guard let listing = try KeyListing(path) else {

@@ -289,10 +289,3 @@ package struct CertificateAuthority: Sendable {
         return name
     }
 }
-
-extension SigningKey {
-    /// A certificate or list with this content and this key's signature.
-    func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
-        CertificateProfile.signed(content, try sign(content))
-    }
-}

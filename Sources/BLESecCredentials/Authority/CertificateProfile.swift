@@ -44,7 +44,6 @@ enum CertificateProfile {
             ])
     }
 
-    /// A revocation list.
     static func revocations(
         _ dates: [(serial: [UInt8], date: Int64)], number: UInt64, issuer: [UInt8],
         validity: ClosedRange<Int64>, key: [UInt8]
@@ -57,11 +56,6 @@ enum CertificateProfile {
             // An empty list of entries is left out (§5.1.2.6).
             entries.isEmpty ? [] : DER.sequence(Array(entries.joined())),
             DER.tagged(0, DER.sequence(Array(extensions.joined()))))
-    }
-
-    /// Appends a signature to the signed content.
-    static func signed(_ content: [UInt8], _ signature: [UInt8]) -> [UInt8] {
-        DER.sequence(content, SigningKey.algorithm, DER.bitString(signature))
     }
 
     /// A Name that consists of a common name.

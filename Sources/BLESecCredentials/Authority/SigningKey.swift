@@ -11,9 +11,8 @@ struct SigningKey: ~Copyable {
     private static let length = 32
     private static let prefix = PrivateKeyInfo.prefix(0x70, keyLength: length)
 
-    /// The DER PrivateKeyInfo.
+    /// The two forms of the key in DER.
     let privateKeyInfo: SecretBytes
-    /// The DER SubjectPublicKeyInfo.
     let subjectPublicKeyInfo: [UInt8]
 
     static func generate() throws(ChannelError) -> SigningKey {
@@ -42,8 +41,8 @@ struct SigningKey: ~Copyable {
         privateKeyInfo = info
     }
 
-    /// The signature over `message`, 64 bytes.
-    func sign(_ message: [UInt8]) throws(ChannelError) -> [UInt8] {
+    /// A certificate or a revocation list: `content`, and the signature over it, 64 bytes.
+    func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
         let key = unsafe try Self.open(privateKeyInfo)
         defer { unsafe EVP_PKEY_free(key) }
         let context = unsafe EVP_MD_CTX_new()
@@ -51,10 +50,10 @@ struct SigningKey: ~Copyable {
         var signature = [UInt8](repeating: 0, count: 64)
         var count = signature.count
         guard unsafe EVP_DigestSignInit(context, nil, nil, nil, key) == 1,
-            unsafe EVP_DigestSign(context, &signature, &count, message, message.count) == 1,
+            unsafe EVP_DigestSign(context, &signature, &count, content, content.count) == 1,
             count == signature.count
         else { throw Self.failure }
-        return signature
+        return DER.sequence(content, Self.algorithm, DER.bitString(signature))
     }
 
     /// The key for OpenSSL, which wipes its copy when it is freed.

@@ -22,8 +22,7 @@ package struct SubjectURI: Sendable, Hashable {
             throw refuse("\(bytes.count) bytes, and at most \(Self.maximumLength) are allowed,")
         }
         guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
-            Self.isLetter(bytes[0]),
-            bytes[..<colon].allSatisfy({ Self.isLetter($0) || Self.isDigit($0) || ".+-".has($0) })
+            Self.isLetter(bytes[0]), bytes[..<colon].allSatisfy({ Self.isPlain($0, ".+-") })
         else { throw refuse("there is no scheme") }
         guard colon + 1 < bytes.count else { throw refuse("there is nothing behind the scheme") }
         for index in bytes.indices {
@@ -33,7 +32,7 @@ package struct SubjectURI: Sendable, Hashable {
                     Self.isHexadecimal(bytes[index + 2])
                 else { throw refuse("there is a % without two hexadecimal digits") }
             }
-            guard Self.isLetter(byte) || Self.isDigit(byte) || Self.marks.has(byte) else {
+            guard Self.isPlain(byte, Self.marks) else {
                 throw refuse("there is a character that has to be written as % and two digits")
             }
         }
@@ -47,15 +46,13 @@ package struct SubjectURI: Sendable, Hashable {
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
     }
 
-    private static func isDigit(_ byte: UInt8) -> Bool {
-        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+    /// Whether a byte is a letter, a digit, or one of `marks`.
+    private static func isPlain(_ byte: UInt8, _ marks: String) -> Bool {
+        isLetter(byte) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+            || marks.utf8.contains(byte)
     }
 
     private static func isHexadecimal(_ byte: UInt8) -> Bool {
-        isDigit(byte) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte | 0x20)
+        Character(Unicode.Scalar(byte)).isHexDigit
     }
-}
-
-extension String {
-    fileprivate func has(_ byte: UInt8) -> Bool { utf8.contains(byte) }
 }
