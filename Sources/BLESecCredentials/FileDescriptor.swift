@@ -8,9 +8,7 @@ struct FileDescriptor: ~Copyable {
 
     /// Opens `path`, close-on-exec; or returns nil, with the error in `errno`. A relative path
     /// begins at the working directory, or at the open directory with the number `directory`.
-    init?(
-        _ path: String, _ flags: Int32, mode: mode_t = 0, at directory: Int32 = AT_FDCWD
-    ) {
+    init?(_ path: String, _ flags: Int32, mode: mode_t = 0, at directory: Int32 = AT_FDCWD) {
         var number: Int32
         repeat {
             number = unsafe openat(directory, path, flags | O_CLOEXEC, mode)

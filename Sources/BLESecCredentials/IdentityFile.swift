@@ -9,7 +9,6 @@ internal import BLESecPrimitives
 public enum IdentityFile {
     /// The longest file that is read, in bytes.
     public static let maximumLength = 64 << 10
-
     private static let plainLabel = "PRIVATE KEY"
     private static let encryptedLabel = "ENCRYPTED PRIVATE KEY"
 
@@ -117,7 +116,9 @@ public enum IdentityFile {
 
     private static func pem(_ path: String) throws(ChannelError) -> PEM {
         let text = try SecretFile.read(path, limit: maximumLength)
-        do throws(PEM.Fault) { return try PEM(text.span) } catch {
+        do throws(PEM.Fault) {
+            return try PEM(text.span)
+        } catch {
             throw .badKey("\(path) \(reason(error))")
         }
     }
@@ -180,9 +181,7 @@ public enum IdentityFile {
 extension Substring {
     /// The text without blanks at both ends.
     fileprivate var trimmed: String {
-        var text = self
-        while let first = text.first, first.isWhitespace { text.removeFirst() }
-        while let last = text.last, last.isWhitespace { text.removeLast() }
-        return String(text)
+        let end = lastIndex { !$0.isWhitespace }
+        return end.map { String(self[...$0].drop(while: \.isWhitespace)) } ?? ""
     }
 }

@@ -2,7 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// The content of a small text file with one key per line.
+/// The content of a small file of keys, addresses or revocations, and the state of the file.
 struct KeyListing: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
@@ -30,8 +30,8 @@ struct KeyListing: Sendable {
 
     /// Reads the file; nil when there is none.
     ///
-    /// - Throws: `permission`; `badKey` when other users may have written the file
-    ///   (``TrustedFile``), or when it is not a regular file; `limitExceeded` when it is too long.
+    /// - Throws: `permission` or `noSuchFile` when it cannot be read; `badKey` when other users may
+    ///   have written it (``TrustedFile``), or when it is not a regular file; `limitExceeded`.
     init?(_ path: String) throws(ChannelError) {
         let file: TrustedFile
         do throws(TrustedFile.Failure) {

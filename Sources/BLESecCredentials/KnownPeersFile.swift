@@ -127,10 +127,8 @@ public final class KnownPeersFile: TrustStore {
             }
             fresh.keys[name] = key
             fresh.known.insert(key)
-            fresh.peers.append(
-                Peer(
-                    name: name, key: key, comment: words[2...].joined(separator: " "),
-                    line: number))
+            let comment = words[2...].joined(separator: " ")
+            fresh.peers.append(Peer(name: name, key: key, comment: comment, line: number))
         }
         return fresh
     }

@@ -61,7 +61,7 @@ struct PEM: ~Copyable {
         var padding = 0
         for index in text.indices {
             let byte = text[index]
-            if isWhitespace(byte) { continue }
+            if " \t\r\n".utf8.contains(byte) { continue }
             if byte == UInt8(ascii: "=") {
                 padding += 1
             } else if padding > 0 || !isDigit(byte) {
@@ -95,11 +95,6 @@ struct PEM: ~Copyable {
         default: false
         }
     }
-
-    private static func isWhitespace(_ byte: UInt8) -> Bool {
-        byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r") || byte == UInt8(ascii: " ")
-            || byte == UInt8(ascii: "\t")
-    }
 }
 
 /// The position of the block in a PEM file.
@@ -132,11 +127,8 @@ private struct Block {
                 preamble.append(Self.string(text, line))
             }
         }
-        switch place {
-        case .before: throw .noBlock
-        case .inside: throw .noEnd
-        case .behind: break
-        }
+        guard place != .before else { throw .noBlock }
+        guard place == .behind else { throw .noEnd }
     }
 
     /// The line that begins at `start`, without its line feed.

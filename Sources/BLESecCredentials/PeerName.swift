@@ -1,5 +1,5 @@
-/// The escaping of names in a file of known peers: harmless characters are kept, and every other
-/// byte becomes `%` and two hexadecimal digits.
+/// The escaping of names and addresses in the files about peers: harmless characters are kept, and
+/// every other byte becomes `%` and two hexadecimal digits.
 enum PeerName {
     /// The longest name in bytes of UTF-8.
     static let maximumLength = 255

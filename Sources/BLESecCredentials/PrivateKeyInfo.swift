@@ -166,5 +166,4 @@ enum PrivateKeyInfo {
         let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
         return String(decoding: bytes, as: UTF8.self)
     }
-
 }

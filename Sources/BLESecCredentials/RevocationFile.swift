@@ -84,7 +84,6 @@ private struct Parts {
 }
 
 extension Parts {
-
     /// Reads every line. An invalid line is an error, since it may be a damaged revocation.
     init(_ text: [UInt8], _ path: String) throws(ChannelError) {
         var block: [UInt8] = []
@@ -111,5 +110,4 @@ extension Parts {
         }
         if let first { throw KeyListing.malformed(path, first, "the revocation list is cut off") }
     }
-
 }

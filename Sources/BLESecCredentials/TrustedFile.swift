@@ -19,6 +19,14 @@ struct TrustedFile: ~Copyable {
         case system(Int32)
         /// The file exists but is not trusted; the reason contains the remedy.
         case refused(ChannelError)
+
+        /// The error for a file that has to exist.
+        func error(_ path: String) -> ChannelError {
+            switch self {
+            case .system(let number): .cannotOpen(path, number)
+            case .refused(let error): error
+            }
+        }
     }
 
     /// `unalterable`: other users must not be able to write to the file. `secret`: they must not be
@@ -80,6 +88,22 @@ struct TrustedFile: ~Copyable {
     static func requireDirectory(_ path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         try Walk.evaluateTrust(end.descriptor.status, at: end.path, for: path, user)
+    }
+
+    /// The error for a file whose permissions are too wide, with the mode for `chmod`.
+    private static func permissionFault(
+        _ path: String, _ status: stat, _ what: String, _ mode: String
+    ) -> ChannelError {
+        .badKey(
+            "\(path) \(what) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
+    }
+
+    /// Why the owner of a file at `path` is not acceptable; it has to be the user or root.
+    private static func ownerFault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
+        guard status.st_uid != user, status.st_uid != 0 else { return nil }
+        return .badKey(
+            "\(path) belongs to another user (\(status.st_uid)), who could change it: use a copy "
+                + "that belongs to you, in a directory of yours")
     }
 
     /// The result of a walk.
@@ -221,53 +245,12 @@ extension TrustedFile.Protection {
     }
 }
 
-extension TrustedFile {
-    /// The error for a file whose permissions are too wide, with the mode for `chmod`.
-    private static func permissionFault(
-        _ path: String, _ status: stat, _ what: String, _ mode: String
-    ) -> ChannelError {
-        .badKey(
-            "\(path) \(what) others (mode \(status.permissions)): run `chmod \(mode) \(path)`")
-    }
-
-    /// Why the owner of a file at `path` is not acceptable; it has to be the user or root.
-    private static func ownerFault(_ path: String, _ status: stat, user: uid_t) -> ChannelError? {
-        guard status.st_uid != user, status.st_uid != 0 else { return nil }
-        return .badKey(
-            "\(path) belongs to another user (\(status.st_uid)), who could change it: use a copy "
-                + "that belongs to you, in a directory of yours")
-    }
-}
-
-extension TrustedFile.Failure {
-    /// The error for a file that has to exist.
-    func error(_ path: String) -> ChannelError {
-        switch self {
-        case .system(let number): .cannotOpen(path, number)
-        case .refused(let error): error
-        }
-    }
-}
-
 extension ChannelError {
     /// An error with this code, and with the requested path before the reason.
     fileprivate func about(_ path: String) -> ChannelError {
         ChannelError(code, "\(path) cannot be trusted: \(reason)")
     }
-}
 
-extension FileDescriptor {
-
-    /// The target of a symbolic link that was opened itself.
-    fileprivate var target: String? {
-        var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
-        let count = unsafe readlinkat(number, "", &bytes, bytes.count)
-        guard count >= 0, count < bytes.count else { return nil }
-        return String(decoding: bytes[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-}
-
-extension ChannelError {
     /// The error for a file that cannot be opened, from the system's error number.
     static func cannotOpen(_ path: String, _ number: Int32) -> ChannelError {
         switch number {
@@ -276,5 +259,15 @@ extension ChannelError {
         case EACCES, EPERM: .system(.permission, "\(path) cannot be opened", number)
         default: .system(.noSuchFile, "\(path) cannot be opened", number)
         }
+    }
+}
+
+extension FileDescriptor {
+    /// The target of a symbolic link that was opened itself.
+    fileprivate var target: String? {
+        var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = unsafe readlinkat(number, "", &bytes, bytes.count)
+        guard count >= 0, count < bytes.count else { return nil }
+        return String(decoding: bytes[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 }

@@ -7,7 +7,6 @@ public enum AEADAlgorithm: Sendable, Hashable, CaseIterable {
 
     /// The length of a key in bytes.
     public static let keyLength = 32
-
     /// The length of the tag after every ciphertext, in bytes.
     public static let tagLength = 16
 }

@@ -6,10 +6,8 @@ internal import CBLESecSodium
 public final class DHKeyPair: Sendable {
     /// The function of the key.
     public let curve: Curve
-
     /// The public key, `curve.keyLength` bytes.
     public let publicKey: [UInt8]
-
     private let privateKey: SecretBytes
     private let x448: X448PrivateKey?
 
@@ -83,7 +81,6 @@ public final class DHKeyPair: Sendable {
 extension DHKeyPair: CustomStringConvertible, CustomReflectable {
     /// Only the curve: neither key belongs in a log.
     public var description: String { "<\(curve) key pair>" }
-
     /// Empty, so that the keys do not appear in dumps.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }

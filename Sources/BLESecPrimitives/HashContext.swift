@@ -5,7 +5,6 @@
 public struct HashContext: ~Copyable, Sendable {
     /// The hash function.
     public let algorithm: HashAlgorithm
-
     private let digest: Digest
     /// Working memory of HMAC and HKDF: a block, then the extracted key, then the latest output.
     private var scratch: SecretBytes?

@@ -10,10 +10,8 @@ package enum SecretArena {
     /// Slot sizes in bytes. A request gets the smallest slot that fits; a larger request gets its
     /// own slab.
     static let slotSizes = [32, 64, 128, 256, 512, 1024, 2048, 4096]
-
     /// The size of a slab: 2,048 slots of 32 bytes, or 16 of 4 KiB.
     static let slabSize = 64 * 1024
-
     private static let pools: [SlotPool] = slotSizes.map { SlotPool(slotSize: $0) }
 
     /// The number of slabs with slots for `count` bytes; 0 above the largest slot size.

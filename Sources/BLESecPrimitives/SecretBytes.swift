@@ -7,7 +7,6 @@ internal import CBLESecSodium
 @safe public struct SecretBytes: ~Copyable, @unchecked Sendable {
     // Unchecked: only this value owns the pointer, and the value cannot be copied.
     private let slot: SecretSlot
-
     /// The number of bytes.
     public let count: Int
 

@@ -60,7 +60,6 @@ internal import CBLESecOpenSSL
 
     /// Whether the certificate may issue others.
     package var isAuthority: Bool { unsafe X509_check_ca(pointer) > 0 }
-
     /// Whether the key may sign, which TLS 1.3 requires.
     var maySign: Bool { unsafe X509_get_key_usage(pointer) & UInt32(KU_DIGITAL_SIGNATURE) != 0 }
 

@@ -8,45 +8,39 @@ package enum OpenSSLError {
 
     /// The first error since the queue was cleared, which is nearest to the cause; empties the
     /// queue.
-    package static func take() -> (code: UInt, underlying: ChannelError.Underlying)? {
-        take(ERR_peek_error())
-    }
+    package static func take() -> ChannelError.Underlying? { take(ERR_peek_error()) }
 
     /// The last error, which belongs to the last call even if nobody cleared the queue before it;
     /// empties the queue.
-    package static func takeLast() -> (code: UInt, underlying: ChannelError.Underlying)? {
-        take(ERR_peek_last_error())
-    }
+    package static func takeLast() -> ChannelError.Underlying? { take(ERR_peek_last_error()) }
 
-    private static func take(_ code: UInt) -> (code: UInt, underlying: ChannelError.Underlying)? {
+    private static func take(_ code: UInt) -> ChannelError.Underlying? {
         ERR_clear_error()
         guard code != 0 else { return nil }
         var text = [CChar](repeating: 0, count: 256)
         unsafe ERR_error_string_n(code, &text, text.count)
         let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
-        return (code, .openSSL(code: code, text: String(decoding: bytes, as: UTF8.self)))
+        return .openSSL(code: code, text: String(decoding: bytes, as: UTF8.self))
     }
 }
 
 extension ChannelError {
     /// An error whose cause is OpenSSL's first error; empties OpenSSL's queue.
     package static func openSSL(_ code: Code, _ reason: String) -> ChannelError {
-        ChannelError(code, reason, underlying: OpenSSLError.take()?.underlying)
+        ChannelError(code, reason, underlying: OpenSSLError.take())
     }
 
     /// Translates OpenSSL's error after a failed call.
     ///
     /// `hasData` is whether the peer has sent application data. After data, an alert ends the
     /// session; before data, an alert refuses this side.
-    init(
-        tls error: (code: UInt, underlying: Underlying)?, _ role: ChannelRole, hasData: Bool = false
-    ) {
-        guard let error else {
+    init(tls error: Underlying?, _ role: ChannelRole, hasData: Bool = false) {
+        guard case .openSSL(let code, _) = error else {
             self.init(.protocolViolation, "the peer's bytes are not those of TLS")
             return
         }
-        self = Self.translated(error.code, hasData: hasData)
-        underlying = error.underlying
+        self = Self.translated(code, hasData: hasData)
+        underlying = error
     }
 
     private static func translated(_ code: UInt, hasData: Bool) -> ChannelError {

@@ -25,9 +25,7 @@ public struct RevocationList: Sendable {
         var expiry: Int64?
         for der in lists {
             let list = try RevokedSerials(der: der, issuers: authorities.certificates)
-            for serial in list.dates.keys {
-                certificates.insert(Entry(issuer: list.issuer, serial: serial))
-            }
+            certificates.formUnion(list.dates.keys.map { Entry(issuer: list.issuer, serial: $0) })
             expiry = min(expiry ?? .max, list.validity.upperBound)
         }
         self.certificates = certificates

@@ -46,11 +46,10 @@ package struct RevokedSerials: Sendable {
         of list: OpaquePointer, among issuers: [Certificate]
     ) throws(ChannelError) -> Fingerprint {
         for issuer in issuers {
-            guard let key = unsafe X509_get0_pubkey(issuer.pointer) else { continue }
             // An authority whose key usage excludes revocation lists cannot sign one.
-            guard unsafe X509_get_key_usage(issuer.pointer) & UInt32(KU_CRL_SIGN) != 0 else {
-                continue
-            }
+            guard let key = unsafe X509_get0_pubkey(issuer.pointer),
+                unsafe X509_get_key_usage(issuer.pointer) & UInt32(KU_CRL_SIGN) != 0
+            else { continue }
             if unsafe X509_CRL_verify(list, key) == 1 {
                 return Fingerprint(subjectPublicKeyInfo: issuer.subjectPublicKeyInfo)
             }

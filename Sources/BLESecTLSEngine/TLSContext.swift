@@ -63,8 +63,7 @@ internal import CBLESecOpenSSL
         sessions = options.resumes ? TLSSessionStore() : nil
         try useProfile()
         try use(options.groups)
-        try useIdentity()
-        try useAuthorities()
+        try useCertificates()
         TLSSession.installCallbacks(on: self)
         if options.resumes { TLSSession.installResumption(on: self) }
     }
@@ -109,18 +108,16 @@ internal import CBLESecOpenSSL
         }
     }
 
-    private func useIdentity() throws(ChannelError) {
+    private func useCertificates() throws(ChannelError) {
+        let store = unsafe SSL_CTX_get_cert_store(pointer)
         guard unsafe SSL_CTX_use_certificate(pointer, identity.certificate.pointer) == 1,
             unsafe SSL_CTX_use_PrivateKey(pointer, identity.key) == 1,
             identity.intermediates.allSatisfy({
                 unsafe blesec_ssl_context_add_intermediate(pointer, $0.pointer) == 1
+            }),
+            (authorities?.certificates ?? []).allSatisfy({
+                unsafe X509_STORE_add_cert(store, $0.pointer) == 1
             })
         else { throw .tlsContext() }
-    }
-
-    private func useAuthorities() throws(ChannelError) {
-        let store = unsafe SSL_CTX_get_cert_store(pointer)
-        for authority in authorities?.certificates ?? []
-        where unsafe X509_STORE_add_cert(store, authority.pointer) != 1 { throw .tlsContext() }
     }
 }

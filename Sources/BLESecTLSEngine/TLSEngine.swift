@@ -6,7 +6,6 @@ internal import CBLESecOpenSSL
 package struct TLSEngine: ~Copyable, SecureEngine {
     /// The overhead of a TLS record in bytes: header, content type and tag.
     package static let overhead = TLSRecords.headerLength + 1 + 16
-
     /// The largest plaintext of one TLS record.
     private static let longestPlaintext = 16 << 10
     /// The lengths of a record that changes a key, and of one that ends the stream.

@@ -13,7 +13,6 @@ internal import CBLESecOpenSSL
     public let subjectPublicKeyInfo: [UInt8]
     /// The only URI in the certificate, if it has exactly one.
     public let uri: String?
-
     /// The fingerprint by which others pin this identity.
     public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }
 

@@ -35,7 +35,6 @@ internal import CBLESecOpenSSL
 
     /// The number of input bytes that OpenSSL has not read yet.
     var inputCount: Int { unsafe state.pointee.inputCount }
-
     /// Whether handshake bytes wait to be sent.
     var hasFlight: Bool { unsafe !state.pointee.flight.isEmpty }
 

@@ -17,6 +17,7 @@ internal import CBLESecOpenSSL
     private(set) var identity: PeerIdentity?
     /// The peer's identity in the session that is being resumed.
     private var resumable: PeerIdentity?
+    /// That session, kept until OpenSSL has its own reference to it.
     private var wanted: ResumableSession?
     /// Why this side has refused the peer, if it has: more precise than OpenSSL's error.
     private(set) var refusal: ChannelError?

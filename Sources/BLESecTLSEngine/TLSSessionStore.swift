@@ -35,10 +35,8 @@ final class TLSSessionStore: Sendable {
     /// Removes and returns the session that a dialer wants to resume.
     func takeAccepted(_ id: [UInt8]) -> ResumableSession? {
         content.withLock { content in
-            guard let index = content.accepted.firstIndex(where: { $0.id == id }) else {
-                return nil
-            }
-            return content.accepted.remove(at: index).session
+            let index = content.accepted.firstIndex { $0.id == id }
+            return index.map { content.accepted.remove(at: $0).session }
         }
     }
 }
@@ -52,8 +50,8 @@ final class TLSSessionStore: Sendable {
     /// Takes ownership of a reference to a session that `ssl` has just made.
     init(owning pointer: OpaquePointer, of ssl: OpaquePointer?) {
         unsafe self.pointer = pointer
-        let shown = unsafe SSL_get_peer_cert_chain(ssl)
-        unsafe chain = shown == nil ? nil : X509_chain_up_ref(shown)
+        let peerChain = unsafe SSL_get_peer_cert_chain(ssl)
+        unsafe chain = peerChain == nil ? nil : X509_chain_up_ref(peerChain)
     }
 
     deinit {

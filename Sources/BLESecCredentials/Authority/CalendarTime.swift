@@ -19,7 +19,6 @@ struct CalendarTime {
 
     /// `YYYYMMDDHHMMSSZ`.
     var digits: [UInt8] { Array((date.joined() + time.joined() + "Z").utf8) }
-
     /// `YYYY-MM-DDTHH:MM:SSZ` (RFC 3339).
     var text: String { date.joined(separator: "-") + "T" + time.joined(separator: ":") + "Z" }
 

@@ -79,14 +79,12 @@ enum CertificateProfile {
     }
 
     /// An extension with an identifier under the arc 2.5.29.
-    private static func optional(_ arc: UInt8, _ value: [UInt8]) -> [UInt8] {
-        DER.sequence(DER.identifier(0x55, 0x1D, arc), DER.element(DER.octetString, value))
+    private static func optional(_ arc: UInt8, mark: [UInt8] = [], _ value: [UInt8]) -> [UInt8] {
+        DER.sequence(DER.identifier(0x55, 0x1D, arc), mark, DER.element(DER.octetString, value))
     }
 
     private static func critical(_ arc: UInt8, _ value: [UInt8]) -> [UInt8] {
-        DER.sequence(
-            DER.identifier(0x55, 0x1D, arc), [0x01, 0x01, 0xFF],
-            DER.element(DER.octetString, value))
+        optional(arc, mark: [0x01, 0x01, 0xFF], value)
     }
 
     private static func authorityKeyIdentifier(_ key: [UInt8]) -> [UInt8] {

@@ -7,7 +7,6 @@ internal import CBLESecOpenSSL
 struct SigningKey: ~Copyable {
     /// The AlgorithmIdentifier of keys and signatures.
     static let algorithm: [UInt8] = DER.sequence(DER.identifier(0x2B, 0x65, 0x70))
-
     private static let length = 32
     private static let prefix = PrivateKeyInfo.prefix(0x70, keyLength: length)
 
