@@ -1,5 +1,4 @@
 package import BLESecLinks
-internal import Glibc
 
 /// A Bluetooth controller of this machine.
 package struct Adapter: Sendable, Hashable, CustomStringConvertible {
@@ -14,12 +13,8 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     ///
     /// - Throws: ``LinkError/Code/unavailable`` when the kernel has no Bluetooth.
     package static func all() throws(LinkError) -> [Adapter] {
-        do throws(SystemError) {
-            return try HCI.devices().map {
-                Adapter(name: $0.name, address: $0.address, isUp: $0.isUp)
-            }
-        } catch {
-            throw L2CAPFailure.explain(error, "look for Bluetooth adapters")
+        try L2CAPFailure.translate(HCI.adapters()) {
+            L2CAPFailure.explain($0, "look for Bluetooth adapters")
         }
     }
 

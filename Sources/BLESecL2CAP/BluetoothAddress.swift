@@ -22,11 +22,12 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
         guard characters.count == 17 else { return nil }
         var bytes: [UInt8] = []
         for start in stride(from: 0, to: 17, by: 3) {
-            guard let high = Self.digit(characters[start]),
-                let low = Self.digit(characters[start + 1]),
-                start == 15 || characters[start + 2] == UInt8(ascii: ":")
+            let digits = characters[start...(start + 1)].compactMap {
+                Character(Unicode.Scalar($0)).hexDigitValue
+            }
+            guard digits.count == 2, start == 15 || characters[start + 2] == UInt8(ascii: ":")
             else { return nil }
-            bytes.append(high << 4 | low)
+            bytes.append(UInt8(digits[0] << 4 | digits[1]))
         }
         self.init(bytes: bytes)
     }
@@ -41,22 +42,11 @@ public struct BluetoothAddress: Sendable, Hashable, CustomStringConvertible {
 
     /// `AA:BB:CC:DD:EE:FF`.
     public var description: String {
-        bytes.map { byte in
-            let digits = String(byte, radix: 16, uppercase: true)
-            return byte < 16 ? "0" + digits : digits
-        }.joined(separator: ":")
+        bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16, uppercase: true) }
+            .joined(separator: ":")
     }
 
     private init(value: UInt64) { self.value = value }
-
-    private static func digit(_ character: UInt8) -> UInt8? {
-        switch character {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): character - UInt8(ascii: "0")
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): character - UInt8(ascii: "A") + 10
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): character - UInt8(ascii: "a") + 10
-        default: nil
-        }
-    }
 }
 
 /// The kind of an LE address. Equal addresses of different types belong to different devices.
@@ -66,19 +56,11 @@ public enum AddressType: String, Sendable, Hashable {
     /// Chosen by the device: fixed until the device restarts, or changed every few minutes.
     case random
 
-    /// The `bdaddr_type` in a socket address.
-    var rawSocketValue: UInt8 {
-        switch self {
-        case .public: 1
-        case .random: 2
-        }
-    }
+    /// The `bdaddr_type` in a socket address; 0 is BR/EDR.
+    var rawSocketValue: UInt8 { self == .public ? 1 : 2 }
 
     init?(rawSocketValue: UInt8) {
-        switch rawSocketValue {
-        case 1: self = .public
-        case 2: self = .random
-        default: return nil  // 0 is BR/EDR
-        }
+        guard (1...2).contains(rawSocketValue) else { return nil }
+        self = rawSocketValue == 1 ? .public : .random
     }
 }

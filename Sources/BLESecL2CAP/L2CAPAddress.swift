@@ -46,13 +46,9 @@ struct L2CAPSocketAddress: Hashable {
     var type: AddressType
     /// The PSM, or 0 to bind to a dynamic one.
     var psm: UInt16
+}
 
-    init(device: BluetoothAddress, type: AddressType, psm: UInt16) {
-        self.device = device
-        self.type = type
-        self.psm = psm
-    }
-
+extension L2CAPSocketAddress {
     init(_ address: L2CAPAddress) {
         self.init(device: address.device, type: address.type, psm: address.psm.rawValue)
     }

@@ -23,23 +23,18 @@ extension SocketLink {
     ) async throws(LinkError) -> SocketLink {
         L2CAPSocket.check(receiveMTU: receiveMTU, maximumSDU: maximumSDU)
         let local = L2CAPSocketAddress(device: adapter?.address ?? .any, type: .public, psm: 0)
+        let explain: @Sendable (SystemError) -> LinkError = {
+            L2CAPFailure.explainDial($0, address)
+        }
         let target = SocketDialer.Target(
             name: address.description, address: L2CAPSocketAddress(address).socketAddress,
             open: { () throws(LinkError) in
-                do throws(SystemError) {
-                    return try L2CAPSocket.open(boundTo: local, receiveMTU: receiveMTU)
-                } catch {
-                    throw L2CAPFailure.explainDial(error, address)
-                }
-            },
-            explain: { error in L2CAPFailure.explainDial(error, address) })
+                try L2CAPFailure.translate(
+                    L2CAPSocket.open(boundTo: local, receiveMTU: receiveMTU), explain)
+            }, explain: explain)
         return try await SocketDialer.dial(target, deadline: deadline, loop: loop) {
             (source) throws(LinkError) in
-            do throws(SystemError) {
-                return try L2CAPSocket.link(source, maximumSDU: maximumSDU)
-            } catch {
-                throw L2CAPFailure.explainDial(error, address)
-            }
+            try L2CAPFailure.translate(L2CAPSocket.link(source, maximumSDU: maximumSDU), explain)
         }
     }
 }

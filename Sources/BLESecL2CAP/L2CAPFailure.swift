@@ -3,70 +3,71 @@ internal import Glibc
 
 /// Explains kernel errors that have a special meaning on L2CAP.
 enum L2CAPFailure {
-    /// Explains errors of operations other than dialing and listening.
-    static func explain(_ error: SystemError, _ doing: String) -> LinkError {
-        guard error.number == EAFNOSUPPORT || error.number == EPROTONOSUPPORT else {
-            return LinkError(error, doing)
-        }
-        return LinkError(
-            .unavailable,
-            "cannot \(doing): the kernel has no Bluetooth here (`modprobe bluetooth` loads it; "
-                + "containers often may not use it)",
-            systemError: error.number)
+    /// Returns the value of `body`, or throws its error as translated by `explain`.
+    static func translate<Value>(
+        _ body: @autoclosure () throws(SystemError) -> Value, _ explain: (SystemError) -> LinkError
+    ) throws(LinkError) -> Value {
+        do throws(SystemError) { return try body() } catch { throw explain(error) }
     }
 
+    /// The code of an error, and what follows "cannot connect to …: " in its reason.
+    typealias Meaning = (code: LinkError.Code, text: String)
+
     static func explainDial(_ error: SystemError, _ address: L2CAPAddress) -> LinkError {
-        let doing = "connect to \(address)"
-        let number = error.number
-        return switch number {
-        case ECONNREFUSED:
-            LinkError(
-                .refused,
-                "cannot \(doing): nobody listens on PSM \(address.psm) there, or the device could "
-                    + "not be reached", systemError: number)
-        case EHOSTUNREACH, EHOSTDOWN, ENETDOWN, ENODEV:
-            LinkError(
-                .unreachable,
-                "cannot \(doing): no Bluetooth adapter that is on can dial it "
-                    + "(`bluetoothctl power on`)", systemError: number)
-        case EACCES:
-            LinkError(
-                .permission,
-                "cannot \(doing): the peer, or bluetoothd on either side, asks to pair first",
-                systemError: number)
-        case EBUSY:
-            LinkError(
-                .unavailable,
-                "cannot \(doing): the adapter is busy with another connection; try again",
-                systemError: number)
-        case EINVAL: exhausted(doing)
-        default: explain(error, doing)
-        }
+        let meaning: Meaning? =
+            switch error.number {
+            case ECONNREFUSED:
+                (
+                    .refused,
+                    "nobody listens on PSM \(address.psm) there, or the device could not be reached"
+                )
+            case EHOSTUNREACH, EHOSTDOWN, ENETDOWN, ENODEV:
+                (
+                    .unreachable,
+                    "no Bluetooth adapter that is on can dial it (`bluetoothctl power on`)"
+                )
+            case EACCES:
+                (.permission, "the peer, or bluetoothd on either side, asks to pair first")
+            case EBUSY: (.unavailable, "the adapter is busy with another connection; try again")
+            case EINVAL: noFreePSM
+            default: nil
+            }
+        return explain(error, "connect to \(address)", meaning)
     }
 
     static func explainListen(_ error: SystemError, psm: PSM?) -> LinkError {
-        let doing = "listen on \(psm.map { "PSM \($0)" } ?? "a dynamic PSM")"
-        let number = error.number
-        return switch number {
-        case EINVAL: exhausted(doing)
-        case EADDRINUSE:
-            LinkError(
-                .addressInUse, "cannot \(doing): it is taken; PSM 0 picks a free one",
-                systemError: number)
-        case EACCES:
-            LinkError(
-                .permission,
-                "cannot \(doing): below 0x80 it takes CAP_NET_BIND_SERVICE; use 0x80 to 0xFF",
-                systemError: number)
-        default: explain(error, doing)
+        let meaning: Meaning? =
+            switch error.number {
+            case EINVAL: noFreePSM
+            case EADDRINUSE: (.addressInUse, "it is taken; PSM 0 picks a free one")
+            case EACCES:
+                (.permission, "below 0x80 it takes CAP_NET_BIND_SERVICE; use 0x80 to 0xFF")
+            default: nil
+            }
+        return explain(error, "listen on \(psm.map { "PSM \($0)" } ?? "a dynamic PSM")", meaning)
+    }
+
+    /// Explains an error with `meaning`, or, if that is nil, as an error of any operation.
+    static func explain(
+        _ error: SystemError, _ doing: String, _ meaning: Meaning? = nil
+    ) -> LinkError {
+        let isUnsupported = error.number == EAFNOSUPPORT || error.number == EPROTONOSUPPORT
+        guard let meaning = meaning ?? (isUnsupported ? noBluetooth : nil) else {
+            return LinkError(error, doing)
         }
+        return LinkError(
+            meaning.code, "cannot \(doing): \(meaning.text)", systemError: error.number)
     }
 
     /// EINVAL for a valid PSM: the kernel found no free PSM to bind to, which a dialer needs too.
-    private static func exhausted(_ doing: String) -> LinkError {
-        LinkError(
-            .unavailable,
-            "cannot \(doing): all 128 dynamic PSMs of this machine are in use; close some channels",
-            systemError: EINVAL)
-    }
+    private static let noFreePSM: Meaning = (
+        .unavailable,
+        "all 128 dynamic PSMs of this machine are in use; close some channels"
+    )
+
+    private static let noBluetooth: Meaning = (
+        .unavailable,
+        "the kernel has no Bluetooth here (`modprobe bluetooth` loads it; "
+            + "containers often may not use it)"
+    )
 }

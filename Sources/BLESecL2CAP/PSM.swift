@@ -47,7 +47,6 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
     public var description: String { Self.text(Int(rawValue)) }
 
     private static func text(_ number: Int) -> String {
-        let digits = String(number, radix: 16, uppercase: true)
-        return digits.count == 1 ? "0x0\(digits)" : "0x\(digits)"
+        (number < 0x10 ? "0x0" : "0x") + String(number, radix: 16, uppercase: true)
     }
 }

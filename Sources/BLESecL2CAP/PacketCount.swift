@@ -18,10 +18,8 @@ extension Adapter {
         guard let number = UInt16(name.dropFirst("hci".count)) else {
             throw LinkError(.noSuchAdapter, "\(name) is no adapter's name")
         }
-        do throws(SystemError) {
-            return try HCI.packets(number)
-        } catch {
-            throw L2CAPFailure.explain(error, "count the packets of \(name)")
+        return try L2CAPFailure.translate(HCI.packets(number)) {
+            L2CAPFailure.explain($0, "count the packets of \(name)")
         }
     }
 }
