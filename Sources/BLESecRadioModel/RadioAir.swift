@@ -94,7 +94,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
                 || peripheral.readyAt ?? .max <= start
         else { return sleepUntilNeeded() }
         let packet = central.transmit(now: start, atMost: limit)
-        hasMore = central.hasMore(now: start)
+        hasMore = central.frames.isReady(now: start)
         phase = .question(packet, isHeard: isHeard(&wrongInARow.peripheral))
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
@@ -104,7 +104,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         let empty = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(now: start, atMost: longest(within: left, beside: empty))
         let isHeard = isHeard(&wrongInARow.central)
-        if isHeard, peripheral.hasMore(now: start) { hasMore = true }
+        if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
         phase = .answer(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
@@ -129,22 +129,15 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     /// Waits for the first connection event in which there is something to send; events without
     /// data have no effect.
     private func sleepUntilNeeded() {
-        let ready = [central?.readyAt, peripheral?.readyAt].compactMap { $0 }.min()
-        guard let ready else {
+        guard let ready = [central?.readyAt, peripheral?.readyAt].compactMap({ $0 }).min() else {
             phase = .idle
             timer?.disarm()
             return
         }
         phase = .anchor
-        let now = loop.now.nanoseconds
-        timer?.arm(at: MonotonicTime(nanoseconds: nextAnchor(after: now, notBefore: ready)))
-    }
-
-    /// The first anchor point after `now` that is not before `earliest`.
-    private func nextAnchor(after now: UInt64, notBefore earliest: UInt64) -> UInt64 {
         let interval = parameters.interval
-        let next = (now - origin) / interval + 1
-        let needed = earliest > origin ? (earliest - origin + interval - 1) / interval : 0
-        return origin + max(next, needed) * interval
+        let next = (loop.now.nanoseconds - origin) / interval + 1
+        let needed = ready > origin ? (ready - origin + interval - 1) / interval : 0
+        timer?.arm(at: MonotonicTime(nanoseconds: origin + max(next, needed) * interval))
     }
 }

@@ -86,7 +86,10 @@ struct RadioFrames: Sendable {
                 defer { granted.count = 0 }
                 return RadioPacket(length: RadioParameters.creditPacket, credits: granted.count)
             }
-            beginFrame()
+            let next = nextFrame
+            credits -= 1
+            frameHeaders = next.headers
+            frameLeft = next.headers + next.part
         }
         let length = min(frameLeft, parameters.dataLength)
         let part = length - frameHeaders
@@ -106,17 +109,8 @@ struct RadioFrames: Sendable {
     /// Octets of headers, and bytes of the first SDU, in the next K-frame.
     private var nextFrame: (headers: Int, part: Int) {
         let field = offset == 0 ? RadioParameters.lengthField : 0
-        return (
-            RadioParameters.headerLength + field,
-            min(parameters.mps - field, sdus[head].bytes.count - offset)
-        )
-    }
-
-    private mutating func beginFrame() {
-        let next = nextFrame
-        credits -= 1
-        frameHeaders = next.headers
-        frameLeft = next.headers + next.part
+        let part = min(parameters.mps - field, sdus[head].bytes.count - offset)
+        return (RadioParameters.headerLength + field, part)
     }
 
     private mutating func dropFirst() {

@@ -38,8 +38,7 @@ package final class RadioLink: Link, @unchecked Sendable {
     private(set) var frames: RadioFrames
     /// The unacknowledged packet, and both sequence bits (Vol 6, Part B, §4.5.9).
     private(set) var unacknowledged: RadioPacket?
-    private var sequence = false
-    private var expected = false
+    private(set) var bits = (sequence: false, expected: false)
 
     private var incoming: [UInt8] = []
     private var arrived: [UInt8] = []
@@ -158,12 +157,6 @@ extension RadioLink {
         return packet
     }
 
-    /// The sequence bits of the packet to send.
-    var bits: (sequence: Bool, expected: Bool) { (sequence, expected) }
-
-    /// Whether there is more to send after the packet on its way.
-    func hasMore(now: UInt64) -> Bool { frames.isReady(now: now) }
-
     /// Whether there is a packet of at most `limit` to send, or a packet to send again.
     func canSend(now: UInt64, atMost limit: Int) -> Bool {
         if let unacknowledged { return unacknowledged.length > 0 }
@@ -173,14 +166,14 @@ extension RadioLink {
     /// The time at which there is something to send; nil if there is nothing.
     var readyAt: UInt64? { (unacknowledged?.length ?? 0) > 0 ? 0 : frames.readyAt }
 
-    /// Receives a packet that arrived with a right CRC.
-    func hear(_ packet: RadioPacket, _ bits: (sequence: Bool, expected: Bool), now: UInt64) {
-        if bits.expected != sequence {
-            sequence.toggle()
+    /// Receives a packet that arrived with a right CRC, and the sequence bits of the peer.
+    func hear(_ packet: RadioPacket, _ peerBits: (sequence: Bool, expected: Bool), now: UInt64) {
+        if peerBits.expected != bits.sequence {
+            bits.sequence.toggle()
             unacknowledged = nil
         }
-        guard bits.sequence == expected else { return }
-        expected.toggle()
+        guard peerBits.sequence == bits.expected else { return }
+        bits.expected.toggle()
         if packet.credits > 0 { frames.take(credits: packet.credits, now: now) }
         incoming += packet.bytes
         if packet.endsFrame { framesTaken += 1 }

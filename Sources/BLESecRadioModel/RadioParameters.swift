@@ -91,10 +91,5 @@ extension RadioParameters {
     package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
 
     /// The initial credits of a channel.
-    package var firstCredits: Int {
-        switch credits {
-        case .ample: .max / 2
-        case .linux: mtu / mps + 1
-        }
-    }
+    package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }
 }
