@@ -12,10 +12,7 @@ package struct AdapterInspection: Sendable {
     /// How many advertisements are active, and how many more the adapter can hold; nil where it
     /// does not report both.
     package let advertisements: (active: Int, free: Int)?
-}
 
-extension AdapterInspection {
-    /// Takes the properties of an adapter's object.
     init(_ name: AdapterName, _ state: AdapterState, in tree: ObjectTree) {
         self.name = name.description
         self.state = state
@@ -25,12 +22,8 @@ extension AdapterInspection {
         alias = adapter["Alias"]?.text ?? ""
         roles = adapter["Roles"]?.texts ?? []
         let manager = tree[name.path, ObjectTree.Interface.advertisingManager]
-        if let active = manager?["ActiveInstances"]?.integer,
-            let free = manager?["SupportedInstances"]?.integer
-        {
-            advertisements = (active, free)
-        } else {
-            advertisements = nil
-        }
+        let active = manager?["ActiveInstances"]?.integer
+        let free = manager?["SupportedInstances"]?.integer
+        advertisements = if let active, let free { (active, free) } else { nil }
     }
 }

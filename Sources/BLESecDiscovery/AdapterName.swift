@@ -12,6 +12,5 @@ package struct AdapterName: Sendable, Hashable, CustomStringConvertible {
         description = String(parts[2])
     }
 
-    /// The path of the adapter's object.
     var path: String { "/org/bluez/" + description }
 }

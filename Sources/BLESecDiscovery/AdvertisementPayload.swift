@@ -27,8 +27,6 @@ package struct AdvertisementPayload: Sendable, Hashable {
     package static let version: UInt8 = 1
     /// Bytes in a payload.
     package static let size = 6
-    /// Characters in its textual form.
-    package static let textSize = 8
 
     /// What the peer can do.
     package let capabilities: Capabilities
@@ -67,7 +65,7 @@ package struct AdvertisementPayload: Sendable, Hashable {
     /// Reads the eight characters of a local name: base64url without padding (RFC 4648 §5).
     package init?(text: some StringProtocol) {
         let characters = Array(text.utf8)
-        guard characters.count == Self.textSize else { return nil }
+        guard characters.count == 8 else { return nil }
         var bits: UInt64 = 0
         for character in characters {
             guard let value = Self.alphabet.firstIndex(of: character) else { return nil }

@@ -21,7 +21,10 @@ package struct BluetoothAdapter: Sendable {
     ///
     /// - Throws: once the session is closed, or the task is cancelled.
     package func state(otherThan last: AdapterState) async throws(DiscoveryError) -> AdapterState {
-        try await bluetoothd.state(of: name, otherThan: last)
+        try await bluetoothd.wait(until: .distantFuture, "watch \(name)") { [name] in
+            let state = $0.state(of: name)
+            return $0.session == nil || state == last ? nil : state
+        }
     }
 
     /// A device, as this adapter hears and reaches it.

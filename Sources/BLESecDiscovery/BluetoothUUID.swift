@@ -1,6 +1,5 @@
 /// A UUID of a GATT service or characteristic (Core specification, Vol 3, Part B, §2.5.1).
 public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
-    /// The upper and lower 64 bits.
     private let high, low: UInt64
 
     /// The Bluetooth base UUID, `00000000-0000-1000-8000-00805F9B34FB`, whose first 32 bits a short
@@ -23,7 +22,8 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
                 guard text.utf8.count == 36, Self.hyphens.contains(digits) else { return nil }
                 continue
             }
-            guard digits < 32, let digit = Self.digit(character) else { return nil }
+            guard digits < 32, let digit = Character(Unicode.Scalar(character)).hexDigitValue
+            else { return nil }
             digits += 1
             value = (value.high << 4 | value.low >> 60, value.low << 4 | UInt64(digit))
         }
@@ -46,15 +46,6 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
             text += String(half >> (60 - index % 16 * 4) & 0xF, radix: 16)
         }
         return text
-    }
-
-    private static func digit(_ character: UInt8) -> UInt8? {
-        switch character {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): character - UInt8(ascii: "0")
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): character - UInt8(ascii: "A") + 10
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): character - UInt8(ascii: "a") + 10
-        default: nil
-        }
     }
 }
 

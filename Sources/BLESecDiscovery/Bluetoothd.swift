@@ -11,13 +11,12 @@ package actor Bluetoothd {
     package nonisolated let loop: EventLoop
 
     /// Made in ``start()``; nil once closed.
-    private var session: BusSession?
+    private(set) var session: BusSession?
     private(set) var tree = ObjectTree()
     private let exports = ExportedObjects()
     private var scans = ServiceScans()
     private lazy var registrations = Registrations(of: self, loop: loop)
-    /// What receives the notifications of each characteristic.
-    private var notified: [String: @Sendable ([UInt8]) -> Void] = [:]
+    private var notificationHandlers: [String: @Sendable ([UInt8]) -> Void] = [:]
     /// The links that end when their device disconnects.
     private var watched: [WatchedDevice] = []
 
@@ -75,7 +74,7 @@ package actor Bluetoothd {
     /// this session is closed.
     func forget() {
         tree.removeAll()
-        notified = [:]
+        notificationHandlers = [:]
         registrations.assumeIsolated { $0.lapse() }
         endLostLinks()
     }
@@ -114,11 +113,14 @@ package actor Bluetoothd {
             let seen = changes
             if let value = try look(self) { return value }
             guard loop.now < deadline, session != nil, !loop.isShutDown else {
-                throw .timedOut(doing)
+                throw DiscoveryError(.timedOut, "cannot \(doing): it took too long")
             }
             let isCancelled = await waiting.wait(
                 for: .change, until: deadline, isolation: self, unless: { changes != seen })
-            if isCancelled { throw .cancelled(doing) }
+            if isCancelled {
+                throw DiscoveryError(
+                    .cancelled, "cannot \(doing): the task that waited was cancelled")
+            }
         }
     }
 
@@ -156,7 +158,7 @@ package actor Bluetoothd {
 
     private func changed(_ path: String, _ interface: String, _ properties: ObjectTree.Properties) {
         if interface == ObjectTree.Interface.characteristic,
-            let value = properties["Value"]?.bytes, let handler = notified[path]
+            let value = properties["Value"]?.bytes, let handler = notificationHandlers[path]
         {
             handler(value)
             // A change of the value alone concerns only this handler.
@@ -213,32 +215,19 @@ package actor Bluetoothd {
     func state(of name: AdapterName?) -> AdapterState {
         guard owner != nil else { return .noService }
         guard let name = name ?? preferredAdapter,
-            let properties = tree[name.path, ObjectTree.Interface.adapter]
+            tree[name.path, ObjectTree.Interface.adapter] != nil
         else { return .absent }
-        if properties["Powered"]?.bool ?? false { return .on }
+        if tree.isPowered(name) { return .on }
         return RFKill.blocks(name.description) ? .blocked : .off
     }
 
     private var preferredAdapter: AdapterName? {
-        adapters.first {
-            tree[$0.path, ObjectTree.Interface.adapter]?["Powered"]?.bool ?? false
-        } ?? adapters.first
+        adapters.first(where: tree.isPowered) ?? adapters.first
     }
 
     /// Every adapter with its properties.
     package var inspection: [AdapterInspection] {
         adapters.map { AdapterInspection($0, state(of: $0), in: tree) }
-    }
-
-    /// Waits until the state of an adapter differs from `last`, and returns it; throws once the
-    /// session is closed, or the task is cancelled.
-    func state(
-        of name: AdapterName, otherThan last: AdapterState
-    ) async throws(DiscoveryError) -> AdapterState {
-        try await wait(until: .distantFuture, "watch \(name)") {
-            let state = $0.state(of: name)
-            return $0.session == nil || state == last ? nil : state
-        }
     }
 
     // MARK: - Registrations
@@ -278,13 +267,13 @@ package actor Bluetoothd {
         let (stream, continuation) = AsyncStream<Sighting>.makeStream(
             bufferingPolicy: .bufferingNewest(ServiceScans.waitingSightings))
         let token = makeToken()
-        scans.add(token, .init(adapter: adapter, service: service, continuation: continuation))
+        scans.byToken[token] = .init(adapter: adapter, service: service, continuation: continuation)
         let registration: Registration
         do throws(DiscoveryError) {
             registration = try await registrations.register(
-                .init(scanningOn: adapter, anewEvery: interval), as: token)
+                .scan(on: adapter, anewEvery: interval), as: token)
         } catch {
-            scans.remove(token)
+            scans.byToken[token] = nil
             continuation.finish()
             throw error
         }
@@ -297,7 +286,7 @@ package actor Bluetoothd {
     }
 
     private func endScan(_ registration: Registration) async {
-        scans.remove(registration.token)
+        scans.byToken[registration.token] = nil
         await registration.end()
     }
 
@@ -322,8 +311,8 @@ package actor Bluetoothd {
     /// whether there was a handler before.
     @discardableResult
     func setHandler(_ handler: (@Sendable ([UInt8]) -> Void)?, of characteristic: String) -> Bool {
-        defer { notified[characteristic] = handler }
-        return notified[characteristic] != nil
+        defer { notificationHandlers[characteristic] = handler }
+        return notificationHandlers[characteristic] != nil
     }
 
     /// Ends the link when its device disconnects, or bluetoothd stops.

@@ -101,11 +101,8 @@ protocol BusHandler: AnyObject {
                     $0, $1, call.destination, call.path, call.interface, call.member)
             }
             try message.append(call.arguments)
-            var cookie: UInt64 = 0
-            try send(message, &cookie)
-            let pending = PendingCall(bus: self, cookie: cookie, completion)
-            calls[cookie] = pending
-            pending.start(loop: loop, timeout: timeout)
+            let cookie = try send(message)
+            calls[cookie] = PendingCall(self, cookie, loop: loop, timeout: timeout, completion)
             return cookie
         } catch {
             completion(.failure(error))
@@ -136,7 +133,7 @@ protocol BusHandler: AnyObject {
     func reply(to call: BusMessage, with result: Result<[BusValue], BusError>) {
         loop.assertCurrent()
         // If the answer cannot be sent, the connection has ended, and nobody waits for the answer.
-        try? send(answer(call, result))
+        _ = try? send(answer(call, result))
     }
 
     /// Sends a signal to all listeners.
@@ -183,15 +180,14 @@ protocol BusHandler: AnyObject {
         return unsafe BusMessage(owning: message)
     }
 
-    private func send(_ message: BusMessage, _ cookie: inout UInt64) throws(BusError) {
+    /// Sends a message, and returns its cookie.
+    @discardableResult
+    private func send(_ message: BusMessage) throws(BusError) -> UInt64 {
+        var cookie: UInt64 = 0
         try BusError.check(
             unsafe sd_bus_send(pointer, message.pointer, &cookie), "send a D-Bus message")
         schedule()
-    }
-
-    private func send(_ message: BusMessage) throws(BusError) {
-        var ignored: UInt64 = 0
-        try send(message, &ignored)
+        return cookie
     }
 
     // MARK: - Receiving
@@ -216,10 +212,11 @@ protocol BusHandler: AnyObject {
     private func wait() {
         guard let pointer = unsafe pointer else { return }
         let events = unsafe sd_bus_get_events(pointer)
-        var deadline: UInt64 = 0
+        var deadline: UInt64 = 0  // in microseconds
         guard events >= 0, unsafe sd_bus_get_timeout(pointer, &deadline) >= 0 else { return fail() }
         source.want(read: events & POLLIN != 0, write: events & POLLOUT != 0)
-        timer?.arm(at: deadline == .max ? .distantFuture : .init(microseconds: deadline))
+        let (nanoseconds, overflow) = deadline.multipliedReportingOverflow(by: 1_000)
+        timer?.arm(at: overflow ? .distantFuture : MonotonicTime(nanoseconds: nanoseconds))
     }
 
     fileprivate func take(_ message: BusMessage) {
@@ -266,7 +263,7 @@ extension Bus: EventSourceHandler, TimerHandler, DeferredWork {
     }
 }
 
-/// Holds the cookie of the call that a task waits for. Used on the loop's thread.
+/// Holds the cookie of the call that a task waits for.
 private final class CallHandle: @unchecked Sendable {
     // Sendable because it is used on the loop's thread only.
     var cookie: UInt64?
@@ -279,16 +276,15 @@ private final class PendingCall: TimerHandler {
     private var completion: Bus.Completion?
     private var timer: LoopTimer?
 
-    init(bus: Bus, cookie: UInt64, _ completion: @escaping Bus.Completion) {
+    init(
+        _ bus: Bus, _ cookie: UInt64, loop: EventLoop, timeout: Duration,
+        _ completion: @escaping Bus.Completion
+    ) {
         self.bus = bus
         self.cookie = cookie
         self.completion = completion
-    }
-
-    func start(loop: EventLoop, timeout: Duration) {
-        let timer = LoopTimer(loop: loop, handler: self)
-        timer.arm(in: timeout)
-        self.timer = timer
+        timer = LoopTimer(loop: loop, handler: self)
+        timer?.arm(in: timeout)
     }
 
     func finish(_ result: Result<[BusValue], BusError>) {
@@ -297,11 +293,4 @@ private final class PendingCall: TimerHandler {
     }
 
     func timerFired(_ timer: LoopTimer) { bus?.finish(cookie, .failure(.timedOut)) }
-}
-
-extension MonotonicTime {
-    fileprivate init(microseconds: UInt64) {
-        let (product, overflow) = microseconds.multipliedReportingOverflow(by: 1_000)
-        self.init(nanoseconds: overflow ? .max : product)
-    }
 }

@@ -5,14 +5,10 @@ internal import Glibc
 struct BusError: Error, Sendable, Hashable {
     /// Its name, as in `org.bluez.Error.NotReady`; empty where there is none.
     let name: String
-    /// Its text.
     let text: String
+}
 
-    init(name: String, text: String) {
-        self.name = name
-        self.text = text
-    }
-
+extension BusError {
     /// Makes an error from a negative `errno` value.
     init(_ number: Int32, _ doing: String) {
         let error = LinkError(SystemError(number < 0 ? -number : number), doing)

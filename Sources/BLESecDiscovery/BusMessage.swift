@@ -4,7 +4,6 @@ internal import CBLESecSystemd
 @safe final class BusMessage: @unchecked Sendable {
     // Sendable because it is used on its bus's loop only.
 
-    /// The kind of message.
     enum Kind { case call, reply, error, signal, other }
 
     /// The greatest nesting depth that the D-Bus specification allows.
@@ -81,9 +80,9 @@ internal import CBLESecSystemd
         case UInt8(ascii: "b"): return read(0 as Int32, type).map { .bool($0 != 0) }
         case UInt8(ascii: "n"): return read(0 as Int16, type).map { .int16($0) }
         case UInt8(ascii: "q"): return read(0 as UInt16, type).map { .uint16($0) }
-        case UInt8(ascii: "i"): return read(0 as Int32, type).map { .int32($0) }
-        // A file descriptor is read as its number, and closed with the message: nothing uses one.
-        case UInt8(ascii: "h"): return read(0 as Int32, type).map { .int32($0) }
+        // A file descriptor (h) is read as its number, and closed with the message: nothing uses
+        // one.
+        case UInt8(ascii: "i"), UInt8(ascii: "h"): return read(0 as Int32, type).map { .int32($0) }
         case UInt8(ascii: "u"): return read(0 as UInt32, type).map { .uint32($0) }
         case UInt8(ascii: "x"): return read(0 as Int64, type).map { .int64($0) }
         case UInt8(ascii: "t"): return read(0 as UInt64, type).map { .uint64($0) }
@@ -93,8 +92,7 @@ internal import CBLESecSystemd
         case UInt8(ascii: "g"): return readText(type).map { .signature($0) }
         case UInt8(ascii: "a") where inside == "y": return readBytes()
         case let container:
-            guard depth < Self.deepest,
-                let values = readContainer(type, inside, depth: depth + 1)
+            guard depth < Self.deepest, let values = readContainer(type, inside, depth: depth + 1)
             else { return nil }
             switch (container, values.count) {
             case (UInt8(ascii: "a"), _): return .array(values, of: inside)
@@ -119,8 +117,7 @@ internal import CBLESecSystemd
         let result = unsafe withUnsafeMutablePointer(to: &text) {
             unsafe sd_bus_message_read_basic(pointer, type, $0)
         }
-        guard result > 0 else { return nil }
-        return unsafe Self.text(text)
+        return result > 0 ? unsafe Self.text(text) : nil
     }
 
     private func readBytes() -> BusValue? {
@@ -164,10 +161,7 @@ internal import CBLESecSystemd
         case .signature(let text): try append(text: text, "g")
         case .bytes(let bytes):
             let type = CChar(UInt8(ascii: "y"))
-            let result = unsafe bytes.withUnsafeBytes {
-                unsafe sd_bus_message_append_array(pointer, type, $0.baseAddress, $0.count)
-            }
-            try BusError.check(result, "write a message")
+            try check(unsafe sd_bus_message_append_array(pointer, type, bytes, bytes.count))
         case .array(let elements, let element): try append(elements, in: "a", of: element)
         case .entry(let key, let value):
             try append([key, value], in: "e", of: key.signature + value.signature)
@@ -180,26 +174,25 @@ internal import CBLESecSystemd
     private func append<Value: BitwiseCopyable>(
         _ value: Value, _ type: Unicode.Scalar
     ) throws(BusError) {
-        let result = unsafe withUnsafeBytes(of: value) {
-            unsafe sd_bus_message_append_basic(pointer, CChar(type.value), $0.baseAddress)
-        }
-        try BusError.check(result, "write a message")
+        try check(
+            unsafe withUnsafeBytes(of: value) {
+                unsafe sd_bus_message_append_basic(pointer, CChar(type.value), $0.baseAddress)
+            })
     }
 
     private func append(text: String, _ type: Unicode.Scalar) throws(BusError) {
-        let result = unsafe text.withCString {
-            unsafe sd_bus_message_append_basic(pointer, CChar(type.value), $0)
-        }
-        try BusError.check(result, "write a message")
+        try check(unsafe sd_bus_message_append_basic(pointer, CChar(type.value), text))
     }
 
     private func append(
         _ values: [BusValue], in type: Unicode.Scalar, of contents: String
     ) throws(BusError) {
-        try BusError.check(
-            unsafe sd_bus_message_open_container(pointer, CChar(type.value), contents),
-            "write a message")
+        try check(unsafe sd_bus_message_open_container(pointer, CChar(type.value), contents))
         try append(values)
-        try BusError.check(unsafe sd_bus_message_close_container(pointer), "write a message")
+        try check(unsafe sd_bus_message_close_container(pointer))
+    }
+
+    private func check(_ result: Int32) throws(BusError) {
+        try BusError.check(result, "write a message")
     }
 }

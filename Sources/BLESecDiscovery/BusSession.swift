@@ -17,7 +17,6 @@ final class BusSession {
     private var retry: LoopTimer?
     private var isClosed = false
 
-    /// Makes a session and connects to the bus.
     init(of bluetoothd: Bluetoothd) {
         self.bluetoothd = bluetoothd
         loop = bluetoothd.loop
@@ -120,12 +119,8 @@ final class BusSession {
         let call = Bus.Call(
             destination: owner, path: path, interface: interface, member: member,
             arguments: arguments)
-        let result = await bus.call(call, timeout: timeout, isolation: isolation)
-        do throws(BusError) {
-            return try result.get()
-        } catch {
-            throw DiscoveryError(bus: error, doing)
-        }
+        return try await bus.call(call, timeout: timeout, isolation: isolation)
+            .mapError { DiscoveryError(bus: $0, doing) }.get()
     }
 
     /// Calls a method of bluetoothd without waiting. Calls `done` once, when the reply has come, or
@@ -139,10 +134,9 @@ final class BusSession {
             destination: owner, path: path, interface: interface, member: member,
             arguments: arguments)
         bus.call(call, timeout: Self.callTimeout) { result in
-            if case .failure(let error) = result {
-                done(DiscoveryError(bus: error, doing))
-            } else {
-                done(nil)
+            switch result {
+            case .success: done(nil)
+            case .failure(let error): done(DiscoveryError(bus: error, doing))
             }
         }
     }

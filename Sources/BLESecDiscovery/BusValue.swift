@@ -56,8 +56,10 @@ indirect enum BusValue: Sendable, Hashable {
 /// Access by type: each property unwraps variants, and is nil for a value of another type.
 extension BusValue {
     var unwrapped: BusValue { if case .variant(let value) = self { value.unwrapped } else { self } }
-
     var bool: Bool? { if case .bool(let value) = unwrapped { value } else { nil } }
+    var bytes: [UInt8]? { if case .bytes(let bytes) = unwrapped { bytes } else { nil } }
+    var elements: [BusValue]? { if case .array(let values, _) = unwrapped { values } else { nil } }
+    var texts: [String]? { elements?.compactMap(\.text) }
 
     /// The value of any integer type.
     var integer: Int? {
@@ -69,9 +71,7 @@ extension BusValue {
         case .uint32(let value): Int(value)
         case .int64(let value): Int(value)
         case .uint64(let value): Int(exactly: value)
-        case .bool, .double, .string, .path, .signature, .bytes, .array, .entry, .structure,
-            .variant:
-            nil
+        default: nil
         }
     }
 
@@ -83,14 +83,6 @@ extension BusValue {
         }
     }
 
-    var bytes: [UInt8]? { if case .bytes(let bytes) = unwrapped { bytes } else { nil } }
-
-    var elements: [BusValue]? {
-        if case .array(let elements, of: _) = unwrapped { elements } else { nil }
-    }
-
-    var texts: [String]? { elements?.compactMap(\.text) }
-
     /// The entries of a dictionary, in order; a repeated key is not removed.
     var entries: [(key: BusValue, value: BusValue)]? {
         elements?.compactMap {
@@ -100,12 +92,8 @@ extension BusValue {
 
     /// The entries of a dictionary whose keys are strings or paths.
     var properties: [String: BusValue]? {
-        entries.map { entries in
-            var result: [String: BusValue] = [:]
-            for (key, value) in entries {
-                if let name = key.text { result[name] = value.unwrapped }
-            }
-            return result
+        entries?.reduce(into: [:]) { properties, entry in
+            if let name = entry.key.text { properties[name] = entry.value.unwrapped }
         }
     }
 }

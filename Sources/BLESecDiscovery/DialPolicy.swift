@@ -246,7 +246,9 @@ package struct DialPolicy: Sendable {
             if time > now {
                 next = min(next ?? time, time)
             } else if underWay.leaves(room: entry, standing, rules, readyLinks) {
-                begin(entry, standing, at: now)
+                table[entry.candidate]?.dialing.isUnderWay = true
+                table[entry.candidate]?.dialing.turn = nil
+                budgets[standing]?.append(now)
                 underWay.add(entry, standing)
                 dials.append(entry.candidate)
             }
@@ -290,14 +292,6 @@ package struct DialPolicy: Sendable {
         let turn = max(now, earliest).advanced(by: rules.yielding.lowerBound + range * part)
         table[entry.candidate]?.dialing.turn = turn
         return turn
-    }
-
-    private mutating func begin(
-        _ entry: PeerTable.Entry, _ standing: Standing, at now: MonotonicTime
-    ) {
-        table[entry.candidate]?.dialing.isUnderWay = true
-        table[entry.candidate]?.dialing.turn = nil
-        budgets[standing]?.append(now)
     }
 
     /// The dials under way.

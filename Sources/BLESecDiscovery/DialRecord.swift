@@ -2,7 +2,6 @@ internal import BLESecLinks
 
 /// The results of dialing a candidate, for ``DialPolicy``.
 struct DialRecord: Sendable {
-    /// Whether a dial is under way.
     var isUnderWay = false
     /// Failures since the last good link.
     var failures = 0

@@ -74,16 +74,8 @@ extension DiscoveryError {
         self.init(code, "cannot \(doing): \(remedy)", busError: error.name)
     }
 
-    static func cancelled(_ doing: String) -> DiscoveryError {
-        DiscoveryError(.cancelled, "cannot \(doing): the task that waited was cancelled")
-    }
-
     static func noService(_ doing: String) -> DiscoveryError {
         DiscoveryError(
             .noService, "cannot \(doing): bluetoothd does not run (`systemctl start bluetooth`)")
-    }
-
-    static func timedOut(_ doing: String) -> DiscoveryError {
-        DiscoveryError(.timedOut, "cannot \(doing): it took too long")
     }
 }

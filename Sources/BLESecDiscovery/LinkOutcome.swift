@@ -26,13 +26,8 @@ package enum LinkOutcome: Sendable, Hashable {
     package init(
         lasted: Duration, hasCarried: Bool, stableAfter: Duration = stableAfter, backoff: Backoff
     ) {
-        if lasted >= stableAfter {
-            self = .stable
-        } else if hasCarried {
-            self = lasted >= backoff.first ? .stable : .short
-        } else {
-            self = .failed
-        }
+        let isStable = lasted >= stableAfter || hasCarried && lasted >= backoff.first
+        self = isStable ? .stable : hasCarried ? .short : .failed
     }
 
     /// The number of failures in a row after this link, given the number before it.

@@ -37,15 +37,9 @@ struct ObjectTree: Sendable {
         case own
 
         init(_ interfaces: [String: Properties]) {
-            if interfaces[Interface.device] != nil {
-                self = .device
-            } else if interfaces[Interface.service] != nil
-                || interfaces[Interface.characteristic] != nil
-            {
-                self = .part
-            } else {
-                self = .own
-            }
+            func has(_ interface: String) -> Bool { interfaces[interface] != nil }
+            let isPart = has(Interface.service) || has(Interface.characteristic)
+            self = has(Interface.device) ? .device : isPart ? .part : .own
         }
     }
 
@@ -95,12 +89,8 @@ struct ObjectTree: Sendable {
 
     private mutating func put(_ interfaces: [String: Properties], at path: String) {
         if let old = objects[path] { counts[Kind(old), default: 0] -= 1 }
-        if interfaces.isEmpty {
-            objects[path] = nil
-        } else {
-            objects[path] = interfaces
-            counts[Kind(interfaces), default: 0] += 1
-        }
+        objects[path] = interfaces.isEmpty ? nil : interfaces
+        if !interfaces.isEmpty { counts[Kind(interfaces), default: 0] += 1 }
     }
 
     /// Handles `PropertiesChanged`; ignores an unknown interface.
@@ -124,6 +114,10 @@ struct ObjectTree: Sendable {
             interfaces[interface] != nil && (path.isEmpty || candidate.hasPrefix(path + "/"))
                 ? candidate : nil
         }.sorted()
+    }
+
+    func isPowered(_ adapter: AdapterName) -> Bool {
+        self[adapter.path, Interface.adapter]?["Powered"]?.bool ?? false
     }
 
     // MARK: - Devices

@@ -74,9 +74,7 @@ package struct PeerTable: Sendable {
     ) {
         let candidate = known(sighting)
         if byCandidate[candidate] == nil { makeRoom(for: candidate, using: &generator) }
-        var entry =
-            byCandidate[candidate]
-            ?? Entry(candidate: candidate, lastHeard: now)
+        var entry = byCandidate[candidate] ?? Entry(candidate: candidate, lastHeard: now)
         entry.payload = sighting.advertisement.payload ?? entry.payload
         entry.signal = sighting.signal ?? entry.signal
         entry.timesHeard += 1

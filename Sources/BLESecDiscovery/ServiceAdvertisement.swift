@@ -31,17 +31,11 @@ package enum ServiceAdvertisement: Sendable, Hashable {
         let data = serviceData[service]
         let isNamed = uuids.contains(service)
         guard data != nil || isNamed else { return nil }
-        let isAlone = uuids.allSatisfy { $0 == service || $0.isAssigned }
-        if let payload = data.flatMap({ AdvertisementPayload($0) }) {
-            self = .payload(payload)
-        } else if isNamed, isAlone,
-            let payload = manufacturerData[Self.company].flatMap({ AdvertisementPayload($0) })
-        {
-            self = .payload(payload)
-        } else if isNamed, isAlone, let payload = name.flatMap({ AdvertisementPayload(text: $0) }) {
-            self = .payload(payload)
-        } else {
-            self = .serviceOnly
+        var payload = data.flatMap { AdvertisementPayload($0) }
+        if isNamed, uuids.allSatisfy({ $0 == service || $0.isAssigned }) {
+            payload = payload ?? manufacturerData[Self.company].flatMap { AdvertisementPayload($0) }
+            payload = payload ?? name.flatMap { AdvertisementPayload(text: $0) }
         }
+        self = payload.map { .payload($0) } ?? .serviceOnly
     }
 }

@@ -29,26 +29,23 @@ struct ServiceScans {
         let continuation: AsyncStream<Sighting>.Continuation
     }
 
-    private var scans: [UInt64: Scan] = [:]
-
-    mutating func add(_ token: UInt64, _ scan: Scan) { scans[token] = scan }
-
-    mutating func remove(_ token: UInt64) { scans[token] = nil }
+    /// The scans, by the tokens of their registrations.
+    var byToken: [UInt64: Scan] = [:]
 
     /// Ends all scans.
     mutating func finish() {
-        let ended = scans.values
-        scans = [:]
+        let ended = byToken.values
+        byToken = [:]
         for scan in ended { scan.continuation.finish() }
     }
 
     /// Reports a heard device to every scan of its adapter, or to the scan `only`.
     func heard(_ path: String, in tree: ObjectTree, by only: UInt64? = nil) {
-        guard !scans.isEmpty, let adapter = AdapterName(of: path),
+        guard !byToken.isEmpty, let adapter = AdapterName(of: path),
             let address = tree.address(of: path),
             let device = tree[path, ObjectTree.Interface.device]
         else { return }
-        for (token, scan) in scans
+        for (token, scan) in byToken
         where scan.adapter == adapter && (only ?? token) == token {
             guard let advertisement = ServiceAdvertisement(of: scan.service, device) else {
                 continue
@@ -63,7 +60,7 @@ struct ServiceScans {
 
     /// Reports to a new scan the devices that are known and were heard recently.
     func heardBefore(in tree: ObjectTree, by token: UInt64) {
-        guard let adapter = scans[token]?.adapter else { return }
+        guard let adapter = byToken[token]?.adapter else { return }
         for path in tree.paths(of: ObjectTree.Interface.device, below: adapter.path)
         where tree[path, ObjectTree.Interface.device]?["RSSI"] != nil {
             heard(path, in: tree, by: token)

@@ -83,15 +83,14 @@ package final class GATTStreamServer: @unchecked Sendable {
     private func carrier(_ application: Registration) -> GATTStreamLink.Carrier {
         GATTStreamLink.Carrier(
             carry: { [bluetoothd = bluetoothd] value, done in
-                let error: DiscoveryError? = bluetoothd.assumeIsolated {
+                bluetoothd.assumeIsolated {
                     do throws(DiscoveryError) {
                         try $0.notify(Self.toDialer, of: application, value)
-                        return nil
+                        done(nil)
                     } catch {
-                        return error
+                        done(error)
                     }
                 }
-                done(error)
             }, close: {})
     }
 }
