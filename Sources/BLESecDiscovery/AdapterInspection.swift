@@ -16,12 +16,12 @@ package struct AdapterInspection: Sendable {
     init(_ name: AdapterName, _ state: AdapterState, in tree: ObjectTree) {
         self.name = name.description
         self.state = state
-        let adapter = tree[name.path, ObjectTree.Interface.adapter] ?? [:]
+        let adapter = tree[name.path, Interface.adapter] ?? [:]
         address = adapter["Address"]?.text ?? ""
         addressType = adapter["AddressType"]?.text ?? ""
         alias = adapter["Alias"]?.text ?? ""
         roles = adapter["Roles"]?.texts ?? []
-        let manager = tree[name.path, ObjectTree.Interface.advertisingManager]
+        let manager = tree[name.path, Interface.advertisingManager]
         let active = manager?["ActiveInstances"]?.integer
         let free = manager?["SupportedInstances"]?.integer
         advertisements = if let active, let free { (active, free) } else { nil }

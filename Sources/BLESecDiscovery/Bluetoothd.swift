@@ -82,7 +82,6 @@ package actor Bluetoothd {
     /// Whether bluetoothd runs.
     package var isRunning: Bool { owner != nil }
 
-    /// The unique name of bluetoothd on the bus; nil until it runs and its objects are known.
     var owner: String? { session?.owner }
 
     /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
@@ -136,19 +135,17 @@ package actor Bluetoothd {
         let body = signal.body()
         guard let name = body.first?.text else { return }
         switch (signal.interface, signal.member, body.count) {
-        case ("org.freedesktop.DBus.ObjectManager", "InterfacesAdded", 2):
+        case (Interface.objectManager, "InterfacesAdded", 2):
             tree.add(name, body[1])
             treeChanged()
-            if body[1].properties?[ObjectTree.Interface.device] != nil {
-                scans.heard(name, in: tree)
-            }
-        case ("org.freedesktop.DBus.ObjectManager", "InterfacesRemoved", 2):
+            if body[1].properties?[Interface.device] != nil { scans.heard(name, in: tree) }
+        case (Interface.objectManager, "InterfacesRemoved", 2):
             let wasConnected = tree.isConnected(name)
             tree.remove(name, body[1].texts ?? [])
             treeChanged()
             if tree.takeGap() { session?.listObjects() }
             if wasConnected { linkEnded(name) }
-        case ("org.freedesktop.DBus.Properties", "PropertiesChanged", 3):
+        case (Interface.properties, "PropertiesChanged", 3):
             let properties = body[1].properties ?? [:]
             tree.change(signal.path, name, properties, invalidated: body[2].texts ?? [])
             changed(signal.path, name, properties)
@@ -157,14 +154,14 @@ package actor Bluetoothd {
     }
 
     private func changed(_ path: String, _ interface: String, _ properties: ObjectTree.Properties) {
-        if interface == ObjectTree.Interface.characteristic,
+        if interface == Interface.characteristic,
             let value = properties["Value"]?.bytes, let handler = notificationHandlers[path]
         {
             handler(value)
             // A change of the value alone concerns only this handler.
             if properties.count == 1 { return }
         }
-        if interface == ObjectTree.Interface.device,
+        if interface == Interface.device,
             !ServiceScans.heardProperties.isDisjoint(with: properties.keys)
         {
             scans.heard(path, in: tree)
@@ -172,7 +169,7 @@ package actor Bluetoothd {
             if properties.keys.allSatisfy(ServiceScans.heardProperties.contains) { return }
         }
         treeChanged()
-        if interface == ObjectTree.Interface.device, properties["Connected"]?.bool == false {
+        if interface == Interface.device, properties["Connected"]?.bool == false {
             linkEnded(path)
         }
     }
@@ -196,7 +193,7 @@ package actor Bluetoothd {
 
     /// The adapters that bluetoothd knows.
     package var adapters: [AdapterName] {
-        tree.paths(of: ObjectTree.Interface.adapter).compactMap { AdapterName(of: $0) }
+        tree.paths(of: Interface.adapter).compactMap { AdapterName(of: $0) }
     }
 
     /// The adapter to use: the one of that name, or, when it is nil, the first adapter that is on.
@@ -214,8 +211,7 @@ package actor Bluetoothd {
     /// Whether an adapter can be used; nil means the adapter that ``adapter(_:)`` would choose.
     func state(of name: AdapterName?) -> AdapterState {
         guard owner != nil else { return .noService }
-        guard let name = name ?? preferredAdapter,
-            tree[name.path, ObjectTree.Interface.adapter] != nil
+        guard let name = name ?? preferredAdapter, tree[name.path, Interface.adapter] != nil
         else { return .absent }
         if tree.isPowered(name) { return .on }
         return RFKill.blocks(name.description) ? .blocked : .off
@@ -257,10 +253,8 @@ package actor Bluetoothd {
         wakeWaiting()
     }
 
-    /// Repeats what bluetoothd has refused, after a delay.
     func retrySoon() { session?.retrySoon() }
 
-    /// Scans on an adapter for a service.
     func scan(
         for service: BluetoothUUID, on adapter: AdapterName, anewEvery interval: Duration?
     ) async throws(DiscoveryError) -> ServiceScan {
@@ -301,8 +295,7 @@ package actor Bluetoothd {
             throw DiscoveryError(.notFound, "the characteristic \(uuid) is not published")
         }
         guard let session else { throw .noService("notify") }
-        try session.signalChange(
-            "Value", to: .bytes(value), of: path, ObjectTree.Interface.characteristic)
+        try session.signalChange("Value", to: .bytes(value), of: path, Interface.characteristic)
     }
 
     // MARK: - Other devices
@@ -330,7 +323,7 @@ package actor Bluetoothd {
 
     // MARK: - Calls
 
-    /// Calls a method of bluetoothd and waits for the reply.
+    /// See ``BusSession/call(_:_:_:_:_:timeout:isolation:)``.
     func call(
         _ doing: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [], timeout: Duration = BusSession.callTimeout
@@ -340,8 +333,7 @@ package actor Bluetoothd {
             doing, path, interface, member, arguments, timeout: timeout, isolation: self)
     }
 
-    /// Calls a method of bluetoothd without waiting. Calls `done` once, when the reply has come, or
-    /// with an error.
+    /// See ``BusSession/send(_:_:_:_:_:done:)``.
     func send(
         _ doing: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [],

@@ -80,7 +80,6 @@ protocol BusHandler: AnyObject {
 
     // MARK: - Sending
 
-    /// The method to call, and its arguments.
     struct Call: Sendable {
         var destination: String
         var path: String
@@ -129,7 +128,6 @@ protocol BusHandler: AnyObject {
     /// Cancels a call: its completion receives an error, and a later reply is ignored.
     func cancel(_ cookie: UInt64) { finish(cookie, .failure(.cancelled)) }
 
-    /// Answers a method call.
     func reply(to call: BusMessage, with result: Result<[BusValue], BusError>) {
         loop.assertCurrent()
         // If the answer cannot be sent, the connection has ended, and nobody waits for the answer.
@@ -269,7 +267,6 @@ private final class CallHandle: @unchecked Sendable {
     var cookie: UInt64?
 }
 
-/// A call that waits for its reply.
 private final class PendingCall: TimerHandler {
     private weak let bus: Bus?
     private let cookie: UInt64

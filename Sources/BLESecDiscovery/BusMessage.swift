@@ -46,7 +46,6 @@ internal import CBLESecSystemd
     var interface: String { unsafe Self.text(sd_bus_message_get_interface(pointer)) }
     var member: String { unsafe Self.text(sd_bus_message_get_member(pointer)) }
 
-    /// The error that the message carries.
     var error: BusError {
         guard let error = unsafe sd_bus_message_get_error(pointer) else {
             return BusError(name: "", text: "an error without a name")
@@ -80,8 +79,7 @@ internal import CBLESecSystemd
         case UInt8(ascii: "b"): return read(0 as Int32, type).map { .bool($0 != 0) }
         case UInt8(ascii: "n"): return read(0 as Int16, type).map { .int16($0) }
         case UInt8(ascii: "q"): return read(0 as UInt16, type).map { .uint16($0) }
-        // A file descriptor (h) is read as its number, and closed with the message: nothing uses
-        // one.
+        // A file descriptor, h, is read as its number and closed with the message: nothing uses it.
         case UInt8(ascii: "i"), UInt8(ascii: "h"): return read(0 as Int32, type).map { .int32($0) }
         case UInt8(ascii: "u"): return read(0 as UInt32, type).map { .uint32($0) }
         case UInt8(ascii: "x"): return read(0 as Int64, type).map { .int64($0) }
@@ -142,7 +140,6 @@ internal import CBLESecSystemd
 
     // MARK: - Writing
 
-    /// Appends values to the body.
     func append(_ values: [BusValue]) throws(BusError) { for value in values { try append(value) } }
 
     private func append(_ value: BusValue) throws(BusError) {

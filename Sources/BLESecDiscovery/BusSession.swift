@@ -54,7 +54,6 @@ final class BusSession {
         }
     }
 
-    /// Asks the bus whether bluetoothd runs.
     private func askOwner() {
         let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
         bus?.call(ask, timeout: Self.callTimeout) { [weak self] result in
@@ -91,7 +90,7 @@ final class BusSession {
 
     private func listObjects(of name: String) {
         let call = Bus.Call(
-            destination: name, path: "/", interface: "org.freedesktop.DBus.ObjectManager",
+            destination: name, path: "/", interface: Interface.objectManager,
             member: "GetManagedObjects")
         bus?.call(call, timeout: Self.callTimeout) { [weak self] result in
             guard let self else { return }
@@ -150,7 +149,7 @@ final class BusSession {
         }
         do throws(BusError) {
             try bus.signal(
-                path: path, interface: "org.freedesktop.DBus.Properties",
+                path: path, interface: Interface.properties,
                 member: "PropertiesChanged",
                 [.string(interface), .properties([property: value]), .strings([])])
         } catch {
@@ -158,7 +157,6 @@ final class BusSession {
         }
     }
 
-    /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
     func processNumber(isolation: isolated (any Actor)) async -> Int? {
         guard let owner else { return nil }
         let ask = Bus.Call.toBus("GetConnectionUnixProcessID", [.string(owner)])
@@ -207,7 +205,6 @@ extension BusSession: BusHandler, TimerHandler {
 }
 
 extension Bus.Call {
-    /// A method call to the bus itself.
     fileprivate static func toBus(_ member: String, _ arguments: [BusValue]) -> Bus.Call {
         Bus.Call(
             destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",

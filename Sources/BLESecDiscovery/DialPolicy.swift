@@ -123,7 +123,8 @@ package struct DialPolicy: Sendable {
         record.failures += 1
         record.mustBeHeard = true
         record.turn = nil
-        record.notBefore = backoff(afterFailures: record.failures, now, &generator)
+        let wait = rules.backoff.delay(afterFailures: record.failures, using: &generator)
+        record.notBefore = now.advanced(by: wait)
         table[candidate]?.dialing = record
     }
 
@@ -172,7 +173,8 @@ package struct DialPolicy: Sendable {
             if entry.candidate.address == address {
                 record.mustBeHeard = true
                 record.failures = outcome.failures(after: record.failures)
-                record.notBefore = backoff(afterFailures: record.failures, now, &generator)
+                let wait = rules.backoff.delay(afterFailures: record.failures, using: &generator)
+                record.notBefore = now.advanced(by: wait)
             } else if identity == nil || entry.identity != identity {
                 continue
             }
@@ -182,13 +184,6 @@ package struct DialPolicy: Sendable {
         change(address) { $0.ready -= 1 }
     }
 
-    private func backoff(
-        afterFailures count: Int, _ now: MonotonicTime,
-        _ generator: inout some RandomNumberGenerator
-    ) -> MonotonicTime {
-        now.advanced(by: rules.backoff.delay(afterFailures: count, using: &generator))
-    }
-
     /// Whether a link from `address` was accepted whose peer has not proven an identity yet.
     package func isAccepting(from address: DeviceAddress) -> Bool {
         links[address].map { $0.unproven > 0 } ?? false
@@ -196,7 +191,6 @@ package struct DialPolicy: Sendable {
 
     /// The number of ready links.
     package var readyLinks: Int { links.values.reduce(0) { $0 + $1.ready } }
-
     /// Whether more links are allowed, so that it makes sense to look for peers.
     package var hasPlaces: Bool { readyLinks < rules.links }
 

@@ -12,7 +12,6 @@ final class ExportedObjects {
         /// application.
         var interface: String?
         var properties: [String: BusValue] = [:]
-        /// The characteristic, if the object is one.
         var characteristic: GATTCharacteristic?
         var isNotifying = false
     }
@@ -25,13 +24,13 @@ final class ExportedObjects {
         let service = root + "/service"
         objects[root] = Object(token: token)
         objects[service] = Object(
-            token: token, interface: ObjectTree.Interface.service,
+            token: token, interface: Interface.service,
             properties: [
                 "UUID": .string(application.service.description), "Primary": .bool(true),
             ])
         for (index, characteristic) in application.characteristics.enumerated() {
             objects["\(service)/characteristic\(index)"] = Object(
-                token: token, interface: ObjectTree.Interface.characteristic,
+                token: token, interface: Interface.characteristic,
                 properties: [
                     "UUID": .string(characteristic.uuid.description), "Service": .path(service),
                     "Flags": .strings(characteristic.flags),
@@ -44,7 +43,7 @@ final class ExportedObjects {
     func add(_ advertisement: Advertisement, _ token: UInt64) -> String {
         let path = "\(Self.root)/advertisement\(token)"
         objects[path] = Object(
-            token: token, interface: ObjectTree.Interface.advertisement,
+            token: token, interface: Interface.advertisement,
             properties: advertisement.properties)
         return path
     }
@@ -56,7 +55,6 @@ final class ExportedObjects {
         }
     }
 
-    /// The path of a characteristic of an application.
     func path(of uuid: BluetoothUUID, _ token: UInt64) -> String? {
         objects.first { $0.value.token == token && $0.value.characteristic?.uuid == uuid }?.key
     }
@@ -74,42 +72,39 @@ final class ExportedObjects {
         let body = message.body()
         guard let object = objects[path] else { return .failure(.unknownObject) }
         switch (message.interface, message.member) {
-        case ("org.freedesktop.DBus.ObjectManager", "GetManagedObjects"):
+        case (Interface.objectManager, "GetManagedObjects"):
             return .success([managedObjects(below: path)])
-        case ("org.freedesktop.DBus.Properties", "GetAll"):
+        case (Interface.properties, "GetAll"):
             let isKnown = body.first?.text == object.interface
             return .success([.properties(isKnown ? object.properties : [:])])
-        case ("org.freedesktop.DBus.Properties", "Get"):
+        case (Interface.properties, "Get"):
             guard body.count == 2, body[0].text == object.interface,
                 let value = body[1].text.flatMap({ object.properties[$0] })
             else { return .failure(.unknown("property")) }
             return .success([.variant(value)])
-        case (ObjectTree.Interface.advertisement, "Release"):
+        case (Interface.advertisement, "Release"):
             onRelease(path)
             return .success([])
-        case (ObjectTree.Interface.characteristic, let member):
+        case (Interface.characteristic, let member):
             guard let characteristic = object.characteristic else {
                 return .failure(.unknown("characteristic"))
             }
-            if member == "StartNotify" || member == "StopNotify" {
-                guard let subscribe = characteristic.subscribe else {
-                    return .failure(.notSupported)
-                }
-                objects[path]?.isNotifying = member == "StartNotify"
-                subscribe(member == "StartNotify")
-                return .success([])
-            }
-            return use(characteristic, member, body, addressOf)
+            return use(characteristic, at: path, member, body, addressOf)
         default: return .failure(.unknown("method"))
         }
     }
 
     private func use(
-        _ characteristic: GATTCharacteristic, _ member: String, _ body: [BusValue],
-        _ addressOf: (String) -> DeviceAddress?
+        _ characteristic: GATTCharacteristic, at path: String, _ member: String,
+        _ body: [BusValue], _ addressOf: (String) -> DeviceAddress?
     ) -> Result<[BusValue], BusError> {
         let options = body.last?.properties ?? [:]
         switch member {
+        case "StartNotify", "StopNotify":
+            guard let subscribe = characteristic.subscribe else { return .failure(.notSupported) }
+            objects[path]?.isNotifying = member == "StartNotify"
+            subscribe(member == "StartNotify")
+            return .success([])
         case "ReadValue":
             guard let value = characteristic.read?() else { return .failure(.notSupported) }
             let offset = options["offset"]?.integer ?? 0

@@ -1,5 +1,8 @@
 internal import BLESecL2CAP
 
+/// The names of D-Bus interfaces.
+typealias Interface = ObjectTree.Interface
+
 /// The objects of bluetoothd, as its signals report them.
 ///
 /// Only the interfaces that this package uses are kept. Anyone nearby can make devices appear, and
@@ -19,13 +22,14 @@ struct ObjectTree: Sendable {
         static let gattManager = "org.bluez.GattManager1"
         static let advertisingManager = "org.bluez.LEAdvertisingManager1"
         static let advertisement = "org.bluez.LEAdvertisement1"
+        static let objectManager = "org.freedesktop.DBus.ObjectManager"
+        static let properties = "org.freedesktop.DBus.Properties"
         static let kept: Set<String> = [
             adapter, device, service, characteristic, gattManager, advertisingManager,
         ]
     }
 
     private var objects: [String: [String: Properties]] = [:]
-    /// The number of objects of each kind.
     private var counts: [Kind: Int] = [:]
     private var isIncomplete = false
 
@@ -122,7 +126,6 @@ struct ObjectTree: Sendable {
 
     // MARK: - Devices
 
-    /// Whether the device with this path is connected.
     func isConnected(_ path: String) -> Bool { flag("Connected", of: path) }
 
     /// Whether a property of the device with this path is true.
@@ -130,7 +133,6 @@ struct ObjectTree: Sendable {
         self[path, Interface.device]?[name]?.bool ?? false
     }
 
-    /// The address of a device's object.
     func address(of path: String) -> DeviceAddress? {
         guard let device = self[path, Interface.device],
             let address = device["Address"]?.text.flatMap({ BluetoothAddress($0) }),

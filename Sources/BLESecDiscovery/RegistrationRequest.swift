@@ -16,27 +16,25 @@ struct RegistrationRequest: Sendable {
     /// How often to restart a scan, if it must be.
     var interval: Duration?
 
-    var isAdvertisement: Bool { interface == ObjectTree.Interface.advertisingManager }
+    var isAdvertisement: Bool { interface == Interface.advertisingManager }
     var isScan: Bool { path == nil }
 
     static func advertisement(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
         registering(
-            "Advertisement", path, on: adapter, "advertise on \(adapter)",
-            ObjectTree.Interface.advertisingManager)
+            "Advertisement", path, Interface.advertisingManager, on: adapter, "advertise")
     }
 
     static func application(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
         registering(
-            "Application", path, on: adapter, "publish a GATT service on \(adapter)",
-            ObjectTree.Interface.gattManager)
+            "Application", path, Interface.gattManager, on: adapter, "publish a GATT service")
     }
 
     private static func registering(
-        _ object: String, _ path: String, on adapter: AdapterName, _ doing: String,
-        _ interface: String
+        _ object: String, _ path: String, _ interface: String, on adapter: AdapterName,
+        _ doing: String
     ) -> RegistrationRequest {
         RegistrationRequest(
-            adapter: adapter, doing: doing, path: path, interface: interface,
+            adapter: adapter, doing: "\(doing) on \(adapter)", path: path, interface: interface,
             begin: ("Register\(object)", [.path(path), .properties([:])]),
             end: ("Unregister\(object)", [.path(path)]))
     }
@@ -46,7 +44,7 @@ struct RegistrationRequest: Sendable {
     {
         let filter: [String: BusValue] = ["Transport": .string("le"), "DuplicateData": .bool(true)]
         return RegistrationRequest(
-            adapter: adapter, doing: "scan on \(adapter)", interface: ObjectTree.Interface.adapter,
+            adapter: adapter, doing: "scan on \(adapter)", interface: Interface.adapter,
             filter: ("SetDiscoveryFilter", [.properties(filter)]), begin: ("StartDiscovery", []),
             end: ("StopDiscovery", []), interval: interval)
     }

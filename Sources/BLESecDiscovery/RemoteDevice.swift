@@ -36,18 +36,14 @@ package struct RemoteDevice: Sendable {
         let path = try await path(to: doing)
         let isMine = await !bluetoothd.tree.isConnected(path)
         do throws(DiscoveryError) {
-            if isMine {
-                try await call(doing, path, ObjectTree.Interface.device, "Connect", until: deadline)
-            }
+            if isMine { try await call(doing, path, Interface.device, "Connect", until: deadline) }
             // bluetoothd replies before it reports the device as connected.
             try await bluetoothd.wait(until: deadline, doing) {
                 $0.tree.isConnected(path) ? () : nil
             }
         } catch {
             // bluetoothd keeps trying until it is asked to stop.
-            if isMine {
-                await bluetoothd.send(doing, path, ObjectTree.Interface.device, "Disconnect")
-            }
+            if isMine { await bluetoothd.send(doing, path, Interface.device, "Disconnect") }
             if error.code == .failed {
                 throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
             }
@@ -81,11 +77,10 @@ package struct RemoteDevice: Sendable {
         guard let path = await path else { return }
         let doing = "disconnect from \(address)"
         if await bluetoothd.tree.flag("Paired", of: path) {
-            _ = try? await bluetoothd.call(doing, path, ObjectTree.Interface.device, "Disconnect")
+            _ = try? await bluetoothd.call(doing, path, Interface.device, "Disconnect")
         } else {
             _ = try? await bluetoothd.call(
-                doing, adapter.name.path, ObjectTree.Interface.adapter, "RemoveDevice",
-                [.path(path)])
+                doing, adapter.name.path, Interface.adapter, "RemoveDevice", [.path(path)])
         }
     }
 
@@ -116,7 +111,7 @@ package struct RemoteDevice: Sendable {
         let doing = "read the characteristic \(characteristic.uuid)"
         try characteristic.require(.read, to: doing)
         let reply = try await call(
-            doing, characteristic.path, ObjectTree.Interface.characteristic, "ReadValue",
+            doing, characteristic.path, Interface.characteristic, "ReadValue",
             [.properties([:])], until: deadline)
         guard let bytes = reply.first?.bytes else {
             throw DiscoveryError(.malformed, "cannot \(doing): it has no value")
@@ -139,7 +134,7 @@ package struct RemoteDevice: Sendable {
         await bluetoothd.setHandler(handler, of: characteristic.path)
         do throws(DiscoveryError) {
             _ = try await bluetoothd.call(
-                doing, characteristic.path, ObjectTree.Interface.characteristic, "StartNotify")
+                doing, characteristic.path, Interface.characteristic, "StartNotify")
         } catch {
             await bluetoothd.setHandler(nil, of: characteristic.path)
             throw error

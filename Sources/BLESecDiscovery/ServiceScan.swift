@@ -8,12 +8,10 @@ package struct ServiceScan: Sendable {
 
     /// Pauses the scan, and returns when the adapter has stopped scanning: while an adapter scans,
     /// the kernel makes no links.
-    package func pause() async { await registrations.pause(registration.token) }
+    package func pause() async { await registration.registrations.pause(registration.token) }
 
     /// Continues the scan.
-    package func resume() async { await registrations.resume(registration.token) }
-
-    private var registrations: Registrations { registration.registrations }
+    package func resume() async { await registration.registrations.resume(registration.token) }
 }
 
 /// The scans of a session, and which devices they report.
@@ -43,10 +41,9 @@ struct ServiceScans {
     func heard(_ path: String, in tree: ObjectTree, by only: UInt64? = nil) {
         guard !byToken.isEmpty, let adapter = AdapterName(of: path),
             let address = tree.address(of: path),
-            let device = tree[path, ObjectTree.Interface.device]
+            let device = tree[path, Interface.device]
         else { return }
-        for (token, scan) in byToken
-        where scan.adapter == adapter && (only ?? token) == token {
+        for (token, scan) in byToken where scan.adapter == adapter && (only ?? token) == token {
             guard let advertisement = ServiceAdvertisement(of: scan.service, device) else {
                 continue
             }
@@ -61,8 +58,8 @@ struct ServiceScans {
     /// Reports to a new scan the devices that are known and were heard recently.
     func heardBefore(in tree: ObjectTree, by token: UInt64) {
         guard let adapter = byToken[token]?.adapter else { return }
-        for path in tree.paths(of: ObjectTree.Interface.device, below: adapter.path)
-        where tree[path, ObjectTree.Interface.device]?["RSSI"] != nil {
+        for path in tree.paths(of: Interface.device, below: adapter.path)
+        where tree[path, Interface.device]?["RSSI"] != nil {
             heard(path, in: tree, by: token)
         }
     }

@@ -78,11 +78,8 @@ struct FragmentStream: Sendable {
     /// Whether the peer has opened the stream, so that this end knows the size that the peer
     /// accepts.
     var isOpen: Bool { size != nil }
-
     /// The number of stream bytes that fit into one fragment.
     var room: Int { (size ?? StreamFragment.smallest) - StreamFragment.headerSize }
-
-    /// Whether a fragment can be sent now.
     var canSend: Bool { isOpen && !hasSentEnd && next != limit }
 
     /// This end's first fragment, which opens the stream.
@@ -138,8 +135,7 @@ struct FragmentStream: Sendable {
     ///   into the window, its limit is used all the same.
     @discardableResult
     mutating func take(_ fragment: StreamFragment, at now: MonotonicTime) -> Bool {
-        guard fragment.stream == id,
-            StreamFragment.headerSize + fragment.payload.count <= takenSize
+        guard fragment.stream == id, StreamFragment.headerSize + fragment.payload.count <= takenSize
         else { return false }
         switch fragment.kind {
         case .open:
@@ -178,8 +174,7 @@ struct FragmentStream: Sendable {
     @discardableResult
     private mutating func raiseLimit(_ limit: UInt16) -> Bool {
         // Fragments may arrive out of order, so only a higher limit is new.
-        guard isOpen, limit &- next <= Self.furthestLimit,
-            limit &- next > self.limit &- next
+        guard isOpen, limit &- next <= Self.furthestLimit, limit &- next > self.limit &- next
         else { return false }
         self.limit = limit
         return true
@@ -208,13 +203,10 @@ struct FragmentStream: Sendable {
 
     /// Whether there are bytes to read.
     var hasBytes: Bool { ready > 0 }
-
     /// Whether the peer has ended the stream; some of its fragments may still be missing.
     var hasEnd: Bool { end != nil }
-
     /// Whether every fragment up to the peer's end has arrived.
     var hasAll: Bool { end == first &+ ready }
-
     /// Whether the peer has ended the stream, and all of it was read.
     var isOver: Bool { end == first }
 

@@ -81,8 +81,8 @@ package struct GATTStreamDialer: Sendable {
     private var mtu: Int {
         get async {
             let reply = try? await bluetoothd.call(
-                "ask for an MTU", toListener.path, "org.freedesktop.DBus.Properties", "Get",
-                [.string(ObjectTree.Interface.characteristic), .string("MTU")])
+                "ask for an MTU", toListener.path, Interface.properties, "Get",
+                [.string(Interface.characteristic), .string("MTU")])
             return reply?.first?.integer ?? Self.leastMTU
         }
     }
@@ -93,7 +93,7 @@ package struct GATTStreamDialer: Sendable {
             carry: { [weak bluetoothd = bluetoothd, path = toListener.path] value, done in
                 bluetoothd?.assumeIsolated {
                     $0.send(
-                        doing, path, ObjectTree.Interface.characteristic, "WriteValue",
+                        doing, path, Interface.characteristic, "WriteValue",
                         RemoteCharacteristic.command(value), done: done)
                 }
             },
@@ -101,7 +101,7 @@ package struct GATTStreamDialer: Sendable {
                 bluetoothd?.assumeIsolated {
                     guard $0.setHandler(nil, of: path) else { return }
                     $0.send(
-                        "unsubscribe from \(uuid)", path, ObjectTree.Interface.characteristic,
+                        "unsubscribe from \(uuid)", path, Interface.characteristic,
                         "StopNotify")
                 }
             })

@@ -66,19 +66,14 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         if loop.isCurrent { close() } else { loop.execute(close) }
     }
 
-    /// The number by which both ends identify the stream.
-    var id: UInt16 { stream.id }
-
     /// Whether both ends have opened the stream; the link must not be used before that.
     var isOpen: Bool { stream.isOpen }
 
     /// Sends this end's opening fragment.
     func open() { carry(stream.opening()) }
 
-    /// See ``Link``.
     var maximumSDU: Int { Self.fragmentsAtOnce * stream.room }
 
-    /// See ``Link``.
     func send(_ bytes: Span<UInt8>) throws(LinkError) -> Int {
         precondition(!bytes.isEmpty, "an empty send says nothing")
         try checkOpen()
@@ -96,7 +91,6 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         return count
     }
 
-    /// See ``Link``.
     func receive(into buffer: inout OutputSpan<UInt8>) throws(LinkError) -> LinkReceive {
         precondition(!buffer.isFull, "there must be room for one byte")
         try checkOpen()
@@ -111,17 +105,13 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         return .end
     }
 
-    /// See ``Link``.
     func setHandler(_ handler: (any LinkHandler)?) {
         loop.assertCurrent()
         self.handler = handler
         schedule()
     }
 
-    /// See ``Link``.
     var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
-
-    /// See ``Link``.
     var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 
     /// Whether bluetoothd has accepted everything that was sent.
@@ -133,7 +123,6 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     /// Not supported: the end of a stream ends both directions.
     func halfClose() -> Bool { false }
 
-    /// See ``Link``.
     func close() {
         loop.assertCurrent()
         guard !isClosed else { return }

@@ -83,7 +83,6 @@ struct StreamFragment: Sendable, Hashable {
         return size < Self.smallest ? nil : min(size, Self.largest)
     }
 
-    /// The payload of an opening.
     static func opening(taking size: Int) -> ArraySlice<UInt8> {
         [version, UInt8(truncatingIfNeeded: size >> 8), UInt8(truncatingIfNeeded: size)]
     }
