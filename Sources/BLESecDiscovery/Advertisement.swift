@@ -26,14 +26,12 @@ package struct Advertisement: Sendable, Hashable {
         var properties: [String: BusValue] = [
             "Type": .string("peripheral"), "Discoverable": .bool(true),
         ]
+        if carrier != .serviceData { properties["ServiceUUIDs"] = .strings([service.description]) }
         switch carrier {
-        case .name:
-            properties["ServiceUUIDs"] = .strings([service.description])
-            properties["LocalName"] = .string(payload.text)
+        case .name: properties["LocalName"] = .string(payload.text)
         case .serviceData:
             properties["ServiceData"] = .properties([service.description: .bytes(payload.bytes)])
         case .manufacturerData:
-            properties["ServiceUUIDs"] = .strings([service.description])
             let data = BusValue.variant(.bytes(payload.bytes))
             properties["ManufacturerData"] = .array(
                 [.entry(.uint16(ServiceAdvertisement.company), data)], of: "{qv}")

@@ -81,9 +81,7 @@ package actor Bluetoothd {
 
     /// Whether bluetoothd runs.
     package var isRunning: Bool { owner != nil }
-
     var owner: String? { session?.owner }
-
     /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
     package var processNumber: Int? { get async { await session?.processNumber(isolation: self) } }
 
@@ -161,17 +159,14 @@ package actor Bluetoothd {
             // A change of the value alone concerns only this handler.
             if properties.count == 1 { return }
         }
-        if interface == Interface.device,
-            !ServiceScans.heardProperties.isDisjoint(with: properties.keys)
-        {
+        let isDevice = interface == Interface.device
+        if isDevice, !ServiceScans.heardProperties.isDisjoint(with: properties.keys) {
             scans.heard(path, in: tree)
             // If the change only shows that the device was heard, nothing else depends on it.
             if properties.keys.allSatisfy(ServiceScans.heardProperties.contains) { return }
         }
         treeChanged()
-        if interface == Interface.device, properties["Connected"]?.bool == false {
-            linkEnded(path)
-        }
+        if isDevice, properties["Connected"]?.bool == false { linkEnded(path) }
     }
 
     private func linkEnded(_ path: String) {
@@ -228,16 +223,12 @@ package actor Bluetoothd {
 
     // MARK: - Registrations
 
-    private func makeToken() -> UInt64 {
-        lastToken += 1
-        return lastToken
-    }
-
     /// Registers objects of this process with an adapter; `export` adds them under a token.
     func register(
         _ export: @Sendable (ExportedObjects, UInt64) -> RegistrationRequest
     ) async throws(DiscoveryError) -> Registration {
-        let token = makeToken()
+        lastToken += 1
+        let token = lastToken
         let request = export(exports, token)
         do throws(DiscoveryError) {
             return try await registrations.register(request, as: token)
@@ -260,7 +251,8 @@ package actor Bluetoothd {
     ) async throws(DiscoveryError) -> ServiceScan {
         let (stream, continuation) = AsyncStream<Sighting>.makeStream(
             bufferingPolicy: .bufferingNewest(ServiceScans.waitingSightings))
-        let token = makeToken()
+        lastToken += 1
+        let token = lastToken
         scans.byToken[token] = .init(adapter: adapter, service: service, continuation: continuation)
         let registration: Registration
         do throws(DiscoveryError) {

@@ -2,16 +2,6 @@ internal import BLESecLinks
 internal import CBLESecSystemd
 internal import Glibc
 
-/// Receives the events of a bus connection, on the loop's thread.
-protocol BusHandler: AnyObject {
-    /// A subscribed signal has arrived.
-    func busDidSignal(_ message: BusMessage)
-    /// A method of this process was called; answer with ``Bus/reply(to:with:)``.
-    func busWasCalled(_ message: BusMessage)
-    /// The connection has ended. Called once, when all waiting calls have failed.
-    func busDidEnd()
-}
-
 /// A connection to the system's message bus, driven by an event loop.
 ///
 /// sd-bus transfers and parses the messages. Replies, signals and calls all pass through one
@@ -28,14 +18,14 @@ protocol BusHandler: AnyObject {
     private let loop: EventLoop
     private let source: EventSource
     private var pointer: OpaquePointer?
-    private weak var handler: (any BusHandler)?
+    private weak var session: BusSession?
     private var calls: [UInt64: PendingCall] = [:]
     private var timer: LoopTimer?
     private var isScheduled = false
 
     /// Connects to the system bus. The connection is made in the background; messages that are sent
     /// before wait for it.
-    init(loop: EventLoop, handler: any BusHandler) throws(BusError) {
+    init(loop: EventLoop, session: BusSession) throws(BusError) {
         loop.assertCurrent()
         var pointer: OpaquePointer?
         try BusError.check(unsafe sd_bus_open_system(&pointer), "connect to the system's D-Bus")
@@ -49,7 +39,7 @@ protocol BusHandler: AnyObject {
         }
         unsafe self.pointer = unsafe pointer
         self.loop = loop
-        self.handler = handler
+        self.session = session
         source = EventSource(owning: descriptor, loop: loop)
         source.setHandler(self)
         timer = LoopTimer(loop: loop, handler: self)
@@ -70,11 +60,10 @@ protocol BusHandler: AnyObject {
 
     deinit { precondition(unsafe pointer == nil, "a bus is closed before it is dropped") }
 
-    /// Ends the connection. Waiting calls fail; the handler is not called. A second call does
-    /// nothing.
+    /// Ends the connection. Waiting calls fail; the session is not told. A second call does nothing.
     func close() {
         loop.assertCurrent()
-        handler = nil
+        session = nil
         end()
     }
 
@@ -86,11 +75,18 @@ protocol BusHandler: AnyObject {
         var interface: String
         var member: String
         var arguments: [BusValue] = []
+
+        /// A call to the bus itself.
+        static func toBus(_ member: String, _ arguments: [BusValue]) -> Call {
+            Call(
+                destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+                interface: "org.freedesktop.DBus", member: member, arguments: arguments)
+        }
     }
 
     /// Calls a method. `completion` is called once, with the reply, an error, or a timeout.
     ///
-    /// - Returns: the cookie for ``cancel(_:)``.
+    /// - Returns: the call's cookie; nil if the call could not be sent.
     @discardableResult
     func call(_ call: Call, timeout: Duration, completion: @escaping Completion) -> UInt64? {
         loop.assertCurrent()
@@ -121,12 +117,11 @@ protocol BusHandler: AnyObject {
                 handle.cookie = self.call(call, timeout: timeout) { waiter.resume(returning: $0) }
             }
         } onCancel: {
-            loop.execute { if let cookie = handle.cookie { self.cancel(cookie) } }
+            loop.execute {
+                if let cookie = handle.cookie { self.finish(cookie, .failure(.cancelled)) }
+            }
         }
     }
-
-    /// Cancels a call: its completion receives an error, and a later reply is ignored.
-    func cancel(_ cookie: UInt64) { finish(cookie, .failure(.cancelled)) }
 
     func reply(to call: BusMessage, with result: Result<[BusValue], BusError>) {
         loop.assertCurrent()
@@ -222,20 +217,21 @@ protocol BusHandler: AnyObject {
         case .reply:
             if let cookie = message.replyCookie { finish(cookie, .success(message.body())) }
         case .error: if let cookie = message.replyCookie { finish(cookie, .failure(message.error)) }
-        case .signal: handler?.busDidSignal(message)
-        case .call: handler?.busWasCalled(message)
+        case .signal: session?.busDidSignal(message)
+        case .call: session?.busWasCalled(message)
         case .other: break
         }
     }
 
+    /// Completes a call; a later reply is ignored.
     fileprivate func finish(_ cookie: UInt64, _ result: Result<[BusValue], BusError>) {
         calls.removeValue(forKey: cookie)?.finish(result)
     }
 
     private func fail() {
-        let handler = handler
+        let session = session
         end()
-        handler?.busDidEnd()
+        session?.busDidEnd()
     }
 
     private func end() {

@@ -9,10 +9,9 @@ struct BusError: Error, Sendable, Hashable {
 }
 
 extension BusError {
-    /// Makes an error from a negative `errno` value.
+    /// Makes an error from an `errno` value, positive or negative.
     init(_ number: Int32, _ doing: String) {
-        let error = LinkError(SystemError(number < 0 ? -number : number), doing)
-        self.init(name: "", text: error.reason)
+        self.init(name: "", text: LinkError(SystemError(abs(number)), doing).reason)
     }
 
     static func check(_ result: Int32, _ doing: String) throws(BusError) {

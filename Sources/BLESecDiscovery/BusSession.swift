@@ -40,7 +40,7 @@ final class BusSession {
     private func open() {
         guard !isClosed, bus == nil else { return }
         do throws(BusError) {
-            let bus = try Bus(loop: loop, handler: self)
+            let bus = try Bus(loop: loop, session: self)
             self.bus = bus
             for rule in [
                 "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',"
@@ -165,7 +165,9 @@ final class BusSession {
     }
 }
 
-extension BusSession: BusHandler, TimerHandler {
+/// Events of the bus.
+extension BusSession: TimerHandler {
+    /// A subscribed signal has arrived.
     func busDidSignal(_ message: BusMessage) {
         if message.interface == "org.freedesktop.DBus", message.member == "NameOwnerChanged" {
             // Any process on the bus can send a signal of this name to this process directly.
@@ -180,6 +182,7 @@ extension BusSession: BusHandler, TimerHandler {
         bluetoothd?.assumeIsolated { $0.take(message) }
     }
 
+    /// A method of this process was called.
     func busWasCalled(_ message: BusMessage) {
         // The bus allows root, too, to call the objects; only calls from bluetoothd are accepted.
         let isOwner = owner != nil && message.sender == owner
@@ -187,6 +190,7 @@ extension BusSession: BusHandler, TimerHandler {
         bus?.reply(to: message, with: result ?? .failure(.unknownObject))
     }
 
+    /// The connection has ended. Called once, when all waiting calls have failed.
     func busDidEnd() {
         bus = nil
         forget()
@@ -201,13 +205,5 @@ extension BusSession: BusHandler, TimerHandler {
             askOwner()
         }
         bluetoothd?.assumeIsolated { $0.retry() }
-    }
-}
-
-extension Bus.Call {
-    fileprivate static func toBus(_ member: String, _ arguments: [BusValue]) -> Bus.Call {
-        Bus.Call(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: member, arguments: arguments)
     }
 }

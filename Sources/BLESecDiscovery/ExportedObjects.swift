@@ -59,11 +59,9 @@ final class ExportedObjects {
         objects.first { $0.value.token == token && $0.value.characteristic?.uuid == uuid }?.key
     }
 
-    /// Carries out a method call of bluetoothd, and returns the answer.
-    ///
-    /// - Parameters:
-    ///   - addressOf: returns the address of the device with a path.
-    ///   - onRelease: called when bluetoothd drops an advertisement.
+    /// Carries out a method call of bluetoothd, and returns the answer. `addressOf` returns the
+    /// address of the device with a path; `onRelease` is called when bluetoothd drops an
+    /// advertisement.
     func answer(
         _ message: BusMessage, addressOf: (String) -> DeviceAddress?,
         onRelease: (String) -> Void

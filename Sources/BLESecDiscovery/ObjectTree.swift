@@ -114,10 +114,8 @@ struct ObjectTree: Sendable {
 
     /// The paths of all objects below `path` that have the interface, sorted.
     func paths(of interface: String, below path: String = "") -> [String] {
-        objects.compactMap { candidate, interfaces in
-            interfaces[interface] != nil && (path.isEmpty || candidate.hasPrefix(path + "/"))
-                ? candidate : nil
-        }.sorted()
+        let owners = objects.filter { $0.value[interface] != nil }.keys
+        return owners.filter { path.isEmpty || $0.hasPrefix(path + "/") }.sorted()
     }
 
     func isPowered(_ adapter: AdapterName) -> Bool {

@@ -15,8 +15,8 @@ enum RFKill {
             let name = unsafe withUnsafeBytes(of: &entry.pointee.d_name) {
                 unsafe String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
             }
-            guard name.hasPrefix("rfkill") else { continue }
-            if ["soft", "hard"].contains(where: { isSet("\(folder)/\(name)/\($0)") }) {
+            let file = "\(folder)/\(name)/"
+            if name.hasPrefix("rfkill"), isSet(file + "soft") || isSet(file + "hard") {
                 return true
             }
         }

@@ -20,8 +20,7 @@ struct RegistrationRequest: Sendable {
     var isScan: Bool { path == nil }
 
     static func advertisement(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
-        registering(
-            "Advertisement", path, Interface.advertisingManager, on: adapter, "advertise")
+        registering("Advertisement", path, Interface.advertisingManager, on: adapter, "advertise")
     }
 
     static func application(_ path: String, on adapter: AdapterName) -> RegistrationRequest {

@@ -26,8 +26,7 @@ enum L2CAPFailure {
                     .unreachable,
                     "no Bluetooth adapter that is on can dial it (`bluetoothctl power on`)"
                 )
-            case EACCES:
-                (.permission, "the peer, or bluetoothd on either side, asks to pair first")
+            case EACCES: (.permission, "the peer, or bluetoothd on either side, asks to pair first")
             case EBUSY: (.unavailable, "the adapter is busy with another connection; try again")
             case EINVAL: noFreePSM
             default: nil
@@ -40,8 +39,7 @@ enum L2CAPFailure {
             switch error.number {
             case EINVAL: noFreePSM
             case EADDRINUSE: (.addressInUse, "it is taken; PSM 0 picks a free one")
-            case EACCES:
-                (.permission, "below 0x80 it takes CAP_NET_BIND_SERVICE; use 0x80 to 0xFF")
+            case EACCES: (.permission, "below 0x80 it takes CAP_NET_BIND_SERVICE; use 0x80 to 0xFF")
             default: nil
             }
         return explain(error, "listen on \(psm.map { "PSM \($0)" } ?? "a dynamic PSM")", meaning)

@@ -24,7 +24,6 @@ struct FragmentStream: Sendable {
     private let sentSize: Int
 
     // Sending
-
     /// The largest value that may be sent, in bytes; nil until the peer has sent the size that it
     /// accepts.
     private(set) var size: Int?
@@ -33,7 +32,6 @@ struct FragmentStream: Sendable {
     private var hasSentEnd = false
 
     // Receiving
-
     private var slots = [ArraySlice<UInt8>?](repeating: nil, count: Int(window))
     /// The first fragment that has not been read to its end.
     private var first: UInt16 = 0
@@ -48,11 +46,8 @@ struct FragmentStream: Sendable {
     /// When the stream fails unless the missing fragments have arrived.
     private(set) var deadline = MonotonicTime.distantFuture
 
-    /// Makes the dialer's end.
-    ///
-    /// - Parameters:
-    ///   - sending: the largest value that can be written.
-    ///   - taking: the largest value that a notification can carry.
+    /// Makes the dialer's end. `sending` is the largest value that can be written, and `taking` the
+    /// largest value that a notification can carry, in bytes.
     init(dialing id: UInt16, sending: Int, taking: Int) {
         self.id = id
         sentSize = Self.clamp(sending)
@@ -87,9 +82,8 @@ struct FragmentStream: Sendable {
         fragment(.open, number: 0, StreamFragment.opening(taking: takenSize))
     }
 
-    /// Cuts the beginning of `bytes` into fragments, as far as the peer's window allows.
-    ///
-    /// - Returns: the number of bytes that were taken.
+    /// Cuts the beginning of `bytes` into fragments, as far as the peer's window allows, and
+    /// returns the number of bytes that were taken.
     mutating func send(_ bytes: Span<UInt8>, to fragments: inout [[UInt8]]) -> Int {
         var taken = 0
         while taken < bytes.count, canSend {
@@ -146,17 +140,15 @@ struct FragmentStream: Sendable {
         case .data:
             raiseLimit(fragment.limit)
             guard place(fragment) else { return false }
-            watchGap(now)
-            return true
         case .end:
             // The end cannot lie beyond the granted window, or before a fragment that has arrived.
             guard end == nil, fragment.number &- first <= Self.window,
                 fragment.number &- first >= highest
             else { return false }
             end = fragment.number
-            watchGap(now)
-            return true
         }
+        watchGap(now)
+        return true
     }
 
     /// The number of fragments from `first` up to the last one that has arrived, gaps included.

@@ -56,11 +56,7 @@ struct StreamFragment: Sendable, Hashable {
         self.init(
             kind, stream: number(at: 1), number: number(at: 3), limit: number(at: 5),
             payload: bytes[Self.headerSize...])
-        switch kind {
-        case .open: guard opening != nil else { return nil }
-        case .data: guard !payload.isEmpty else { return nil }
-        case .grant, .end: break
-        }
+        guard kind != .open || opening != nil, kind != .data || !payload.isEmpty else { return nil }
     }
 
     /// The fragment as the value of a write or a notification.
