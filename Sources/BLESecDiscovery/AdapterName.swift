@@ -2,7 +2,6 @@
 package struct AdapterName: Sendable, Hashable, CustomStringConvertible {
     /// The name.
     package let description: String
-
     init(_ name: String) { description = name }
 
     /// The adapter of an object's path: `hci0` for `/org/bluez/hci0` and for the paths below it.

@@ -11,9 +11,9 @@ package struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringCon
     package init(rawValue: UInt32) { self.rawValue = rawValue }
 
     /// Draws a new tag.
-    package static func random(using generator: inout some RandomNumberGenerator)
-        -> AdvertisementTag
-    { AdvertisementTag(rawValue: .random(in: .min ... .max, using: &generator)) }
+    package static func random(using generator: inout some RandomNumberGenerator) -> Self {
+        Self(rawValue: .random(in: .min ... .max, using: &generator))
+    }
 
     /// Orders by number: of two peers, the one with the lower tag dials first.
     package static func < (left: AdvertisementTag, right: AdvertisementTag) -> Bool {

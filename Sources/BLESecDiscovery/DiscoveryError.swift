@@ -4,7 +4,6 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
     package struct Code: Sendable, Hashable, CustomStringConvertible {
         /// A stable word for the kind.
         package let description: String
-
         init(_ description: String) { self.description = description }
 
         /// bluetoothd, or the message bus, does not run.

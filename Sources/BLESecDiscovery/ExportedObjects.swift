@@ -84,10 +84,8 @@ final class ExportedObjects {
             onRelease(path)
             return .success([])
         case (Interface.characteristic, let member):
-            guard let characteristic = object.characteristic else {
-                return .failure(.unknown("characteristic"))
-            }
-            return use(characteristic, at: path, member, body, addressOf)
+            return object.characteristic.map { use($0, at: path, member, body, addressOf) }
+                ?? .failure(.unknown("characteristic"))
         default: return .failure(.unknown("method"))
         }
     }
@@ -106,10 +104,7 @@ final class ExportedObjects {
         case "ReadValue":
             guard let value = characteristic.read?() else { return .failure(.notSupported) }
             let offset = options["offset"]?.integer ?? 0
-            guard (0...value.count).contains(offset) else {
-                return .failure(
-                    BusError(name: "org.bluez.Error.InvalidOffset", text: "beyond the value"))
-            }
+            guard (0...value.count).contains(offset) else { return .failure(.invalidOffset) }
             return .success([.bytes(Array(value[offset...]))])
         case "WriteValue":
             guard let write = characteristic.write, let bytes = body.first?.bytes else {
@@ -137,6 +132,8 @@ extension BusError {
         BusError(name: "org.freedesktop.DBus.Error.UnknownMethod", text: "no such \(what)")
     }
 
+    fileprivate static let invalidOffset = BusError(
+        name: "org.bluez.Error.InvalidOffset", text: "beyond the value")
     fileprivate static let notSupported = BusError(
         name: "org.bluez.Error.NotSupported", text: "the characteristic does not do that")
 }

@@ -138,7 +138,6 @@ package struct PeerTable: Sendable {
 extension PeerTable.Entry {
     /// Whether the candidate can be dropped without losing more than its advertisements.
     var isUnproven: Bool { identity == nil && !dialing.isUnderWay }
-
     /// How many times it was heard since `time`, among the times in ``recent``.
     func timesHeard(since time: MonotonicTime) -> Int { recent.count { $0 >= time } }
 }

@@ -19,11 +19,11 @@ struct RegistrationRequest: Sendable {
     var isAdvertisement: Bool { interface == Interface.advertisingManager }
     var isScan: Bool { path == nil }
 
-    static func advertisement(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
+    static func advertisement(_ path: String, on adapter: AdapterName) -> Self {
         registering("Advertisement", path, Interface.advertisingManager, on: adapter, "advertise")
     }
 
-    static func application(_ path: String, on adapter: AdapterName) -> RegistrationRequest {
+    static func application(_ path: String, on adapter: AdapterName) -> Self {
         registering(
             "Application", path, Interface.gattManager, on: adapter, "publish a GATT service")
     }
@@ -31,18 +31,17 @@ struct RegistrationRequest: Sendable {
     private static func registering(
         _ object: String, _ path: String, _ interface: String, on adapter: AdapterName,
         _ doing: String
-    ) -> RegistrationRequest {
-        RegistrationRequest(
+    ) -> Self {
+        Self(
             adapter: adapter, doing: "\(doing) on \(adapter)", path: path, interface: interface,
             begin: ("Register\(object)", [.path(path), .properties([:])]),
             end: ("Unregister\(object)", [.path(path)]))
     }
 
     /// A scan, which is restarted after each interval, if there is one.
-    static func scan(on adapter: AdapterName, anewEvery interval: Duration?) -> RegistrationRequest
-    {
+    static func scan(on adapter: AdapterName, anewEvery interval: Duration?) -> Self {
         let filter: [String: BusValue] = ["Transport": .string("le"), "DuplicateData": .bool(true)]
-        return RegistrationRequest(
+        return Self(
             adapter: adapter, doing: "scan on \(adapter)", interface: Interface.adapter,
             filter: ("SetDiscoveryFilter", [.properties(filter)]), begin: ("StartDiscovery", []),
             end: ("StopDiscovery", []), interval: interval)

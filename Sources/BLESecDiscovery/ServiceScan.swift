@@ -9,7 +9,6 @@ package struct ServiceScan: Sendable {
     /// Pauses the scan, and returns when the adapter has stopped scanning: while an adapter scans,
     /// the kernel makes no links.
     package func pause() async { await registration.registrations.pause(registration.token) }
-
     /// Continues the scan.
     package func resume() async { await registration.registrations.resume(registration.token) }
 }

@@ -53,10 +53,8 @@ package final class L2CAPListener: LinkListener {
 
     /// See `LinkListener`.
     package func accept() async throws(LinkError) -> any Link { try await listener.accept() }
-
     /// See `LinkListener`.
     package func close() async { await listener.close() }
-
     /// The endpoint in the format of the command-line tools.
     package var localDescription: String { localAddress.description }
 

@@ -42,7 +42,6 @@ public struct PSM: Sendable, Hashable, CustomStringConvertible {
 
     /// Whether it is a dynamic PSM, 0x80 to 0xFF.
     public var isDynamic: Bool { rawValue >= 0x80 }
-
     /// The form `0x80`.
     public var description: String { Self.text(Int(rawValue)) }
 

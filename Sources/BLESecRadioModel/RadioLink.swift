@@ -75,7 +75,6 @@ package final class RadioLink: Link, @unchecked Sendable {
     package var peerAddress: LinkAddress? { nil }
     package var maximumSDU: Int { parameters.sdu }
     package var isDrained: Bool { frames.byteCount == 0 && (unacknowledged?.length ?? 0) == 0 }
-
     package var wantsRead = false { didSet { if wantsRead && !oldValue { schedule() } } }
     package var wantsWrite = false { didSet { if wantsWrite && !oldValue { schedule() } } }
 

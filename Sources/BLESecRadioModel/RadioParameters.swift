@@ -86,10 +86,8 @@ extension RadioParameters {
 
     /// The SDU bytes in a full packet when each K-frame fills a packet.
     private var payload: Int { dataLength - Self.headerLength }
-
     /// The number of K-frames of an SDU.
     package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
-
     /// The initial credits of a channel.
     package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }
 }

@@ -139,7 +139,13 @@ struct FragmentStream: Sendable {
         case .grant: return raiseLimit(fragment.limit)
         case .data:
             raiseLimit(fragment.limit)
-            guard place(fragment) else { return false }
+            let distance = fragment.number &- first
+            let slot = Int(fragment.number % Self.window)
+            guard distance < Self.window, slots[slot] == nil,
+                end.map({ distance < $0 &- first }) ?? true
+            else { return false }
+            slots[slot] = fragment.payload
+            held += 1
         case .end:
             // The end cannot lie beyond the granted window, or before a fragment that has arrived.
             guard end == nil, fragment.number &- first <= Self.window,
@@ -169,17 +175,6 @@ struct FragmentStream: Sendable {
         guard isOpen, limit &- next <= Self.furthestLimit, limit &- next > self.limit &- next
         else { return false }
         self.limit = limit
-        return true
-    }
-
-    private mutating func place(_ fragment: StreamFragment) -> Bool {
-        let distance = fragment.number &- first
-        let slot = Int(fragment.number % Self.window)
-        guard distance < Self.window, slots[slot] == nil,
-            end.map({ distance < $0 &- first }) ?? true
-        else { return false }
-        slots[slot] = fragment.payload
-        held += 1
         return true
     }
 

@@ -68,7 +68,6 @@ final class GATTStreamLink: Link, @unchecked Sendable {
 
     /// Whether both ends have opened the stream; the link must not be used before that.
     var isOpen: Bool { stream.isOpen }
-
     /// Sends this end's opening fragment.
     func open() { carry(stream.opening()) }
 
