@@ -64,13 +64,9 @@ package struct AdvertisementPayload: Sendable, Hashable {
 
     /// Reads the eight characters of a local name: base64url without padding (RFC 4648 §5).
     package init?(text: some StringProtocol) {
-        let characters = Array(text.utf8)
-        guard characters.count == 8 else { return nil }
-        var bits: UInt64 = 0
-        for character in characters {
-            guard let value = Self.alphabet.firstIndex(of: character) else { return nil }
-            bits = bits << 6 | UInt64(value)
-        }
+        let digits = text.utf8.compactMap { Self.alphabet.firstIndex(of: $0) }
+        guard text.utf8.count == 8, digits.count == 8 else { return nil }
+        let bits = digits.reduce(0 as UInt64) { $0 << 6 | UInt64($1) }
         self.init(
             stride(from: 40, through: 0, by: -8).map { UInt8(truncatingIfNeeded: bits >> $0) })
     }

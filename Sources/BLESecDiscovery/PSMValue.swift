@@ -18,10 +18,7 @@ package enum PSMValue {
     /// Reads a dynamic PSM from two or four bytes, in either byte order; nil for anything else.
     package static func parse(_ bytes: [UInt8]) -> PSM? {
         guard bytes.count == 2 || bytes.count == 4 else { return nil }
-        for order in [Array(bytes.reversed()), bytes] {
-            let number = order.reduce(0) { $0 << 8 | Int($1) }
-            if (0x80...0xFF).contains(number) { return try? PSM(number) }
-        }
-        return nil
+        let numbers = [bytes.reversed(), bytes].map { $0.reduce(0) { $0 << 8 | Int($1) } }
+        return numbers.first { (0x80...0xFF).contains($0) }.flatMap { try? PSM($0) }
     }
 }

@@ -33,24 +33,21 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     package static func first() throws(LinkError) -> Adapter { try choose(nil, among: all()) }
 
     static func choose(_ wanted: String?, among adapters: [Adapter]) throws(LinkError) -> Adapter {
-        guard !adapters.isEmpty else {
-            throw LinkError(
-                .noSuchAdapter,
-                "this machine has no Bluetooth adapter, or its driver has not found it")
-        }
         let address = wanted.flatMap { BluetoothAddress($0) }
         let matches = adapters.filter {
             wanted == nil || $0.name == wanted || $0.address == address
         }
         if let adapter = matches.first(where: \.isUp) { return adapter }
-        guard let adapter = matches.first else {
-            let known = adapters.map(\.description).joined(separator: ", ")
-            throw LinkError(
-                .noSuchAdapter, "there is no Bluetooth adapter \(wanted ?? ""): use \(known)")
-        }
-        throw LinkError(
-            .noSuchAdapter,
-            "the Bluetooth adapter \(adapter.name) is off: `bluetoothctl power on` switches it on")
+        let reason =
+            if let adapter = matches.first {
+                "the Bluetooth adapter \(adapter.name) is off: `bluetoothctl power on` switches it on"
+            } else if adapters.isEmpty {
+                "this machine has no Bluetooth adapter, or its driver has not found it"
+            } else {
+                "there is no Bluetooth adapter \(wanted ?? ""): use "
+                    + adapters.map(\.description).joined(separator: ", ")
+            }
+        throw LinkError(.noSuchAdapter, reason)
     }
 
     /// The form `hci0 (AA:BB:CC:DD:EE:FF)`.
