@@ -5,8 +5,7 @@ internal import Glibc
 /// A connection to the system's message bus, driven by an event loop.
 ///
 /// sd-bus transfers and parses the messages. Replies, signals and calls all pass through one
-/// filter, so there are no method tables in C, and C code retains no Swift objects. Used on the
-/// loop's thread.
+/// filter, so there are no method tables in C, and C code retains no Swift objects.
 @safe final class Bus: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 

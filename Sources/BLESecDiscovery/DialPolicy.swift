@@ -288,7 +288,6 @@ package struct DialPolicy: Sendable {
         return turn
     }
 
-    /// The dials under way.
     private struct UnderWay {
         private var addresses: Set<DeviceAddress> = []
         private var identities: Set<String> = []

@@ -13,7 +13,7 @@ struct RegistrationRequest: Sendable {
     var filter: Method?
     let begin: Method
     let end: Method
-    /// How often to restart a scan, if it must be.
+    /// How often to restart a scan; nil for never.
     var interval: Duration?
 
     var isAdvertisement: Bool { interface == Interface.advertisingManager }
@@ -38,7 +38,6 @@ struct RegistrationRequest: Sendable {
             end: ("Unregister\(object)", [.path(path)]))
     }
 
-    /// A scan, which is restarted after each interval, if there is one.
     static func scan(on adapter: AdapterName, anewEvery interval: Duration?) -> Self {
         let filter: [String: BusValue] = ["Transport": .string("le"), "DuplicateData": .bool(true)]
         return Self(

@@ -116,7 +116,6 @@ actor Registrations {
         await entries[token]?.lastCall?.value
     }
 
-    /// Continues a paused scan.
     func resume(_ token: UInt64) {
         guard case .paused = entries[token]?.state else { return }
         entries[token]?.state = .lapsed

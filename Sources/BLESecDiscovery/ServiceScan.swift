@@ -29,7 +29,6 @@ struct ServiceScans {
     /// The scans, by the tokens of their registrations.
     var byToken: [UInt64: Scan] = [:]
 
-    /// Ends all scans.
     mutating func finish() {
         let ended = byToken.values
         byToken = [:]

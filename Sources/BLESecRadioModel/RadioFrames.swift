@@ -99,7 +99,15 @@ struct RadioFrames: Sendable {
         offset += part
         byteCount -= part
         let endsSDU = frameLeft == 0 && offset == sdus[head].bytes.count
-        if endsSDU { dropFirst() }
+        if endsSDU {
+            sdus[head].bytes = []
+            head += 1
+            offset = 0
+            if head >= 64 || head == sdus.count {
+                sdus.removeFirst(head)
+                head = 0
+            }
+        }
         return RadioPacket(
             length: length, bytes: bytes, endsFrame: frameLeft == 0, endsSDU: endsSDU)
     }
@@ -111,15 +119,5 @@ struct RadioFrames: Sendable {
         let field = offset == 0 ? RadioParameters.lengthField : 0
         let part = min(parameters.mps - field, sdus[head].bytes.count - offset)
         return (RadioParameters.headerLength + field, part)
-    }
-
-    private mutating func dropFirst() {
-        sdus[head].bytes = []
-        head += 1
-        offset = 0
-        if head >= 64 || head == sdus.count {
-            sdus.removeFirst(head)
-            head = 0
-        }
     }
 }

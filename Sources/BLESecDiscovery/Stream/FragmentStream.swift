@@ -188,7 +188,6 @@ struct FragmentStream: Sendable {
         }
     }
 
-    /// Whether there are bytes to read.
     var hasBytes: Bool { ready > 0 }
     /// Whether the peer has ended the stream; some of its fragments may still be missing.
     var hasEnd: Bool { end != nil }
