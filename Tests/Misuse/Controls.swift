@@ -3,11 +3,15 @@ import BLESecNoise
 import BLESecPrimitives
 
 //: control: a handshake is written, read and split once
-func handshake(_ name: ProtocolName, _ own: DHKeyPair) throws -> [UInt8] {
-    var initiator = try HandshakeState(protocolName: name, role: .initiator, localStatic: own)
+func handshake(_ name: ProtocolName, _ keyPair: DHKeyPair) throws -> [UInt8] {
+    var initiator = try HandshakeState(protocolName: name, role: .initiator, localStatic: keyPair)
+    var responder = try HandshakeState(protocolName: name, role: .responder, localStatic: keyPair)
     let length = try initiator.messageLength(forPayload: 0)
     let message = try [UInt8](capacity: length) { output throws(NoiseError) in
         try initiator.writeMessage(into: &output)
+    }
+    _ = try [UInt8](capacity: length) { output throws(NoiseError) in
+        try responder.readMessage(message.span, payload: &output)
     }
     guard initiator.isFinished else { return message }
     var transport = try initiator.split()
@@ -27,8 +31,8 @@ func secret(_ secret: inout SecretBytes, _ other: borrowing SecretBytes) -> Bool
 //: control: a secret becomes a key, and a key pair lends its own
 func keys(_ secret: consuming SecretBytes) throws -> Int {
     let pair = try DHKeyPair(curve: .x25519, privateKey: secret)
-    let shared = try PreSharedKey(SecretBytes(randomCount: PreSharedKey.length))
-    print(pair, shared)
+    let psk = try PreSharedKey(SecretBytes(randomCount: PreSharedKey.length))
+    print(pair, psk)
     return pair.withPrivateKey { $0.count }
 }
 

@@ -3,6 +3,6 @@ import BLESec
 import BLESecChannelCore
 
 //: an engine is no existential, which could be copied
-func existential<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
+func storeAsExistential<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
     let _: any SecureEngine = engine  // error: Copyable
 }

@@ -8,7 +8,7 @@ func readWiped(_ secret: inout SecretBytes) -> UInt8 {
 }
 
 //: the bytes of a secret end with it
-func outlive() -> UInt8 {
+func readAfterSecretEnds() -> UInt8 {
     var bytes = Span<UInt8>()
     do {
         let secret = SecretBytes(randomCount: 32)

@@ -27,7 +27,7 @@ func splitBorrowed(_ state: borrowing HandshakeState) throws {
 }
 
 //: an attempt that fell back cannot go on
-func attemptAfterFallback(
+func readAfterFallback(
     _ attempt: consuming HandshakeState, _ name: ProtocolName, _ payload: inout OutputSpan<UInt8>
 ) throws {
     _ = try HandshakeState(fallback: name, after: attempt)
@@ -35,7 +35,7 @@ func attemptAfterFallback(
 }
 
 //: nothing is sent on a transport that has become another one
-func sendOnConsumed(
+func encryptAfterConversion(
     _ transport: consuming TransportState, _ message: [UInt8], _ output: inout OutputSpan<UInt8>
 ) throws {
     _ = StatelessTransport(transport)
@@ -61,35 +61,35 @@ func copySecret(_ secret: consuming SecretBytes) -> Int {
 }
 
 //: a secret that became a pre-shared key is nobody else's
-func keepPreSharedKey(_ secret: consuming SecretBytes) throws -> Bool {
+func useSecretOfPreSharedKey(_ secret: consuming SecretBytes) throws -> Bool {
     let key = try PreSharedKey(secret)
     return key === key && secret.count > 0  // error: 'secret' used after consume
 }
 
 //: a secret that became a private key is nobody else's
-func keepPrivateKey(_ secret: consuming SecretBytes) throws -> Int {
+func useSecretOfKeyPair(_ secret: consuming SecretBytes) throws -> Int {
     let pair = try DHKeyPair(curve: .x25519, privateKey: secret)
     return pair.publicKey.count + secret.count  // error: 'secret' used after consume
 }
 
 //: an optional engine has no copy either
-func copyOptional<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine?) -> Bool {
+func copyOptionalEngine<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine?) -> Bool {
     let copy = engine
     return copy == nil || engine == nil  // error: 'engine' used after consume
 }
 
 //: an engine that has been handed over is the channel's
-func driveHandedOver<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) throws {
+func driveAfterConsume<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) throws {
     _ = consume engine
     _ = try engine.nextHandshake()  // error: 'engine' used after consume
 }
 
 //: a handshake is not split by a closure that may run twice
-func splitLater(_ state: consuming HandshakeState) -> () throws -> Void {
+func splitInEscapingClosure(_ state: consuming HandshakeState) -> () throws -> Void {
     { _ = try state.split() }  // error: cannot be consumed when captured by an escaping closure
 }
 
 //: an engine is driven by one channel, and no task takes it along
-func takeEngineAlong<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
+func useEngineInDetachedTask<Engine: SecureEngine & ~Copyable>(_ engine: consuming Engine) {
     Task.detached { _ = engine.phase }  // error: sending
 }

@@ -46,7 +46,7 @@ func readPreSharedKey(_ key: PreSharedKey) {
 }
 
 //: a pre-shared key is made of a secret, and of no plain bytes
-func plainPreSharedKey(_ bytes: [UInt8]) throws {
+func preSharedKeyFromArray(_ bytes: [UInt8]) throws {
     _ = try PreSharedKey(bytes)  // error: cannot convert value of type '[UInt8]'
 }
 
@@ -56,7 +56,7 @@ func fixEphemeral(_ state: inout HandshakeState, _ pair: DHKeyPair) {
 }
 
 //: the peer's key comes out of the handshake, and from nowhere else
-func replaceRemote(_ state: inout HandshakeState, _ key: [UInt8]) {
+func replaceRemoteStatic(_ state: inout HandshakeState, _ key: [UInt8]) {
     state.remoteStatic = key  // error: setter is inaccessible
 }
 
@@ -78,14 +78,14 @@ func collectHandshakes() {
 }
 
 //: a protocol's name is checked before it is used
-func uncheckedName(_ pair: DHKeyPair) throws {
+func nameHandshakeByString(_ pair: DHKeyPair) throws {
     _ = try HandshakeState(
         protocolName: "Noise_XX_25519_ChaChaPoly_SHA256",  // error: cannot convert value
         role: .initiator, localStatic: pair)
 }
 
 //: a transport that is only lent does not send
-func sendOnBorrowed(
+func encryptBorrowed(
     _ transport: borrowing TransportState, _ output: inout OutputSpan<UInt8>
 ) throws {
     try transport.encrypt(Span(), into: &output)  // error: cannot use mutating member
@@ -103,17 +103,17 @@ func sendToEndpoint(_ endpoint: Endpoint) async throws {
 }
 
 //: whom to trust is said by whoever makes a configuration
-func trustNobodyKnows(_ identity: IdentityKey) {
+func omitTrust(_ identity: IdentityKey) {
     _ = ChannelConfiguration(identity: identity)  // error: missing argument for parameter 'trust'
 }
 
 //: a trust policy has one of the rules that there are
-func ownRule() {
+func makeOwnRule() {
     _ = TrustPolicy.init(rule:)  // error: inaccessible due to 'private'
 }
 
 //: a channel's state machine is its own
-func reachInside(_ channel: SecureChannel) async {
+func readDriver(_ channel: SecureChannel) async {
     _ = await channel.driver  // error: 'driver' is inaccessible
 }
 
@@ -123,7 +123,7 @@ func fixDialEphemeral(_ configuration: inout ChannelConfiguration, _ pair: DHKey
 }
 
 //: an error's code may be a new one
-func everyCode(_ error: ChannelError) -> Bool {
+func switchWithoutDefault(_ error: ChannelError) -> Bool {
     switch error.code {  // error: switch must be exhaustive
     case .refused, .untrusted: true
     case .closed: false
@@ -131,7 +131,7 @@ func everyCode(_ error: ChannelError) -> Bool {
 }
 
 //: a peer's identity that was shown and not proven has no other form than the policy's question
-func claimed(_ channel: SecureChannel) async {
+func readClaimedIdentity(_ channel: SecureChannel) async {
     _ = await channel.claimedIdentity  // error: has no member 'claimedIdentity'
 }
 

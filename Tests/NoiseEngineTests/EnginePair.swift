@@ -3,31 +3,31 @@ import BLESecNoise
 import BLESecNoiseEngine
 import BLESecPrimitives
 
-/// Two engines that are connected directly.
+/// Two engines whose messages are handed over directly, without a link.
 struct EnginePair: ~Copyable {
     var dialer: NoiseEngine
     var acceptor: NoiseEngine
 
-    /// Engines for one offer. A side whose peer proves a key pins that key.
+    /// Both engines of a protocol. If the protocol proves a side's key, the other side pins it.
     init(_ offer: String, prologue: [UInt8] = []) throws {
         let name = try ProtocolName(offer)
         let keys = try (
-            IdentityKey.generate(curve: name.curve, hash: name.hash),
-            IdentityKey.generate(curve: name.curve, hash: name.hash)
+            dialer: IdentityKey.generate(curve: name.curve, hash: name.hash),
+            acceptor: IdentityKey.generate(curve: name.curve, hash: name.hash)
         )
         let psks = try (0..<name.pattern.pskCount).map { index in
             try PreSharedKey(SecretBytes(copying: [UInt8](repeating: UInt8(index), count: 32).span))
         }
         func engine(_ role: ChannelRole) throws -> NoiseEngine {
-            let own = role == .dialer ? keys.0 : keys.1
-            let other = role == .dialer ? keys.1 : keys.0
-            let peer: Role = role == .dialer ? .responder : .initiator
+            let ownKey = role == .dialer ? keys.dialer : keys.acceptor
+            let peerKey = role == .dialer ? keys.acceptor : keys.dialer
+            let peerRole: Role = role == .dialer ? .responder : .initiator
             let pinned = TrustPolicy.pinned([
-                try PeerKey(publicKey: other.publicKey, curve: name.curve)
+                try PeerKey(publicKey: peerKey.publicKey, curve: name.curve)
             ])
             let plan = try NoisePlan(
-                offer, role: role, identity: own,
-                trust: name.pattern.authenticates(peer) ? pinned : .anyone, presharedKeys: psks,
+                offer, role: role, identity: ownKey,
+                trust: name.pattern.authenticates(peerRole) ? pinned : .anyone, presharedKeys: psks,
                 allowsExposedIdentity: true)
             return try NoiseEngine(plan, prologue: prologue)
         }
@@ -39,26 +39,29 @@ struct EnginePair: ~Copyable {
         self.acceptor = acceptor
     }
 
-    /// Carries messages until both engines are established, and admits both peers.
+    /// Carries all handshake messages, and admits both peers.
     mutating func shakeHands() throws {
+        // More turns than any handshake needs; a turn without a message does nothing.
         for _ in 0..<10 {
             try Self.turn(&dialer, &acceptor)
             try Self.turn(&acceptor, &dialer)
         }
     }
 
+    /// Hands the next handshake message of `writer` to `reader`, if there is one. `writer` admits
+    /// its peer as soon as it has to decide.
     private static func turn(_ writer: inout NoiseEngine, _ reader: inout NoiseEngine) throws {
         if case .awaitingTrustDecision = writer.phase { try writer.admit() }
         if let message = try writer.nextHandshake() { try reader.receiveHandshake(message.span) }
         if case .awaitingTrustDecision = writer.phase { try writer.admit() }
     }
 
-    /// Hands the dialer's next message to the acceptor.
+    /// Hands the dialer's next handshake message to the acceptor.
     mutating func dialerSpeaks() throws {
         if let message = try dialer.nextHandshake() { try acceptor.receiveHandshake(message.span) }
     }
 
-    /// Hands the acceptor's next message to the dialer.
+    /// Hands the acceptor's next handshake message to the dialer.
     mutating func acceptorSpeaks() throws {
         if let message = try acceptor.nextHandshake() { try dialer.receiveHandshake(message.span) }
     }
@@ -73,7 +76,8 @@ extension NoiseEngine {
         }
     }
 
-    /// Opens a record, and returns its plaintext.
+    /// Opens a record, and returns its plaintext, in which the type is the first byte. Nil if the
+    /// record is incomplete.
     mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
         var record = record
         var span = record.mutableSpan

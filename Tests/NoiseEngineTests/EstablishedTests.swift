@@ -13,18 +13,22 @@ struct EstablishedTests {
         "Noise_X1X1_25519_ChaChaPoly_SHA256", "Noise_XKpsk3_25519_ChaChaPoly_SHA256",
     ]
 
-    @Test("both sides agree on the session and know what the other has proven", arguments: offers)
+    @Test(
+        "both sides agree on the handshake hash, and know whether the peer proved a key, a psk or nothing",
+        arguments: offers)
     func agreement(offer: String) throws {
         var pair = try EnginePair(offer, prologue: [1, 2, 3])
         try pair.shakeHands()
-        guard case .established(let dialers) = pair.acceptor.phase,
-            case .established(let acceptors) = pair.dialer.phase
+        guard case .established(let dialerIdentity) = pair.acceptor.phase,
+            case .established(let acceptorIdentity) = pair.dialer.phase
         else {
             Issue.record("\(pair.dialer.phase), \(pair.acceptor.phase)")
             return
         }
         let pattern = try ProtocolName(offer).pattern
-        for (identity, role) in [(dialers, Role.initiator), (acceptors, .responder)] {
+        for (identity, role) in [
+            (dialerIdentity, Role.initiator), (acceptorIdentity, .responder),
+        ] {
             switch identity {
             case .publicKey: #expect(pattern.authenticates(role))
             case .group: #expect(pattern.pskCount > 0)
@@ -36,7 +40,9 @@ struct EstablishedTests {
         #expect(!pair.dialer.handshakeHash.isEmpty)
     }
 
-    @Test("exported keys are equal on both sides, differ by label and context, and survive a rekey")
+    @Test(
+        "exported keys are equal on both sides, differ by label and context, and stay the same after a rekey"
+    )
     func export() throws {
         var pair = try EnginePair(Self.offers[0])
         try pair.shakeHands()
@@ -47,6 +53,7 @@ struct EstablishedTests {
             try !pair.dialer.export(label: "a", context: [2], count: 48).isEqual(to: first))
         #expect(
             try !pair.dialer.export(label: "b", context: [1], count: 48).isEqual(to: first))
+        // Label and context are not merely joined: the boundary between them counts.
         #expect(
             try !pair.dialer.export(label: "a\u{1}", context: [], count: 48).isEqual(to: first))
         try pair.dialer.rekeySending()
@@ -68,20 +75,20 @@ struct EstablishedTests {
     }
 
     @Test(
-        "a record does not open if it is replayed or reflected, or if the record before is missing",
+        "a record does not open if it is replayed or reflected, or if the record before it is missing",
         arguments: offers)
     func order(offer: String) throws {
-        for attack in 0..<3 {
+        for attack in ["replay", "omission", "reflection"] {
             var pair = try EnginePair(offer)
             try pair.shakeHands()
             let first = try pair.dialer.sealed(0, [1])
             let second = try pair.dialer.sealed(0, [1])
             #expect(throws: ChannelError(.authenticationFailed, "")) {
                 switch attack {
-                case 0:
+                case "replay":
                     #expect(try pair.acceptor.opened(first) == [0, 1])
                     _ = try pair.acceptor.opened(first)
-                case 1: _ = try pair.acceptor.opened(second)
+                case "omission": _ = try pair.acceptor.opened(second)
                 default: _ = try pair.dialer.opened(first)
                 }
             }

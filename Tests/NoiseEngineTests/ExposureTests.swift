@@ -5,10 +5,10 @@ import BLESecPrimitives
 import FoundationEssentials
 import Testing
 
-/// Whether a pattern may be offered depends on which keys it shows and proves.
+/// Whether a side may use a pattern depends on who can see this side's static key in it.
 @Suite struct ExposureTests {
     @Test(
-        "a dialer needs an opt-in for exactly the patterns that the page on Noise names",
+        "a dialer needs an opt-in for exactly the patterns that docs/noise.md marks",
         arguments: HandshakePattern.all.filter { !$0.isOneWay })
     func dialer(_ pattern: HandshakePattern) throws {
         let page = try String(
@@ -24,7 +24,7 @@ import Testing
         #expect(try isAccepted(pattern, .acceptor, allowsExposedIdentity: false))
     }
 
-    @Test("a psk before the key removes the need for an opt-in")
+    @Test("a psk before the dialer's static key removes the need for an opt-in")
     func psk() throws {
         for name in ["IX", "XN", "I1K1"] {
             let pattern = try #require(HandshakePattern.named(name)).applying(.psk(0))
@@ -32,16 +32,18 @@ import Testing
         }
     }
 
+    /// Whether a plan with `pattern` is accepted. If it is not, expects that the error gives the
+    /// exposed key as the reason.
     private func isAccepted(
         _ pattern: HandshakePattern, _ role: ChannelRole, allowsExposedIdentity: Bool
     ) throws -> Bool {
-        let own = try IdentityKey.generate()
-        let peer = try PeerKey(publicKey: IdentityKey.generate().publicKey, curve: .x25519)
-        let peersRole: Role = role == .dialer ? .responder : .initiator
+        let ownKey = try IdentityKey.generate()
+        let peerKey = try PeerKey(publicKey: IdentityKey.generate().publicKey, curve: .x25519)
+        let peerRole: Role = role == .dialer ? .responder : .initiator
         do {
             _ = try NoisePlan(
-                ProtocolName(pattern: pattern).description, role: role, identity: own,
-                trust: pattern.authenticates(peersRole) ? .pinned([peer]) : .anyone,
+                ProtocolName(pattern: pattern).description, role: role, identity: ownKey,
+                trust: pattern.authenticates(peerRole) ? .pinned([peerKey]) : .anyone,
                 presharedKeys: [PreSharedKey(SecretBytes(count: 32))],
                 allowsExposedIdentity: allowsExposedIdentity)
             return true

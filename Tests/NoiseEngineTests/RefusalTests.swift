@@ -4,7 +4,7 @@ import Testing
 
 @Suite("How a refusal reaches the peer")
 struct RefusalTests {
-    @Test("a dialer that refuses sends nothing, since its last message would show its key")
+    @Test("an XX dialer that refuses sends nothing, since its last message would show its key")
     func dialer() throws {
         var pair = try EnginePair("Noise_XX_25519_ChaChaPoly_SHA256")
         try pair.dialerSpeaks()

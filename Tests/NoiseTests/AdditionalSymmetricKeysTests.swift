@@ -11,21 +11,21 @@ import Testing
     func agreement() throws {
         let pair = try TransportPair("Noise_XX_25519_ChaChaPoly_BLAKE2s")
         let other = try TransportPair("Noise_XX_25519_ChaChaPoly_BLAKE2s")
-        let key = bytes(pair.initiator.additionalKeys, "first")
-        #expect(key == bytes(pair.responder.additionalKeys, "first"))
-        #expect(key != bytes(pair.initiator.additionalKeys, "second"))
-        #expect(key != bytes(other.initiator.additionalKeys, "first"))
+        let key = keyBytes(pair.initiator.additionalKeys, "first")
+        #expect(key == keyBytes(pair.responder.additionalKeys, "first"))
+        #expect(key != keyBytes(pair.initiator.additionalKeys, "second"))
+        #expect(key != keyBytes(other.initiator.additionalKeys, "first"))
         #expect(key.count == 32)
-        #expect(bytes(pair.initiator.additionalKeys, "first", 100).prefix(32) == key[...])
+        #expect(keyBytes(pair.initiator.additionalKeys, "first", count: 100).prefix(32) == key[...])
     }
 
     @Test("a rekey changes no additional key")
     func rekey() throws {
         var pair = try TransportPair("Noise_XX_25519_ChaChaPoly_SHA256")
-        let before = bytes(pair.initiator.additionalKeys, "label")
+        let before = keyBytes(pair.initiator.additionalKeys, "label")
         try pair.initiator.rekeySend()
         try pair.initiator.rekeyReceive()
-        #expect(bytes(pair.initiator.additionalKeys, "label") == before)
+        #expect(keyBytes(pair.initiator.additionalKeys, "label") == before)
     }
 
     @Test("the keys equal those that Python's hmac derives after an independent handshake")
@@ -36,13 +36,13 @@ import Testing
         for entry in entries {
             let session = try entry.vector.session()
             for key in entry.keys {
-                #expect(bytes(session.initiator.additionalKeys, key.label) == key.key)
+                #expect(keyBytes(session.initiator.additionalKeys, key.label) == key.key)
             }
         }
     }
 }
 
-/// A vector, and the keys after its handshake.
+/// A test vector, and the additional symmetric keys that follow from its handshake.
 private struct Entry {
     let vector: NoiseVector
     let keys: [(label: String, key: [UInt8])]
@@ -66,8 +66,8 @@ private struct Entry {
     }
 }
 
-private func bytes(
-    _ keys: borrowing AdditionalSymmetricKeys, _ label: String, _ count: Int = 32
+private func keyBytes(
+    _ keys: borrowing AdditionalSymmetricKeys, _ label: String, count: Int = 32
 ) -> [UInt8] {
     let label = Array(label.utf8)
     let key = keys.key(label: label.span, count: count)
@@ -75,7 +75,7 @@ private func bytes(
 }
 
 extension NoiseVector {
-    /// Both sides after the vector's handshake.
+    /// The transport states of both sides after the vector's handshake.
     fileprivate func session() throws -> VectorTransport {
         var handshake = try VectorHandshake(self, ProtocolName(protocolName))
         for message in messages where !handshake.isFinished {

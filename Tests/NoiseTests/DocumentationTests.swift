@@ -3,7 +3,7 @@ import FoundationEssentials
 import Testing
 
 @Suite struct DocumentationTests {
-    @Test("the example on the module's page equals this code, and it runs")
+    @Test("the example on the module's page is the function greet of this file, and greet runs")
     func example() throws {
         try greet()
         let page = try String(
@@ -15,7 +15,9 @@ import Testing
         #expect(test.contains(page[begin.lowerBound..<end.upperBound]))
     }
 
-    @Test("the datagram example on the page on Noise equals this code, and it runs")
+    @Test(
+        "docs/noise.md's datagram example is DatagramEnd of this file, which refuses replays and forgeries"
+    )
     func datagrams() throws {
         let page = try page()
         let test = try String(contentsOf: URL(filePath: #filePath), encoding: .utf8)
@@ -24,6 +26,7 @@ import Testing
         #expect(test.contains(page[begin.lowerBound..<end.upperBound]))
 
         var pair = try TransportPair("Noise_NN_25519_AESGCM_SHA256")
+        // A message before the conversion uses nonce 0, so the first datagram has nonce 1.
         _ = try pair.initiator.encrypt([0])
         let ends = pair.datagrams()
         let sent = try (1...3).map { try ends.left.value.seal([$0]) }
@@ -38,18 +41,23 @@ import Testing
         #expect(ends.right.value.open(sent[1]) == [2])
     }
 
-    @Test("the page on Noise states who sees which key, and who is proven, for every pattern")
+    @Test(
+        "docs/noise.md states for every pattern who sees which key, who is proven and who speaks first"
+    )
     func exposures() throws {
         let rows = try page().split(separator: "\n").filter { $0.hasPrefix("| `") }
             .map { $0.split(separator: "|").map { $0.trimmingPrefix(" ") } }
             .filter { HandshakePattern.named(Self.name($0)) != nil }
         #expect(rows.map(Self.name) == HandshakePattern.all.map(\.name))
+        // The columns after the name: both keys, who is proven, opt-in, who speaks first.
         for row in rows {
             let pattern = try #require(HandshakePattern.named(Self.name(row)))
             #expect(row[1].hasPrefix(pattern.staticKeyExposure(of: .initiator).words), "\(row)")
             #expect(row[2].hasPrefix(pattern.staticKeyExposure(of: .responder).words), "\(row)")
             for role in Role.allCases {
                 #expect(row[3].contains("\(role)") == pattern.authenticates(role), "\(row)")
+                // A role still unproven after the handshake has to send the first transport
+                // message.
                 let isLate = !pattern.isProven(role, after: pattern.messages.count)
                 #expect(
                     row[5].contains("\(role)") == (isLate && !pattern.isOneWay), "\(row)")
@@ -61,7 +69,7 @@ import Testing
         String(row[0].drop { $0 == "`" }.prefix { $0 != "`" })
     }
 
-    @Test("every type names the section of the specification that it follows")
+    @Test("the comment of every public or internal type names a section of Noise or an RFC")
     func sections() throws {
         let folder = source("Sources/BLESecNoise").path(percentEncoded: false)
         let files = try FileManager.default.contentsOfDirectory(atPath: folder)
@@ -155,7 +163,7 @@ struct DatagramEnd: ~Copyable {
     }
 }
 
-/// A reference type, so that a tuple can hold two of them.
+/// A class around a noncopyable value, since a tuple cannot hold noncopyable values.
 private final class Box {
     var value: DatagramEnd
     init(_ value: consuming DatagramEnd) { self.value = value }
@@ -170,7 +178,7 @@ extension TransportPair {
 }
 
 extension HandshakePattern.StaticKeyExposure {
-    /// The words of the page on Noise for this exposure.
+    /// What docs/noise.md writes for this exposure.
     fileprivate var words: String {
         switch self {
         case .unused: "none"

@@ -19,9 +19,10 @@ enum PropertySeed {
     }
 }
 
-/// One protocol and two parties, whose handshake runs repeatedly, each time with one change.
+/// One protocol and two parties. Their handshake can run repeatedly, each time with one fault.
 ///
-/// Static keys, ephemerals, psks and, unless it is given, the suite come from the seed.
+/// Static keys, ephemerals, psks and the payload come from the seed; so does the suite, unless it
+/// is an argument.
 struct Exchange {
     let name: ProtocolName
     let payload: [UInt8]
@@ -30,7 +31,7 @@ struct Exchange {
 
     init(_ pattern: HandshakePattern, suite: (Curve, AEADAlgorithm, HashAlgorithm)? = nil) throws {
         var generator = PropertySeed.generator(pattern.name)
-        let suite = suite ?? (.any(&generator), .any(&generator), .any(&generator))
+        let suite = suite ?? (.random(&generator), .random(&generator), .random(&generator))
         name = ProtocolName(pattern: pattern, curve: suite.0, aead: suite.1, hash: suite.2)
         parties = try Parties(name.curve, &generator)
         payload = generator.bytes(Int.random(in: 0...20, using: &generator))
@@ -42,15 +43,16 @@ struct Exchange {
     /// The seed and the protocol, for an issue's text.
     var note: Comment { "seed \(PropertySeed.value), \(name)" }
 
-    /// How one side's data differs from what the other side believes.
+    /// The input in which one side disagrees with its peer.
     enum Difference {
         case prologue
+        /// The psk at this index.
         case psk(Int)
-        /// The other party's static key, where it is known beforehand.
+        /// The static key that this side expects of its peer, if the pattern needs it beforehand.
         case remoteStatic
     }
 
-    /// One side before the first message.
+    /// The side of `role` before the first message, with `difference` if there is one.
     func side(_ role: Role, _ difference: Difference? = nil) throws -> HandshakeState {
         let pattern = name.pattern
         var carried: CarriedEphemeral?
@@ -76,64 +78,70 @@ struct Exchange {
         return state
     }
 
-    /// The static key of `role`.
+    /// The static public key of `role`.
     func publicKey(of role: Role) -> [UInt8] { parties.statics(of: role).publicKey }
 
-    /// The length of each message.
-    var lengths: [Int] {
+    /// The length of each handshake message in bytes.
+    var messageLengths: [Int] {
         name.pattern.messages.indices.map {
             payload.count + name.pattern.overhead(ofMessage: $0, keyLength: name.curve.keyLength)
         }
     }
 
     /// Whether the payload of message `index` has a tag.
-    private func isAuthenticated(_ index: Int) -> Bool {
+    private func payloadHasTag(inMessage index: Int) -> Bool {
         let tokens = name.pattern.messages[index].tokens
-        let keys = tokens.count { $0 == .e || $0 == .s } * name.curve.keyLength
+        let publicKeyBytes = tokens.count { $0 == .e || $0 == .s } * name.curve.keyLength
         let overhead = name.pattern.overhead(ofMessage: index, keyLength: name.curve.keyLength)
-        return overhead > keys
+        return overhead > publicKeyBytes
     }
 
-    /// Expects that a difference, or a change of message `index`, is detected at the latest by the
-    /// first authenticated message from `index` on, `index` included. A reader may detect it
-    /// earlier: a key in clear or a length can be invalid by itself.
+    /// Runs the handshake with one fault, which takes effect in message `index`: `difference` on
+    /// the side of `role`, or a change that `changing` makes to the message. `seen` gets the number
+    /// and the bytes of each message before a change.
+    ///
+    /// Expects that a reader refuses a message: at the latest the first authenticated message from
+    /// `index` on, `index` included, and none before `index`. An unauthenticated message can be
+    /// refused too, since a key in clear or a length can be invalid by itself.
     func expectFailure(
         from index: Int, _ difference: Difference? = nil, of role: Role = .responder,
         changing: (inout [UInt8]) -> Void = { _ in },
         seen: (Int, [UInt8]) -> Void = { _, _ in },
         sourceLocation: SourceLocation = #_sourceLocation
     ) throws {
-        let last = name.pattern.messages.indices.first { $0 >= index && isAuthenticated($0) }
-        let deadline = try #require(last, "every handshake ends with a tag")
+        let firstWithTag = name.pattern.messages.indices.first {
+            $0 >= index && payloadHasTag(inMessage: $0)
+        }
+        let lastStep = try #require(firstWithTag, "every handshake ends with a tag")
         var initiator = try side(.initiator, role == .initiator ? difference : nil)
         var responder = try side(.responder, role == .responder ? difference : nil)
-        for step in 0...deadline {
-            let isInitiators = initiator.isMyTurn
+        for step in 0...lastStep {
+            let initiatorWrites = initiator.isMyTurn
             var message =
-                isInitiators ? try initiator.write(payload) : try responder.write(payload)
+                initiatorWrites ? try initiator.write(payload) : try responder.write(payload)
             seen(step, message)
             if step == index { changing(&message) }
             do {
-                _ = isInitiators ? try responder.read(message) : try initiator.read(message)
+                _ = initiatorWrites ? try responder.read(message) : try initiator.read(message)
             } catch {
                 #expect(
-                    step >= index, "failed before anything was wrong; \(note)",
+                    step >= index, "message \(step) failed before message \(index); \(note)",
                     sourceLocation: sourceLocation)
-                let isFailed = isInitiators ? responder.isFailed : initiator.isFailed
+                let isFailed = initiatorWrites ? responder.isFailed : initiator.isFailed
                 #expect(isFailed, note, sourceLocation: sourceLocation)
                 return
             }
         }
         Issue.record(
-            "message \(index) should fail, and nobody noticed; \(note)",
+            "messages \(index) to \(lastStep) were all accepted; \(note)",
             sourceLocation: sourceLocation)
     }
 }
 
 extension CaseIterable {
-    fileprivate static func any(_ generator: inout SeededGenerator) -> Self {
+    fileprivate static func random(_ generator: inout SeededGenerator) -> Self {
         guard let one = allCases.randomElement(using: &generator) else {
-            preconditionFailure("a type without cases")
+            preconditionFailure("the type has no cases")
         }
         return one
     }

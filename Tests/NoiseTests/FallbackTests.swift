@@ -9,6 +9,7 @@ import Testing
     let fallback: ProtocolName
     let alice: DHKeyPair
     let bob: DHKeyPair
+    /// The key pair that Alice takes for Bob's: Bob no longer has it.
     let formerBob: DHKeyPair
 
     init() throws {
@@ -19,42 +20,46 @@ import Testing
         formerBob = try DHKeyPair.generate(.x25519)
     }
 
+    /// Alice's side of IK, whose first message Bob cannot read.
     private func attempt() throws -> HandshakeState {
         try HandshakeState(
             protocolName: ik, role: .initiator, localStatic: alice,
             remoteStatic: formerBob.publicKey)
     }
 
-    @Test("after a message that Bob cannot read, XXfallback continues with its ephemeral")
+    @Test(
+        "after an IK message that Bob cannot read, XXfallback continues with the message's ephemeral"
+    )
     func pipes() throws {
         var attempt = try attempt()
         let first = try attempt.write([1])
         var reader = try HandshakeState(protocolName: ik, role: .responder, localStatic: bob)
         #expect(throws: NoiseError.authenticationFailed) { try reader.read(first) }
 
-        var left = try HandshakeState(
+        var initiator = try HandshakeState(
             fallback: fallback, after: attempt, prologue: [5].span, localStatic: alice)
-        var right = try HandshakeState(
+        var responder = try HandshakeState(
             fallback: fallback, answering: first.span, prologue: [5].span, localStatic: bob)
-        let turns = (left.isMyTurn, right.isMyTurn)
+        let turns = (initiator.isMyTurn, responder.isMyTurn)
         #expect(turns == (false, true))
-        #expect(try left.read(right.write([2])) == [2])
-        #expect(try right.read(left.write([3])) == [3])
-        let statics = (left.remoteStatic, right.remoteStatic)
+        #expect(try initiator.read(responder.write([2])) == [2])
+        #expect(try responder.read(initiator.write([3])) == [3])
+        let statics = (initiator.remoteStatic, responder.remoteStatic)
         #expect(statics == (bob.publicKey, alice.publicKey))
-        let (aliceSide, bobSide) = (Box(try left.split()), Box(try right.split()))
+        let (aliceSide, bobSide) = (Box(try initiator.split()), Box(try responder.split()))
         #expect(aliceSide.value.handshakeHash == bobSide.value.handshakeHash)
         #expect(try bobSide.value.decrypt(aliceSide.value.encrypt([4])) == [4])
         #expect(try aliceSide.value.decrypt(bobSide.value.encrypt([5])) == [5])
     }
 
-    @Test("Bob can answer with a fallback without an attempt to read the message as IK")
+    @Test("Bob can answer with a fallback without first reading the message as IK")
     func unread() throws {
         var attempt = try attempt()
         let first = try attempt.write()
-        var right = try HandshakeState(fallback: fallback, answering: first.span, localStatic: bob)
-        var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
-        #expect(try left.read(right.write()).isEmpty)
+        var responder = try HandshakeState(
+            fallback: fallback, answering: first.span, localStatic: bob)
+        var initiator = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
+        #expect(try initiator.read(responder.write()).isEmpty)
     }
 
     @Test("a changed ephemeral is detected when the fallback's first message is read")
@@ -62,13 +67,16 @@ import Testing
         var attempt = try attempt()
         var first = try attempt.write()
         first[0] ^= 1
-        var right = try HandshakeState(fallback: fallback, answering: first.span, localStatic: bob)
-        var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
-        let message = try right.write()
-        #expect(throws: NoiseError.authenticationFailed) { try left.read(message) }
+        var responder = try HandshakeState(
+            fallback: fallback, answering: first.span, localStatic: bob)
+        var initiator = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
+        let message = try responder.write()
+        #expect(throws: NoiseError.authenticationFailed) { try initiator.read(message) }
     }
 
-    @Test("a fallback needs a side that has sent its first message and has read nothing")
+    @Test(
+        "a fallback needs an initiator that has only sent its first message, and a whole ephemeral in it"
+    )
     func tooEarlyOrLate() throws {
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
             _ = try HandshakeState(fallback: fallback, after: attempt(), localStatic: alice)
@@ -83,16 +91,17 @@ import Testing
             _ = try? failed.read([])
             _ = try HandshakeState(fallback: fallback, after: failed, localStatic: alice)
         }
-        // `left` is already in a fallback: another fallback would use the ephemeral in a third
+        // `initiator` is already in a fallback: another fallback would use the ephemeral in a third
         // protocol.
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
             var attempt = try attempt()
             let first = try attempt.write()
-            var right = try HandshakeState(
+            var responder = try HandshakeState(
                 fallback: fallback, answering: first.span, localStatic: bob)
-            var left = try HandshakeState(fallback: fallback, after: attempt, localStatic: alice)
-            _ = try left.read(right.write())
-            _ = try HandshakeState(fallback: fallback, after: left, localStatic: alice)
+            var initiator = try HandshakeState(
+                fallback: fallback, after: attempt, localStatic: alice)
+            _ = try initiator.read(responder.write())
+            _ = try HandshakeState(fallback: fallback, after: initiator, localStatic: alice)
         }
         #expect(throws: NoiseError.messageTooShort(31)) {
             _ = try HandshakeState(
@@ -102,7 +111,7 @@ import Testing
     }
 }
 
-/// A reference type, so that a tuple can hold two of them.
+/// A class around a noncopyable value, since a tuple cannot hold noncopyable values.
 private final class Box {
     var value: TransportState
     init(_ value: consuming TransportState) { self.value = value }

@@ -6,41 +6,44 @@ import Testing
     static let patterns = ["XX", "NN", "IK", "KK", "NK"]
 
     @Test(
-        "with every cipher and hash, both sides agree on hash, static keys and session keys",
+        "with every cipher and hash, both sides agree on handshake hash, static keys and session keys",
         arguments: patterns)
     func agreement(_ pattern: String) throws {
         for aead in ["ChaChaPoly", "AESGCM"] {
             for hash in ["SHA256", "SHA512", "BLAKE2s", "BLAKE2b"] {
                 let name = try ProtocolName("Noise_\(pattern)_25519_\(aead)_\(hash)")
-                try roundTrip(name)
+                try expectAgreement(name)
             }
         }
     }
 
-    private func roundTrip(_ name: ProtocolName) throws {
+    private func expectAgreement(_ name: ProtocolName) throws {
         let parties = try Parties(name.curve)
         var pair = try Pair(name, parties, prologue: [7, 7])
         for index in name.pattern.messages.indices {
             let payload = [UInt8](repeating: UInt8(index), count: 10 * index)
             #expect(try pair.step(payload) == payload)
         }
-        let hashes = (pair.initiator.handshakeHash, pair.responder.handshakeHash)
-        #expect(hashes.0 == hashes.1)
-        #expect(hashes.0.count == name.hash.digestLength)
+        let hash = pair.initiator.handshakeHash
+        let responderHash = pair.responder.handshakeHash
+        #expect(hash == responderHash)
+        #expect(hash.count == name.hash.digestLength)
         var sessions = try pair.split()
         for role in Role.allCases {
-            let remote =
+            let remoteStatic =
                 role == .initiator
                 ? sessions.initiator.remoteStatic : sessions.responder.remoteStatic
-            #expect((remote != nil) == name.pattern.requiresLocalStatic(role.peer))
-            if let remote { #expect(remote == parties.statics(of: role.peer).publicKey) }
+            #expect((remoteStatic != nil) == name.pattern.requiresLocalStatic(role.peer))
+            if let remoteStatic {
+                #expect(remoteStatic == parties.statics(of: role.peer).publicKey)
+            }
         }
         for count in [0, 1, 500, 1000] {
-            let text = [UInt8](repeating: 3, count: count)
+            let plaintext = [UInt8](repeating: 3, count: count)
             #expect(
-                try sessions.responder.decrypt(sessions.initiator.encrypt(text)) == text)
+                try sessions.responder.decrypt(sessions.initiator.encrypt(plaintext)) == plaintext)
             #expect(
-                try sessions.initiator.decrypt(sessions.responder.encrypt(text)) == text)
+                try sessions.initiator.decrypt(sessions.responder.encrypt(plaintext)) == plaintext)
         }
     }
 
@@ -58,7 +61,7 @@ import Testing
         #expect(isFailed)
     }
 
-    @Test("a call in the wrong order ends the handshake")
+    @Test("reading or writing out of turn ends the handshake")
     func outOfTurn() throws {
         let name = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")
         let parties = try Parties(.x25519)
@@ -67,6 +70,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try initiator.write() }
         var responder = try parties.handshake(name, .responder)
         #expect(throws: NoiseError.outOfTurn) { try responder.write() }
+        #expect(throws: NoiseError.failed) { try responder.read([]) }
     }
 
     @Test("an unfinished handshake does not split")
@@ -79,7 +83,7 @@ import Testing
         }
     }
 
-    @Test("a side that has sent or read an ephemeral provides it")
+    @Test("a message's ephemeral is available to its writer and to its reader")
     func ephemerals() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var pair = try Pair(name, Parties(.x25519))
@@ -97,11 +101,11 @@ import Testing
         let parties = try Parties(.x25519)
         var pair = try Pair(name, parties)
         _ = try pair.step()
-        #expect(pair.remoteStatic(.initiator) == nil)
+        #expect(pair.remoteStatic(knownTo: .initiator) == nil)
         _ = try pair.step()
-        #expect(pair.remoteStatic(.initiator) == parties.responder.publicKey)
-        #expect(pair.remoteStatic(.responder) == nil)
+        #expect(pair.remoteStatic(knownTo: .initiator) == parties.responder.publicKey)
+        #expect(pair.remoteStatic(knownTo: .responder) == nil)
         _ = try pair.step()
-        #expect(pair.remoteStatic(.responder) == parties.initiator.publicKey)
+        #expect(pair.remoteStatic(knownTo: .responder) == parties.initiator.publicKey)
     }
 }

@@ -6,7 +6,7 @@ import Testing
     static let kk = "Noise_KK_25519_ChaChaPoly_SHA256"
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
 
-    private func make(
+    private func makeHandshake(
         _ name: String, _ role: Role = .initiator, localStatic: DHKeyPair? = nil,
         remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [], carried: CarriedEphemeral? = nil
     ) throws {
@@ -18,15 +18,15 @@ import Testing
     @Test("a handshake without a key that its pattern needs is refused")
     func missing() throws {
         let pair = try DHKeyPair.generate(.x25519)
-        #expect(throws: NoiseError.missingKey(.localStatic)) { try make(Self.xx) }
+        #expect(throws: NoiseError.missingKey(.localStatic)) { try makeHandshake(Self.xx) }
         #expect(throws: NoiseError.missingKey(.remoteStatic)) {
-            try make(Self.kk, localStatic: pair)
+            try makeHandshake(Self.kk, localStatic: pair)
         }
         #expect(throws: NoiseError.missingKey(.localEphemeral)) {
-            try make("Noise_NNfallback_25519_ChaChaPoly_SHA256")
+            try makeHandshake("Noise_NNfallback_25519_ChaChaPoly_SHA256")
         }
         #expect(throws: NoiseError.missingKey(.remoteEphemeral)) {
-            try make("Noise_NNfallback_25519_ChaChaPoly_SHA256", .responder)
+            try makeHandshake("Noise_NNfallback_25519_ChaChaPoly_SHA256", .responder)
         }
     }
 
@@ -35,13 +35,13 @@ import Testing
     func unexpected() throws {
         let pair = try DHKeyPair.generate(.x25519)
         #expect(throws: NoiseError.unexpectedKey(.remoteStatic)) {
-            try make(Self.xx, localStatic: pair, remoteStatic: pair.publicKey)
+            try makeHandshake(Self.xx, localStatic: pair, remoteStatic: pair.publicKey)
         }
         #expect(throws: NoiseError.unexpectedKey(.localEphemeral)) {
-            try make(Self.xx, localStatic: pair, carried: .local(pair))
+            try makeHandshake(Self.xx, localStatic: pair, carried: .local(pair))
         }
         #expect(throws: NoiseError.unexpectedKey(.remoteEphemeral)) {
-            try make(Self.xx, localStatic: pair, carried: .remote(pair.publicKey))
+            try makeHandshake(Self.xx, localStatic: pair, carried: .remote(pair.publicKey))
         }
     }
 
@@ -63,22 +63,22 @@ import Testing
     @Test("a key of another curve, of a wrong length or in a form that is not canonical is refused")
     func wrongKey() throws {
         let pair = try DHKeyPair.generate(.x25519)
-        let other = try DHKeyPair.generate(.x448)
+        let x448Pair = try DHKeyPair.generate(.x448)
         #expect(throws: NoiseError.wrongKey(.localStatic)) {
-            try make(Self.xx, localStatic: other)
+            try makeHandshake(Self.xx, localStatic: x448Pair)
         }
         let notCanonical = [UInt8](repeating: 0xFF, count: 32)
-        for key in [other.publicKey, [], notCanonical] {
+        for key in [x448Pair.publicKey, [], notCanonical] {
             #expect(throws: NoiseError.wrongKey(.remoteStatic)) {
-                try make(Self.kk, localStatic: pair, remoteStatic: key)
+                try makeHandshake(Self.kk, localStatic: pair, remoteStatic: key)
             }
         }
         let fallback = "Noise_NNfallback_25519_ChaChaPoly_SHA256"
         #expect(throws: NoiseError.wrongKey(.localEphemeral)) {
-            try make(fallback, carried: .local(other))
+            try makeHandshake(fallback, carried: .local(x448Pair))
         }
         #expect(throws: NoiseError.wrongKey(.remoteEphemeral)) {
-            try make(fallback, .responder, carried: .remote([1]))
+            try makeHandshake(fallback, .responder, carried: .remote([1]))
         }
     }
 
@@ -87,12 +87,12 @@ import Testing
         let psks = try Parties(.x25519).psks
         for given in [0, 1, 3] {
             #expect(throws: NoiseError.wrongPSKCount(expected: 2, given: given)) {
-                try make(
+                try makeHandshake(
                     "Noise_NNpsk0+psk2_25519_ChaChaPoly_SHA256", psks: Array(psks.prefix(given)))
             }
         }
         #expect(throws: NoiseError.wrongPSKCount(expected: 0, given: 1)) {
-            try make("Noise_NN_25519_ChaChaPoly_SHA256", psks: [psks[0]])
+            try makeHandshake("Noise_NN_25519_ChaChaPoly_SHA256", psks: [psks[0]])
         }
     }
 
@@ -114,17 +114,17 @@ import Testing
         #expect(dumped == "- <redacted> #0\n")
     }
 
-    @Test("an output without room for the message ends the handshake and stays empty")
+    @Test("an output without room for the message stays empty, and the handshake ends")
     func small() throws {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var state = try Parties(.x25519).handshake(name, .initiator)
-        #expect(throws: NoiseError.outputTooSmall(needed: 35)) {
-            let message = try [UInt8](capacity: 34) { output in
-                let payload: [UInt8] = [1, 2, 3]
+        let payload: [UInt8] = [1, 2, 3]
+        let message = [UInt8](capacity: 34) { output in
+            #expect(throws: NoiseError.outputTooSmall(needed: 35)) {
                 try state.writeMessage(payload: payload.span, into: &output)
             }
-            #expect(message.isEmpty)
         }
+        #expect(message.isEmpty)
         #expect(throws: NoiseError.failed) { try state.write() }
     }
 
@@ -159,24 +159,24 @@ import Testing
         // of the same point.
         let name = try ProtocolName("Noise_IN_25519_ChaChaPoly_SHA256")
         var initiator = try parties.handshake(name, .initiator)
-        var other = try parties.handshake(name, .responder)
+        var inResponder = try parties.handshake(name, .responder)
         var message = try initiator.write()
         message[63] |= 0x80
-        #expect(throws: NoiseError.invalidPublicKey) { try other.read(message) }
+        #expect(throws: NoiseError.invalidPublicKey) { try inResponder.read(message) }
     }
 
     @Test(
         "a handshake with a wrong psk, static key or prologue fails at its first tag",
-        arguments: 0..<3)
-    func wrongSecrets(_ what: Int) throws {
+        arguments: ["psk", "static key", "prologue"])
+    func wrongSecrets(_ wrong: String) throws {
         let name = try ProtocolName("Noise_KKpsk0_25519_ChaChaPoly_SHA256")
         let (parties, others) = (try Parties(.x25519), try Parties(.x25519))
         var initiator = try parties.handshake(name, .initiator, prologue: [1])
         var responder = try HandshakeState(
-            protocolName: name, role: .responder, prologue: [what == 0 ? 2 : 1].span,
+            protocolName: name, role: .responder, prologue: [wrong == "prologue" ? 2 : 1].span,
             localStatic: parties.responder,
-            remoteStatic: (what == 1 ? others : parties).initiator.publicKey,
-            psks: [parties.psks[what == 2 ? 1 : 0]])
+            remoteStatic: (wrong == "static key" ? others : parties).initiator.publicKey,
+            psks: [parties.psks[wrong == "psk" ? 1 : 0]])
         let message = try initiator.write()
         #expect(throws: NoiseError.authenticationFailed) { try responder.read(message) }
     }

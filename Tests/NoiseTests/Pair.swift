@@ -19,10 +19,11 @@ struct Parties {
         initiator = try curve.keyPair(&generator)
         responder = try curve.keyPair(&generator)
         unrelated = try curve.keyPair(&generator)
-        // A pattern of four messages takes at most five psks. No protocol uses the sixth psk.
+        // A pattern of four messages takes at most five psks. No protocol uses the sixth psk, so it
+        // can serve as a wrong one.
         var psks: [PreSharedKey] = []
         for _ in 0..<6 {
-            let key = generator.key(PreSharedKey.length)
+            let key = generator.keyBytes(PreSharedKey.length)
             psks.append(try PreSharedKey(SecretBytes(copying: key.span)))
         }
         self.psks = psks
@@ -30,7 +31,8 @@ struct Parties {
 
     func statics(of role: Role) -> DHKeyPair { role == .initiator ? initiator : responder }
 
-    /// A handshake of `role`, with the keys that the pattern needs.
+    /// The side of `role` in a new handshake, with the remote static key and the psks that the
+    /// pattern needs. It has a local static key even if the pattern uses none.
     func handshake(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8] = [], psks: [PreSharedKey]? = nil,
         carried: CarriedEphemeral? = nil
@@ -47,19 +49,19 @@ struct Parties {
 extension Curve {
     /// A key pair that comes from `generator`.
     func keyPair(_ generator: inout some RandomNumberGenerator) throws -> DHKeyPair {
-        let key = generator.key(keyLength)
+        let key = generator.keyBytes(keyLength)
         return try DHKeyPair(curve: self, privateKey: SecretBytes(copying: key.span))
     }
 }
 
 extension RandomNumberGenerator {
-    fileprivate mutating func key(_ count: Int) -> [UInt8] {
+    fileprivate mutating func keyBytes(_ count: Int) -> [UInt8] {
         (0..<count).map { _ in UInt8.random(in: .min ... .max, using: &self) }
     }
 }
 
 extension HandshakeState {
-    /// The next message as an array.
+    /// Writes the next message, and returns it as an array.
     mutating func write(_ payload: [UInt8] = []) throws -> [UInt8] {
         var message: [UInt8] = []
         message.reserveCapacity(HandshakeState.maximumMessageLength)
@@ -69,7 +71,7 @@ extension HandshakeState {
         return message
     }
 
-    /// The payload of `message`.
+    /// Reads `message`, and returns its payload.
     mutating func read(_ message: [UInt8]) throws -> [UInt8] {
         try [UInt8](capacity: message.count) { output in
             try readMessage(message.span, payload: &output)
@@ -104,28 +106,20 @@ struct Pair: ~Copyable {
     }
 
     /// Carries the next message to the other side, and returns the payload that arrived.
-    mutating func step(_ payload: [UInt8] = [], changing: (inout [UInt8]) -> Void = { _ in })
-        throws -> [UInt8]
-    {
-        if initiator.isMyTurn {
-            var message = try initiator.write(payload)
-            changing(&message)
-            return try responder.read(message)
-        }
-        var message = try responder.write(payload)
-        changing(&message)
-        return try initiator.read(message)
+    mutating func step(_ payload: [UInt8] = []) throws -> [UInt8] {
+        if initiator.isMyTurn { return try responder.read(initiator.write(payload)) }
+        return try initiator.read(responder.write(payload))
     }
 
     /// The other side's static key as `role` knows it.
-    func remoteStatic(_ role: Role) -> [UInt8]? {
+    func remoteStatic(knownTo role: Role) -> [UInt8]? {
         role == .initiator ? initiator.remoteStatic : responder.remoteStatic
     }
 
     /// Runs the remaining messages, with a payload in each.
     mutating func run() throws { while !initiator.isFinished { _ = try step([1, 2, 3]) } }
 
-    /// The two transport states.
+    /// Ends the handshake, and returns the transport states.
     consuming func split() throws -> TransportPair {
         let responder = try responder.split()
         let initiator = try initiator.split()
@@ -140,7 +134,7 @@ struct TransportPair: ~Copyable {
 }
 
 extension TransportPair {
-    /// A session of `name` between two new parties.
+    /// A session of the protocol `name` between parties with new keys.
     init(_ name: String) throws {
         let name = try ProtocolName(name)
         var pair = try Pair(name, Parties(name.curve))

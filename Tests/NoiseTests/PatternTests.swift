@@ -3,7 +3,8 @@ import BLESecPrimitives
 import Testing
 
 @Suite struct PatternTests {
-    @Test("there are 3 one-way, 12 interactive and 23 deferred patterns, each named once")
+    @Test(
+        "there are 3 one-way, 12 interactive and 23 deferred patterns, each with a name of its own")
     func table() {
         let names = HandshakePattern.all.map(\.name)
         #expect(Set(names).count == 38)
@@ -14,21 +15,22 @@ import Testing
 
     @Test("every pattern of the table follows the rules of §7.3", arguments: HandshakePattern.all)
     func rules(_ pattern: HandshakePattern) throws {
-        let again = try HandshakePattern(
+        let rebuilt = try HandshakePattern(
             name: pattern.name, initiatorPreMessage: pattern.initiatorPreMessage,
             responderPreMessage: pattern.responderPreMessage,
             messages: pattern.messages.map(\.tokens))
-        #expect(again == pattern)
+        #expect(rebuilt == pattern)
     }
 
     @Test(
-        "a deferred pattern makes the DH products of its original pattern, except ss",
+        "a deferred pattern has the tokens and pre-messages of its original pattern, without ss",
         arguments: HandshakePattern.all.filter { $0.name.contains("1") })
     func deferral(_ pattern: HandshakePattern) throws {
         let origin = try #require(HandshakePattern.named(String(pattern.name.filter { $0 != "1" })))
         let hasSS = origin.name == "IK" || origin.name == "KK"
         let tokens = { (pattern: HandshakePattern) in
-            // A deferred pattern leaves `ss` out: with one side deferred, `ss` adds nothing.
+            // A deferred pattern leaves `ss` out: when one side's authentication is deferred, `ss`
+            // adds nothing.
             Set(pattern.messages.flatMap(\.tokens)).subtracting(hasSS ? [.ss] : [])
         }
         #expect(tokens(pattern) == tokens(origin))
@@ -44,8 +46,8 @@ import Testing
         #expect(pattern.messages[2].tokens == [.s, .se, .psk])
         #expect(pattern.pskPositions == [0, 3])
         #expect(pattern.pskCount == 2)
-        let both = try ProtocolName("Noise_NNpsk0+psk1_25519_ChaChaPoly_SHA256").pattern
-        #expect(both.messages[0].tokens == [.psk, .e, .psk])
+        let twoPSKs = try ProtocolName("Noise_NNpsk0+psk1_25519_ChaChaPoly_SHA256").pattern
+        #expect(twoPSKs.messages[0].tokens == [.psk, .e, .psk])
     }
 
     @Test("a fallback makes the first message a pre-message and lets the responder begin")
@@ -57,16 +59,16 @@ import Testing
         #expect(pattern.messages[1].sender == .initiator)
         #expect(pattern.isFallback)
         #expect(!pattern.isOneWay)
-        let known = try ProtocolName("Noise_KNfallback_25519_ChaChaPoly_SHA256").pattern
-        #expect(known.initiatorPreMessage == [.e, .s])
+        let kn = try ProtocolName("Noise_KNfallback_25519_ChaChaPoly_SHA256").pattern
+        #expect(kn.initiatorPreMessage == [.e, .s])
     }
 
-    @Test("only the three one-way patterns are one-way")
+    @Test("exactly the patterns N, K and X are one-way")
     func oneWay() {
         #expect(HandshakePattern.all.filter(\.isOneWay).map(\.name) == ["N", "K", "X"])
     }
 
-    @Test("the keys that each role needs follow from the pattern's data")
+    @Test("a pattern tells which static keys each role needs, and which roles it authenticates")
     func keys() throws {
         let xx = try #require(HandshakePattern.named("XX"))
         let nk = try #require(HandshakePattern.named("NK"))
@@ -104,7 +106,9 @@ import Testing
         ("X", Exposure.protected(message: 0), Exposure.known),
     ]
 
-    @Test("who can see a static key follows from the tokens before it", arguments: exposures)
+    @Test(
+        "who can see a static key follows from the pattern's tokens before the key",
+        arguments: exposures)
     func exposure(_ expected: (name: String, initiator: Exposure, responder: Exposure)) throws {
         let pattern = try #require(HandshakePattern.named(expected.name))
         #expect(pattern.staticKeyExposure(of: .initiator) == expected.initiator)
@@ -119,7 +123,9 @@ import Testing
 
     /// A pattern that breaks one rule.
     struct Broken: Sendable {
+        /// The initiator's pre-message.
         var initiator: [Token] = []
+        /// The responder's pre-message.
         var responder: [Token] = []
         let messages: [[Token]]
         let error: PatternError
@@ -165,7 +171,7 @@ import Testing
         }
     }
 
-    @Test("a pattern name above 224 bytes, with its modifiers, is refused")
+    @Test("a pattern name of more than 224 bytes, including modifiers, is refused")
     func nameTooLong() throws {
         let messages: [[Token]] = [[.e], [.e, .ee]]
         let longest = try HandshakePattern(
@@ -179,7 +185,7 @@ import Testing
     }
 
     @Test(
-        "a custom pattern needs a name of uppercase letters and digits",
+        "a custom pattern's name needs ASCII uppercase letters and digits, and begins with a letter",
         arguments: ["", "1X", "xx", "X_X", "XX psk0", "É"])
     func badName(_ name: String) {
         #expect(throws: PatternError.badName(name)) {

@@ -25,31 +25,33 @@ import Testing
         // of the `messages.count + 1` places of a psk.
         let bases =
             HandshakePattern.all + HandshakePattern.all.compactMap { try? $0.applying(.fallback) }
+        // 28 of the 38 patterns have a fallback.
         #expect(bases.count == 38 + 28)
         #expect(Self.patterns.count == bases.reduce(0) { $0 + $1.messages.count + 3 })
     }
 
     @Test(
-        "both sides agree on the hash, on the static keys and on all session keys",
+        "both sides agree on the handshake hash, on the static keys and on all session keys",
         arguments: patterns)
     func agreement(_ pattern: HandshakePattern) throws {
         let exchange = try Exchange(pattern)
         var handshake = VectorHandshake(
             initiator: try exchange.side(.initiator), responder: try exchange.side(.responder))
-        for length in exchange.lengths {
+        for length in exchange.messageLengths {
             let message = try handshake.write(exchange.payload)
             #expect(message.count == length, exchange.note)
             #expect(try handshake.read(message) == exchange.payload, exchange.note)
         }
         var session = try handshake.split()
-        let hashes = (session.initiator.handshakeHash, session.responder.handshakeHash)
-        #expect(hashes.0 == hashes.1, exchange.note)
-        let statics = (session.initiator.remoteStatic, session.responder.remoteStatic)
-        let shown = Role.allCases.map {
-            pattern.requiresLocalStatic($0) ? exchange.publicKey(of: $0) : nil
+        let initiatorHash = session.initiator.handshakeHash
+        let responderHash = session.responder.handshakeHash
+        #expect(initiatorHash == responderHash, exchange.note)
+        for role in Role.allCases {
+            let known =
+                role == .initiator ? session.responder.remoteStatic : session.initiator.remoteStatic
+            let expected = pattern.requiresLocalStatic(role) ? exchange.publicKey(of: role) : nil
+            #expect(known == expected, exchange.note)
         }
-        #expect(statics.0 == shown[1], exchange.note)
-        #expect(statics.1 == shown[0], exchange.note)
         try Self.expectSameKeys(&session, exchange.note)
     }
 

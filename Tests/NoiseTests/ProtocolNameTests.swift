@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct ProtocolNameTests {
     @Test(
-        "a name prints unchanged",
+        "a parsed name prints as it was written",
         arguments: [
             "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_K1X1_448_AESGCM_BLAKE2b",
             "Noise_NNpsk0+psk2_25519_ChaChaPoly_BLAKE2s",
@@ -65,13 +65,13 @@ import Testing
         #expect(throws: error) { _ = try ProtocolName(text) }
     }
 
-    @Test("a name above 255 bytes is refused")
+    @Test("a name of more than 255 bytes is refused")
     func tooLong() {
         let text = "Noise_XX_25519_ChaChaPoly_" + String(repeating: "A", count: 230)
         #expect(throws: ProtocolNameError.tooLong(256)) { _ = try ProtocolName(text) }
     }
 
-    @Test("random text never traps, and an accepted name prints unchanged")
+    @Test("random text never traps the parser, and an accepted name prints as it was written")
     func random() {
         var generator = SeededGenerator(seed: 7)
         let pieces = [

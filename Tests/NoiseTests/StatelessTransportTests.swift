@@ -3,7 +3,9 @@ import BLESecPrimitives
 import Testing
 
 @Suite struct StatelessTransportTests {
-    @Test("messages decrypt in any order, and a message with a wrong nonce changes nothing")
+    @Test(
+        "messages decrypt in any order, also twice, and a message with a wrong nonce changes nothing"
+    )
     func anyOrder() throws {
         let (left, right) = try sessions()
         let messages = try (0..<4).map { try left.value.seal([$0], nonce: UInt64($0)) }
@@ -61,6 +63,7 @@ import Testing
         }
     }
 
+    /// Both ends of a session: the initiator's, then the responder's.
     private func sessions() throws -> (Session, Session) {
         let name = try ProtocolName("Noise_NN_25519_ChaChaPoly_SHA256")
         var pair = try Pair(name, Parties(.x25519))
@@ -70,7 +73,7 @@ import Testing
     }
 }
 
-/// A reference type, so that a tuple can hold two of them.
+/// A class around a noncopyable value, since a tuple cannot hold noncopyable values.
 private final class Session {
     var value: StatelessTransport
     init(_ value: consuming StatelessTransport) { self.value = value }

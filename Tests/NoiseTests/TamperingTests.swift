@@ -3,7 +3,7 @@ import BLESecNoiseVectors
 import BLESecPrimitives
 import Testing
 
-/// Changes to messages on the way, for every pattern, with keys that come from the run's seed.
+/// Changes to messages between writer and reader, for every pattern, with keys from the run's seed.
 @Suite struct TamperingTests {
     /// Every pattern in up to three forms: plain, with `psk0`, and with `fallback`. Forms that are
     /// not defined are left out.
@@ -16,13 +16,13 @@ import Testing
     }
 
     @Test(
-        "a message with one inverted bit is detected, at the latest by the next authenticated message",
+        "an inverted bit is detected in its message, or at the latest in the next authenticated one",
         arguments: patterns)
     func flips(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         var generator = PropertySeed.generator(pattern.name + " bits")
         for index in pattern.messages.indices {
-            for position in 0..<exchange.lengths[index] {
+            for position in 0..<exchange.messageLengths[index] {
                 let bit = UInt8(1) << UInt8.random(in: 0..<8, using: &generator)
                 try exchange.expectFailure(from: index) { $0[position] ^= bit }
             }
@@ -30,21 +30,21 @@ import Testing
     }
 
     @Test(
-        "a truncated message is detected, at the latest by the next authenticated message",
+        "a truncation is detected in its message, or at the latest in the next authenticated one",
         arguments: patterns)
     func truncation(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices {
-            for count in stride(from: 0, to: exchange.lengths[index], by: 3) {
+            for count in stride(from: 0, to: exchange.messageLengths[index], by: 3) {
                 try exchange.expectFailure(from: index) { $0.removeLast($0.count - count) }
             }
         }
     }
 
     @Test(
-        "a message with an extra byte is detected, at the latest by the next authenticated message",
+        "an appended byte is detected in its message, or at the latest in the next authenticated one",
         arguments: patterns)
-    func extension_(_ pattern: HandshakePattern) throws {
+    func appendedByte(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         for index in pattern.messages.indices {
             try exchange.expectFailure(from: index) { $0.append(0) }
@@ -56,6 +56,7 @@ import Testing
         arguments: patterns)
     func replayed(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
+        // The sides alternate, so message `index - 2` is of the same side as message `index`.
         for index in pattern.messages.indices where index >= 2 {
             var earlier: [UInt8] = []
             try exchange.expectFailure(
@@ -64,7 +65,9 @@ import Testing
         }
     }
 
-    @Test("random bytes in place of a message are detected, and never trap", arguments: patterns)
+    @Test(
+        "random bytes in place of a message are detected, and never trap the reader",
+        arguments: patterns)
     func randomBytes(_ pattern: HandshakePattern) throws {
         let exchange = try exchange(pattern)
         var generator = PropertySeed.generator(pattern.name + " garbage")

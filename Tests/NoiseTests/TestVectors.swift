@@ -4,7 +4,7 @@ import Testing
 
 /// The files in `TestVectors/`.
 enum TestVectors {
-    /// The names in `TestVectors/noise/`, without their extension.
+    /// The names of the files in `TestVectors/noise/`, without `.json`.
     static let all = ["one-way", "interactive", "deferred", "psk", "psks", "fallback"]
 
     /// The vectors of a file in `TestVectors/noise/`.
@@ -23,7 +23,7 @@ enum TestVectors {
     }
 }
 
-/// The bytes of a text of hexadecimal digits.
+/// The bytes that `text`, which has only hexadecimal digits, stands for.
 func hex(_ text: String) -> [UInt8] {
     guard let bytes = [UInt8](hex: text) else { preconditionFailure("not hexadecimal digits") }
     return bytes

@@ -8,17 +8,17 @@ import Testing
 
     @Test(
         "a repeated, early or changed message ends only the receiving direction",
-        arguments: 0..<3)
-    func order(_ what: Int) throws {
+        arguments: ["repeated", "early", "changed"])
+    func order(_ fault: String) throws {
         var pair = try TransportPair(Self.xx)
         let first = try pair.initiator.encrypt([1])
         let second = try pair.initiator.encrypt([2])
         let wrong: [UInt8]
-        switch what {
-        case 0:
+        switch fault {
+        case "repeated":
             _ = try pair.responder.decrypt(first)
             wrong = first
-        case 1: wrong = second
+        case "early": wrong = second
         default: wrong = first.dropLast() + [first[first.count - 1] ^ 1]
         }
         #expect(throws: NoiseError.authenticationFailed) { try pair.responder.decrypt(wrong) }
@@ -38,7 +38,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try pair.initiator.encrypt([2]) }
     }
 
-    @Test("rekey changes one direction's key and keeps its nonce")
+    @Test("rekey changes the key of one direction, but not the nonce")
     func rekey() throws {
         var pair = try TransportPair(Self.xx)
         _ = try pair.responder.decrypt(pair.initiator.encrypt([1]))
@@ -112,7 +112,7 @@ import Testing
         #expect(throws: NoiseError.failed) { try pair.responder.decrypt(message) }
     }
 
-    @Test("encryption in place puts the message where the plaintext was")
+    @Test("encryption and decryption in place change no byte outside the message")
     func inPlace() throws {
         var pair = try TransportPair(Self.xx)
         var buffer: [UInt8] = [0xAA, 0xAA, 1, 2, 3] + [UInt8](repeating: 0, count: 16) + [0xBB]
@@ -127,7 +127,7 @@ import Testing
         #expect(buffer.last == 0xBB)
     }
 
-    @Test("a wiped session refuses every call")
+    @Test("a wiped session refuses to encrypt, decrypt and rekey")
     func wipe() throws {
         var pair = try TransportPair(Self.xx)
         pair.initiator.wipe()

@@ -4,7 +4,7 @@ import FoundationEssentials
 import Testing
 
 @Suite struct VectorFileTests {
-    @Test("vectors are written in the form of the independent implementation's files")
+    @Test("vectors from the independent implementation's files are written back byte for byte")
     func text() throws {
         for name in TestVectors.all {
             let bytes = try [UInt8](TestVectors.data("noise/\(name).json"))
@@ -13,7 +13,7 @@ import Testing
         }
     }
 
-    @Test("the forms of vectors that other implementations write are read as well")
+    @Test("the member names and forms of other implementations' vectors are read as well")
     func dialects() throws {
         let text = """
             {"comment": ["anything"], "vectors": [{
@@ -76,7 +76,9 @@ import Testing
         ),
     ]
 
-    @Test("a malformed file is an error that names the file and the place", arguments: broken)
+    @Test(
+        "a malformed file is an error that names the file, the place and the reason",
+        arguments: broken)
     func malformed(_ expected: (text: String, place: String, reason: String)) {
         #expect {
             try read(expected.text)
@@ -115,7 +117,7 @@ import Testing
         ("\u{FEFF}{\"vectors\": []}", "line 1, column 1"),
     ]
 
-    @Test("invalid JSON is an error with line and column", arguments: invalid)
+    @Test("invalid JSON is an error that names line and column", arguments: invalid)
     func syntax(_ expected: (text: String, place: String)) {
         #expect {
             try read(expected.text)
@@ -136,7 +138,7 @@ import Testing
         #expect(vectors.map(\.protocolName) == ["x"])
     }
 
-    @Test("a repeated member is refused, since readers differ in which one they use")
+    @Test("a repeated member is refused, since JSON readers differ in which one they use")
     func repeatedMember() {
         #expect {
             try read(#"{"vectors": [], "vectors": [{}]}"#)
@@ -157,18 +159,21 @@ import Testing
         }
     }
 
-    @Test("a file that is truncated anywhere is an error")
+    @Test("a file that ends before its closing brace is an error")
     func truncation() throws {
         let vectors = try TestVectors.load("psk").prefix(1)
         let bytes = render(Array(vectors))
-        for count in 0..<bytes.count - 2 {
+        // The last two bytes are the closing brace and a line feed.
+        for count in 0..<bytes.count - 1 {
             #expect(throws: VectorFileError.self) {
                 try VectorFile(path: "a file", bytes: Array(bytes.prefix(count)))
             }
         }
     }
 
-    @Test("a file with a changed byte is an error, has a failing vector, or means the same")
+    @Test(
+        "a file with a changed byte is an error, has a failing vector, lacks a member, or means the same"
+    )
     func changes() throws {
         let vector = try #require(try TestVectors.load("one-way").first)
         let bytes = render([vector])
@@ -178,7 +183,8 @@ import Testing
             var changed = bytes
             changed[position] = UInt8.random(in: .min ... .max, using: &generator)
             guard let file = try? VectorFile(path: "a file", bytes: changed) else { continue }
-            // The change may rename an optional member, or only the case of a hexadecimal digit.
+            // The change may rename an optional member, or change only the case of a hexadecimal
+            // digit.
             let isExpected =
                 file.vectors == [vector] || file.vectors.isEmpty
                 || file.vectors[0].handshakeHash == nil || file.vectors[0].run() != .passed
@@ -186,7 +192,7 @@ import Testing
         }
     }
 
-    @Test("unlimited nesting is an error, not a crash")
+    @Test("nesting of 100,000 levels is an error, not a crash")
     func depth() {
         for text in ["[", "{\"vectors\":", "{\"vectors\":[{\"x\":["] {
             #expect(throws: VectorFileError.self) {
@@ -195,7 +201,9 @@ import Testing
         }
     }
 
-    @Test("a missing file, an endless file and a folder without vector files are errors")
+    @Test(
+        "a folder gives its vector files; a folder without any, a missing and an endless file are errors"
+    )
     func paths() throws {
         #expect {
             try VectorFile(path: "/nonexistent/file")

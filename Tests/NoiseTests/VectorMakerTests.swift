@@ -14,7 +14,7 @@ import Testing
         #expect(try VectorFile(path: "made", bytes: text).vectors == vectors)
     }
 
-    @Test("a seed gives the same vectors each time, and another seed gives different ones")
+    @Test("a seed gives the same vectors each time; another seed or index gives different ones")
     func determinism() throws {
         let first = try VectorMaker(seed: 7).vector(at: 3)
         #expect(try VectorMaker(seed: 7).vector(at: 3) == first)
@@ -24,7 +24,7 @@ import Testing
         #expect(next.initiator.ephemeral != first.initiator.ephemeral)
     }
 
-    @Test("vectors of given protocol names use the names in turn")
+    @Test("a maker with given protocol names uses the names in turn")
     func names() throws {
         let names = try ["NN", "XXfallback+psk0", "IKpsk1+psk2"].map {
             try ProtocolName("Noise_\($0)_25519_ChaChaPoly_SHA256")
@@ -37,12 +37,15 @@ import Testing
     }
 
     @Test(
-        "608 vectors without names cover every pattern in every suite, with psks and fallbacks")
+        "608 vectors without given names cover every pattern in every suite; some have psks or fallbacks"
+    )
     func coverage() throws {
         let maker = VectorMaker(seed: 3)
         let names = try (0..<608).map { try ProtocolName(maker.vector(at: $0).protocolName) }
-        let bare = names.map { "\($0.pattern.baseName) \($0.curve) \($0.aead) \($0.hash)" }
-        #expect(Set(bare).count == 608)
+        let patternsAndSuites = names.map {
+            "\($0.pattern.baseName) \($0.curve) \($0.aead) \($0.hash)"
+        }
+        #expect(Set(patternsAndSuites).count == 608)
         #expect(names.contains { $0.pattern.pskCount > 1 })
         #expect(names.contains { $0.pattern.isFallback && $0.pattern.pskCount > 0 })
         #expect(names.contains { $0.pattern.modifiers.isEmpty })

@@ -87,7 +87,7 @@ import Testing
         }
     }
 
-    @Test("keys in a vector that its pattern does not use change nothing")
+    @Test("keys that a vector's pattern does not use change nothing")
     func unusedKeys() throws {
         var vector = try #require(try TestVectors.load("interactive").first { $0.isBasicNN })
         vector.initiator.staticKey = [UInt8](repeating: 1, count: 32)
@@ -122,37 +122,39 @@ import Testing
         vector.attemptedPattern = "IK"
         vector.initiator.remoteStatic = try DHKeyPair.generate(.x25519).publicKey
         let prologue = vector.initiator.prologue
-        let alice = try pair(vector.initiator.staticKey)
-        let bob = try pair(vector.responder.staticKey)
+        let alice = try keyPair(vector.initiator.staticKey)
+        let bob = try keyPair(vector.responder.staticKey)
         // The vector's two handshakes, run here with the module's own calls.
         var attempt = try HandshakeState(
             protocolName: ProtocolName("Noise_IK_25519_AESGCM_BLAKE2s"), role: .initiator,
             prologue: prologue.span, localStatic: alice,
             remoteStatic: vector.initiator.remoteStatic)
-        attempt.useFixedEphemeral(try pair(vector.initiator.ephemeral))
+        attempt.useFixedEphemeral(try keyPair(vector.initiator.ephemeral))
         let first = try attempt.write(vector.messages[0].payload)
         vector.messages[0].ciphertext = first
         let name = try ProtocolName(vector.protocolName)
-        var left = try HandshakeState(
+        var initiator = try HandshakeState(
             fallback: name, after: attempt, prologue: prologue.span,
             localStatic: alice)
-        var right = try HandshakeState(
+        var responder = try HandshakeState(
             fallback: name, answering: first.span,
             prologue: prologue.span, localStatic: bob)
-        right.useFixedEphemeral(try pair(vector.responder.ephemeral))
-        vector.messages[1].ciphertext = try right.write(vector.messages[1].payload)
-        _ = try left.read(vector.messages[1].ciphertext)
-        vector.messages[2].ciphertext = try left.write(vector.messages[2].payload)
-        _ = try right.read(vector.messages[2].ciphertext)
-        vector.handshakeHash = left.handshakeHash
-        var bobs = try right.split()
-        var alices = try left.split()
+        responder.useFixedEphemeral(try keyPair(vector.responder.ephemeral))
+        vector.messages[1].ciphertext = try responder.write(vector.messages[1].payload)
+        _ = try initiator.read(vector.messages[1].ciphertext)
+        vector.messages[2].ciphertext = try initiator.write(vector.messages[2].payload)
+        _ = try responder.read(vector.messages[2].ciphertext)
+        vector.handshakeHash = initiator.handshakeHash
+        var bobTransport = try responder.split()
+        var aliceTransport = try initiator.split()
         for index in 3..<vector.messages.count {
             let payload = vector.messages[index].payload
             vector.messages[index].ciphertext =
-                try index.isMultiple(of: 2) ? alices.encrypt(payload) : bobs.encrypt(payload)
+                try index.isMultiple(of: 2)
+                ? aliceTransport.encrypt(payload) : bobTransport.encrypt(payload)
         }
         #expect(vector.run() == .passed)
+        // With Bob's real key, Bob can read the attempt, so no fallback may follow.
         vector.initiator.remoteStatic = bob.publicKey
         #expect(vector.failure?.part == .message(0))
     }
@@ -182,7 +184,7 @@ import Testing
         }
     }
 
-    private func pair(_ privateKey: [UInt8]?) throws -> DHKeyPair {
+    private func keyPair(_ privateKey: [UInt8]?) throws -> DHKeyPair {
         let key = try #require(privateKey)
         return try DHKeyPair(curve: .x25519, privateKey: SecretBytes(copying: key.span))
     }
