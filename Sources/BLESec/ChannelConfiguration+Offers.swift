@@ -8,38 +8,23 @@ internal import BLESecTLSEngine
 extension ChannelConfiguration {
     /// Refuses a configuration that contradicts itself, before anything is sent.
     func validate(for role: ChannelRole) throws(ChannelError) {
-        guard !protocols.isEmpty else {
-            throw ChannelError(.configuration, "a channel needs at least one protocol")
-        }
-        guard context.count <= 255 else {
-            throw ChannelError(.configuration, "the context has at most 255 bytes")
-        }
-        for policy in [trust, certificateTrust] {
-            if let contradiction = policy?.contradiction {
-                throw ChannelError(.configuration, contradiction)
-            }
+        try require(!protocols.isEmpty, "a channel needs at least one protocol")
+        try require(context.count <= 255, "the context has at most 255 bytes")
+        for case let contradiction? in [trust.contradiction, certificateTrust?.contradiction] {
+            throw ChannelError(.configuration, contradiction)
         }
         switch mode {
         case .negotiated:
-            guard prologue.isEmpty else {
-                throw ChannelError(
-                    .configuration, "negotiated mode has its own prologue; use the context")
-            }
+            try require(prologue.isEmpty, "negotiated mode has its own prologue; use the context")
         case .direct:
-            guard protocols.count == 1 else {
-                throw ChannelError(.configuration, "direct mode takes exactly one protocol")
-            }
-            guard acknowledgement == .automatic else {
-                throw ChannelError(
-                    .configuration, "direct mode has no acknowledgements, so none can be manual")
-            }
-            guard context.isEmpty else {
-                throw ChannelError(.configuration, "direct mode has no context; use the prologue")
-            }
-            guard !prologue.starts(with: "blesec/1".utf8) else {
-                throw ChannelError(
-                    .configuration, "a prologue of direct mode may not begin with blesec/1")
-            }
+            try require(protocols.count == 1, "direct mode takes exactly one protocol")
+            try require(
+                acknowledgement == .automatic,
+                "direct mode has no acknowledgements, so none can be manual")
+            try require(context.isEmpty, "direct mode has no context; use the prologue")
+            try require(
+                !prologue.starts(with: "blesec/1".utf8),
+                "a prologue of direct mode may not begin with blesec/1")
         }
         var plans: [NoisePlan] = []
         for offer in protocols {
@@ -52,11 +37,9 @@ extension ChannelConfiguration {
         // A pre-shared key may be used with one hash only (Noise §14), and does not say with which.
         // (A static key is stored with its hash.)
         let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
-        guard hashes.count <= 1 else {
-            throw ChannelError(
-                .configuration,
-                "a pre-shared key belongs to one hash; offer protocols that end in the same one")
-        }
+        try require(
+            hashes.count <= 1,
+            "a pre-shared key belongs to one hash; offer protocols that end in the same one")
     }
 
     /// Makes the engine for one offer.
@@ -65,8 +48,7 @@ extension ChannelConfiguration {
     ) throws(ChannelError) -> Engine {
         guard offer != TLSContext.protocolName else {
             return Engine(
-                try TLSEngine(
-                    try tls(for: role), role: role, isNegotiated: mode == .negotiated))
+                try TLSEngine(try tls(for: role), role: role, isNegotiated: mode == .negotiated))
         }
         return Engine(try NoiseEngine(try plan(offer, for: role), prologue: prologue))
     }
@@ -96,18 +78,13 @@ extension ChannelConfiguration {
         guard let tls else {
             throw ChannelError(.configuration, "\(name) needs a certificate and its key")
         }
-        guard prologue.isEmpty else {
-            throw ChannelError(.configuration, "\(name) has no prologue")
-        }
-        guard certificateTrust?.denied == nil else {
-            throw ChannelError(
-                .configuration,
-                "a deny list goes with the policy for all protocols, and not with the one for TLS")
-        }
-        guard !policy(for: name).requiresAuthority || tls.authorities != nil else {
-            throw ChannelError(
-                .configuration, "the policy asks what an authority vouches for, and TLS has none")
-        }
+        try require(prologue.isEmpty, "\(name) has no prologue")
+        try require(
+            certificateTrust?.denied == nil,
+            "a deny list goes with the policy for all protocols, and not with the one for TLS")
+        try require(
+            !policy(for: name).requiresAuthority || tls.authorities != nil,
+            "the policy asks what an authority vouches for, and TLS has none")
         try tls.check(role)
         return tls
     }

@@ -2,6 +2,11 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 internal import Glibc
 
+/// Throws `configuration` with `reason` unless `condition` is true.
+func require(_ condition: Bool, _ reason: @autoclosure () -> String) throws(ChannelError) {
+    guard condition else { throw ChannelError(.configuration, reason()) }
+}
+
 extension ChannelError {
     /// Converts a link's error to a channel error.
     package init(link error: LinkError) {

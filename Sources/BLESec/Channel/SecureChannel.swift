@@ -87,10 +87,8 @@ public actor SecureChannel {
     /// peer, if it remembers peers. Returns only after both.
     func becomeReady() async throws(ChannelError) {
         do throws(ChannelError) {
-            while !driver.machine.isReady {
-                if let outcome { throw outcome.error }
-                try await wait(for: .ready) { driver.machine.isReady || driver.machine.isOver }
-            }
+            try await wait(for: .ready) { driver.machine.isReady || isOver }
+            if !driver.machine.isReady, let outcome { throw outcome.error }
             // A channel can become ready and end in one turn; messages that have arrived can still
             // be received.
             try await remember()
@@ -107,9 +105,7 @@ public actor SecureChannel {
         driver.trust?.remember(
             peer, by: policy, within: configuration.timeouts.trustDecision, now: now)
         driver.pump()
-        while driver.trust?.rememberResult == nil {
-            try await wait(for: .remembered) { driver.trust?.rememberResult != nil }
-        }
+        try await wait(for: .remembered) { driver.trust?.rememberResult != nil }
         try driver.trust?.rememberResult?.get()
     }
 
@@ -250,9 +246,8 @@ public actor SecureChannel {
     private var cannotReadAcknowledgements: Bool { session?.cannotReadAcknowledgements ?? false }
 
     private func requireAcknowledgements() throws(ChannelError) {
-        guard configuration.mode == .negotiated else {
-            throw ChannelError(.configuration, "direct mode has no acknowledgements; use send")
-        }
+        try require(
+            configuration.mode == .negotiated, "direct mode has no acknowledgements; use send")
     }
 
     /// What an acknowledgement from this peer means for a message.
@@ -284,13 +279,7 @@ public actor SecureChannel {
     func delivery(of number: UInt64) async -> Delivery {
         addAcknowledgementWaiters(1)
         defer { addAcknowledgementWaiters(-1) }
-        while acknowledged < number, !isOver {
-            do throws(ChannelError) {
-                try await wait(for: .acknowledgement) { acknowledged >= number || isOver }
-            } catch {
-                break
-            }
-        }
+        try? await wait(for: .acknowledgement) { acknowledged >= number || isOver }
         return acknowledged >= number ? acknowledgedMeans : .unknown
     }
 
@@ -306,12 +295,11 @@ public actor SecureChannel {
 
     /// Waits while too many bytes wait to be sent; throws `timedOut` past `deadline`.
     func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
-        while !isOver, !driver.machine.hasRoom {
-            guard now < deadline else {
-                throw ChannelError(
-                    .timedOut, "there was no room to send the message in time; it was not sent")
-            }
-            try await wait(for: .room) { isOver || driver.machine.hasRoom || now >= deadline }
+        if isOver || driver.machine.hasRoom { return }
+        try await wait(for: .room) { isOver || driver.machine.hasRoom || now >= deadline }
+        guard isOver || driver.machine.hasRoom else {
+            throw ChannelError(
+                .timedOut, "there was no room to send the message in time; it was not sent")
         }
     }
 
@@ -390,15 +378,12 @@ public actor SecureChannel {
     /// - Throws: `configuration` when acknowledgement is automatic, or when the message has not
     ///   been received yet.
     public func confirm(through number: UInt64) throws(ChannelError) {
-        guard configuration.acknowledgement == .manual else {
-            throw ChannelError(
-                .configuration, "messages are confirmed by hand only with manual acknowledgement")
-        }
-        guard number <= lastReceived else {
-            throw ChannelError(
-                .configuration,
-                "message \(number) cannot be confirmed: \(lastReceived) have been received")
-        }
+        try require(
+            configuration.acknowledgement == .manual,
+            "messages are confirmed by hand only with manual acknowledgement")
+        try require(
+            number <= lastReceived,
+            "message \(number) cannot be confirmed: \(lastReceived) have been received")
         acknowledge { $0.confirm(through: number, now: $1) }
     }
 
@@ -438,25 +423,14 @@ public actor SecureChannel {
     /// Returns when both sides have completed the channel, and throws the error if the channel
     /// failed. Does not end the channel itself.
     public func waitUntilOver() async throws(ChannelError) {
-        while true {
-            switch outcome {
-            case .complete: return
-            case .failed(let error): throw error
-            case nil: try await wait(for: .end) { isOver }
-            }
-        }
+        try await wait(for: .end) { isOver }
+        if case .failed(let error) = outcome { throw error }
     }
 
     /// Returns when the channel is over, or when the peer has sent its end; returns the peer's
     /// reason, if any.
     func waitUntilEnding() async -> EndReason? {
-        while !isOver, !driver.machine.hasPeerEnded {
-            do throws(ChannelError) {
-                try await wait(for: .end) { isOver || driver.machine.hasPeerEnded }
-            } catch {
-                break
-            }
-        }
+        try? await wait(for: .end) { isOver || driver.machine.hasPeerEnded }
         return driver.machine.hasPeerEnded ? peerEndReason ?? .done : nil
     }
 
@@ -476,13 +450,14 @@ public actor SecureChannel {
 
     private var now: UInt64 { loop.now.nanoseconds }
 
-    /// Suspends until `event` happens or `isOver` is true; throws `cancelled` as soon as the task
-    /// is cancelled.
-    func wait(for event: ChannelDriver.Event, unless isOver: () -> Bool) async throws(ChannelError)
-    {
-        guard await driver.waiting.wait(for: event, isolation: self, unless: isOver) else { return }
-        throw ChannelError(
-            .cancelled, "the task that waited was cancelled", phase: driver.machine.phase)
+    /// Does the same as ``LoopCondition/wait(for:on:until:)``; an error has the channel's phase.
+    func wait(for event: ChannelDriver.Event, until isTrue: () -> Bool) async throws(ChannelError) {
+        while !isTrue() {
+            guard await driver.waiting.wait(for: event, isolation: self, unless: isTrue) else {
+                continue
+            }
+            throw ChannelError(.cancelled, "the task that waited was cancelled", phase: phase)
+        }
     }
 }
 

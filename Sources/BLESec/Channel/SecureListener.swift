@@ -122,10 +122,8 @@ public actor SecureListener {
     ///
     /// - Throws: `closed` once the listener is closed, `cancelled` when the task is cancelled.
     public func accept() async throws(ChannelError) -> SecureChannel {
-        while ready.isEmpty {
-            guard !isClosed else { throw ChannelError(.closed, "the listener is closed") }
-            try await wait(for: .ready) { !ready.isEmpty || isClosed }
-        }
+        try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
+        guard !ready.isEmpty else { throw ChannelError(.closed, "the listener is closed") }
         let channel = ready.removeFirst()
         waiting.wake(.room)
         return channel
@@ -189,8 +187,7 @@ public actor SecureListener {
             guard !isClosed else { return await channel.abort() }
             let token = shakeHands(channel, address)
             if !hasShare {
-                let error = ChannelError(.busy, "too many handshakes with this address")
-                _ = turnAway(token, error)
+                _ = turnAway(token, ChannelError(.busy, "too many handshakes with this address"))
             }
         } catch {
             failed(link.peerDescription, address, error)
@@ -198,13 +195,7 @@ public actor SecureListener {
     }
 
     private func waitForRoom(_ hasRoom: () -> Bool) async {
-        while !isClosed, !loop.isShutDown, !hasRoom() {
-            do throws(ChannelError) {
-                try await wait(for: .room) { isClosed || hasRoom() }
-            } catch {
-                return
-            }
-        }
+        try? await waiting.wait(for: .room, on: self) { isClosed || loop.isShutDown || hasRoom() }
     }
 
     private func mayBegin(from address: LinkAddress?) -> Bool {
@@ -255,31 +246,26 @@ public actor SecureListener {
         nextToken += 1
         let token = nextToken
         let task = Task(executorPreference: loop) { [weak self] in
-            let result: Result<Void, ChannelError>
-            do throws(ChannelError) {
-                result = .success(try await channel.becomeReady())
-            } catch {
-                result = .failure(error)
-            }
-            await self?.shookHands(token, channel, result)
+            var failure: ChannelError?
+            do throws(ChannelError) { try await channel.becomeReady() } catch { failure = error }
+            await self?.shookHands(token, channel, failure)
         }
         halfOpen[token] = HalfOpen(channel: channel, address: address, began: loop.now, task: task)
         return token
     }
 
     private func shookHands(
-        _ token: UInt64, _ channel: SecureChannel, _ result: Result<Void, ChannelError>
+        _ token: UInt64, _ channel: SecureChannel, _ failure: ChannelError?
     ) async {
         halfOpen[token] = nil
         leaving.removeAll { $0.token == token }
         waiting.wake(.room)
-        switch result {
-        case .success where isClosed: await channel.abort()
-        case .success:
-            ready.append(channel)
-            waiting.wake(.ready)
-        case .failure(let error): failed(channel.linkDescription, channel.linkAddress, error)
+        if let failure {
+            return failed(channel.linkDescription, channel.linkAddress, failure)
         }
+        guard !isClosed else { return await channel.abort() }
+        ready.append(channel)
+        waiting.wake(.ready)
     }
 
     private func failed(_ peer: String, _ address: LinkAddress?, _ error: ChannelError) {
@@ -292,11 +278,6 @@ public actor SecureListener {
     /// of channels that wait to be accepted.
     var load: (handshakes: Int, leaving: Int, ready: Int) {
         (halfOpen.count, leaving.count, ready.count)
-    }
-
-    private func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
-        guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
-        throw ChannelError(.cancelled, "the task that waited was cancelled")
     }
 }
 

@@ -19,11 +19,10 @@ final class TrustDecisionLimiter: Sendable {
 
     /// Takes a place; returns `nil` when all are taken.
     func take() -> Place? {
-        let isTaken = free.withLock { free in
-            guard free > 0 else { return false }
+        free.withLock { free in
+            guard free > 0 else { return nil }
             free -= 1
-            return true
+            return Place(self)
         }
-        return isTaken ? Place(self) : nil
     }
 }

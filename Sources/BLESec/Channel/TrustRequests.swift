@@ -80,13 +80,7 @@ final class TrustRequests {
         rememberDeadline = now.after(limit)
         let onRemembered = onRemembered
         let isAsked = startStoreWork {
-            let result: Result<Void, ChannelError>
-            do throws(ChannelError) {
-                result = .success(try policy.remember(peer))
-            } catch {
-                result = .failure(error)
-            }
-            onRemembered(result)
+            onRemembered(Result { () throws(ChannelError) in try policy.remember(peer) })
         }
         if !isAsked { didRemember(.failure(ChannelError(.busy, Self.storeIsBusy))) }
     }

@@ -149,9 +149,7 @@ extension PeerConnection {
     private var hasRoom: Bool { unread.count < ConnectionMachine.mostUnread }
 
     private func waitForRoom() async throws(ChannelError) {
-        while !hasRoom, !machine.isClosed {
-            try await wait(for: .room) { hasRoom || machine.isClosed }
-        }
+        try await waiting.wait(for: .room, on: self) { hasRoom || machine.isClosed }
     }
 
     /// Whether no channel is in use, or the one in use is over. The answer is about the channel

@@ -138,10 +138,8 @@ public actor PeerConnection {
             turns.give(back: ticket)
             waiting.wake(.turn)
         }
-        while !turns.isNext(ticket) {
-            if machine.isFinished { throw machine.closedError }
-            if whenDisconnected == .fail { try throwIfDisconnected() }
-            try await wait(for: .turn) {
+        if !turns.isNext(ticket) {
+            try await waiting.wait(for: .turn, on: self) {
                 turns.isNext(ticket) || machine.isFinished
                     || whenDisconnected == .fail && current == nil
             }
@@ -149,8 +147,12 @@ public actor PeerConnection {
         while true {
             if machine.isFinished { throw machine.closedError }
             guard let channel = current else {
-                if whenDisconnected == .fail { try throwIfDisconnected() }
-                try await wait(for: .link) { current != nil || machine.isFinished }
+                guard whenDisconnected == .wait else {
+                    throw ChannelError(.noSuchPeer, "there is no link to the peer now")
+                }
+                try await waiting.wait(for: .link, on: self) {
+                    current != nil || machine.isFinished
+                }
                 continue
             }
             do throws(ChannelError) {
@@ -164,12 +166,6 @@ public actor PeerConnection {
                 lose(channel, because: error, hasCarried: await channel.hasCarried)
             }
         }
-    }
-
-    private func throwIfDisconnected() throws(ChannelError) {
-        guard current == nil else { return }
-        if machine.isClosed { throw machine.closedError }
-        throw ChannelError(.noSuchPeer, "there is no link to the peer now")
     }
 
     // MARK: - Receiving
@@ -188,7 +184,7 @@ public actor PeerConnection {
                     return nil
                 }
                 if machine.hasPeerEnded { return nil }
-                try await wait(for: .message) {
+                try await waiting.wait(for: .message, on: self) {
                     !unread.isEmpty || machine.isClosed || machine.hasPeerEnded
                 }
                 continue
@@ -217,11 +213,9 @@ public actor PeerConnection {
     ///
     /// - Throws: `configuration` when the message has not been received yet.
     public func confirm(through number: UInt64) async throws(ChannelError) {
-        guard number <= receipts.count else {
-            throw ChannelError(
-                .configuration,
-                "message \(number) cannot be confirmed: \(receipts.count) have been received")
-        }
+        try require(
+            number <= receipts.count,
+            "message \(number) cannot be confirmed: \(receipts.count) have been received")
         for (channel, number) in receipts.take(through: number) {
             try await channel.confirm(through: number)
         }
@@ -269,11 +263,6 @@ public actor PeerConnection {
     public func abort() async {
         shut(ChannelError(.closed, "the connection was aborted on this side"))
         await leaving?.abort()
-    }
-
-    func wait(for event: Event, unless isOver: () -> Bool) async throws(ChannelError) {
-        guard await waiting.wait(for: event, isolation: self, unless: isOver) else { return }
-        throw ChannelError(.cancelled, "the task that waited was cancelled")
     }
 }
 

@@ -176,13 +176,8 @@ public actor NearbyService {
     ///
     /// - Throws: `closed` once the service is closed, `cancelled` when the task is cancelled.
     public func next() async throws(ChannelError) -> SecureChannel {
-        while ready.isEmpty {
-            guard !isClosed else { throw ChannelError(.closed, "the service is closed") }
-            let isCancelled = await waiting.wait(for: .ready, isolation: self) {
-                !ready.isEmpty || isClosed
-            }
-            if isCancelled { throw ChannelError(.cancelled, "the task that waited was cancelled") }
-        }
+        try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
+        guard !ready.isEmpty else { throw ChannelError(.closed, "the service is closed") }
         waiting.wake(.room)
         return ready.removeFirst()
     }
@@ -261,11 +256,12 @@ public actor NearbyService {
 
     /// Returns when there is room for another ready channel; false once the service is closed.
     private func waitForRoom() async -> Bool {
-        while ready.count >= Self.backlog, !isClosed {
-            let isCancelled = await waiting.wait(for: .room, isolation: self) {
+        do throws(ChannelError) {
+            try await waiting.wait(for: .room, on: self) {
                 ready.count < Self.backlog || isClosed
             }
-            if isCancelled { return false }
+        } catch {
+            return false
         }
         return !isClosed
     }

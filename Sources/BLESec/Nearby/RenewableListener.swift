@@ -109,16 +109,9 @@ actor RenewableListener: LinkListener {
     }
 
     private func take(_ link: any Link) async {
-        while arrived.count >= Self.backlog, !isClosed {
-            let isCancelled = await waiting.wait(for: .room, isolation: self) {
-                arrived.count < Self.backlog || isClosed
-            }
-            if isCancelled { break }
-        }
-        guard !isClosed, !Task.isCancelled else { return link.close() }
-        onAccept(link)
-        arrived.append(link)
-        waiting.wake(.link)
+        try? await waiting.wait(for: .room, on: self) { arrived.count < Self.backlog || isClosed }
+        guard !Task.isCancelled else { return link.close() }
+        admit(link)
     }
 
     private func end(_ listener: L2CAPListener) async {

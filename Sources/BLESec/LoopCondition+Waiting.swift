@@ -1,0 +1,15 @@
+internal import BLESecChannelCore
+internal import BLESecLinks
+
+extension LoopCondition {
+    /// Suspends until `isTrue`, which is checked at each `event`; throws `cancelled` if the task is
+    /// cancelled first.
+    func wait(
+        for event: Event, on actor: isolated (any Actor), until isTrue: () -> Bool
+    ) async throws(ChannelError) {
+        while !isTrue() {
+            guard await wait(for: event, isolation: actor, unless: isTrue) else { continue }
+            throw ChannelError(.cancelled, "the task that waited was cancelled")
+        }
+    }
+}
