@@ -42,7 +42,6 @@ extension ChannelConfiguration {
             "a pre-shared key belongs to one hash; offer protocols that end in the same one")
     }
 
-    /// Makes the engine for one offer.
     func makeEngine(
         _ offer: String, role: ChannelRole, prologue: [UInt8]
     ) throws(ChannelError) -> Engine {
@@ -66,13 +65,11 @@ extension ChannelConfiguration {
     /// key and the fingerprint of its certificate's key.
     var ownKeys: [UInt8] { (identity?.publicKey ?? []) + (tls?.identity.fingerprint.digest ?? []) }
 
-    /// Whether an identity is this device's own.
     func isOwn(_ claimed: ClaimedIdentity) -> Bool {
         guard let key = claimed.fingerprint else { return false }
         return key == identity?.fingerprint || key == tls?.identity.fingerprint
     }
 
-    /// Checks and returns the TLS settings for a role.
     private func tls(for role: ChannelRole) throws(ChannelError) -> TLSContext {
         let name = TLSContext.protocolName
         guard let tls else {

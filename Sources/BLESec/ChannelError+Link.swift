@@ -8,7 +8,6 @@ func require(_ condition: Bool, _ reason: @autoclosure () -> String) throws(Chan
 }
 
 extension ChannelError {
-    /// Converts a link's error to a channel error.
     package init(link error: LinkError) {
         let code: Code
         switch error.code {

@@ -62,14 +62,12 @@ public struct Endpoint: Sendable, Hashable {
 
     /// The endpoint of a Unix socket.
     package init(_ address: UnixAddress) { kind = .unix(address) }
-
     /// The endpoint of a PSM on a device.
     public init(_ address: L2CAPAddress) { kind = .device(address) }
 
     /// The endpoint of links that arrive over GATT. It cannot be parsed or dialed, because peers
     /// find such a listener by the service that it advertises.
     static let gatt = Endpoint(kind: .gatt)
-
     private init(kind: Kind) { self.kind = kind }
 
     private static func parse(_ text: String) throws(LinkError) -> Kind {
@@ -166,7 +164,6 @@ extension Endpoint {
     }
 
     private func namedAdapter() throws(LinkError) -> Adapter? {
-        guard let adapter else { return nil }
-        return try Adapter.named(adapter)
+        try adapter.map(Adapter.named)
     }
 }

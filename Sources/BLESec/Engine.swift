@@ -15,11 +15,8 @@ struct Engine: ~Copyable {
 
     /// No engine: every call throws.
     static var none: Engine { Engine() }
-
     private init() {}
-
     init(_ engine: consuming NoiseEngine) { noise = consume engine }
-
     init(_ engine: consuming TLSEngine) { tls = consume engine }
 
     /// Makes one call to the engine. If the call throws, the engine ends: its `deinit` wipes the

@@ -11,17 +11,14 @@ internal import BLESecLocking
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
     let losses: Locked<UInt64>
-
     /// How many values have been dropped, because the consumer did not ask for them in time.
     public var dropped: UInt64 { losses.withLock { $0 } }
-
     /// Makes an iterator that begins with the oldest waiting value.
     public func makeAsyncIterator() -> Iterator { Iterator(base: stream.makeAsyncIterator()) }
 
     /// See ``Observation``.
     public struct Iterator: AsyncIteratorProtocol {
         var base: AsyncStream<Value>.AsyncIterator
-
         /// The next value, or `nil` after the last one or when the task is cancelled.
         public mutating func next() async -> Value? { await base.next(isolation: nil) }
 
@@ -52,9 +49,7 @@ public struct PeerFailure: Sendable {
 /// observations.
 struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
-
     deinit { for observer in observers { observer.feed.finish() } }
-
     /// How many failures the buffer of one observer holds.
     static var failureCapacity: Int { 64 }
 

@@ -9,7 +9,6 @@ internal import BLESecLocking
 package final class PendingDials: Sendable {
     /// The set that all channels of the process share.
     package static let shared = PendingDials()
-
     /// How many bytes of a first message identify it: the length of an X25519 ephemeral key; in a
     /// TLS hello these bytes include part of its random field.
     static let prefixLength = 32
@@ -34,7 +33,6 @@ package final class PendingDials: Sendable {
         }
 
         deinit { dials.remove(prefix) }
-
         /// Whether an acceptor of this process has received the first message and refused it.
         var cameBack: Bool { dials.prefixes.withLock { $0[prefix]?.cameBack == true } }
     }

@@ -14,10 +14,8 @@ public final class ManualClock: LoopClock.Source {
 
     private let nanoseconds: Atomic<UInt64>
     private let loops = Locked<[WeakLoop]>([])
-
     /// Makes a clock whose time is one second after its origin.
     public init() { nanoseconds = Atomic(1_000_000_000) }
-
     /// The clock for `EventLoop(name:clock:)`.
     public var loopClock: LoopClock { .manual(self) }
 

@@ -5,7 +5,6 @@ internal import BLESecLinks
 ///
 /// The driver is used on the loop's thread only: by its channel, its link and its timer.
 final class ChannelDriver {
-    /// What tasks wait for.
     enum Event: Hashable { case ready, remembered, message, room, acknowledgement, end }
 
     private let link: any Link
@@ -17,7 +16,6 @@ final class ChannelDriver {
     /// Asks the trust policy about the peer, and has the policy's store remember the peer; nil after
     /// that.
     var trust: TrustRequests?
-    /// The deadlines of calls that wait.
     private(set) var callDeadlines: [UInt64] = []
 
     private let loop: EventLoop
@@ -28,10 +26,8 @@ final class ChannelDriver {
     private var hasLinkEnded = false
     private var halfClose = HalfClose.possible
     private var lastAcknowledged: UInt64 = 0
-
     /// Whether a call of the link is under way that may not call its handler.
     private var isCallingLink = false
-
     private enum HalfClose { case possible, done, unsupported }
 
     /// The most link calls that one turn makes to read or to send, before the loop's other channels
@@ -55,7 +51,6 @@ final class ChannelDriver {
 
     // MARK: - Beginning and end
 
-    /// Begins the handshake; called once, before any other code has the channel.
     func start(onBudgetRevoked: @escaping @Sendable () -> Void) throws(ChannelError) {
         do throws(ChannelError) {
             try machine.begin(onBudgetRevoked: onBudgetRevoked)
@@ -67,7 +62,6 @@ final class ChannelDriver {
         pump()
     }
 
-    /// Ends the channel at once; waiting calls throw `error`.
     func fail(_ error: ChannelError) {
         machine.fail(error)
         trust?.fail(error)
@@ -83,7 +77,6 @@ final class ChannelDriver {
 
     // MARK: - The link
 
-    /// Reads what the link has, and acts on it.
     func read() {
         let now = now
         read(calls: Self.callsPerTurn, now: now)

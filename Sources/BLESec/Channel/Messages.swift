@@ -12,7 +12,6 @@ extension SecureChannel {
     /// See ``SecureChannel/messages``.
     public struct Messages: AsyncSequence, Sendable {
         let channel: SecureChannel
-
         /// Makes an iterator that begins with the next message.
         public func makeAsyncIterator() -> Iterator { Iterator(channel: channel) }
 

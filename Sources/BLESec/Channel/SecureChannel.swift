@@ -135,31 +135,19 @@ public actor SecureChannel {
 
     /// The identity that the peer has proven.
     public var peer: PeerIdentity { driver.machine.peer ?? .anonymous }
-
     /// The protocol that both sides agreed on.
     public var protocolName: String { session?.agreement.protocolName ?? "" }
-
     /// The phase that the channel has reached.
     public var phase: ChannelPhase { driver.machine.phase }
-
     /// A hash of the whole handshake: the same on both sides, and different for every channel
     /// (Noise §11.2).
     public var handshakeHash: [UInt8] { session?.agreement.handshakeHash ?? [] }
-
-    /// The messages of both sides, once both sides are proven.
     private var session: Session? { driver.machine.session }
-    /// How the channel ended; nil while it is open.
     private var outcome: ChannelMachine.Outcome? { driver.machine.outcome }
-
-    /// When the channel took over the link.
     var began: MonotonicTime { MonotonicTime(nanoseconds: parameters.start) }
-
-    /// Whether the channel has ended, with or without an error.
     var isOver: Bool { driver.machine.isOver }
-
     /// The peer's address, for logs; it proves nothing.
     public nonisolated var linkDescription: String { link.peerDescription }
-
     /// The peer's address as a value; it proves nothing.
     nonisolated var linkAddress: LinkAddress? { link.peerAddress }
 
@@ -240,9 +228,7 @@ public actor SecureChannel {
         return acknowledgedMeans
     }
 
-    /// How many messages the peer has acknowledged.
     private var acknowledged: UInt64 { session?.acknowledged ?? 0 }
-
     private var cannotReadAcknowledgements: Bool { session?.cannotReadAcknowledgements ?? false }
 
     private func requireAcknowledgements() throws(ChannelError) {
@@ -250,7 +236,6 @@ public actor SecureChannel {
             configuration.mode == .negotiated, "direct mode has no acknowledgements; use send")
     }
 
-    /// What an acknowledgement from this peer means for a message.
     private var acknowledgedMeans: Delivery {
         let features = session?.agreement.features
         return features?.contains(.acknowledgesTaken) == true ? .delivered : .received
@@ -341,15 +326,11 @@ public actor SecureChannel {
         return (message, lastReceived)
     }
 
-    /// Whether messages wait to be received.
     var hasUnread: Bool { session?.inbox.isEmpty == false }
-
     /// Whether ``receive()`` can return or throw without waiting.
     var canReceive: Bool { driver.machine.canReceive }
-
     /// Whether the peer has sent a message on this channel, or acknowledged one.
     var hasCarried: Bool { session?.hasCarried ?? false }
-
     /// The reason that the peer gave for its end; `nil` until it has sent its end.
     public var peerEndReason: EndReason? { session?.peerEndReason }
 
@@ -362,9 +343,7 @@ public actor SecureChannel {
         return message
     }
 
-    /// Records that the program has taken a whole message.
     func didTakeMessage() { acknowledge { $0.didTakeMessage(now: $1) } }
-
     /// The number of the message that ``receive()`` returned last, counted from 1. If several tasks
     /// receive, this may be the number of another task's message.
     public var lastReceived: UInt64 { session?.taken ?? 0 }
@@ -436,17 +415,12 @@ public actor SecureChannel {
 
     /// Whether the channel takes no more messages.
     var isEnding: Bool { isOver || session?.endRequested != nil }
-
     /// The error with which the channel has ended; `nil` while it has not ended.
     var endError: ChannelError? { outcome?.error }
-
     /// Ends the channel at once. The peer sees a truncated channel.
     public func abort() { abort(ChannelError(.closed, "the channel was aborted on this side")) }
-
     /// Ends the channel at once; waiting calls throw `error`.
     func abort(_ error: ChannelError) { driver.fail(error) }
-
-    // MARK: - Waiting
 
     private var now: UInt64 { loop.now.nanoseconds }
 

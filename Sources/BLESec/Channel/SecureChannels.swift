@@ -4,7 +4,6 @@ public import BLESecChannelCore
 /// source is closed.
 public struct SecureChannels: AsyncSequence, Sendable {
     let accept: @Sendable () async throws(ChannelError) -> SecureChannel
-
     /// Makes an iterator that begins with the channel that has waited longest.
     public func makeAsyncIterator() -> Iterator { Iterator(accept: accept) }
 

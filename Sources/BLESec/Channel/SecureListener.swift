@@ -158,7 +158,6 @@ public actor SecureListener {
 
     // MARK: - Accepting
 
-    /// Begins to accept; called once.
     func start() {
         timer = LoopTimer(loop: loop, handler: self)
         let listener = listener

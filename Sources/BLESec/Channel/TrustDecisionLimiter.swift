@@ -7,14 +7,11 @@ final class TrustDecisionLimiter: Sendable {
     /// One place, given back when its last reference is released.
     final class Place: Sendable {
         private let places: TrustDecisionLimiter
-
         fileprivate init(_ places: TrustDecisionLimiter) { self.places = places }
-
         deinit { places.free.withLock { $0 += 1 } }
     }
 
     private let free: Locked<Int>
-
     init(_ count: Int) { free = Locked(count) }
 
     /// Takes a place; returns `nil` when all are taken.

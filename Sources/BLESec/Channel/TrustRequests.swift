@@ -12,7 +12,6 @@ final class TrustRequests {
         let decisions: TrustDecisionLimiter?
         /// How many store threads there are at once.
         let stores: TrustDecisionLimiter
-
         /// The limits of all dialers of the process: a program that dials repeatedly must not pile
         /// up threads.
         static let dialers = Limits(decisions: nil, stores: TrustDecisionLimiter(64))
@@ -31,11 +30,8 @@ final class TrustRequests {
     var onRemembered: @Sendable (Result<Void, ChannelError>) -> Void = { _ in }
 
     init(_ limits: Limits) { self.limits = limits }
-
     /// Whether an application decides about the peer, within the listener's limit.
     var holdsDecisionPlace: Bool { decisionPlace != nil }
-
-    // MARK: - Decisions
 
     /// Asks a question; returns the reason for a refusal if the question cannot be asked.
     func ask(_ question: Handshake.TrustQuestion) -> String? {
@@ -59,21 +55,16 @@ final class TrustRequests {
         }
     }
 
-    /// Gives the place of a decision back.
     func didDecide() {
         decisionTask = nil
         decisionPlace = nil
     }
 
-    /// Cancels a decision that is pending.
     func cancelDecision() {
         decisionTask?.cancel()
         decisionPlace = nil
     }
 
-    // MARK: - Remembering
-
-    /// Has the policy's store remember the peer.
     func remember(_ peer: PeerIdentity, by policy: TrustPolicy, within limit: Duration, now: UInt64)
     {
         rememberTimeout = limit

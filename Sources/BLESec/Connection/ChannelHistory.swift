@@ -26,7 +26,6 @@ struct ChannelHistory: Sendable {
 }
 
 extension ChannelHistory {
-    /// Takes the history of a channel that has become ready just now.
     init(of channel: SecureChannel, readyAt now: MonotonicTime) async {
         self.init(began: await channel.began, ready: now, hash: await channel.handshakeHash)
     }

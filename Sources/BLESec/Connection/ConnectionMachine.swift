@@ -18,7 +18,6 @@ struct ConnectionMachine {
         case close(ChannelError)
     }
 
-    /// A channel that was made or accepted.
     struct NewChannel {
         let peer: PeerIdentity
         let history: ChannelHistory
@@ -28,7 +27,6 @@ struct ConnectionMachine {
         var isEnding = false
     }
 
-    /// What to do with a new channel.
     enum Admission {
         /// It is the channel in use from now on; the channel that was in use, if any, is to be
         /// ended.
@@ -54,7 +52,6 @@ struct ConnectionMachine {
     /// How many channels with messages to read are kept, including the channel in use; at this
     /// limit no new link is made.
     static let mostUnread = 8
-
     let rules: ReconnectPolicy
     /// Whether the source of the channels decides which of two channels to the peer stays.
     private let settlesDuplicates: Bool
@@ -67,7 +64,6 @@ struct ConnectionMachine {
     private(set) var hasFinished = false
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
-    /// The channel in use; `nil` while there is none.
     private var current: ChannelHistory?
     /// Since when the peer has been unreachable.
     private var unreachedSince: MonotonicTime
@@ -87,7 +83,6 @@ struct ConnectionMachine {
 
     var isConnected: Bool { status.state == .connected }
     var isClosed: Bool { status.state == .closed }
-
     /// Whether this side may not send any more, on this link or a later one.
     var isFinished: Bool { isClosed || hasFinished }
 
@@ -188,9 +183,7 @@ struct ConnectionMachine {
                 using: &generator))
     }
 
-    /// Records that this side sends nothing more.
     mutating func finish() { hasFinished = true }
-
     /// Whether neither side sends anything more, so that the connection is to be closed.
     var haveBothEnded: Bool { hasFinished && hasPeerEnded && isConnected }
 

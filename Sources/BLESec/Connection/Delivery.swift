@@ -24,7 +24,6 @@ public enum WhenDisconnected: Sendable, Hashable {
 public struct PendingDelivery: Sendable {
     let channel: SecureChannel
     let number: UInt64
-
     /// Returns the fate of the message as soon as it is certain; `unknown` if the task is cancelled
     /// first.
     public func delivery() async -> Delivery { await channel.delivery(of: number) }

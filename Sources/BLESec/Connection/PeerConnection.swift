@@ -22,7 +22,6 @@ public actor PeerConnection {
     var machine: ConnectionMachine
     var generator = SystemRandomNumberGenerator()
 
-    /// The channel in use.
     var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
@@ -31,16 +30,13 @@ public actor PeerConnection {
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
-    /// The current attempt.
     var attempt: Task<Void, Never>?
     var arrivals: Task<Void, Never>?
     var timer: LoopTimer?
     private var observers = Observers<ConnectionStatus>()
-
     /// The order in which the waiting tasks send: the order of their calls.
     var turns = Turns()
 
-    /// What tasks wait for.
     enum Event: Hashable, CaseIterable { case link, message, turn, room }
     let waiting: LoopCondition<Event>
 
@@ -88,7 +84,6 @@ public actor PeerConnection {
 
     /// The status of the connection.
     public var status: ConnectionStatus { machine.status }
-
     /// The status now, and the newest status after each change, until the connection is closed.
     public func states() -> Observation<ConnectionStatus> { states(keeping: 1) }
 

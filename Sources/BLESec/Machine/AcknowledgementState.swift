@@ -30,9 +30,7 @@ struct AcknowledgementState {
     private(set) var endReceived = false
     /// Since when an acknowledgement has been pending; `nil` if none is.
     private(set) var ackPendingSince: UInt64?
-
     init(rule: Rule) { self.rule = rule }
-
     /// Whether this side has sent its end, and the peer has acknowledged everything.
     var isSendingComplete: Bool { endSent && acknowledged == sent }
     /// Whether the peer has sent its end, and this side has acknowledged everything.

@@ -53,7 +53,6 @@ class ChannelStage {
     }
 
     final var configuration: ChannelConfiguration { parameters.configuration }
-
     /// The phase for error messages.
     var phase: ChannelPhase { .negotiating }
     /// Whether the driver should read from the link.
@@ -83,7 +82,6 @@ class ChannelStage {
     func handleTimeout(now: UInt64) throws(ChannelError) -> Step { .wait }
     /// Acts on the end of the link; see ``ChannelMachine/linkEnded(_:canSend:now:)``.
     func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step { .wait }
-
     /// The error with which the channel ends after a call has thrown `error`.
     func reason(for error: ChannelError) -> ChannelError { error }
 }
@@ -116,10 +114,8 @@ class UnauthenticatedStage: ChannelStage {
     /// How many bytes a peer may send until it is authenticated, including the bytes that
     /// authenticate it.
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
-
     /// Whether the channel ends when the peer has sent the last byte that it may send.
     var failsAtLimit: Bool { true }
-
     /// The rest of the limit, so that nothing beyond the limit is held or processed; further bytes
     /// stay in the link.
     final override var readAllowance: Int { max(0, unauthenticatedLimit - arrived) }
@@ -169,7 +165,6 @@ final class Refusing: UnauthenticatedStage {
     }
 
     override func didSend(now: UInt64) { moved = now }
-
     override func nextTimeout(now: UInt64) -> UInt64 { moved.after(Self.timeToClose) }
 
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {

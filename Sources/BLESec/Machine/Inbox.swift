@@ -13,9 +13,7 @@ struct Inbox: ~Copyable {
     /// The memory of a message in addition to its bytes, so that even empty messages do not pile
     /// up: an array's header, rounding to the allocator's sizes, and the entry in a list.
     static let overhead = 64
-
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
-
     /// Whether no whole message waits.
     var isEmpty: Bool { whole.isEmpty }
     /// Whether a message is incomplete.

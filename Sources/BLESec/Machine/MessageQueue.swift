@@ -4,10 +4,8 @@ struct MessageQueue {
     private var head = 0
 
     var isEmpty: Bool { head == messages.count }
-
     /// The oldest message.
     var first: [UInt8]? { isEmpty ? nil : messages[head] }
-
     mutating func append(_ message: [UInt8]) { messages.append(message) }
 
     /// Removes the oldest message.

@@ -19,7 +19,6 @@ final class NegotiatedSession: Session {
     private var lastPadding: UInt64 = 0
     /// When the last piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
-
     private let idle, message, ackDelay: UInt64
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
@@ -44,7 +43,6 @@ final class NegotiatedSession: Session {
     override var taken: UInt64 { acknowledgements.taken }
     override var acknowledged: UInt64 { acknowledgements.acknowledged }
     override var isSendingComplete: Bool { acknowledgements.isSendingComplete }
-
     override var ackPendingSince: UInt64? { acknowledgements.ackPendingSince }
     override var hasCarried: Bool {
         acknowledgements.received > (acknowledgements.endReceived ? 1 : 0)

@@ -7,7 +7,6 @@ final class ReadyExchange: UnauthenticatedStage {
     private let agreement: Agreement
     /// The payload of the peer's `ready`.
     private let expected: [UInt8]
-
     /// The payload of this side's `ready`.
     private let own: [UInt8]
     private var isOwnSealed = false

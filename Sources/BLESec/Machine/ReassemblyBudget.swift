@@ -73,11 +73,9 @@ final class ReassemblyBudget: Sendable {
         }
 
         deinit { budget.remove(token) }
-
         /// Takes `count` more bytes for a message whose maximum length is `limit` bytes; returns
         /// false if the budget does not allow it.
         func take(_ count: Int, limit: Int) -> Bool { budget.take(count, by: token, limit: limit) }
-
         /// Releases all bytes of the part.
         func giveAll() { budget.giveAll(token) }
     }

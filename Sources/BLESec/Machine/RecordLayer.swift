@@ -28,10 +28,8 @@ final class RecordLayer {
     var receiving = DirectionCount()
 
     init(_ engine: consuming Engine = .none) { self.engine = engine }
-
     /// Replaces the engine, whose keys are wiped.
     func begin(_ engine: consuming Engine) { self.engine = engine }
-
     /// Ends the engine: its keys are wiped. Bytes for the link stay.
     func endEngine() { engine = .none }
 

@@ -46,7 +46,6 @@ class Session: ChannelStage {
     private(set) final var closeTimeout: Duration
     /// When the first byte of a still incomplete record arrived.
     private var recordBegan: UInt64?
-
     private let expiry: UInt64
     private let recordTimeout: UInt64
     private let limits: ChannelLimits
@@ -77,14 +76,12 @@ class Session: ChannelStage {
     var acknowledged: UInt64 { 0 }
     /// Whether the peer has acknowledged everything, including this side's end.
     var isSendingComplete: Bool { false }
-
     /// Whether the peer has sent a message on this channel, or acknowledged one.
     var hasCarried: Bool { false }
     /// Since when an acknowledgement has been pending; `nil` if none is.
     var ackPendingSince: UInt64? { nil }
     /// Whether an acknowledgement is to be sent now.
     func owesAck(now: UInt64) -> Bool { false }
-
     /// Refuses a message that cannot be sent.
     func check(_ message: [UInt8]) throws(ChannelError) {}
     /// Acts on a record that was opened in `records.inbound`.
@@ -142,7 +139,6 @@ class Session: ChannelStage {
     }
 
     final override func didBlock() { activity.didBlock() }
-
     /// Called after bytes were sent or processed.
     func didProgress(now: UInt64) {}
 
@@ -150,7 +146,6 @@ class Session: ChannelStage {
 
     override var phase: ChannelPhase { hasSealedEnd || hasPeerEnded ? .closing : .established }
     final override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
-
     /// Not while the program has enough messages to receive.
     final override var wantsBytes: Bool { inbox.byteCount < readAhead }
 

@@ -16,7 +16,6 @@ internal import BLESecLocking
     }
 
     deinit { if let storage = unsafe storage { unsafe pool.put(storage) } }
-
     /// The number of bytes that wait.
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
@@ -122,10 +121,8 @@ final class WireBufferPool: Sendable {
     static let outgoing = WireBufferPool(size: 64 << 10)
     /// Incoming bytes: the longest record without its last byte, followed by the longest SDU.
     static let incoming = WireBufferPool(size: 144 << 10)
-
     /// How many unused pieces the pool keeps.
     private static let kept = 32
-
     /// The size of one piece in bytes.
     let size: Int
     private let free = Locked<[Piece]>([])
@@ -136,7 +133,6 @@ final class WireBufferPool: Sendable {
     }
 
     init(size: Int) { self.size = size }
-
     deinit { for piece in free.withLock({ $0 }) { unsafe piece.bytes.deallocate() } }
 
     /// Takes a piece, which the caller owns until ``put(_:)``; its bytes are undefined.

@@ -2,7 +2,6 @@ internal import BLESecChannelCore
 internal import BLESecDiscovery
 
 extension ChannelError {
-    /// Converts a discovery error to a channel error.
     package init(discovery error: DiscoveryError) {
         let code: Code
         switch error.code {

@@ -6,7 +6,6 @@ internal import BLESecDiscovery
 /// Of two channels to one peer one stays. All channels run on the service's loop, on which the
 /// registry is used.
 struct ChannelRegistry {
-    /// A channel that is not over.
     struct Entry {
         let channel: SecureChannel
         let address: DeviceAddress
@@ -15,7 +14,7 @@ struct ChannelRegistry {
         /// Whether the channel is being ended in favour of another channel to the same peer.
         fileprivate var isDuplicate = false
 
-        /// Makes an entry for a channel that has become ready just now.
+        /// For a channel that has become ready just now.
         init(_ channel: SecureChannel, to address: DeviceAddress) async {
             self.channel = channel
             self.address = address
@@ -49,7 +48,6 @@ struct ChannelRegistry {
         entries.values.map(\.channel).filter { $0.assumeIsolated { $0.isOver } }
     }
 
-    /// Whether a channel uses the link to an address.
     func uses(_ address: DeviceAddress) -> Bool {
         entries.values.contains { $0.address == address }
     }
@@ -68,7 +66,6 @@ struct ChannelRegistry {
         return .ends(older: older.value.channel)
     }
 
-    /// Removes a channel that is over.
     mutating func remove(_ channel: SecureChannel) -> Entry? {
         entries.removeValue(forKey: ObjectIdentifier(channel))
     }

@@ -10,14 +10,10 @@ struct DialedLinks {
     /// Whether peers can open channels to this side.
     let accepts: Bool
     private var made: Set<DeviceAddress> = []
-
     init(accepts: Bool) { self.accepts = accepts }
-
     /// Whether bluetoothd has made the link to an address for this side, and this side has not
     /// ended the link.
     func contains(_ address: DeviceAddress) -> Bool { made.contains(address) }
-
-    /// Records that bluetoothd has made a link.
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 
     /// The peer's turn after a dial over the link to an address has failed. The result is `nil` if

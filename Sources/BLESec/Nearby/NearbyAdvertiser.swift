@@ -6,7 +6,7 @@ internal import BLESecLinks
 /// Advertises a service: publishes a GATT service with the PSM and a byte stream, and an
 /// advertisement, and renews the tag and the PSM.
 actor NearbyAdvertiser {
-    /// How long to wait after a refusal before bluetoothd is asked again.
+    /// How long bluetoothd is not asked again after a refusal.
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
@@ -36,7 +36,6 @@ actor NearbyAdvertiser {
     private var keepsApplication = false
     private var isClosed = false
 
-    /// The loop's executor: the actor runs on the loop's thread only.
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(_ setup: NearbySetup, listener: RenewableListener, of service: NearbyService) {
@@ -71,7 +70,6 @@ actor NearbyAdvertiser {
         sleepTask?.cancel()
     }
 
-    /// Ends the task.
     func close() {
         isClosed = true
         task?.cancel()

@@ -29,7 +29,6 @@ actor NearbyDialer {
     private var lastRun = MonotonicTime(nanoseconds: 0)
     private var isClosed = false
 
-    /// The loop's executor: the actor runs on the loop's thread only.
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(_ setup: NearbySetup, of service: NearbyService) {
@@ -42,17 +41,11 @@ actor NearbyDialer {
     }
 
     isolated deinit { scanTask?.cancel() }
-
-    /// The peers that were heard.
     var peers: [PeerTable.Entry] { policy.table.entries }
-
     /// Whether no link is being ended.
     var isQuiet: Bool { releases.isEmpty }
-
-    /// Sets the tag that this side advertises.
     func advertises(_ tag: AdvertisementTag) { policy.ownTag = tag }
 
-    /// Begins to scan and dial.
     func start() async throws(DiscoveryError) {
         timer = LoopTimer(loop: loop, handler: self)
         let scan = try await setup.adapter.scan(
@@ -63,7 +56,6 @@ actor NearbyDialer {
         }
     }
 
-    /// Cancels the dials, and begins no others.
     func close() {
         isClosed = true
         timer?.disarm()
@@ -104,7 +96,6 @@ actor NearbyDialer {
         timer?.arm(at: next ?? .distantFuture)
     }
 
-    /// Restarts the scan, for a connection that has not reached its peer.
     func searchAnew() async {
         guard !isClosed, dials.isEmpty, policy.hasPlaces, let scan else { return }
         await scan.pause()
@@ -158,7 +149,6 @@ actor NearbyDialer {
         run()
     }
 
-    /// Makes a link, finds out which transport the peer offers, and opens a channel over it.
     private func dial(_ candidate: Candidate) async throws(ChannelError) -> SecureChannel {
         let address = candidate.address
         await scan?.pause()
@@ -225,7 +215,6 @@ actor NearbyDialer {
         run()
     }
 
-    /// Whether something uses the link to an address.
     private func isUsed(_ address: DeviceAddress) -> Bool {
         policy.isAccepting(from: address)
             || service?.assumeIsolated { $0.usesLink(to: address) } ?? false

@@ -28,10 +28,8 @@ public struct NearbyOptions: Sendable {
     public struct Transports: OptionSet, Sendable, Hashable {
         /// The option bits.
         public let rawValue: UInt8
-
         /// Makes a set from option bits.
         public init(rawValue: UInt8) { self.rawValue = rawValue }
-
         /// An L2CAP channel: the faster transport, preferred if both are available.
         public static let l2cap = Transports(rawValue: 1)
         /// The byte stream over two GATT characteristics, for peers without L2CAP channels. A
@@ -51,7 +49,6 @@ struct NearbySetup: Sendable {
     let adapter: BluetoothAdapter
     let configuration: ChannelConfiguration
     let options: NearbyOptions
-
     var loop: EventLoop { adapter.bluetoothd.loop }
 }
 

@@ -168,7 +168,6 @@ public actor NearbyService {
 
     /// The address where peers can dial; `nil` if the service does not accept, or not over L2CAP.
     public var localAddress: L2CAPAddress? { get async { await listener?.localAddress } }
-
     /// The peers that were heard.
     package var peers: [PeerTable.Entry] { dialer?.assumeIsolated { $0.peers } ?? [] }
 
@@ -283,7 +282,6 @@ public actor NearbyService {
 
     // MARK: - Advertising
 
-    /// The advertising state has changed.
     func advertisingChanged(to state: AdvertisingState) {
         report(.advertising(state))
         statusObservers.tell(status)
@@ -291,13 +289,10 @@ public actor NearbyService {
 
     /// The PSM could not be renewed.
     func renewalFailed(_ error: ChannelError) { report(.advertising(.failed(error))) }
-
-    /// There is a new tag.
     func advertises(_ tag: AdvertisementTag) { dialer?.assumeIsolated { $0.advertises(tag) } }
 
     // MARK: - Channels
 
-    /// Whether a channel uses the link to an address.
     func usesLink(to address: DeviceAddress) -> Bool { registry.uses(address) }
 
     /// Admits a channel that became ready; if it duplicates another, ends one of the two.

@@ -20,9 +20,7 @@ actor RenewableListener: LinkListener {
     private let waiting: LoopCondition<Event>
     private var isClosed = false
     nonisolated let localDescription: String
-
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
-
     /// The address where peers can dial now; `nil` without L2CAP.
     var localAddress: L2CAPAddress? { current?.localAddress }
 
@@ -110,8 +108,7 @@ actor RenewableListener: LinkListener {
 
     private func take(_ link: any Link) async {
         try? await waiting.wait(for: .room, on: self) { arrived.count < Self.backlog || isClosed }
-        guard !Task.isCancelled else { return link.close() }
-        admit(link)
+        if Task.isCancelled { link.close() } else { admit(link) }
     }
 
     private func end(_ listener: L2CAPListener) async {

@@ -28,10 +28,8 @@ final class TransportDialer {
     }
 
     init(_ setup: NearbySetup) { self.setup = setup }
-
     private var loop: EventLoop { setup.loop }
     private var transports: NearbyOptions.Transports { setup.options.transports }
-
     /// Forgets the PSM that was read from a candidate.
     func forget(_ candidate: Candidate) { psms[candidate] = nil }
 
