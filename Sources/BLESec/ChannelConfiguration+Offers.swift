@@ -3,8 +3,7 @@ internal import BLESecNoise
 internal import BLESecNoiseEngine
 internal import BLESecTLSEngine
 
-// The configuration and its trust policy alone decide what may be offered; nothing that a peer
-// sends changes that.
+// Only the configuration and its trust policy, and nothing from a peer, decide what is offered.
 extension ChannelConfiguration {
     /// Refuses a configuration that contradicts itself, before anything is sent.
     func validate(for role: ChannelRole) throws(ChannelError) {

@@ -3,8 +3,7 @@ public import BLESecNoise
 package import BLESecPrimitives
 public import BLESecTLSEngine
 
-/// Everything that decides how a channel is made: this side's identity, the trust policy, and the
-/// protocols.
+/// What a channel is made with: this side's identity, the trust policy, the protocols, the limits.
 public struct ChannelConfiguration: Sendable {
     /// The two modes of blesec/1; a link uses one of them throughout.
     public enum Mode: Sendable, Hashable {
@@ -18,8 +17,7 @@ public struct ChannelConfiguration: Sendable {
         case direct
     }
 
-    /// Which of the peer's messages this side acknowledges, so that the peer counts them as
-    /// delivered.
+    /// Which of the peer's messages this side acknowledges, so that they count there as delivered.
     public enum Acknowledgement: Sendable, Hashable {
         /// The messages that the application has taken: ``SecureChannel/receive()`` has returned
         /// the message, or ``SecureChannel/ByteStream/read(atMost:)`` has returned its last byte.
@@ -39,8 +37,7 @@ public struct ChannelConfiguration: Sendable {
     public var trust: TrustPolicy
     /// This side's certificate and TLS settings, needed if ``TLSContext/protocolName`` is offered.
     public var tls: TLSContext?
-    /// Decides which peers are accepted over TLS; `nil` means ``trust``. The deny list of ``trust``
-    /// applies in either case.
+    /// Decides about peers over TLS; `nil` means ``trust``, whose deny list applies in either case.
     public var certificateTrust: TrustPolicy?
     /// Protocol names, best first; in direct mode exactly one.
     public var protocols = [defaultProtocol]
@@ -48,21 +45,17 @@ public struct ChannelConfiguration: Sendable {
     public var mode = Mode.negotiated
     /// Which of the peer's messages this side acknowledges.
     public var acknowledgement = Acknowledgement.automatic
-    /// Bytes that must be the same on both sides; at most 255 bytes, not a secret. Negotiated mode
-    /// only.
+    /// Bytes that must be the same on both sides; at most 255, not secret. Negotiated mode only.
     public var context: [UInt8] = []
     /// The Noise prologue in direct mode; it may not begin with `blesec/1`.
     public var prologue: [UInt8] = []
     /// The keys for patterns with `psk`, 32 bytes each.
     public var presharedKeys: [PreSharedKey] = []
-    /// Allows patterns that send this side's static key in clear, or reveal it to any peer that
-    /// asks.
+    /// Allows patterns that send this side's static key in clear, or reveal it to any peer.
     public var allowsExposedIdentity = false
-    /// The record of this process's unfinished dials, by which a device detects a connection to
-    /// itself.
+    /// The process's unfinished dials, by which a device detects a connection to itself.
     package var pendingDials = PendingDials.shared
-    /// A fixed ephemeral key instead of a fresh one; only for the worked examples of the wire
-    /// format.
+    /// A fixed ephemeral key, only for the worked examples of the wire format.
     package var fixedEphemeral: DHKeyPair?
     /// Bounds on memory and work.
     public var limits = ChannelLimits()

@@ -22,8 +22,7 @@ public struct Endpoint: Sendable, Hashable {
     /// Unix sockets, and by a listener on the address of an adapter.
     public var adapter: String?
 
-    /// The address type of the device to dial; public by default. An endpoint of another kind
-    /// always has the type public.
+    /// The address type of the device to dial: public by default, and for any other endpoint.
     public var addressType: AddressType {
         get {
             guard case .device(let address) = kind else { return .public }
@@ -53,8 +52,7 @@ public struct Endpoint: Sendable, Hashable {
         self = value
     }
 
-    /// The endpoint in a form that does not depend on the working directory; `nil` if it has no
-    /// such form.
+    /// The endpoint without dependence on the working directory; `nil` if it has no such form.
     package var absolute: Endpoint? {
         guard case .unix(let address) = kind else { return self }
         return address.absolute.map { Endpoint($0) }
@@ -137,8 +135,7 @@ extension Endpoint {
         }
     }
 
-    /// Listens for links, without channels over them; returns the listener and the endpoint where
-    /// peers can dial it.
+    /// Listens for links without channels; returns the listener and the endpoint that peers dial.
     package func listen(loop: EventLoop) async throws(LinkError) -> (any LinkListener, Endpoint) {
         switch kind {
         case .unix(let address):

@@ -19,8 +19,7 @@ struct Engine: ~Copyable {
     init(_ engine: consuming NoiseEngine) { noise = consume engine }
     init(_ engine: consuming TLSEngine) { tls = consume engine }
 
-    /// Makes one call to the engine. If the call throws, the engine ends: its `deinit` wipes the
-    /// keys, and every later call throws.
+    /// Makes one call. If it throws, the engine ends: its keys are wiped, and later calls throw.
     mutating func call<Result>(
         _ noiseCall: (inout NoiseEngine) throws(ChannelError) -> Result,
         _ tlsCall: (inout TLSEngine) throws(ChannelError) -> Result

@@ -2,8 +2,8 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 
 extension LoopCondition {
-    /// Suspends until `isTrue`, which is checked at each `event`; throws `cancelled` if the task is
-    /// cancelled first.
+    /// Suspends until `isTrue`, checked at each `event`; throws `cancelled` if the task is
+    /// cancelled.
     func wait(
         for event: Event, on actor: isolated (any Actor), until isTrue: () -> Bool
     ) async throws(ChannelError) {

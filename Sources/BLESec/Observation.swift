@@ -5,9 +5,8 @@ internal import BLESecLocking
 /// Values that one consumer observes as they arrive, until their source is closed.
 ///
 /// Each call that returns an observation makes an independent one, for one consumer. Values that
-/// arrive before the consumer asks wait in a bounded buffer; a slow consumer loses the oldest
-/// values, and ``dropped`` counts them. If the values are states, the buffer holds one value: the
-/// newest.
+/// arrive before the consumer asks wait in a bounded buffer; a slow consumer loses the oldest,
+/// which ``dropped`` counts. A buffer of states holds one value: the newest.
 public struct Observation<Value: Sendable>: AsyncSequence, Sendable {
     let stream: AsyncStream<Value>
     let losses: Locked<UInt64>
@@ -45,8 +44,7 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// The observers of one kind of value. The observed object owns them, and its end ends the
-/// observations.
+/// The observers of one kind of value; the observations end with the observed object, their owner.
 struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
     deinit { for observer in observers { observer.feed.finish() } }

@@ -3,8 +3,7 @@ public import BLESecLinks
 /// A link that applies faults to another link, as radio, kernel or attackers would.
 ///
 /// It wraps one end, and changes what that end sends and how many bytes each of its receives
-/// returns. To change what the other end sends, wrap the other end too. Use it on the loop's thread
-/// only, as any link.
+/// returns. To change what the other end sends, wrap it too. Use it on the loop's thread only.
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 

@@ -5,8 +5,7 @@ internal import Synchronization
 /// A clock that moves only when a test moves it.
 ///
 /// Make the clock, pass ``loopClock`` to the event loops that use it, and move the time with
-/// ``advance(by:)``: when that call returns, the loops have done everything that was due in that
-/// time.
+/// ``advance(by:)``. When that call returns, the loops have done what was due in that time.
 public final class ManualClock: LoopClock.Source {
     private struct WeakLoop: Sendable {
         weak let loop: EventLoop?

@@ -10,8 +10,7 @@ enum BlockingWork {
         init(_ run: @escaping @Sendable () -> Void) { self.run = run }
     }
 
-    /// Runs `body` on a new thread with all signals blocked; returns false when the system can
-    /// create no thread.
+    /// Runs `body` on a new thread with all signals blocked; false when no thread can be created.
     static func start(_ body: @escaping @Sendable () -> Void) -> Bool {
         var all = sigset_t()
         var before = sigset_t()

@@ -15,8 +15,7 @@ extension SecureChannel {
         /// The maximum number of bytes in one message of a long write.
         public static let pieceLength = 64 << 10
 
-        /// Returns at least one byte and at most `count` bytes, or `nil` once the peer sends no
-        /// more.
+        /// Returns 1 to `count` bytes, or `nil` once the peer sends no more.
         ///
         /// Throws the error that ended the channel, `truncated` if the peer's end said that it did
         /// not send everything, or `cancelled`.

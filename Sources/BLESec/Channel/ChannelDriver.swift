@@ -1,9 +1,8 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Moves bytes between a channel's machine, which decides, and its link; and wakes tasks.
-///
-/// The driver is used on the loop's thread only: by its channel, its link and its timer.
+/// Moves bytes between a channel's machine, which decides, and its link; and wakes tasks. The
+/// channel, its link and its timer use the driver, on the loop's thread only.
 final class ChannelDriver {
     enum Event: Hashable { case ready, remembered, message, room, acknowledgement, end }
 
@@ -13,8 +12,7 @@ final class ChannelDriver {
         @safe @exclusivity(unchecked)
     #endif
     var machine: ChannelMachine
-    /// Asks the trust policy about the peer, and has the policy's store remember the peer; nil after
-    /// that.
+    /// Asks the trust policy about the peer and has the store remember the peer; nil after that.
     var trust: TrustRequests?
     private(set) var callDeadlines: [UInt64] = []
 
@@ -30,8 +28,7 @@ final class ChannelDriver {
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
 
-    /// The most link calls that one turn makes to read or to send, before the loop's other channels
-    /// run.
+    /// The most link calls that one turn makes to read or to send, before other channels run.
     private static let callsPerTurn = 8
     /// The maximum number of reads before a deadline is checked. A socket returns enough bytes in
     /// each call that they hold more than one whole record.
@@ -245,8 +242,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         machine.linkWasLost(now: now)
         // While a trust policy decides, nothing is read, and what the peer sent no longer matters.
         if machine.phase == .awaitingTrustDecision { linkEnded(nil) }
-        // In direct mode, the peer may have ended its direction before. Now nothing can be sent
-        // either, so the channel ends.
+        // In direct mode, the peer may have ended its direction before; now the channel ends.
         if hasLinkEnded { linkEnded(nil) }
         read()
     }
@@ -260,9 +256,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         }
         let now = now
         trust?.handleTimeout(now: now)
-        // After the process was stopped for a while, its deadlines are past, while bytes that
-        // arrived in time are still unread. Reading first avoids taking that for silence of the
-        // peer.
+        // After a stop of the process its deadlines are past, although bytes that arrived in time
+        // are unread. Reading first avoids taking that for silence of the peer.
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.handleTimeout(now: now)
         pump(now: now)

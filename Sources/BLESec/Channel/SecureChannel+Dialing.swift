@@ -17,8 +17,7 @@ extension SecureChannel {
         try await dialTwice(endpoint, configuration: configuration, loop: loop, whenLinked: {})
     }
 
-    /// Dials, and dials once more if the peer is busy; for callers that have no backoff of their
-    /// own.
+    /// Dials, and once more if the peer is busy; for callers that have no backoff of their own.
     static func dialTwice(
         _ endpoint: Endpoint, configuration: ChannelConfiguration, loop: EventLoop,
         whenLinked: () -> Void
@@ -30,8 +29,7 @@ extension SecureChannel {
             guard error.code == .busy else { throw error }
         }
         do {
-            // A random delay, because the peer may have turned away other dialers at the same
-            // moment.
+            // A random delay, because the peer may have turned away other dialers just now.
             try await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
         } catch {
             throw ChannelError(.cancelled, "the dial was cancelled", phase: .connecting)

@@ -89,8 +89,7 @@ public actor SecureChannel {
         do throws(ChannelError) {
             try await wait(for: .ready) { driver.machine.isReady || isOver }
             if !driver.machine.isReady, let outcome { throw outcome.error }
-            // A channel can become ready and end in one turn; messages that have arrived can still
-            // be received.
+            // A channel that became ready and ended in one turn may still have messages to receive.
             try await remember()
         } catch {
             driver.fail(error)
@@ -120,8 +119,7 @@ public actor SecureChannel {
     }
 
     /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if the
-    /// handshake may keep its place, because bytes that had arrived but were not read yet completed
-    /// it.
+    /// handshake keeps its place, because unread bytes that had arrived completed it.
     func turnAway(_ error: ChannelError) -> Bool {
         // Before the hello is answered, unread bytes cannot complete the handshake.
         if [.handshaking, .proving].contains(phase) { driver.read() }
@@ -252,8 +250,7 @@ public actor SecureChannel {
     /// How long a program may pause between receives before a full inbox ends a delivery.
     private static let patience: Duration = .seconds(5)
 
-    /// Queues a message for which the caller expects an acknowledgement, and returns the message's
-    /// number.
+    /// Queues a message that the peer is to acknowledge, and returns the message's number.
     func enqueue(_ message: [UInt8]) async throws(ChannelError) -> UInt64 {
         try requireAcknowledgements()
         try await waitForRoom()
@@ -366,8 +363,7 @@ public actor SecureChannel {
         acknowledge { $0.confirm(through: number, now: $1) }
     }
 
-    /// Counts what may be acknowledged, and sends an acknowledgement that is due, or arranges for
-    /// it to be sent in time.
+    /// Counts what may be acknowledged, and sees that an acknowledgement is sent in time.
     private func acknowledge(_ count: (Session, _ now: UInt64) -> Void) {
         guard let session else { return }
         let now = now
@@ -406,8 +402,7 @@ public actor SecureChannel {
         if case .failed(let error) = outcome { throw error }
     }
 
-    /// Returns when the channel is over, or when the peer has sent its end; returns the peer's
-    /// reason, if any.
+    /// Returns when the channel is over or the peer has sent its end, with the peer's reason.
     func waitUntilEnding() async -> EndReason? {
         try? await wait(for: .end) { isOver || driver.machine.hasPeerEnded }
         return driver.machine.hasPeerEnded ? peerEndReason ?? .done : nil

@@ -16,8 +16,7 @@ public actor SecureListener {
         /// 2 seconds to close.
         public var handshakes = 256
         /// Handshakes under way from one address; 4. A further link from that address is turned
-        /// away at once. Links without an address (Unix sockets, memory) are limited by
-        /// ``handshakes`` alone.
+        /// away at once. ``handshakes`` alone limits links without an address (Unix, memory).
         public var handshakesPerAddress = 4
         /// The minimum time that a handshake keeps its place; 100 ms. When all places are taken, a
         /// new link waits to be accepted until a handshake has had this time, and replaces the

@@ -1,8 +1,7 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Asks an application's trust policy, or a trust store, about a channel's peer; and has the store
-/// remember the peer.
+/// Asks a trust policy or a trust store about a channel's peer; has the store remember the peer.
 ///
 /// A store may block, so each call to a store runs on a thread of its own.
 final class TrustRequests {
@@ -12,8 +11,7 @@ final class TrustRequests {
         let decisions: TrustDecisionLimiter?
         /// How many store threads there are at once.
         let stores: TrustDecisionLimiter
-        /// The limits of all dialers of the process: a program that dials repeatedly must not pile
-        /// up threads.
+        /// The limits of all dialers of the process, so that repeated dials cannot pile up threads.
         static let dialers = Limits(decisions: nil, stores: TrustDecisionLimiter(64))
     }
 
@@ -93,9 +91,8 @@ final class TrustRequests {
             .failure(.late("the trust store did not remember the peer within", rememberTimeout)))
     }
 
-    /// Runs `body` on a thread of its own, and holds a place until `body` returns, even if the
-    /// channel ends earlier: a peer that connects repeatedly cannot pile up threads behind a slow
-    /// store.
+    /// Runs `body` on a thread of its own. It holds a place until `body` returns, even if the
+    /// channel ends earlier, so that repeated dials cannot pile up threads behind a slow store.
     private func startStoreWork(_ body: @escaping @Sendable () -> Void) -> Bool {
         guard let place = limits.stores.take() else { return false }
         return BlockingWork.start {

@@ -1,7 +1,6 @@
 internal import BLESecLinks
 
-/// What decides which of two channels to one peer stays, and how long a channel has lasted
-/// (blesec/1, "Finding each other").
+/// What decides which of two channels to one peer stays (blesec/1, "Finding each other").
 struct ChannelHistory: Sendable {
     /// When the channel took over its link.
     let began: MonotonicTime

@@ -28,13 +28,11 @@ struct ConnectionMachine {
     }
 
     enum Admission {
-        /// It is the channel in use from now on; the channel that was in use, if any, is to be
-        /// ended.
+        /// It is the channel in use from now on; the channel in use before, if any, is to be ended.
         case use
         /// It is over or ending: keep only the messages that have arrived.
         case keepMessages
-        /// The channel in use stays: end the new one, and keep the messages that have arrived on
-        /// it.
+        /// The channel in use stays: end the new one, but keep the messages that it has brought.
         case endAsDuplicate
         case refuse(ChannelError)
     }
@@ -49,8 +47,7 @@ struct ConnectionMachine {
         case leaves(Step)
     }
 
-    /// How many channels with messages to read are kept, including the channel in use; at this
-    /// limit no new link is made.
+    /// The most channels with unread messages or in use; with so many, no new link is made.
     static let mostUnread = 8
     let rules: ReconnectPolicy
     /// Whether the source of the channels decides which of two channels to the peer stays.
@@ -264,10 +261,7 @@ struct ConnectionMachine {
 extension ConnectionState {
     /// Whether an attempt can report this state.
     fileprivate var isUnderWay: Bool {
-        switch self {
-        case .searching, .dialing, .opening, .handshaking: true
-        case .connected, .outOfRange, .backingOff, .closed: false
-        }
+        [.searching, .dialing, .opening, .handshaking].contains(self)
     }
 }
 

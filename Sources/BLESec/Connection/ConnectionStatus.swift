@@ -14,8 +14,7 @@ public enum ConnectionState: String, Sendable, Hashable {
     case handshaking
     /// A channel is ready.
     case connected
-    /// The peer was not reached for a while; the connection still searches, and dials at long
-    /// intervals.
+    /// The peer was not reached for a while; the connection searches, and dials at long intervals.
     case outOfRange = "out-of-range"
     /// An attempt has failed, and the connection waits before the next one.
     case backingOff = "backing-off"
@@ -47,8 +46,7 @@ public struct ConnectionStatus: Sendable {
 
 /// The time limits and the backoff of a ``PeerConnection``.
 public struct ReconnectPolicy: Sendable {
-    /// How long to search for the peer, or fail to reach it, before it counts as out of range; 30
-    /// seconds.
+    /// How long to search for the peer without reaching it before it is out of range; 30 seconds.
     public var searching = Duration.seconds(30)
     /// How long to stay out of range before the search restarts; 60 seconds.
     public var outOfRange = Duration.seconds(60)
@@ -58,8 +56,7 @@ public struct ReconnectPolicy: Sendable {
     public var opening = Duration.seconds(20)
     /// The limit for the handshake, including a trust policy that asks a person; 90 seconds.
     public var handshaking = Duration.seconds(90)
-    /// How long to wait after failures: from one second to a minute, less a random part of up to
-    /// half.
+    /// The wait after failures: one second to a minute, less a random part of up to half.
     public var backoff = Backoff()
     /// How long a link must last to count as good; 10 seconds. A link that has carried a message
     /// counts as good if it lasts as long as ``Backoff/first``.

@@ -4,8 +4,7 @@ internal import BLESecChannelCore
 public enum Delivery: String, Sendable, Hashable {
     /// The peer's program has taken the message or, with manual acknowledgement, has confirmed it.
     case delivered
-    /// The peer's device has the message. The peer does not report whether its program has taken
-    /// it.
+    /// The peer's device has the message; whether its program has taken it is not reported.
     case received
     /// The link was lost before an acknowledgement, or the waiting task was cancelled: the message
     /// may or may not have arrived. It is not sent again.
@@ -24,7 +23,6 @@ public enum WhenDisconnected: Sendable, Hashable {
 public struct PendingDelivery: Sendable {
     let channel: SecureChannel
     let number: UInt64
-    /// Returns the fate of the message as soon as it is certain; `unknown` if the task is cancelled
-    /// first.
+    /// Returns the fate of the message once certain; `unknown` if the task is cancelled first.
     public func delivery() async -> Delivery { await channel.delivery(of: number) }
 }

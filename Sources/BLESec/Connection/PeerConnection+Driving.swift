@@ -92,8 +92,7 @@ extension PeerConnection {
         perform(step)
     }
 
-    /// Handles a service's report about a candidate; whether the candidate is the peer becomes
-    /// known later.
+    /// Handles a service's report about a candidate, which may turn out not to be the peer.
     private func heard(_ event: NearbyEvent) {
         switch event {
         case .dialing: reached(.dialing, nil)
@@ -141,7 +140,10 @@ extension PeerConnection {
         attempt?.cancel()
         waiting.wake(.link)
         waiting.wake(.message)
-        watch(channel)
+        Task(executorPreference: loop) { [weak self] in
+            let reason = await channel.waitUntilEnding()
+            await self?.ending(channel, reason)
+        }
         if let older { await end(older) }
         if machine.hasFinished { try? await channel.finish() }
     }
@@ -152,8 +154,7 @@ extension PeerConnection {
         try await waiting.wait(for: .room, on: self) { hasRoom || machine.isClosed }
     }
 
-    /// Whether no channel is in use, or the one in use is over. The answer is about the channel
-    /// that is in use on return.
+    /// Whether no channel is in use, or the one in use when this returns is over.
     private var isCurrentOver: Bool {
         get async {
             while true {
@@ -176,13 +177,6 @@ extension PeerConnection {
     private func end(_ channel: SecureChannel) async {
         try? await channel.finish(.duplicate)
         await channel.abort()
-    }
-
-    private func watch(_ channel: SecureChannel) {
-        Task(executorPreference: loop) { [weak self] in
-            let reason = await channel.waitUntilEnding()
-            await self?.ending(channel, reason)
-        }
     }
 
     /// Handles a channel that is over, or whose peer has sent its end.
@@ -208,9 +202,8 @@ extension PeerConnection {
             if isCurrent { leave(channel) }
             perform(step)
         }
-        // If the peer gave a reason other than `done`, the same reason tells it that this side
-        // continues over another link. `close()` returns when each side knows that the other has
-        // everything.
+        // A reason other than `done` is sent back: this side, too, continues over another link.
+        // `close()` returns when each side knows that the other has everything.
         if reason.error != nil, !machine.hasFinished { try? await channel.finish(reason) }
         try? await channel.close()
         if !machine.isClosed, leaving === channel { leaving = nil }
@@ -221,8 +214,7 @@ extension PeerConnection {
     func leave(_ channel: SecureChannel) {
         leaving = channel
         current = nil
-        // A task that waits for its turn, but would not wait for a link, must learn that there is
-        // none.
+        // A task that waits for its turn, but would not wait for a link, must learn of the loss.
         waiting.wake(.turn)
     }
 
@@ -252,25 +244,20 @@ extension PeerConnection {
         waiting.wake(.room)
     }
 
-    /// Closes the connection for good, and ends the channel in use; messages that have arrived can
-    /// still be read.
+    /// Closes the connection and ends its channel; messages that have arrived can still be read.
     func shut(_ error: ChannelError?) {
         let before = machine.status
         machine.close(error, at: loop.now)
         if let channel = current.take() { Task(executorPreference: loop) { await channel.abort() } }
         attempt?.cancel()
         arrivals?.cancel()
-        closeRoute()
-        tell(since: before)
-        for event in Event.allCases { waiting.wake(event) }
-    }
-
-    /// Closes the route, so that peers that still connect are refused.
-    private func closeRoute() {
+        // Peers that still connect are refused.
         switch route.kind {
         case .listener(let listener): Task(executorPreference: loop) { await listener.close() }
         case .nearby(let service): Task(executorPreference: loop) { await service.close() }
         case .dial, .offers: break
         }
+        tell(since: before)
+        for event in Event.allCases { waiting.wake(event) }
     }
 }

@@ -87,14 +87,12 @@ public actor PeerConnection {
     /// The status now, and the newest status after each change, until the connection is closed.
     public func states() -> Observation<ConnectionStatus> { states(keeping: 1) }
 
-    /// The same observation with a buffer of `count` values, for a consumer that needs every
-    /// status.
+    /// The same observation with a buffer of `count` values, for a consumer that needs them all.
     package func states(keeping count: Int) -> Observation<ConnectionStatus> {
         observers.add(beginningWith: machine.status, capacity: count, isOver: machine.isClosed)
     }
 
-    /// Reports the status to its observers if a state was entered since `before`, and arms the
-    /// timer for the status' deadline.
+    /// Reports the status if a state was entered since `before`; arms the timer for its deadline.
     func tell(since before: ConnectionStatus) {
         let status = machine.status
         timer?.arm(at: status.deadline ?? .distantFuture)
@@ -155,8 +153,7 @@ public actor PeerConnection {
                 return PendingDelivery(channel: channel, number: number)
             } catch {
                 if machine.hasFinished { throw machine.closedError }
-                // On a channel that is ending nothing was sent; any other error concerns this
-                // message.
+                // On an ending channel nothing was sent; any other error concerns this message.
                 guard await channel.isEnding else { throw error }
                 lose(channel, because: error, hasCarried: await channel.hasCarried)
             }
@@ -223,8 +220,7 @@ public actor PeerConnection {
 
     // MARK: - Closing
 
-    /// Tells the peer that this side sends nothing more, on this link or a later one. This side can
-    /// still receive.
+    /// Tells the peer that this side sends nothing more on any link. This side can still receive.
     public func finish() async {
         machine.finish()
         waiting.wake(.link)
@@ -237,8 +233,7 @@ public actor PeerConnection {
         try? await channel.close()
     }
 
-    /// Ends the connection for good, without losing messages that are under way on the current
-    /// link.
+    /// Ends the connection for good, without losing messages under way on the current link.
     ///
     /// - Parameters:
     ///   - reason: tells the peer whether it has everything.

@@ -46,14 +46,12 @@ public struct PeerRoute: Sendable {
         PeerRoute(kind: .dial(dial, on: nil))
     }
 
-    /// The peer dials a listener. Only this connection may use the listener, and it closes the
-    /// listener when it closes.
+    /// The peer dials a listener, which only this connection may use, and which it closes.
     public static func accepting(from listener: SecureListener) -> PeerRoute {
         PeerRoute(kind: .listener(listener))
     }
 
-    /// The two peers find each other by a service. Only this connection may use the service, and it
-    /// closes the service when it closes.
+    /// Peers find each other by a service that only this connection may use, and that it closes.
     public static func nearby(_ service: NearbyService) -> PeerRoute {
         PeerRoute(kind: .nearby(service))
     }

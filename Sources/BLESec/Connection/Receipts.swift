@@ -1,11 +1,9 @@
-/// Which channel delivered each message that a connection has returned to its program, until the
-/// program has confirmed the message.
+/// Which channel delivered each message that a program has received and not confirmed yet.
 struct Receipts {
     /// Consecutive messages from one channel.
     private struct Run {
         let channel: SecureChannel
-        /// The number of the run's last message, counted from 1 on the connection, and on the
-        /// channel.
+        /// The run's last message, as numbered from 1 on the connection, and on the channel.
         var last: UInt64
         var lastOnChannel: UInt64
     }

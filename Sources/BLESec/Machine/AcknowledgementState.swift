@@ -28,7 +28,6 @@ struct AcknowledgementState {
     private(set) var ackSent: UInt64 = 0
     private(set) var endSent = false
     private(set) var endReceived = false
-    /// Since when an acknowledgement has been pending; `nil` if none is.
     private(set) var ackPendingSince: UInt64?
     init(rule: Rule) { self.rule = rule }
     /// Whether this side has sent its end, and the peer has acknowledged everything.
@@ -36,8 +35,7 @@ struct AcknowledgementState {
     /// Whether the peer has sent its end, and this side has acknowledged everything.
     var isReceivingComplete: Bool { endReceived && ackSent == received }
 
-    /// How many messages may be acknowledged now. The peer's `end` is acknowledged with its last
-    /// message.
+    /// How many messages may be acknowledged now; the peer's `end` counts with its last message.
     private var acknowledgeable: UInt64 {
         let count =
             switch rule {
@@ -49,6 +47,7 @@ struct AcknowledgementState {
     }
 
     mutating func didSend() { sent += 1 }
+
     mutating func didSendEnd() {
         sent += 1
         endSent = true
@@ -64,7 +63,6 @@ struct AcknowledgementState {
         didReceive(now: now)
     }
 
-    /// Records that the program has taken the next message.
     mutating func didTake(now: UInt64) {
         taken += 1
         notePending(now: now)

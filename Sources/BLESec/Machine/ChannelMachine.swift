@@ -2,8 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecLinks
 internal import BLESecPrimitives
 
-/// One end of a channel as a state machine without input or output: its driver passes bytes and
-/// times in and out.
+/// One end of a channel as a state machine; its driver passes bytes and times in and out.
 ///
 /// The driver calls ``receive(now:from:)`` when the link has bytes, ``transmit(now:to:)`` when the
 /// link may take some, and ``handleTimeout(now:)`` at ``nextTimeout(now:)``. Times are nanoseconds
@@ -53,8 +52,7 @@ struct ChannelMachine: ~Copyable {
     /// Ends the channel when its part of the memory budget is revoked.
     private var onBudgetRevoked: @Sendable () -> Void = {}
 
-    /// Makes a machine over a link whose SDUs hold `maximumSDU` bytes; call ``begin(onBudgetRevoked:)``
-    /// next.
+    /// Call ``begin(onBudgetRevoked:)`` next. An SDU of the link holds `maximumSDU` bytes.
     init(
         role: ChannelRole, configuration: ChannelConfiguration, maximumSDU: Int, now: UInt64,
         budget: ReassemblyBudget = .shared
@@ -65,12 +63,9 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Begins the channel. A dialer then has its first bytes to send.
-    ///
     /// `onBudgetRevoked` is called, on any thread, when the channel has to end because its incomplete
     /// message takes too much of the process's memory budget.
-    ///
-    /// - Throws: `configuration` when the configuration contradicts itself; nothing is sent then,
-    ///   and the channel has ended.
+    /// - Throws: `configuration` for a contradiction: nothing is sent, and the channel has ended.
     mutating func begin(onBudgetRevoked: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
         if let outcome { throw outcome.error }
         self.onBudgetRevoked = onBudgetRevoked
@@ -92,9 +87,7 @@ struct ChannelMachine: ~Copyable {
 
     /// Whether both sides are proven, so that identities may be reported and data may flow.
     var isReady: Bool { session != nil }
-    /// Whether the channel has ended.
     var isOver: Bool { outcome != nil }
-    /// The phase for error messages.
     var phase: ChannelPhase { stage?.phase ?? (isOver ? .closed : .negotiating) }
     /// The peer's identity, once proven.
     var peer: PeerIdentity? { session?.agreement.peer }
@@ -130,8 +123,7 @@ struct ChannelMachine: ~Copyable {
     /// The minimum buffer space for one read; most reads have much more.
     private static let readSize = 16 << 10
 
-    /// Seals what waits, and offers the first bytes, at most one SDU, to the link; `send` returns
-    /// how many bytes the link took.
+    /// Seals what waits, and offers at most one SDU to the link; `send` returns what the link took.
     mutating func transmit(
         now: UInt64, to send: (Span<UInt8>) throws(LinkError) -> Int
     ) throws(LinkError) -> Transmission {
@@ -164,7 +156,6 @@ struct ChannelMachine: ~Copyable {
         if stage is ReadyExchange { process(arrived: 0, now: now) }
     }
 
-    /// Whether sealed bytes wait for the link.
     var hasUnsentBytes: Bool { stage?.records.outbound.isEmpty == false }
 
     /// Prepares for a lost link: the remaining bytes are read, with extra room for their messages.
@@ -177,9 +168,7 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Records that the link has ended; `error` is the cause, or `nil` if the peer closed the link.
-    ///
-    /// If `canSend` is true, perhaps only the peer's direction has ended; this matters in direct
-    /// mode only.
+    /// With `canSend`, perhaps only the peer's direction has ended (relevant in direct mode only).
     mutating func linkEnded(_ error: ChannelError?, canSend: Bool = false, now: UInt64) {
         perform { stage throws(ChannelError) in try stage.linkEnded(error, canSend: canSend) }
     }
@@ -198,8 +187,7 @@ struct ChannelMachine: ~Copyable {
     /// When ``handleTimeout(now:)`` must be called next; `UInt64.max` for never.
     func nextTimeout(now: UInt64) -> UInt64 { stage?.nextTimeout(now: now) ?? .max }
 
-    /// Performs what is due: an acknowledgement, a ping, a keep-alive, or the failure of a phase
-    /// that took too long.
+    /// Performs what is due: an acknowledgement, a ping, padding, or the failure of a late phase.
     mutating func handleTimeout(now: UInt64) {
         let wasFull = !wantsBytes
         perform { stage throws(ChannelError) in try stage.handleTimeout(now: now) }
@@ -208,8 +196,7 @@ struct ChannelMachine: ~Copyable {
 
     // MARK: - The trust decision
 
-    /// Returns the handshake's question for the trust policy; nil if there is none, or if it was
-    /// returned before.
+    /// Returns the handshake's question for the trust policy, once; nil if there is none.
     func takeTrustQuestion() -> Handshake.TrustQuestion? {
         isReady ? nil : (stage as? Handshake)?.takeTrustQuestion()
     }
@@ -236,16 +223,14 @@ struct ChannelMachine: ~Copyable {
 
     // MARK: - Messages
 
-    /// Queues a message, and returns its number.
     mutating func queue(_ message: [UInt8]) throws(ChannelError) -> UInt64 {
         if let outcome { throw outcome.error }
         guard let session else { throw ChannelError(.closed, "the channel is not ready to send") }
         return try session.queue(message)
     }
 
-    /// Removes and returns the oldest message; call ``resumeReading(wasFull:now:)`` next. The message
-    /// counts as taken, and may be acknowledged, after ``Session/didTakeMessage(now:)``: the
-    /// application may read it in parts.
+    /// Removes the oldest message; call ``resumeReading(wasFull:now:)`` next. The message counts as
+    /// taken after ``Session/didTakeMessage(now:)``: the application may read it in parts.
     func popMessage() -> [UInt8]? { session?.inbox.next() }
 
     /// If nothing was read because there was no room, and there is room now, processes what has
@@ -283,7 +268,6 @@ struct ChannelMachine: ~Copyable {
 
     // MARK: - Stages
 
-    /// Processes all bytes that can be processed.
     private mutating func process(arrived count: Int, now: UInt64) {
         do throws(ChannelError) {
             try stage?.didReceive(count, now: now)
@@ -294,7 +278,6 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// Makes a call to the stage.
     private mutating func perform(
         _ call: (ChannelStage) throws(ChannelError) -> ChannelStage.Step
     ) {
@@ -331,8 +314,7 @@ struct ChannelMachine: ~Copyable {
         finish(session?.peerEndReason?.error.map { .failed($0) } ?? .complete)
     }
 
-    /// Ends the channel because of an error; an earlier refusal by this side takes precedence as
-    /// the reason.
+    /// Ends the channel; an earlier refusal by this side takes precedence as the reason.
     mutating func fail(_ error: ChannelError) {
         finish(.failed(stage?.reason(for: error) ?? error))
     }

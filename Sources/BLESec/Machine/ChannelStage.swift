@@ -4,12 +4,10 @@ internal import BLESecChannelCore
 final class ChannelParameters: Sendable {
     let role: ChannelRole
     let configuration: ChannelConfiguration
-    /// The number of bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link
-    /// at most.
+    /// The most bytes that one call of ``ChannelMachine/transmit(now:to:)`` offers to the link.
     let maximumSDU: Int
     /// When the channel took over the link.
     let start: UInt64
-    /// The memory limit for incomplete messages.
     let budget: ReassemblyBudget
 
     /// The most bytes that are sealed ahead for one SDU, whatever the link accepts, so that these
@@ -28,9 +26,8 @@ final class ChannelParameters: Sendable {
     }
 }
 
-/// What an open channel does until its next stage; ``ChannelMachine`` makes the calls.
-///
-/// A stage that throws has failed, and the channel ends.
+/// What an open channel does until its next stage; ``ChannelMachine`` makes the calls. A stage that
+/// throws has failed, and the channel ends.
 class ChannelStage {
     /// What a call has led to.
     enum Step {
@@ -86,8 +83,7 @@ class ChannelStage {
     func reason(for error: ChannelError) -> ChannelError { error }
 }
 
-/// A stage in which the peer has not proven its identity, so that it is limited in time and in
-/// bytes.
+/// A stage with an unproven peer, which is limited in time and in bytes.
 class UnauthenticatedStage: ChannelStage {
     /// When the stage began.
     final let began: UInt64
@@ -111,13 +107,11 @@ class UnauthenticatedStage: ChannelStage {
         super.init(previous.parameters, previous.records)
     }
 
-    /// How many bytes a peer may send until it is authenticated, including the bytes that
-    /// authenticate it.
+    /// How many bytes a peer may send up to, and including, those that authenticate it.
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
     /// Whether the channel ends when the peer has sent the last byte that it may send.
     var failsAtLimit: Bool { true }
-    /// The rest of the limit, so that nothing beyond the limit is held or processed; further bytes
-    /// stay in the link.
+    /// The rest of the limit: bytes beyond it stay in the link, and are not held or processed.
     final override var readAllowance: Int { max(0, unauthenticatedLimit - arrived) }
 
     final override func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {
@@ -135,8 +129,7 @@ class UnauthenticatedStage: ChannelStage {
     }
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
-        // An acceptor that detects a connection to itself closes the link without sending
-        // anything.
+        // An acceptor that detects a connection to itself closes the link without a message.
         if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
         throw error ?? ChannelError(.truncated, "the peer closed the link during the handshake")
     }

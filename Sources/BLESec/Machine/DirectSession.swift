@@ -10,8 +10,7 @@ final class DirectSession: Session {
     /// Whether the peer's last message was empty.
     private(set) var peerWentQuiet = false
 
-    /// The stage after the handshake. In some patterns the peer still has to prove itself with its
-    /// first message.
+    /// The next stage. In some patterns the peer must still prove itself with its first message.
     static func begin(
         after handshake: Handshake, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) -> ChannelStage {
@@ -20,7 +19,6 @@ final class DirectSession: Session {
             : DirectProof(after: handshake, agreement, now: now)
     }
 
-    /// The session with a peer that has proven itself.
     init(
         proven previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) {
@@ -156,8 +154,7 @@ final class DirectProof: UnauthenticatedStage {
 
     override func linkEnded(_ error: ChannelError?, canSend: Bool) throws(ChannelError) -> Step {
         if arrived == 0, dialToken?.cameBack == true { throw .talksToItself }
-        // A reset is reported in the same way: a peer that closes a socket with unread bytes resets
-        // it.
+        // A reset gives the same error: a peer that closes a socket with unread bytes resets it.
         var unproven = ChannelError.unproven("the peer closed the link before it proved its key")
         unproven.underlying = error?.underlying
         throw unproven

@@ -57,8 +57,7 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
-    /// At the limit nothing more is read, so only a pending trust decision can still change the
-    /// outcome.
+    /// At the limit nothing more is read: only a pending trust decision can change the outcome.
     override var failsAtLimit: Bool { awaitingTrustSince == nil }
     override var claimedKey: Fingerprint? { claimedIdentity?.fingerprint }
 
@@ -153,7 +152,6 @@ final class Handshake: UnauthenticatedStage {
 
     // MARK: - Trust
 
-    /// Returns the question that a trust decision waits for, once.
     func takeTrustQuestion() -> TrustQuestion? {
         defer { question = nil }
         return question
@@ -171,7 +169,6 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince = now
     }
 
-    /// Applies the trust decision; a late decision changes nothing.
     func didDecide(_ verdict: TrustPolicy.Verdict, now: UInt64) throws(ChannelError) {
         guard awaitingTrustSince != nil else { return }
         question = nil

@@ -16,7 +16,6 @@ struct Inbox: ~Copyable {
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
     /// Whether no whole message waits.
     var isEmpty: Bool { whole.isEmpty }
-    /// Whether a message is incomplete.
     var isMidMessage: Bool { !partial.isEmpty }
 
     /// Appends the next piece of a message.
@@ -44,13 +43,11 @@ struct Inbox: ~Copyable {
         whole.append(message)
     }
 
-    /// Discards the incomplete message.
     mutating func removePartial() {
         part?.giveAll()
         partial = []
     }
 
-    /// Removes and returns the oldest whole message.
     mutating func next() -> [UInt8]? {
         guard let message = whole.popFirst() else { return nil }
         byteCount -= message.count + Self.overhead

@@ -2,7 +2,6 @@ internal import BLESecChannelCore
 
 /// When a channel's link last moved bytes, in nanoseconds of a monotonic clock.
 struct LinkActivity {
-    /// When bytes last arrived.
     private(set) var lastArrival: UInt64
     /// When the link last took bytes after it had been full.
     private var lastProgress: UInt64

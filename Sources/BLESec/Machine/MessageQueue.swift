@@ -4,11 +4,9 @@ struct MessageQueue {
     private var head = 0
 
     var isEmpty: Bool { head == messages.count }
-    /// The oldest message.
     var first: [UInt8]? { isEmpty ? nil : messages[head] }
     mutating func append(_ message: [UInt8]) { messages.append(message) }
 
-    /// Removes the oldest message.
     mutating func popFirst() -> [UInt8]? {
         guard !isEmpty else { return nil }
         let message = messages[head]

@@ -15,7 +15,6 @@ final class NegotiatedSession: Session {
     private var owesPadding = false
     /// This side's ping that has no pong yet.
     private(set) var outstandingPing: UInt64?
-    /// When padding was last queued while nothing was read.
     private var lastPadding: UInt64 = 0
     /// When the last piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
@@ -217,8 +216,7 @@ final class NegotiatedSession: Session {
     override func handleTimeout(now: UInt64) throws(ChannelError) -> Step {
         if case .complete = try super.handleTimeout(now: now) { return .complete }
         guard wantsBytes else {
-            // While this side does not read, the peer makes no progress and would take this side
-            // for dead.
+            // A side that does not read blocks its peer, and must not seem dead to it.
             if !owesPadding, now >= paddingTime {
                 owesPadding = true
                 lastPadding = now

@@ -19,7 +19,6 @@ final class Negotiation: UnauthenticatedStage {
     /// The features that the peer supports.
     private var features: ChannelFeatures = []
 
-    /// The acceptor's side.
     init(acceptor parameters: ChannelParameters) {
         transcript = NegotiationTranscript(context: parameters.configuration.context)
         expected = .hello
@@ -85,7 +84,6 @@ final class Negotiation: UnauthenticatedStage {
         return .again
     }
 
-    /// Reads the dialer's early message once it is complete, and answers.
     private func readEarly(_ offers: [String], now: UInt64) throws(ChannelError) -> Step {
         guard
             let early = try records.takeFramed(atMost: configuration.limits.unauthenticatedBytes)
@@ -109,8 +107,7 @@ final class Negotiation: UnauthenticatedStage {
         }
     }
 
-    /// Begins a handshake with the first offer that is accepted here, at `index`; returns the
-    /// protocol's name.
+    /// Begins a handshake with the first acceptable offer, at `index`; returns the protocol's name.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {
@@ -172,7 +169,6 @@ final class Negotiation: UnauthenticatedStage {
 
     // MARK: - The dialer's side
 
-    /// Reads the acceptor's answer once it is complete.
     private func readAnswer(_ offers: [String], now: UInt64) throws(ChannelError) -> Step {
         let answer = try records.inbound.withBytes { bytes throws(ChannelError) in
             try Answer(prefixOf: bytes.span, offerCount: offers.count)

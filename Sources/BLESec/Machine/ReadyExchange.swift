@@ -23,8 +23,7 @@ final class ReadyExchange: UnauthenticatedStage {
     }
 
     override var phase: ChannelPhase { .proving }
-    /// Not while this side's `ready` waits for room on the link: nothing may follow the peer's
-    /// `ready` until then.
+    /// Not while this side's `ready` waits for the link: until then nothing may follow the peer's.
     override var wantsBytes: Bool { !isPeerReady }
     override var failsAtLimit: Bool { !isPeerReady }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
@@ -48,8 +47,7 @@ final class ReadyExchange: UnauthenticatedStage {
         return true
     }
 
-    /// Whether a record is the peer's `ready`; until then only records without a meaning may
-    /// arrive.
+    /// Whether a record is the peer's `ready`; before it, only meaningless records may arrive.
     private func isReady(_ plaintext: Range<Int>) throws(ChannelError) -> Bool {
         guard !plaintext.isEmpty else { throw .violation("a record without a type") }
         let record = records.inbound.withBytes { $0.span.array(in: plaintext) }

@@ -6,8 +6,7 @@ internal import BLESecLocking
 /// When the memory does not suffice, the peer that holds most loses its largest incomplete message
 /// and that message's channel, so that one peer cannot keep others from receiving.
 final class ReassemblyBudget: Sendable {
-    /// The budget of the process: 256 MiB, enough for sixteen messages of the default maximum; one
-    /// peer's share is 64 MiB.
+    /// The process's budget: 256 MiB, 16 messages of the default maximum; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
     /// What one channel holds.
@@ -56,7 +55,6 @@ final class ReassemblyBudget: Sendable {
     private let state: Locked<State>
     private let share: Int
 
-    /// Makes a budget of `bytes` overall, and `share` for each peer.
     init(bytes: Int, share: Int) {
         state = Locked(State(left: bytes))
         self.share = share
@@ -76,7 +74,6 @@ final class ReassemblyBudget: Sendable {
         /// Takes `count` more bytes for a message whose maximum length is `limit` bytes; returns
         /// false if the budget does not allow it.
         func take(_ count: Int, limit: Int) -> Bool { budget.take(count, by: token, limit: limit) }
-        /// Releases all bytes of the part.
         func giveAll() { budget.giveAll(token) }
     }
 

@@ -42,8 +42,7 @@ final class RecordLayer {
 
     // MARK: - Handshake
 
-    /// Appends this side's next handshake message, and returns it; returns nil when the peer has to
-    /// send.
+    /// Appends and returns this side's next handshake message; nil when it is the peer's turn.
     func sendHandshake() throws(ChannelError) -> [UInt8]? {
         guard let message = try engine.nextHandshake() else { return nil }
         try outbound.append(engine.framesHandshake ? Self.framed(message) : message)
@@ -74,8 +73,7 @@ final class RecordLayer {
         return message
     }
 
-    /// Passes all bytes that have arrived to an engine that reads a stream; returns whether the
-    /// engine has consumed any.
+    /// Passes all inbound bytes to an engine that reads a stream; returns whether it consumed any.
     func receiveHandshake() throws(ChannelError) -> Bool {
         let used = try inbound.withBytes { bytes throws(ChannelError) in
             try engine.receiveHandshake(bytes.span)

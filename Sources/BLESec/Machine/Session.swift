@@ -16,14 +16,12 @@ enum LinkShutdown: Sendable {
 /// The object outlives the channel's end: messages that have arrived can still be received.
 class Session: ChannelStage {
     final var agreement: Agreement
-    /// Messages that wait to be sealed.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
     final var outbox = Outbox()
     /// Messages that have been queued so far.
     private(set) final var queued: UInt64 = 0
-    /// Messages that wait to be received.
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
@@ -64,13 +62,10 @@ class Session: ChannelStage {
 
     // MARK: - What the two modes do differently
 
-    /// Whether this side has sealed its end.
     var hasSealedEnd: Bool { false }
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { false }
-    /// The reason for the peer's end, once it has arrived.
     var peerEndReason: EndReason? { nil }
-    /// How many messages the program has taken.
     var taken: UInt64 { 0 }
     /// How many of this side's messages the peer has acknowledged.
     var acknowledged: UInt64 { 0 }
@@ -99,7 +94,6 @@ class Session: ChannelStage {
 
     // MARK: - Sending
 
-    /// Whether another message may be queued now; otherwise `send` waits.
     final var hasRoom: Bool { outbox.isEmpty || outbox.byteCount < limits.sendAhead }
 
     /// Queues a message, and returns its number. The message is delivered when the count of
@@ -120,7 +114,6 @@ class Session: ChannelStage {
         return queued
     }
 
-    /// Sends `end` after the messages that are queued.
     final func end(_ reason: EndReason) { if endRequested == nil { endRequested = reason } }
 
     /// The maximum payload of a bulk record: smaller if the link's SDUs are small, so that other
@@ -130,8 +123,7 @@ class Session: ChannelStage {
     }
 
     final override func didSend(now: UInt64) {
-        // Until this side's end has left, progress of the link restarts the close deadline; what is
-        // queued is finite.
+        // Until this side's end has left, sending restarts the deadline: the queue is finite.
         if !hasEndLeft { closing?.moved = now }
         if hasSealedEnd, records.outbound.isEmpty { hasEndLeft = true }
         activity.didSend(now: now)
@@ -154,8 +146,7 @@ class Session: ChannelStage {
             + (isLinkLost || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
     }
 
-    /// Whether a call waits for the peer to acknowledge sent messages. The acknowledgement follows
-    /// the peer's own messages.
+    /// Whether a call waits for an acknowledgement, which follows the peer's own messages.
     private var awaitsAcknowledgement: Bool {
         acknowledgementWaiters > 0 || closing != nil && !isSendingComplete
     }
@@ -204,8 +195,7 @@ class Session: ChannelStage {
     // MARK: - Time
 
     override func nextTimeout(now: UInt64) -> UInt64 {
-        // An action that is already due waits for something other than time, such as room on the
-        // link.
+        // What is already due waits for something other than time, such as room on the link.
         var next = closing == nil ? expiry : closeDeadline
         if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
         return next
@@ -220,7 +210,6 @@ class Session: ChannelStage {
         return .wait
     }
 
-    /// Throws if a record was begun too long ago.
     final func checkRecord(now: UInt64) throws(ChannelError) {
         guard wantsBytes, let recordBegan, now >= recordBegan.after(recordTimeout) else { return }
         throw .late("a record was begun and not finished within", configuration.timeouts.record)
@@ -230,15 +219,13 @@ class Session: ChannelStage {
 
     final var isClosing: Bool { closing != nil }
 
-    /// When a channel that closes has taken too long. The session's limit applies even if the peer
-    /// acknowledges slowly.
+    /// When closing has taken too long; the session's limit applies even to slow acknowledgements.
     private var closeDeadline: UInt64 {
         guard let closing else { return .max }
         return min(closing.moved, max(expiry, closing.began)).after(closeTimeout)
     }
 
-    /// Begins to close the channel: `end` is sent, and the close deadline starts. A `limit` replaces
-    /// ``ChannelTimeouts/close``.
+    /// Sends `end`, and starts the close deadline; `limit` replaces ``ChannelTimeouts/close``.
     final func close(within limit: Duration?, now: UInt64) {
         if let limit { closeTimeout = limit }
         end(.done)

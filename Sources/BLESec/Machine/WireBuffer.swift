@@ -16,12 +16,12 @@ internal import BLESecLocking
     }
 
     deinit { if let storage = unsafe storage { unsafe pool.put(storage) } }
+
     /// The number of bytes that wait.
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
     /// Lets `body` append bytes, with space for at least `room` bytes and at most `limit`.
-    ///
     /// Throws `full` if the storage does not have that space; then nothing has changed.
     mutating func append<Result, Failure: Error>(
         room: Int, atMost limit: Int = .max, orThrow full: @autoclosure () -> Failure,
@@ -45,9 +45,7 @@ internal import BLESecLocking
         return result
     }
 
-    /// Lets `body` append bytes, with space for at least `room` bytes.
-    ///
-    /// - Throws: what `body` throws, and `limitExceeded` if the storage does not have that space.
+    /// Does the same; throws `limitExceeded` if the storage does not have that space.
     mutating func append<Result>(
         room: Int, _ body: (inout OutputSpan<UInt8>) throws(ChannelError) -> Result
     ) throws(ChannelError) -> Result {
@@ -58,9 +56,7 @@ internal import BLESecLocking
             body)
     }
 
-    /// Appends bytes.
-    ///
-    /// - Throws: `limitExceeded` if the storage has no space for the bytes.
+    /// Appends bytes; throws `limitExceeded` if the storage has no space for them.
     mutating func append(_ bytes: [UInt8]) throws(ChannelError) {
         try append(room: bytes.count) { output throws(ChannelError) in
             for byte in bytes { output.append(byte) }
@@ -86,7 +82,6 @@ internal import BLESecLocking
         releaseIfEmpty()
     }
 
-    /// Discards all bytes.
     mutating func removeAll() { consume(count) }
 
     private mutating func storageWithRoom(_ room: Int) -> UnsafeMutableBufferPointer<UInt8> {
@@ -141,7 +136,6 @@ final class WireBufferPool: Sendable {
         return .allocate(capacity: size)
     }
 
-    /// Returns a piece to the pool.
     func put(_ bytes: UnsafeMutableBufferPointer<UInt8>) {
         let piece = unsafe Piece(bytes: bytes)
         let isKept = free.withLock { pieces in

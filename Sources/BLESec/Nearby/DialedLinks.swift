@@ -11,8 +11,7 @@ struct DialedLinks {
     let accepts: Bool
     private var made: Set<DeviceAddress> = []
     init(accepts: Bool) { self.accepts = accepts }
-    /// Whether bluetoothd has made the link to an address for this side, and this side has not
-    /// ended the link.
+    /// Whether bluetoothd has made the link for this side, which has not ended it yet.
     func contains(_ address: DeviceAddress) -> Bool { made.contains(address) }
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 

@@ -97,7 +97,7 @@ actor NearbyAdvertiser {
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustAdvertise = false
-        let isOver = state.isCrowded && throttle.reopens(at: loop.now) == nil
+        let isOver = state.isSame(as: .crowded) && throttle.reopens(at: loop.now) == nil
         if isOver || loop.now >= renewal ?? .distantFuture {
             renewal = nil
             await renew()
@@ -153,8 +153,7 @@ actor NearbyAdvertiser {
 
     /// Publishes the current state instead of what was published before, if they differ.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
-        // When the adapter comes back, the old registrations are repeated, and the next call
-        // replaces what has changed.
+        // A returning adapter repeats the old registrations; the next call replaces what changed.
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         guard !isClosed else { return }
@@ -211,8 +210,6 @@ actor NearbyAdvertiser {
 }
 
 extension AdvertisingState {
-    fileprivate var isCrowded: Bool { if case .crowded = self { true } else { false } }
-
     /// Whether a change from `other` need not be reported.
     fileprivate func isSame(as other: AdvertisingState) -> Bool {
         switch (self, other) {

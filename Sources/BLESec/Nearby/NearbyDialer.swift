@@ -2,8 +2,7 @@ internal import BLESecChannelCore
 internal import BLESecDiscovery
 internal import BLESecLinks
 
-/// Scans for a service, dials peers as the policy decides, and ends the links that were made for
-/// these dials.
+/// Scans for a service, dials peers as the policy decides, and ends the links of these dials.
 actor NearbyDialer {
     /// How long making a link may take.
     private static let connectTimeout = Duration.seconds(4)
@@ -74,8 +73,7 @@ actor NearbyDialer {
     private func heard(_ sighting: Sighting) {
         guard !isClosed else { return }
         policy.heard(sighting, at: loop.now, using: &generator)
-        // Any device nearby can cause any number of sightings, so the dialer acts on them at most
-        // once in each pause.
+        // Any device can cause any number of sightings: the dialer acts at most once in each pause.
         let soon = lastRun.advanced(by: Self.pause)
         if loop.now >= soon {
             run()

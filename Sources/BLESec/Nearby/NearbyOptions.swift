@@ -60,8 +60,7 @@ package enum NearbyEvent: Sendable {
     case dialing(Candidate)
     /// The link to the candidate is up; the service finds the transport and opens it.
     case opening(Candidate)
-    /// The channel's transport is open; the endpoint is given if it can be dialed again without
-    /// asking.
+    /// The channel's transport is open; the endpoint is given if it can be dialed without asking.
     case handshaking(Candidate, Endpoint?)
     /// A dial has failed.
     case dialFailed(Candidate, ChannelError)

@@ -3,8 +3,7 @@ public import BLESecDiscovery
 internal import BLESecL2CAP
 public import BLESecLinks
 
-/// Finds peers nearby by a service UUID, and can be found by them: advertises and accepts, scans
-/// and dials.
+/// Finds peers nearby by a service UUID and is found by them: advertises, accepts, scans, dials.
 ///
 /// The service returns channels that are ready, each with a proven peer identity; an advertisement
 /// only tells where to dial. If two services both advertise and scan, they end up with one channel.
@@ -62,8 +61,7 @@ public actor NearbyService {
         }
     }
 
-    /// Starts a service that reports every event to `onEvent`, which is called on the loop and must
-    /// not block.
+    /// Starts a service that calls `onEvent`, which must not block, on the loop for each event.
     package static func start(
         _ service: BluetoothUUID, configuration: ChannelConfiguration,
         options: NearbyOptions = NearbyOptions(), loop: EventLoop = .shared,
@@ -204,8 +202,7 @@ public actor NearbyService {
         await listener?.close()
         await advertiser?.withdraw(whileChannelsAreOpen: !registry.isEmpty)
         for channel in registry.over { await ended(channel) }
-        // A new dial to one of these addresses before its link is down would lose its channel with
-        // the link.
+        // A new dial to such an address before its link is down would lose its channel with it.
         await dialer?.waitUntilQuiet()
         if registry.isEmpty { await setup.adapter.bluetoothd.close() }
         statusObservers.finish()
@@ -267,8 +264,7 @@ public actor NearbyService {
 
     private func acceptFailed(_ failure: PeerFailure) {
         report(.acceptFailed(failure))
-        // A link that was turned away because of the limits on handshakes does not count: most such
-        // links cost little.
+        // A link that the handshake limits turned away does not count: most such links cost little.
         if failure.error.code != .busy { advertiser?.assumeIsolated { $0.peerFailed() } }
         guard let address = failure.address?.device else { return }
         dialer?.assumeIsolated { $0.acceptFailed(from: address) }

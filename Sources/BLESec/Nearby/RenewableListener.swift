@@ -24,8 +24,7 @@ actor RenewableListener: LinkListener {
     /// The address where peers can dial now; `nil` without L2CAP.
     var localAddress: L2CAPAddress? { current?.localAddress }
 
-    /// Listens on an adapter's L2CAP channels; without an adapter, accepts only links passed to
-    /// ``admit(_:)``.
+    /// Listens on an adapter's L2CAP channels; without an adapter, only ``admit(_:)`` brings links.
     static func listen(
         on adapter: Adapter?, loop: EventLoop, onAccept: @escaping @Sendable (any Link) -> Void
     ) async throws(LinkError) -> RenewableListener {

@@ -11,8 +11,7 @@ internal import BLESecLinks
 final class TransportDialer {
     /// How long opening the transport may take.
     private static let openTimeout = Duration.seconds(4)
-    /// How long bluetoothd may query a candidate's services before the transport is opened
-    /// regardless, if the PSM is known.
+    /// How long bluetoothd's query of a candidate's services may delay a dial to a known PSM.
     private static let quietTimeout = Duration.seconds(2)
     /// How long querying a candidate over GATT may take.
     private static let askTimeout = Duration.seconds(10)
@@ -56,8 +55,7 @@ final class TransportDialer {
     ) async throws(ChannelError) -> Transport {
         let device = setup.adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
-            // A known PSM does not depend on bluetoothd's query, but the query should end before
-            // the transport is opened.
+            // A known PSM needs no query, but bluetoothd's query should end before the dial.
             try? await device.waitForServices(until: loop.now.advanced(by: Self.quietTimeout))
             return .l2cap(psm)
         }
