@@ -137,8 +137,7 @@ public actor SecureChannel {
     public var protocolName: String { session?.agreement.protocolName ?? "" }
     /// The phase that the channel has reached.
     public var phase: ChannelPhase { driver.machine.phase }
-    /// A hash of the whole handshake: the same on both sides, and different for every channel
-    /// (Noise §11.2).
+    /// A hash of the handshake: the same on both sides, unique for each channel (Noise §11.2).
     public var handshakeHash: [UInt8] { session?.agreement.handshakeHash ?? [] }
     private var session: Session? { driver.machine.session }
     private var outcome: ChannelMachine.Outcome? { driver.machine.outcome }
@@ -287,8 +286,7 @@ public actor SecureChannel {
 
     // MARK: - Receiving
 
-    /// Returns the next whole message, or `nil` once the peer has sent its end and every message
-    /// was received.
+    /// Returns the next whole message, or `nil` once the peer has ended and all are received.
     ///
     /// The message then counts as taken, and this side acknowledges it unless acknowledgement is
     /// manual (``confirm(through:)``). Messages that arrived before a failure are still returned;
@@ -351,8 +349,7 @@ public actor SecureChannel {
     /// Only for ``ChannelConfiguration/Acknowledgement/manual``. A number that is not above the
     /// last one changes nothing.
     ///
-    /// - Throws: `configuration` when acknowledgement is automatic, or when the message has not
-    ///   been received yet.
+    /// - Throws: `configuration` when acknowledgement is automatic or the message not received yet.
     public func confirm(through number: UInt64) throws(ChannelError) {
         try require(
             configuration.acknowledgement == .manual,

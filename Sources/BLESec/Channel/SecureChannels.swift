@@ -1,7 +1,6 @@
 public import BLESecChannelCore
 
-/// The channels of a listener or service, in the order in which they became ready; ends when their
-/// source is closed.
+/// The channels of a listener or service as they become ready, until it is closed.
 public struct SecureChannels: AsyncSequence, Sendable {
     let accept: @Sendable () async throws(ChannelError) -> SecureChannel
     /// Makes an iterator that begins with the channel that has waited longest.

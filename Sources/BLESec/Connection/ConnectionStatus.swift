@@ -28,8 +28,7 @@ public struct ConnectionStatus: Sendable {
     public internal(set) var state: ConnectionState
     /// Since when the connection has been in this state.
     public internal(set) var since: MonotonicTime
-    /// When the state ends by itself; `nil` once closed, and while connected: then the channel's
-    /// own timeouts apply.
+    /// When the state ends by itself; `nil` once closed, and while the channel's timeouts apply.
     public internal(set) var deadline: MonotonicTime?
     /// The peer, or the last peer.
     public internal(set) var peer: PeerIdentity?

@@ -25,8 +25,7 @@ public actor PeerConnection {
     var current: SecureChannel?
     /// A channel that is still being closed, and that the connection no longer uses.
     var leaving: SecureChannel?
-    /// The channels that have messages to read, or may still get some, oldest first; the last may
-    /// be the channel in use.
+    /// Channels with messages, or that may get some, oldest first; the last may be the one in use.
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
