@@ -3,23 +3,22 @@ extension [UInt8] {
     package init?(hex text: String) {
         self = []
         reserveCapacity(text.utf8.count / 2)
-        var high: UInt8?
-        for character in text.utf8 {
-            let digit: UInt8
-            switch character {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"): digit = character - UInt8(ascii: "0")
-            case UInt8(ascii: "a")...UInt8(ascii: "f"): digit = character - UInt8(ascii: "a") + 10
-            case UInt8(ascii: "A")...UInt8(ascii: "F"): digit = character - UInt8(ascii: "A") + 10
-            default: return nil
-            }
-            if let first = high {
-                append(first << 4 | digit)
-                high = nil
-            } else {
-                high = digit
-            }
+        var digits = text.utf8.makeIterator()
+        while let first = digits.next() {
+            guard let high = Self.value(of: first), let second = digits.next(),
+                let low = Self.value(of: second)
+            else { return nil }
+            append(high << 4 | low)
         }
-        if high != nil { return nil }
+    }
+
+    private static func value(of digit: UInt8) -> UInt8? {
+        switch digit {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"): digit - UInt8(ascii: "0")
+        case UInt8(ascii: "a")...UInt8(ascii: "f"): digit - UInt8(ascii: "a") + 10
+        case UInt8(ascii: "A")...UInt8(ascii: "F"): digit - UInt8(ascii: "A") + 10
+        default: nil
+        }
     }
 
     /// Appends the hexadecimal digits of `bytes` as ASCII.

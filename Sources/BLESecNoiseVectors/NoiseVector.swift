@@ -1,4 +1,5 @@
 internal import BLESecJSON
+internal import BLESecNoise
 
 /// A test vector: one run of a protocol with the keys of both sides and every message.
 ///
@@ -41,13 +42,20 @@ package struct NoiseVector: Sendable, Hashable {
     package var messages: [Message] = []
 }
 
+extension NoiseVector {
+    /// The side of `role`.
+    subscript(role: Role) -> Party {
+        get { role == .initiator ? initiator : responder }
+        set { if role == .initiator { initiator = newValue } else { responder = newValue } }
+    }
+}
+
 /// Reads the JSON format that Noise implementations share, including variants that some of them
 /// write.
 ///
 /// `name` is read as `protocol_name`, and `init_psk` as the only element of `init_psks`. Unknown
 /// members are ignored, and `null` counts as a missing member.
 extension NoiseVector {
-    /// Reads a vector from JSON.
     init(_ json: JSONValue) throws(JSONMisfit) {
         func text(_ value: JSONValue) throws(JSONMisfit) -> String { try value.text() }
         if let name = try json.optional("protocol_name", text) {
@@ -88,7 +96,6 @@ extension NoiseVector.Party {
 }
 
 extension NoiseVector.Message {
-    /// Reads a message from JSON.
     fileprivate init(_ json: JSONValue) throws(JSONMisfit) {
         func bytes(_ value: JSONValue) throws(JSONMisfit) -> [UInt8] { try value.bytes() }
         payload = try json.required("payload", bytes)

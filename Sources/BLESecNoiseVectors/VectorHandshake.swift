@@ -6,7 +6,9 @@ package struct VectorHandshake: ~Copyable {
     package var initiator: HandshakeState
     /// The responder's side, with the keys `resp_…`.
     package var responder: HandshakeState
+}
 
+extension VectorHandshake {
     /// Both sides of `name` with the keys of `vector`, before the first message.
     ///
     /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
@@ -37,12 +39,6 @@ package struct VectorHandshake: ~Copyable {
         } catch {
             throw VectorFailure("\(error)")
         }
-    }
-
-    /// Both sides of a handshake that has been prepared elsewhere.
-    init(initiator: consuming HandshakeState, responder: consuming HandshakeState) {
-        self.initiator = initiator
-        self.responder = responder
     }
 
     /// Whether every message is done.

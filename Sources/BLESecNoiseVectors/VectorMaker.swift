@@ -27,12 +27,11 @@ package struct VectorMaker: Sendable {
         var seeds = SeededGenerator(seed: seed)
         var generator = SeededGenerator(seed: seeds.next() ^ UInt64(index))
         let name =
-            names.isEmpty
-            ? Self.anyName(at: index, &generator) : names[index % names.count]
+            names.isEmpty ? Self.anyName(at: index, &generator) : names[index % names.count]
         var vector = try Self.inputs(name, &generator)
         var made: [[UInt8]] = []
         var hash: [UInt8] = []
-        try VectorWalk(vector, name).walk { step throws(VectorFailure) in
+        try VectorWalk(vector: vector, name: name).walk { step throws(VectorFailure) in
             switch step {
             case .message(_, let message): made.append(message)
             case .handshakeHash(let digest): hash = digest
@@ -51,41 +50,28 @@ package struct VectorMaker: Sendable {
         var vector = NoiseVector(protocolName: name.description)
         let prologue = generator.bytes(Int.random(in: 0...32, using: &generator))
         let psks = (0..<pattern.pskCount).map { _ in generator.bytes(PreSharedKey.length) }
-        var parties: [Role: NoiseVector.Party] = [:]
         for role in Role.allCases {
-            var party = NoiseVector.Party(prologue: prologue, psks: psks)
+            vector[role] = NoiseVector.Party(prologue: prologue, psks: psks)
             if pattern.requiresLocalStatic(role) {
-                party.staticKey = generator.bytes(name.curve.keyLength)
+                vector[role].staticKey = generator.bytes(name.curve.keyLength)
             }
             if pattern.usesEphemeral(of: role) {
-                party.ephemeral = generator.bytes(name.curve.keyLength)
+                vector[role].ephemeral = generator.bytes(name.curve.keyLength)
             }
-            parties[role] = party
         }
         for role in Role.allCases where pattern.requiresRemoteStatic(role) {
-            guard let known = parties[role.peer]?.staticKey else { continue }
-            parties[role]?.remoteStatic = try publicKey(of: known, name.curve)
+            guard let known = vector[role.peer].staticKey else { continue }
+            vector[role].remoteStatic = try VectorFailure.wrapping {
+                let key = SecretBytes(copying: known.span)
+                return try DHKeyPair(curve: name.curve, privateKey: key).publicKey
+            }
         }
-        vector.initiator = parties[.initiator] ?? vector.initiator
-        vector.responder = parties[.responder] ?? vector.responder
         // Two transport messages from each side, or four from the only sender.
         vector.messages = (0..<pattern.messages.count + 4).map { _ in
             let payload = generator.bytes(Int.random(in: 0...24, using: &generator))
             return NoiseVector.Message(payload: payload, ciphertext: [])
         }
         return vector
-    }
-
-    private static func publicKey(
-        of privateKey: [UInt8], _ curve: Curve
-    ) throws(VectorFailure) -> [UInt8] {
-        do throws(CryptoError) {
-            return try DHKeyPair(
-                curve: curve, privateKey: SecretBytes(copying: privateKey.span)
-            ).publicKey
-        } catch {
-            throw VectorFailure("\(error)")
-        }
     }
 
     /// A name with random modifiers. The pattern is the next one for each index; after the last

@@ -3,7 +3,6 @@ internal import BLESecPrimitives
 
 /// One side of a vector's handshake: its role, and its keys for one protocol.
 struct VectorSide {
-    /// The side's keys and prologue in the vector.
     let party: NoiseVector.Party
     let localStatic: DHKeyPair?
     let ephemeral: DHKeyPair?
@@ -14,13 +13,11 @@ struct VectorSide {
     ///
     /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
     init(_ vector: NoiseVector, _ role: Role, _ name: ProtocolName) throws(VectorFailure) {
-        let party = role == .initiator ? vector.initiator : vector.responder
+        let party = vector[role]
         func pair(_ key: [UInt8]?, _ kind: String) throws(VectorFailure) -> DHKeyPair {
             let key = try Self.check(key, role, kind, name)
-            do throws(CryptoError) {
-                return try DHKeyPair(curve: name.curve, privateKey: SecretBytes(copying: key.span))
-            } catch {
-                throw VectorFailure("\(Self.member(role, kind)): \(error)")
+            return try VectorFailure.wrapping(.vector, "\(Self.member(role, kind)): ") {
+                try DHKeyPair(curve: name.curve, privateKey: SecretBytes(copying: key.span))
             }
         }
         localStatic =
@@ -44,7 +41,7 @@ struct VectorSide {
             _ = try Self.check(party.remoteStatic, role, "remote_static", name)
         }
         let psks = try psks()
-        do throws(NoiseError) {
+        return try VectorFailure.wrapping(.vector, "\(Self.member(role, "…")): ") {
             var state = try HandshakeState(
                 protocolName: name, role: role, prologue: party.prologue.span,
                 localStatic: localStatic, remoteStatic: remoteStatic, psks: psks,
@@ -53,8 +50,6 @@ struct VectorSide {
                 state.useFixedEphemeral(ephemeral)
             }
             return state
-        } catch {
-            throw VectorFailure("\(Self.member(role, "…")): \(error)")
         }
     }
 
@@ -63,17 +58,12 @@ struct VectorSide {
         name.pattern.requiresRemoteStatic(role) ? party.remoteStatic : nil
     }
 
-    /// The preshared keys.
     func psks() throws(VectorFailure) -> [PreSharedKey] {
-        var keys: [PreSharedKey] = []
-        for (index, psk) in party.psks.enumerated() {
-            do throws(CryptoError) {
-                keys.append(try PreSharedKey(SecretBytes(copying: psk.span)))
-            } catch {
-                throw VectorFailure("\(Self.member(role, "psks"))[\(index)]: \(error)")
+        try party.psks.enumerated().map { index, psk throws(VectorFailure) in
+            try VectorFailure.wrapping(.vector, "\(Self.member(role, "psks"))[\(index)]: ") {
+                try PreSharedKey(SecretBytes(copying: psk.span))
             }
         }
-        return keys
     }
 
     private static func check(

@@ -13,7 +13,7 @@ extension NoiseVector {
             guard name.description == protocolName else {
                 throw VectorFailure("the name is printed as \(name)")
             }
-            try VectorWalk(self, name).walk { step throws(VectorFailure) in
+            try VectorWalk(vector: self, name: name).walk { step throws(VectorFailure) in
                 switch step {
                 case .message(let index, let message):
                     try VectorFailure.compare(message, messages[index].ciphertext, .message(index))
@@ -39,14 +39,8 @@ struct VectorWalk {
         case handshakeHash([UInt8])
     }
 
-    private let vector: NoiseVector
-    private let name: ProtocolName
-
-    /// Prepares a run of `vector` as the protocol `name`.
-    init(_ vector: NoiseVector, _ name: ProtocolName) {
-        self.vector = vector
-        self.name = name
-    }
+    let vector: NoiseVector
+    let name: ProtocolName
 
     /// Makes every message from the vector's keys and payloads. The sender writes a message,
     /// `visit` receives it, and the other side reads it and must get the same payload.
@@ -58,11 +52,8 @@ struct VectorWalk {
                 throw VectorFailure(
                     .message(index), "missing: the handshake of \(name.pattern) is not finished")
             }
-            try exchange(index, visit) { payload throws(NoiseError) in
-                try handshake.write(payload)
-            } read: { message throws(NoiseError) in
-                try handshake.read(message)
-            }
+            try exchange(
+                index, visit, write: { try handshake.write($0) }, read: { try handshake.read($0) })
             index += 1
         }
         try visit(.handshakeHash(handshake.initiator.handshakeHash))
@@ -77,11 +68,9 @@ struct VectorWalk {
         let first: Role = vector.attemptedPattern == nil ? pattern.messages[0].sender : .initiator
         while index < vector.messages.count {
             let sender = pattern.isOneWay || index.isMultiple(of: 2) ? first : first.peer
-            try exchange(index, visit) { payload throws(NoiseError) in
-                try transport.encrypt(payload, from: sender)
-            } read: { message throws(NoiseError) in
-                try transport.decrypt(message, from: sender)
-            }
+            try exchange(
+                index, visit, write: { try transport.encrypt($0, from: sender) },
+                read: { try transport.decrypt($0, from: sender) })
             index += 1
         }
     }
@@ -99,12 +88,7 @@ struct VectorWalk {
         var attempt = try VectorHandshake(
             vector,
             ProtocolName(pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash))
-        let message: [UInt8]
-        do throws(NoiseError) {
-            message = try attempt.write(first.payload)
-        } catch {
-            throw VectorFailure(.message(0), "\(error)")
-        }
+        let message = try VectorFailure.wrapping(.message(0)) { try attempt.write(first.payload) }
         try visit(.message(0, message))
         index = 1
         if (try? attempt.read(message)) != nil {
@@ -115,22 +99,15 @@ struct VectorWalk {
 
     private func exchange(
         _ index: Int, _ visit: (Step) throws(VectorFailure) -> Void,
-        write: ([UInt8]) throws(NoiseError) -> [UInt8],
-        read: ([UInt8]) throws(NoiseError) -> [UInt8]
+        write: ([UInt8]) throws -> [UInt8], read: ([UInt8]) throws -> [UInt8]
     ) throws(VectorFailure) {
         let payload = vector.messages[index].payload
-        let message: [UInt8]
-        do throws(NoiseError) {
-            message = try write(payload)
-        } catch {
-            throw VectorFailure(.message(index), "cannot be written: \(error)")
+        let message = try VectorFailure.wrapping(.message(index), "cannot be written: ") {
+            try write(payload)
         }
         try visit(.message(index, message))
-        let opened: [UInt8]
-        do throws(NoiseError) {
-            opened = try read(message)
-        } catch {
-            throw VectorFailure(.message(index), "cannot be read: \(error)")
+        let opened = try VectorFailure.wrapping(.message(index), "cannot be read: ") {
+            try read(message)
         }
         guard opened == payload else {
             throw VectorFailure(.message(index), "another payload is read than was written")
