@@ -7,8 +7,12 @@ internal import BLESecToolKit
 struct BenchRun {
     private let settings: Settings
     private let place: LinkTarget
-    private let suites: [EngineScenario.Suite]
+    /// The protocols of the scenario of engines.
+    private let suites: [String]
     private let subjects: [any HandshakeSubject]
+    /// The SDU sizes to measure, each with a transport.
+    private let sweep: [(SDUScenario.Sizes, Transport)]
+    private let radio: [RadioScenario.Run]
     private let loops = LoopPair()
     private var progress: ProgressLine
     private var budget: TimeBudget
@@ -19,7 +23,6 @@ struct BenchRun {
         ChannelConfiguration.defaultProtocol, TLSContext.protocolName,
     ]
 
-    /// Measures everything.
     static func measure(_ settings: Settings, _ place: LinkTarget) async throws -> Report {
         var run = try BenchRun(settings, place)
         try await run.measure()
@@ -30,13 +33,14 @@ struct BenchRun {
         self.settings = settings
         self.place = place
         report = Report(settings)
-        suites = settings.scenarios.contains(.engine) ? try Self.suites(settings) : []
+        suites = settings.scenarios.contains(.engine) ? Self.suites(settings) : []
         subjects = settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
+        sweep = settings.scenarios.contains(.link) ? Self.sweep(settings, place) : []
         let links = settings.scenarios.contains(.link) ? place.count * settings.sizes.count : 0
-        let sweep = settings.scenarios.contains(.link) ? Self.sweep(settings, place).count : 0
-        let steps = suites.count * settings.recordSizes.count + subjects.count + links + sweep
+        let steps = suites.count * settings.recordSizes.count + subjects.count + links + sweep.count
         // Many channels and radio have time limits of their own.
-        progress = ProgressLine(steps: steps + Self.manySteps(settings) + Self.radioSteps(settings))
+        radio = settings.scenarios.contains(.radio) ? RadioScenario.runs(settings.isQuick) : []
+        progress = ProgressLine(steps: steps + Self.manySteps(settings) + radio.count)
         budget = TimeBudget(seconds: settings.seconds, steps: steps)
     }
 
@@ -45,12 +49,15 @@ struct BenchRun {
             report.omissions.append("This is a debug build: its figures mean nothing.")
         }
         // A missing peer is reported before the measurement.
-        let remote = try await place.openRemote(settings, loops)
+        var remote: SessionSet?
+        if let endpoint = place.remote {
+            remote = try await SessionSet.open(endpoint, settings.engines, loops)
+        }
         defer { progress.clear() }
         try measureEngines()
         try measureHandshakes()
-        if let remote {
-            try await measure(remote.name, remote.station, besideBlocking: false)
+        if let remote, let endpoint = place.remote {
+            try await measure("\(endpoint)", remote, besideBlocking: false)
         } else if settings.scenarios.contains(.link) {
             try await measureLinks()
         }
@@ -65,7 +72,7 @@ struct BenchRun {
         let scenario = EngineScenario(rounds: 2 * settings.rounds + 1)
         for suite in suites {
             for size in settings.recordSizes {
-                progress.show("engine, \(suite.name), \(size.bytes)")
+                progress.show("engine, \(suite), \(size.bytes)")
                 _ = budget.next()
                 report.engine += try scenario.measure(suite, size: size)
             }
@@ -83,10 +90,9 @@ struct BenchRun {
 
     /// The requested protocols; by default the default protocol with each of the two ciphers, and
     /// TLS.
-    private static func suites(_ settings: Settings) throws -> [EngineScenario.Suite] {
+    private static func suites(_ settings: Settings) -> [String] {
         let isDefault = settings.handshakes == nil
-        let names = isDefault ? [EngineChoice.noise, .noiseAESGCM, .tls] : settings.protocols
-        return try names.map { try EngineScenario.Suite($0.name) }
+        return (isDefault ? [.noise, .noiseAESGCM, .tls] : settings.protocols).map(\.name)
     }
 
     /// The requested handshakes; by default the default pattern in every suite, then every other
@@ -97,11 +103,9 @@ struct BenchRun {
             return try NoiseHandshakes.names.map(NoiseHandshakes.init)
                 + [TLSHandshakes(company), TLSResumptions(company)]
         }
-        return try names.map { name in
-            guard name != EngineChoice.tls.name else {
-                return TLSHandshakes(try BenchCompany.shared())
-            }
-            return try NoiseHandshakes(name)
+        return try names.map { name -> any HandshakeSubject in
+            guard name == EngineChoice.tls.name else { return try NoiseHandshakes(name) }
+            return TLSHandshakes(try BenchCompany.shared())
         }
     }
 
@@ -109,13 +113,11 @@ struct BenchRun {
 
     private mutating func measureLinks() async throws {
         for transport in place.transports {
-            let station = try await SessionSet.open(transport, settings.engines, loops)
+            let channels = try await SessionSet.open(transport, settings.engines, loops)
             try await measure(
-                transport.name, station, besideBlocking: transport == .unix(.seqpacket))
+                transport.name, channels, besideBlocking: transport == .unix(.seqpacket))
         }
-        for (sizes, transport) in Self.sweep(settings, place) {
-            try await measureSDUs(sizes, transport)
-        }
+        for (sizes, transport) in sweep { try await measureSDUs(sizes, transport) }
         if !place.transports.contains(where: { $0.name == "l2cap" }) {
             report.omissions.append(
                 "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
@@ -124,7 +126,7 @@ struct BenchRun {
     }
 
     private mutating func measure(
-        _ transport: String, _ station: SessionSet, besideBlocking: Bool
+        _ transport: String, _ channels: SessionSet, besideBlocking: Bool
     ) async throws {
         let scenario = LinkScenario(
             sampleTime: settings.sampleTime, rounds: settings.rounds,
@@ -132,17 +134,16 @@ struct BenchRun {
         for size in settings.sizes {
             progress.show("link, \(transport), \(size.bytes)")
             report.link += try await scenario.measure(
-                transport, station.sessions, size: size, until: budget.next(),
+                transport, channels.sessions, size: size, until: budget.next(),
                 besideBlocking: besideBlocking)
-            guard let scenario = station.packets else { continue }
-            for (link, session) in station.sessions.enumerated() {
+            guard let scenario = channels.packets else { continue }
+            for (link, session) in channels.sessions.enumerated() {
                 report.packets.append(try await scenario.measure(session, link: link, size: size))
             }
         }
-        try await station.close()
+        try await channels.close()
     }
 
-    /// The SDU sizes to measure, each with a transport.
     private static func sweep(
         _ settings: Settings, _ place: LinkTarget
     ) -> [(SDUScenario.Sizes, Transport)] {
@@ -156,39 +157,26 @@ struct BenchRun {
         _ sizes: SDUScenario.Sizes, _ transport: Transport
     ) async throws {
         progress.show("link, \(transport.name), SDUs of \(sizes.sdu.bytes)")
-        let station = try await SessionSet.open(transport, settings.engines, loops)
+        let channels = try await SessionSet.open(transport, settings.engines, loops)
         let scenario = LinkScenario(
             sampleTime: settings.sampleTime, rounds: settings.rounds, measuresRoundTrips: false)
         report.sdus += try await scenario.measure(
-            transport.name, station.sessions, size: SDUScenario.messageSize,
+            transport.name, channels.sessions, size: SDUScenario.messageSize,
             until: budget.next(), besideBlocking: false
         ).map { SDUScenario.Result(sizes: sizes, link: $0) }
-        try await station.close()
+        try await channels.close()
     }
 
     // MARK: Radio
-
-    private static func radioSteps(_ settings: Settings) -> Int {
-        guard settings.scenarios.contains(.radio) else { return 0 }
-        return RadioScenario.connections(isQuick: settings.isQuick).count
-            + (settings.isQuick ? 0 : RadioScenario.variations.count)
-    }
 
     private mutating func measureRadio() async throws {
         let scenario = RadioScenario()
         var peers: [String: PeerConfigurations] = [:]
         for engine in RadioScenario.engines { peers[engine] = try PeerConfigurations(engine) }
-        for connection in RadioScenario.connections(isQuick: settings.isQuick) {
-            progress.show("radio, \(connection.name)")
+        for (parameters, engines, variation) in radio {
+            progress.show("radio, \(variation ?? parameters.name)")
             report.radio += try await scenario.measure(
-                connection, peers, engines: RadioScenario.engines)
-        }
-        guard !settings.isQuick else { return }
-        for (name, parameters) in RadioScenario.variations {
-            progress.show("radio, \(name)")
-            report.radio += try await scenario.measure(
-                parameters, peers, engines: [ChannelConfiguration.defaultProtocol],
-                variation: name)
+                parameters, peers, engines: engines, variation: variation)
         }
     }
 

@@ -3,15 +3,16 @@ internal import Glibc
 
 /// Facts about the machine, for a report.
 struct HostInfo: Sendable {
-    /// The name of the processor.
     let processor: String
     let cores: Int
     let kernel: String
     let sodium: String
     let openSSL: String
 
-    /// This machine.
     static let this = HostInfo()
+
+    /// The processor and the system, as a phrase.
+    var machine: String { "\(processor), \(cores) cores, Linux \(kernel)" }
 
     /// Whether the build is optimized; figures of other builds are meaningless.
     static var isOptimized: Bool {

@@ -3,7 +3,6 @@ internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
-/// Reads whole files.
 enum InputFile {
     /// The bytes of the file. Of a file longer than `most` bytes, only a part is read, which is
     /// also longer than `most` bytes. Nil if the file cannot be read, with the error in `errno`.
@@ -29,7 +28,6 @@ enum InputFile {
     }
 }
 
-/// Reads JSON files.
 enum JSONFile {
     /// The largest accepted file, in bytes: about forty times a whole report.
     private static let maximumSize = 16 << 20

@@ -67,8 +67,7 @@ enum MeasureCommand {
         operands: ["[SCENARIO]..."],
         options: [
             scenario, transport, `protocol`, size, channels, rounds, sample, oneWay, quick, json,
-            svg, compare,
-            connect, adapter, peerAdapter,
+            svg, compare, connect, adapter, peerAdapter,
         ],
         description: [
             "Tells apart what sealing a record, sending a message and the link itself cost, in one "
@@ -130,34 +129,27 @@ enum MeasureCommand {
         ],
         statuses: [
             .success, .worse, .usage, .badData, .noInput, .noPeer, .refused, .software,
-            .cannotCreate, .inputOutput, .timedOut,
-            .protocolError, .untrusted,
+            .cannotCreate, .inputOutput, .timedOut, .protocolError, .untrusted,
         ])
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let settings = try settings(arguments)
         let place = try LinkTarget(arguments)
-        if case .remote = place, !settings.scenarios.contains(.link) {
+        if place.remote != nil, !settings.scenarios.contains(.link) {
             throw arguments.usage("--connect is for the scenario link, which is left out")
         }
         // Errors of files are reported before the measurement.
-        let old = try arguments.value(compare).map { path throws(ChannelError) in
-            try RecordedReport(path)
-        }
-        let file = try arguments.value(json).map { path throws(ChannelError) in
-            try ReportFile(path)
-        }
-        let plot = try arguments.value(svg).map { path throws(ChannelError) in
-            try ReportFile(path)
-        }
+        let old = try arguments.value(compare).map(RecordedReport.init)
+        let file = try arguments.value(json).map(ReportFile.init)
+        let plot = try arguments.value(svg).map(ReportFile.init)
         let onOutput = [file, plot].count { $0?.isStandardOutput == true }
         guard onOutput < 2 else {
             throw arguments.usage("--json and --svg cannot both go to standard output")
         }
         let report = try await measure(settings, place)
-        try file?.write(JSONWriter.document(ReportJSON(report).value))
-        try plot?.write(ReportPlots(report).svg)
-        if onOutput == 0 { try StandardOutput.print(ReportText(report).text) }
+        try file?.write(JSONWriter.document(ReportJSON(report: report).value))
+        try plot?.write(ReportPlots(report: report).svg)
+        if onOutput == 0 { try StandardOutput.print(ReportText(report: report).text) }
         guard let old else { return }
         let comparison = try await comparison(of: report, with: old, settings, place)
         try StandardOutput.write(
@@ -198,24 +190,21 @@ enum MeasureCommand {
         settings.measuresRoundTrips = !arguments.has(oneWay)
         let names = arguments.operands + arguments.values(scenario)
         if !names.isEmpty {
-            settings.scenarios = []
-            for name in names {
-                guard let scenario = Settings.Scenario(rawValue: name) else {
-                    throw arguments.usage(
-                        "a scenario is \(Settings.Scenario.names), and not `\(name)`")
-                }
-                settings.scenarios.insert(scenario)
+            let scenarios = try names.map { name throws(ChannelError) in
+                if let scenario = Settings.Scenario(rawValue: name) { return scenario }
+                let known = Settings.Scenario.allCases.map(\.rawValue).alternatives
+                throw arguments.usage("a scenario is \(known), and not `\(name)`")
             }
+            settings.scenarios = Set(scenarios)
         }
         if arguments.has(`protocol`) {
             let names = arguments.values(`protocol`)
             settings.handshakes = names
             // The ends of a link do not have each other's keys; only handshakes in memory allow
             // every pattern.
-            settings.protocols = try names.map { name throws(ChannelError) in
+            settings.protocols = try names.map(
                 settings.scenarios == [.handshake]
-                    ? try EngineChoice(handshake: name) : try EngineChoice(protocol: name)
-            }
+                    ? EngineChoice.init(handshake:) : EngineChoice.init(protocol:))
         }
         if arguments.has(size) { settings.sizes = try arguments.numbers(size, in: 1...1 << 20) }
         if arguments.has(channels) {

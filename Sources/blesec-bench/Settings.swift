@@ -1,17 +1,11 @@
 internal import BLESec
-internal import BLESecToolKit
 
 /// The measurements to make, and their thoroughness.
 struct Settings: Sendable {
-    /// One group of figures.
     enum Scenario: String, CaseIterable, Sendable {
         case engine, handshake, link, many, radio
-
-        /// All scenarios, as a phrase for a sentence.
-        static var names: String { allCases.map(\.rawValue).alternatives }
     }
 
-    /// The groups to measure.
     var scenarios = Set(Scenario.allCases)
     /// The protocols to measure besides the plain link.
     var protocols = [EngineChoice.noise, .tls]
@@ -30,7 +24,6 @@ struct Settings: Sendable {
     var channels = [1, 10, 100, 1_000]
     /// The number of samples of each kind, which are interleaved.
     var rounds = 5
-    /// Whether round trips are measured too.
     var measuresRoundTrips = true
     /// The length of one sample of a link, in nanoseconds.
     var sampleTime = 30_000_000.0
@@ -38,7 +31,6 @@ struct Settings: Sendable {
     /// when time runs short.
     var seconds = 55
 
-    /// Whether some measurements are omitted.
     private(set) var isQuick = false
 
     /// Selects fewer and shorter samples, and fewer numbers of channels.

@@ -1,14 +1,16 @@
 /// The summary of a number of samples.
 struct Summary: Sendable, Equatable {
-    /// The median.
     var median: Double
-    /// The smallest and the largest.
     var least: Double
     var most: Double
     /// The interquartile range divided by the median: a measure of noise.
     var spread: Double
-    /// The number of samples.
     var count: Int
+
+    /// Summarizes the quotients of two equally long lists of samples.
+    init(_ samples: [Double], over others: [Double]) {
+        self.init(zip(samples, others).map { $0 / $1 })
+    }
 
     /// Summarizes at least one sample.
     init(_ samples: [Double]) {

@@ -17,7 +17,6 @@ struct Comparison: Sendable {
     /// The changes: worse ratios before better ones, and of each the larger changes first.
     private(set) var changes: [Change] = []
 
-    /// Whether any ratio became worse.
     var isWorse: Bool { changes.contains(where: \.isWorse) }
 
     /// Compares the ratios that both runs have.
@@ -58,14 +57,12 @@ extension Comparison.Change {
     fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
         let own = ratio.summary
         let noise = 3 * (own.error * own.error + old.error * old.error).squareRoot()
-        let margin = max(ratio.basis.leastMargin, noise)
         guard own.median > 0, old.median > 0 else { return nil }
-        let move = max(own.median / old.median, old.median / own.median) - 1
-        guard move > margin else { return nil }
         self.init(
             name: ratio.name, limit: ratio.limit, before: old.median, now: own.median,
-            margin: margin,
+            margin: max(ratio.basis.leastMargin, noise),
             isWorse: Ratio.isWorse(own.median, than: old.median, lessIsBetter: ratio.lessIsBetter))
+        guard move > margin else { return nil }
     }
 
     /// The size of the change, as a fraction of the smaller median.
@@ -89,21 +86,20 @@ extension Summary {
 }
 
 extension Comparison {
-    /// The changes as a table.
     func text(_ path: String) -> String {
         let word = common == 1 ? "ratio" : "ratios"
         guard !changes.isEmpty else {
             return "\nCompared with \(path): no change in \(common) \(word)\n"
         }
-        var table = Table(
-            ["", "to", "", "before", "now", "change, %", "noise, %"], words: [0, 1, 2])
-        for change in changes {
-            table.append([
-                change.name, change.limit, change.isWorse ? "worse" : "better",
-                change.before.fixed(3), change.now.fixed(3),
-                (100 * (change.now / change.before - 1)).fixed(1), (100 * change.margin).fixed(1),
-            ])
+        let rows = changes.map {
+            [
+                $0.name, $0.limit, $0.isWorse ? "worse" : "better", $0.before.fixed(3),
+                $0.now.fixed(3), (100 * ($0.now / $0.before - 1)).fixed(1),
+                (100 * $0.margin).fixed(1),
+            ]
         }
+        let table = Table(
+            ["", "to", "", "before", "now", "change, %", "noise, %"], words: [0, 1, 2], rows: rows)
         return "\nCompared with \(path): \(changes.count) of \(common) \(word) changed\n\n"
             + table.text
     }

@@ -25,8 +25,6 @@ struct Floors: Sendable {
 
     private let floors: [Floor]
 
-    /// Reads the file.
-    ///
     /// - Throws: `no-such-file`; `bad-data`.
     init(_ path: String) throws(ChannelError) {
         floors = try JSONFile.read(path, as: "file of floors") { json throws(JSONMisfit) in

@@ -31,6 +31,15 @@ struct Ratio: Sendable {
     }
 }
 
+extension Ratio {
+    fileprivate init(
+        _ name: String, to limit: String, _ basis: Basis, less: Bool, _ summary: Summary
+    ) {
+        self.init(
+            name: name, limit: limit, basis: basis, lessIsBetter: less, summary: summary)
+    }
+}
+
 extension Report {
     /// All figures that have a limit.
     var ratios: [Ratio] {
@@ -45,8 +54,7 @@ extension EngineScenario.Result {
     fileprivate var toLimit: Ratio? {
         guard library == nil else { return nil }
         return Ratio(
-            name: "engine/\(suite)/\(size)/\(layer)", limit: "primitive", basis: .processor,
-            lessIsBetter: true, summary: ratio)
+            "engine/\(suite)/\(size)/\(layer)", to: "primitive", .processor, less: true, ratio)
     }
 }
 
@@ -54,9 +62,8 @@ extension HandshakeScenario.Result {
     fileprivate var toLimit: Ratio? {
         limit.map {
             Ratio(
-                name: "handshake/\(name)", limit: $0.calls == nil ? "openssl" : "primitives",
-                basis: .processor,
-                lessIsBetter: true, summary: $0.ratio)
+                "handshake/\(name)", to: $0.calls == nil ? "openssl" : "primitives", .processor,
+                less: true, $0.ratio)
         }
     }
 }
@@ -64,11 +71,8 @@ extension HandshakeScenario.Result {
 extension LinkScenario.Result {
     fileprivate var toOthers: [Ratio] {
         func ratio(_ what: String, _ limit: String, less: Bool, _ summary: Summary?) -> Ratio? {
-            summary.map {
-                Ratio(
-                    name: "link/\(transport)/\(engine)/\(size)/\(what)", limit: limit,
-                    basis: .wall, lessIsBetter: less, summary: $0)
-            }
+            let name = "link/\(transport)/\(engine)/\(size)/\(what)"
+            return summary.map { Ratio(name, to: limit, .wall, less: less, $0) }
         }
         return [
             ratio("goodput", "plain link", less: false, goodputRatio),
@@ -82,43 +86,36 @@ extension LinkScenario.Result {
 extension SDUScenario.Result {
     /// The ratio to the plain link; nil for the plain link itself.
     fileprivate var toPlain: Ratio? {
-        link.goodputRatio.map {
-            Ratio(
-                name: "sdus/\(sizes.mtu)/\(sizes.sdu)/\(link.engine)/goodput",
-                limit: "plain link", basis: .wall, lessIsBetter: false, summary: $0)
-        }
+        let name = "sdus/\(sizes.mtu)/\(sizes.sdu)/\(link.engine)/goodput"
+        return link.goodputRatio.map { Ratio(name, to: "plain link", .wall, less: false, $0) }
     }
 }
 
 extension PacketScenario.Result {
     fileprivate var toComputed: [Ratio] {
         let name = "packets/\(engine)/\(size)"
+        let share = Double(packets) / Double(max(1, computedPackets))
         return [
             Ratio(
-                name: "\(name)/message-share", limit: "bytes of SDUs", basis: .counted,
-                lessIsBetter: false, summary: Summary([messageShare])),
-            Ratio(
-                name: "\(name)/packets", limit: "computed", basis: .counted, lessIsBetter: true,
-                summary: Summary([Double(packets) / Double(max(1, computedPackets))])),
+                "\(name)/message-share", to: "bytes of SDUs", .counted, less: false,
+                Summary([messageShare])),
+            Ratio("\(name)/packets", to: "computed", .counted, less: true, Summary([share])),
         ]
     }
 }
 
 extension ManyScenario.Result {
-    /// The limit of an idle end's memory, in bytes.
-    private var idleLimit: Int { engine == TLSContext.protocolName ? 64 << 10 : 16 << 10 }
-
     fileprivate var toLimits: [Ratio] {
         // With few channels, the memory that the process allocates once has too large a share.
         guard channels >= 100 else { return [] }
         let name = "many/\(engine)/\(channels)"
+        // The limit of an idle end's memory, in bytes.
+        let limit = engine == TLSContext.protocolName ? 64 << 10 : 16 << 10
         return [
             Ratio(
-                name: "\(name)/idle-memory", limit: "\(idleLimit.bytes)", basis: .wall,
-                lessIsBetter: true, summary: Summary([idle.memory / Double(idleLimit)])),
-            Ratio(
-                name: "\(name)/slowest", limit: "mean", basis: .wall, lessIsBetter: false,
-                summary: Summary([fairness])),
+                "\(name)/idle-memory", to: limit.bytes, .wall, less: true,
+                Summary([idle.memory / Double(limit)])),
+            Ratio("\(name)/slowest", to: "mean", .wall, less: false, Summary([fairness])),
         ]
     }
 }
@@ -128,15 +125,13 @@ extension RadioScenario.Result {
     fileprivate var toBare: [Ratio] {
         guard variation == nil, let engine, let ratio, let opening else { return [] }
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"
-        let needed = parameters.frames(opening.shortMessage.bytes)
+        let sent = opening.shortMessage
+        let share = Double(sent.packets) / Double(max(1, parameters.frames(sent.bytes)))
         return [
             Ratio(
-                name: "\(name)/goodput", limit: "bare L2CAP channel", basis: .counted,
-                lessIsBetter: false, summary: Summary([ratio])),
-            Ratio(
-                name: "\(name)/short-message", limit: "computed", basis: .counted,
-                lessIsBetter: true,
-                summary: Summary([Double(opening.shortMessage.packets) / Double(max(1, needed))])),
+                "\(name)/goodput", to: "bare L2CAP channel", .counted, less: false,
+                Summary([ratio])),
+            Ratio("\(name)/short-message", to: "computed", .counted, less: true, Summary([share])),
         ]
     }
 }

@@ -5,7 +5,6 @@ internal import BLESecPrimitives
 
 /// One of the layers between the libraries and a channel, which seals records and opens them again.
 protocol EngineLayer: AnyObject {
-    /// The name in reports.
     var name: String { get }
 
     /// Seals `count` bytes of plaintext, at least one, and opens them again, `repetitions` times.

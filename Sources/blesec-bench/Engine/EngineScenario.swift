@@ -7,21 +7,8 @@ struct EngineScenario {
     /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
 
-    /// A protocol, and its cipher for a Noise protocol.
-    struct Suite: Sendable, Equatable {
-        /// The cipher of a Noise protocol; nil for TLS.
-        let algorithm: AEADAlgorithm?
-        let name: String
-
-        /// The suite in a protocol's name.
-        init(_ name: String) throws {
-            algorithm = name == TLSContext.protocolName ? nil : try ProtocolName(name).aead
-            self.name = name
-        }
-    }
-
     /// The processor time of one sample, in nanoseconds.
-    var sampleTime: UInt64 = 2_000_000
+    private static let sampleTime: UInt64 = 2_000_000
     var rounds: Int
     /// The additional spinning of this package's layers, as a fraction of their time, for testing
     /// comparisons.
@@ -40,12 +27,11 @@ struct EngineScenario {
         var ratio: Summary
     }
 
-    /// Measures all layers at one size, with interleaved samples.
-    func measure(_ suite: Suite, size: Int) throws -> [Result] {
+    /// Measures all layers of a protocol at one size, with interleaved samples.
+    func measure(_ suite: String, size: Int) throws -> [Result] {
         let (limit, library, own) = try layers(suite, size)
         let layers = [limit] + (slowdown == 0 ? own : own.map { Slowdown($0, by: slowdown) })
-        var repetitions: [Int] = []
-        for layer in layers { repetitions.append(try calibrate(layer, size)) }
+        let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
             for turn in 0..<layers.count {
@@ -55,42 +41,39 @@ struct EngineScenario {
         }
         return layers.indices.map { index in
             Result(
-                suite: suite.name, layer: layers[index].name,
+                suite: suite, layer: layers[index].name,
                 library: index == 0 ? library.rawValue : nil, size: size,
-                time: Summary(samples[index]),
-                ratio: Summary(zip(samples[index], samples[0]).map { $0 / $1 }))
+                time: Summary(samples[index]), ratio: Summary(samples[index], over: samples[0]))
         }
     }
 
     /// The limit, its library, and this package's layers above.
     private func layers(
-        _ suite: Suite, _ size: Int
+        _ suite: String, _ size: Int
     ) throws -> (limit: any EngineLayer, library: RawKeys.Library, own: [any EngineLayer]) {
-        guard let algorithm = suite.algorithm else {
+        guard suite != TLSContext.protocolName else {
             let company = try BenchCompany.shared()
             return (company.raw, .openSSL, [try TLSEngineLayer(company)])
         }
+        let algorithm = try ProtocolName(suite).aead
         let limit = try fastest(algorithm, size: size)
-        return (
-            limit, limit.library,
-            [
-                AEADLayer(algorithm), try TransportLayer(suite.name),
-                try NoiseEngineLayer(suite.name),
-            ]
-        )
+        let own: [any EngineLayer] = try [
+            AEADLayer(algorithm), TransportLayer(suite), NoiseEngineLayer(suite),
+        ]
+        return (limit, limit.library, own)
     }
 
     /// The library that is faster for records of `size` bytes.
     private func fastest(_ algorithm: AEADAlgorithm, size: Int) throws -> RawKeys {
         let candidates = RawKeys.Library.allCases.compactMap { RawKeys(algorithm, $0) }
-        var best: (keys: RawKeys, time: Double)?
-        for keys in candidates {
+        let timed = try candidates.map { keys in
             let repetitions = try calibrate(keys, size)
-            let time = try (0..<3).map { _ in try sample(keys, size, repetitions) }.median
-            if time < best?.time ?? .infinity { best = (keys, time) }
+            return (keys, time: try (0..<3).map { _ in try sample(keys, size, repetitions) }.median)
         }
-        guard let best else { throw BenchError.wrongResult("no library has the cipher") }
-        return best.keys
+        guard let best = timed.min(by: { $0.time < $1.time }) else {
+            throw BenchError.wrongResult("no library has the cipher")
+        }
+        return best.0
     }
 
     /// The number of repetitions in a sample.
@@ -98,7 +81,7 @@ struct EngineScenario {
         let few = 16
         let first = try sample(layer, size, few)
         let second = try sample(layer, size, few)
-        return max(few, Int(Double(sampleTime) / min(first, second)))
+        return max(few, Int(Double(Self.sampleTime) / min(first, second)))
     }
 
     private func sample(_ layer: any EngineLayer, _ size: Int, _ repetitions: Int) throws -> Double

@@ -2,10 +2,9 @@
 /// or a handshake of OpenSSL alone.
 struct HandshakeScenario {
     /// The processor time of one sample, in nanoseconds.
-    var sampleTime = 3_000_000.0
+    private static let sampleTime = 3_000_000.0
     var rounds: Int
 
-    /// The cost of one kind of handshake.
     struct Result: Sendable {
         var name: String
         /// Nanoseconds of processor time of each side.
@@ -16,7 +15,6 @@ struct HandshakeScenario {
         var limit: Limit?
     }
 
-    /// The cost of the same work from C.
     struct Limit: Sendable {
         /// The calls of primitives, if they are the limit.
         var calls: HandshakeCalls.Counts?
@@ -34,30 +32,27 @@ struct HandshakeScenario {
         var samples: [HandshakeSample] = []
         var limits: [Double] = []
         func takeSample() throws { samples.append(try subject.run(count)) }
-        func takeLimit() throws {
-            guard let limit, let repetitions else { return }
-            limits.append(try limit.run(repetitions) / Double(repetitions))
-        }
         for round in 0..<rounds {
-            if round.isMultiple(of: 2) {
-                try takeSample()
-                try takeLimit()
-            } else {
-                try takeLimit()
-                try takeSample()
+            let isFirst = round.isMultiple(of: 2)
+            if isFirst { try takeSample() }
+            if let limit, let repetitions {
+                limits.append(try limit.run(repetitions) / Double(repetitions))
             }
+            if !isFirst { try takeSample() }
         }
-        let number = Double(count)
+        /// The time of one handshake in each sample.
+        func times(_ time: (BothSides<Double>) -> Double) -> [Double] {
+            samples.map { time($0.time) / Double(count) }
+        }
         return Result(
             name: subject.name,
             time: BothSides(
-                dialer: Summary(samples.map { $0.time.dialer / number }),
-                acceptor: Summary(samples.map { $0.time.acceptor / number })),
+                dialer: Summary(times(\.dialer)), acceptor: Summary(times(\.acceptor))),
             flights: samples[0].flights, bytes: samples[0].bytes,
-            limit: limit.map { limit in
+            limit: limit.map {
                 Limit(
-                    calls: limit.counts, time: Summary(limits),
-                    ratio: Summary(zip(samples, limits).map { $0.time.sum / number / $1 }))
+                    calls: $0.counts, time: Summary(limits),
+                    ratio: Summary(times(\.sum), over: limits))
             })
     }
 
@@ -66,11 +61,10 @@ struct HandshakeScenario {
         let few = 2
         let first = try run(few)
         let second = try run(few)
-        return max(few, Int(Double(few) * sampleTime / min(first, second)))
+        return max(few, Int(Double(few) * Self.sampleTime / min(first, second)))
     }
 }
 
 extension BothSides<Double> {
-    /// The sum of both sides.
     fileprivate var sum: Double { dialer + acceptor }
 }

@@ -80,7 +80,6 @@ final class NoiseHandshakes: HandshakeSubject {
             remoteStatic: party.remoteStatic, psks: party.psks, carried: party.carried)
     }
 
-    /// One side of one handshake.
     final class Side: HandshakeSide {
         /// More than the length of any message with an empty payload.
         private static let room = 512
@@ -89,7 +88,6 @@ final class NoiseHandshakes: HandshakeSubject {
         private(set) var message: [UInt8] = []
         private var transport: TransportState?
 
-        /// The hash of the finished handshake.
         var hash: [UInt8]? { transport?.handshakeHash }
 
         func write() throws {
@@ -104,7 +102,6 @@ final class NoiseHandshakes: HandshakeSubject {
             }
         }
 
-        /// Removes and returns the transport state.
         func take() throws -> TransportState {
             guard let taken = transport.take() else {
                 throw BenchError.wrongResult("TransportState")

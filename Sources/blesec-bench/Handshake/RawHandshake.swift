@@ -20,7 +20,6 @@ internal import CBLESecBench
 
     deinit { unsafe blesec_bench_primitives_free(primitives) }
 
-    /// Performs the calls of `repetitions` handshakes, and returns the nanoseconds of all of them.
     func run(_ repetitions: Int) throws -> Double {
         let start = Clock.threadTime
         let worked = unsafe calls.list.withUnsafeBufferPointer { calls in

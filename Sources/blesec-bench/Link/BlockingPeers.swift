@@ -2,7 +2,6 @@ internal import CBLESecBench
 
 /// Two threads in C that block in send and recv of a SEQPACKET pair.
 struct BlockingPeers {
-    /// Samples with messages of one size.
     struct Samples {
         /// Bytes of messages a second, one way.
         fileprivate(set) var goodput: [Double] = []
@@ -10,7 +9,6 @@ struct BlockingPeers {
         fileprivate(set) var roundTrips: [Double] = []
     }
 
-    /// Threads that send in clear.
     private var plain = Samples()
     /// Threads that seal with ChaCha20-Poly1305.
     private var sealed = Samples()

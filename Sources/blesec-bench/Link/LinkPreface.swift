@@ -16,7 +16,6 @@ enum LinkPreface {
         }
     }
 
-    /// Waits for the preface.
     static func receive(from link: any Link) async throws -> EngineChoice {
         let start = try await read(magic.count + 1, from: link)
         guard start.starts(with: magic), let length = start.last else { throw BenchError.notABench }

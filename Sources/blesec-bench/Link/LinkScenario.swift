@@ -5,8 +5,7 @@ struct LinkScenario: Sendable {
     /// The length of one sample, in nanoseconds, unless a single message takes longer.
     var sampleTime: Double
     var rounds: Int
-    /// Whether round trips are measured too.
-    var measuresRoundTrips = true
+    var measuresRoundTrips: Bool
 
     /// The figures of one engine with messages of one size.
     struct Result: Sendable {
@@ -52,17 +51,13 @@ struct LinkScenario: Sendable {
     }
 
     /// Measures all sessions at one size, with interleaved samples; the first session is the plain
-    /// link's.
-    ///
-    /// No round begins after `deadline`.
+    /// link's. The first round is always measured; no other round begins after `deadline`.
     func measure(
         _ transport: String, _ sessions: [Session], size: Int, until deadline: UInt64,
         besideBlocking: Bool
     ) async throws -> [Result] {
-        var samples = [Samples](repeating: Samples(), count: sessions.count)
-        for (index, session) in sessions.enumerated() {
-            samples[index] = try await calibrate(session, size)
-        }
+        var samples: [Samples] = []
+        for session in sessions { samples.append(try await calibrate(session, size)) }
         var blocking = BlockingPeers(
             size: size, sampleTime: besideBlocking ? sampleTime : 0,
             measuresRoundTrips: measuresRoundTrips)
@@ -80,32 +75,24 @@ struct LinkScenario: Sendable {
             }
             blocking.sample()
         }
-        var results: [Result] = []
-        for (session, own) in zip(sessions, samples) {
+        return zip(sessions, samples).map { session, own in
             let isPlain = session.engine == .plain
             let peer = blocking.samples(besides: session.engine)
-            results.append(
-                Result(
-                    transport: transport, engine: session.engine.name, size: size,
-                    rounds: own.goodput.count, goodput: Summary(own.goodput),
-                    goodputRatio: isPlain ? nil : ratio(own.goodput, samples[0].goodput),
-                    goodputToBlocking: peer.goodput.isEmpty
-                        ? nil : ratio(own.goodput, peer.goodput),
-                    roundTrip: measuresRoundTrips
-                        ? Percentiles(own.roundTrips.flatMap { $0 }) : nil,
-                    roundTripRatio: isPlain || !measuresRoundTrips
-                        ? nil : ratio(own.roundTripMedians, samples[0].roundTripMedians),
-                    blockingRatio: peer.roundTrips.isEmpty
-                        ? nil : ratio(own.roundTripMedians, peer.roundTrips)))
+            return Result(
+                transport: transport, engine: session.engine.name, size: size,
+                rounds: own.goodput.count, goodput: Summary(own.goodput),
+                goodputRatio: isPlain ? nil : Summary(own.goodput, over: samples[0].goodput),
+                goodputToBlocking: peer.goodput.isEmpty
+                    ? nil : Summary(own.goodput, over: peer.goodput),
+                roundTrip: measuresRoundTrips
+                    ? Percentiles(own.roundTrips.flatMap { $0 }) : nil,
+                roundTripRatio: isPlain || !measuresRoundTrips
+                    ? nil : Summary(own.roundTripMedians, over: samples[0].roundTripMedians),
+                blockingRatio: peer.roundTrips.isEmpty
+                    ? nil : Summary(own.roundTripMedians, over: peer.roundTrips))
         }
-        return results
     }
 
-    private func ratio(_ samples: [Double], _ others: [Double]) -> Summary {
-        Summary(zip(samples, others).map { $0 / $1 })
-    }
-
-    /// The number of messages in a sample.
     private func calibrate(_ session: Session, _ size: Int) async throws -> Samples {
         var samples = Samples()
         var count = max(1, 4_096 / size)

@@ -2,17 +2,20 @@ internal import BLESec
 internal import BLESecToolKit
 
 /// The links that a run measures.
-enum LinkTarget: Sendable {
-    /// Between two ends in this process.
-    case local([Transport])
-    /// To a `blesec-bench serve`.
-    case remote(Endpoint)
+struct LinkTarget: Sendable {
+    /// The kinds of link between two ends in this process.
+    let transports: [Transport]
+    /// The `blesec-bench serve` at the other end, if there is one; then there are no transports.
+    let remote: Endpoint?
+
+    var count: Int { remote == nil ? transports.count : 1 }
 
     /// Reads the options; throws `noSuchAdapter` when l2cap is requested and not available.
     init(_ arguments: Arguments) throws(ChannelError) {
         let names = arguments.values(MeasureCommand.transport)
         guard let text = arguments.value(MeasureCommand.connect) else {
-            self = .local(try Self.transports(names, arguments))
+            transports = try Self.transports(names, arguments)
+            remote = nil
             return
         }
         guard names.isEmpty, !arguments.has(MeasureCommand.peerAdapter) else {
@@ -20,7 +23,8 @@ enum LinkTarget: Sendable {
         }
         var endpoint = try Endpoint(parsing: text)
         endpoint.adapter = arguments.value(MeasureCommand.adapter)
-        self = .remote(endpoint)
+        transports = []
+        remote = endpoint
     }
 
     private static func transports(
@@ -45,12 +49,8 @@ enum LinkTarget: Sendable {
 
     private static func l2cap(_ arguments: Arguments) throws(ChannelError) -> Transport {
         do throws(LinkError) {
-            let from = try arguments.value(MeasureCommand.adapter).map { name throws(LinkError) in
-                try Adapter.named(name)
-            }
-            let to = try arguments.value(MeasureCommand.peerAdapter).map { name throws(LinkError) in
-                try Adapter.named(name)
-            }
+            let from = try arguments.value(MeasureCommand.adapter).map(Adapter.named)
+            let to = try arguments.value(MeasureCommand.peerAdapter).map(Adapter.named)
             var free = try Adapter.all().filter { $0.isUp && $0 != from && $0 != to }
             guard let dialer = from ?? free.popFirst(), let acceptor = to ?? free.popFirst(),
                 dialer != acceptor
@@ -64,30 +64,6 @@ enum LinkTarget: Sendable {
         } catch {
             throw ChannelError(link: error)
         }
-    }
-
-    /// The kinds of link between two ends in this process.
-    var transports: [Transport] {
-        switch self {
-        case .local(let transports): transports
-        case .remote: []
-        }
-    }
-
-    /// The number of kinds of link.
-    var count: Int {
-        switch self {
-        case .local(let transports): transports.count
-        case .remote: 1
-        }
-    }
-
-    /// Opens the channels to another process; nil where both ends are in this one.
-    func openRemote(
-        _ settings: Settings, _ loops: LoopPair
-    ) async throws -> (name: String, station: SessionSet)? {
-        guard case .remote(let endpoint) = self else { return nil }
-        return ("\(endpoint)", try await SessionSet.open(endpoint, settings.engines, loops))
     }
 }
 

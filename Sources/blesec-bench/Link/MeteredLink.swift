@@ -3,7 +3,6 @@ internal import BLESecLocking
 
 /// A link that counts the SDUs and bytes that it sends.
 final class MeteredLink: Link {
-    /// The counters of one end.
     struct Count: Sendable, Equatable {
         var sdus = 0
         var bytes = 0

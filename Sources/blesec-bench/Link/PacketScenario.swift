@@ -13,14 +13,9 @@ struct PacketScenario: Sendable {
 
     /// All links from the adapter: while one link is measured, another may still send
     /// acknowledgements.
-    private(set) var links: [Ends] = []
+    var links: [Ends] = []
     /// The adapter of the dialing ends.
     let adapter: Adapter
-
-    init(adapter: Adapter) { self.adapter = adapter }
-
-    /// Adds the next session's link.
-    mutating func add(_ ends: Ends) { links.append(ends) }
 
     /// The packets for a number of messages of one size, one way.
     struct Result: Sendable {

@@ -36,7 +36,6 @@ internal import BLESecPrimitives
 
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
-    /// Takes over a link.
     init(over link: any Link) {
         self.link = link
         loop = link.loop

@@ -15,7 +15,6 @@ struct SDUScenario: Sendable {
         var link: LinkScenario.Result
     }
 
-    /// Bytes of a message.
     static let messageSize = 16_384
     private static let steps = [512, 1_024, 2_048, L2CAPSocket.maximumSDU, 8_192]
 

@@ -21,7 +21,7 @@ struct SessionSet: Sendable {
                     try await Responder.serve(ends.acceptor)
                 })
             sessions.append(try await Session(engine, over: ends.dialer))
-            if let metered = ends.metered { packets?.add(metered) }
+            if let metered = ends.metered { packets?.links.append(metered) }
         }
         return SessionSet(sessions: sessions, packets: packets, responders: responders)
     }

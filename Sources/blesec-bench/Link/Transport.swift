@@ -20,12 +20,8 @@ enum Transport: Sendable, Hashable {
         }
     }
 
-    /// The adapter that links are dialed from.
     var dialingAdapter: Adapter? {
-        switch self {
-        case .memory, .unix: nil
-        case .l2cap(let adapter, _, _): adapter
-        }
+        if case .l2cap(let adapter, _, _) = self { adapter } else { nil }
     }
 
     /// This transport with SDUs of other sizes; nil unless the transport is L2CAP.
@@ -34,7 +30,6 @@ enum Transport: Sendable, Hashable {
         return .l2cap(from: dialer, to: acceptor, sizes)
     }
 
-    /// Opens a link.
     func connect(_ loops: LoopPair) async throws -> LinkEnds {
         switch self {
         case .memory:
@@ -58,13 +53,14 @@ enum Transport: Sendable, Hashable {
                     address, from: dialer, deadline: loops.dialer.now.advanced(by: .seconds(10)),
                     receiveMTU: sizes.mtu, maximumSDU: sizes.sdu, loop: loops.dialer)
             }
-            return LinkEnds(metering: ends, mps: try Self.mps(of: dialer))
+            // The bytes of an SDU in one packet: all bytes but the four of L2CAP's header.
+            let mps = max(1, Int(try dialer.packets().size) - 4)
+            let metered = PacketScenario.Ends(
+                dialer: MeteredLink(ends.dialer, mps: mps),
+                acceptor: MeteredLink(ends.acceptor, mps: mps))
+            return LinkEnds(
+                dialer: metered.dialer, acceptor: metered.acceptor, metered: metered)
         }
-    }
-
-    /// The bytes of an SDU in one packet: all bytes but the four of L2CAP's header.
-    private static func mps(of adapter: Adapter) throws -> Int {
-        max(1, Int(try adapter.packets().size) - 4)
     }
 
     private static func connect(
@@ -92,19 +88,6 @@ struct LinkEnds: Sendable {
     let acceptor: any Link
     /// Both ends as metered links, if they count.
     var metered: PacketScenario.Ends?
-
-    init(dialer: any Link, acceptor: any Link) {
-        self.dialer = dialer
-        self.acceptor = acceptor
-    }
-
-    /// The link of `ends`, with counters at both ends.
-    init(metering ends: LinkEnds, mps: Int) {
-        let dialer = MeteredLink(ends.dialer, mps: mps)
-        let acceptor = MeteredLink(ends.acceptor, mps: mps)
-        self.init(dialer: dialer, acceptor: acceptor)
-        metered = PacketScenario.Ends(dialer: dialer, acceptor: acceptor)
-    }
 }
 
 /// The loops of the two ends.
@@ -112,7 +95,6 @@ struct LoopPair: Sendable {
     let dialer = EventLoop(name: "bench-dialer")
     let acceptor = EventLoop(name: "bench-acceptor")
 
-    /// Ends both threads.
     func shutdown() async {
         await dialer.shutdown()
         await acceptor.shutdown()

@@ -6,7 +6,6 @@ internal import BLESecTesting
 actor FloodFriends {
     /// Their number and their distance from the listener.
     struct Kind: Sendable, Equatable {
-        /// The number of dials at once.
         let count: Int
         /// The additional delay of the dialer's bytes, in milliseconds: a random value of this
         /// range for each link.
@@ -17,13 +16,11 @@ actor FloodFriends {
         static let overRadio = Kind(count: 64, roundTrip: 100...500)
     }
 
-    /// The outcome of the dials.
     struct Count: Sendable {
         var dials = 0
         /// Dials that opened a channel: with the first or the second link, and with the first link.
         var served = 0
         var servedAtOnce = 0
-        /// Links that they opened.
         var links = 0
         /// Channels a second.
         var rate = 0.0

@@ -3,11 +3,6 @@ internal import BLESecLinks
 
 /// Measures many channels at once, with both ends of all channels on one loop.
 struct ManyScenario: Sendable {
-    /// How long the channels send, in nanoseconds: more channels need more time until each has
-    /// sent.
-    var window: @Sendable (_ channels: Int) -> UInt64 = { channels in
-        min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(channels))
-    }
     static let messageSize = 1_024
 
     /// The links under the channels.
@@ -16,11 +11,6 @@ struct ManyScenario: Sendable {
         case unix
         /// Memory, if there are too few descriptors for sockets.
         case memory
-
-        /// The kind that fits the limit of descriptors, with room for other files.
-        init(channels: Int, descriptorLimit: Int) {
-            self = 2 * channels + 64 <= descriptorLimit ? .unix : .memory
-        }
     }
 
     struct Result: Sendable {
@@ -64,9 +54,12 @@ struct ManyScenario: Sendable {
     func measure(
         _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {
-        let kind = LinkKind(channels: count, descriptorLimit: descriptorLimit)
+        // With room for other files.
+        let kind: LinkKind = 2 * count + 64 <= descriptorLimit ? .unix : .memory
         let loop = EventLoop(name: "bench-many")
-        let window = window(count)
+        // How long the channels send, in nanoseconds: more channels need more time until each has
+        // sent.
+        let window = min(2_000_000_000, 250_000_000 + 2_000_000 * UInt64(count))
         let result = try await Task(executorPreference: loop) {
             // One channel before the measurement, since a process's first channel allocates memory
             // that remains.
@@ -82,13 +75,13 @@ struct ManyScenario: Sendable {
             let load = try await sending.work(for: window)
             let busy = Cost(load.state, since: before, channels: count)
             try await sending.close()
+            let messages = load.messages.reduce(0, +)
             return Result(
                 engine: engine, link: kind, channels: count,
                 handshakes: Double(count) / opened * 1e9, idle: idle, busy: busy,
-                goodput: Double(load.messages.reduce(0, +) * Self.messageSize)
-                    / Double(load.time) * 1e9,
+                goodput: Double(messages * Self.messageSize) / Double(load.time) * 1e9,
                 fairness: Double(load.messages.min() ?? 0) * Double(count)
-                    / Double(max(1, load.messages.reduce(0, +))))
+                    / Double(max(1, messages)))
         }.value
         await loop.shutdown()
         return result

@@ -22,14 +22,14 @@ struct UnauthenticatedCost: Sendable {
         let (loop, outside) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
         let words = try await FloodMessage(peers, outside)
         var cost = UnauthenticatedCost(engine: engine)
-        // A first group before the measurement, since it makes the process load code and data.
-        _ = try await costPerPeer([], peers, loop, outside)
-        cost.silent = try await costPerPeer([], peers, loop, outside).memory
-        _ = try await costPerPeer(words.firstFlight, peers, loop, outside)
-        let answered = try await costPerPeer(words.firstFlight, peers, loop, outside)
-        (cost.answered, cost.processorTime) = answered
-        _ = try await costPerPeer(words.unfinished, peers, loop, outside)
-        cost.unfinished = try await costPerPeer(words.unfinished, peers, loop, outside).memory
+        func costPerPeer(_ words: [UInt8]) async throws -> (memory: Double, time: Double) {
+            // A first group before the measurement, since it makes the process load code and data.
+            _ = try await Self.costPerPeer(words, peers, loop, outside)
+            return try await Self.costPerPeer(words, peers, loop, outside)
+        }
+        cost.silent = try await costPerPeer([]).memory
+        (cost.answered, cost.processorTime) = try await costPerPeer(words.firstFlight)
+        cost.unfinished = try await costPerPeer(words.unfinished).memory
         await loop.shutdown()
         await outside.shutdown()
         return cost

@@ -11,7 +11,6 @@ enum UnauthenticatedFlood: String, Sendable {
     /// the limit for one address, and 1,000 new channels a second in total.
     case lowEnergy = "low-energy"
 
-    /// The number of links at a time.
     var links: Int { self == .fullSpeed ? 64 * 8 : 32 * 4 }
     /// How long a peer keeps a link, unless the listener closes it before.
     var linkLifetime: Duration { self == .fullSpeed ? .seconds(60) : .milliseconds(128) }

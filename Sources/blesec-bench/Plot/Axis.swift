@@ -2,26 +2,21 @@ internal import Glibc
 
 /// A logarithmic axis between two values.
 struct Axis {
-    private let least: Double
-    private let most: Double
-    private let start: Double
-    private let end: Double
+    /// Two positive values, and their positions.
+    let least: Double
+    let most: Double
+    let start: Double
+    let end: Double
+}
 
+extension Axis {
     /// An axis from `start` to `end` that contains all positive values, extended on either side to
     /// the next 1, 2 or 5 times a power of ten.
     init(_ values: [Double], from start: Double, to end: Double) {
         let positive = values.filter { $0 > 0 && $0.isFinite }
         let low = Self.step(below: positive.min() ?? 1)
         let high = Self.step(above: positive.max() ?? 1)
-        self.init(least: low, most: high > low ? high : 10 * low, from: start, to: end)
-    }
-
-    /// An axis between two positive values.
-    init(least: Double, most: Double, from start: Double, to end: Double) {
-        self.least = least
-        self.most = most
-        self.start = start
-        self.end = end
+        self.init(least: low, most: high > low ? high : 10 * low, start: start, end: end)
     }
 
     /// The position of a value; values outside are placed at the nearer end.

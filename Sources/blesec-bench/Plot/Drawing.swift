@@ -3,17 +3,25 @@
 /// Elements have classes, and the style sheet sets their colours. Programs without
 /// `prefers-color-scheme` show the light colours.
 struct Drawing {
-    /// The class of an element.
-    enum Style: String {
-        case title, label, small, axis, grid, limit, mark
+    /// The class of an element, or its two classes.
+    struct Style {
+        fileprivate let name: String
+
+        static let title = Style(name: "title"), small = Style(name: "small")
+        static let axis = Style(name: "axis"), grid = Style(name: "grid")
+        static let limit = Style(name: "limit"), mark = Style(name: "mark")
+
+        /// A line, or an area, in the colour of a series.
+        static func series(_ index: Int) -> Style { Style(name: "series c\(index % colours)") }
+        static func fill(_ index: Int) -> Style { Style(name: "fill c\(index % colours)") }
+
+        /// The number of series with colours of their own.
+        private static let colours = 5
     }
 
     let width: Int
     private(set) var height = 0
     private var elements: [String] = []
-
-    /// The number of series with colours of their own.
-    static let colours = 5
 
     init(width: Int) { self.width = width }
 
@@ -26,50 +34,37 @@ struct Drawing {
     mutating func text(
         _ text: String, _ style: Style, x: Double, y: Double, anchor: String = "start"
     ) {
-        elements.append(
-            "<text class=\"\(style.rawValue)\" x=\"\(x.fixed(1))\" y=\"\(y.fixed(1))\" "
-                + "text-anchor=\"\(anchor)\">\(Self.escaped(text))</text>")
+        add(
+            "text", style, ["x": x, "y": y],
+            " text-anchor=\"\(anchor)\">\(Self.escaped(text))</text>")
     }
 
     mutating func line(_ style: Style, _ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double) {
-        line(style.rawValue, x1, y1, x2, y2)
+        add("line", style, ["x1": x1, "y1": y1, "x2": x2, "y2": y2], "/>")
     }
 
-    /// A line in the colour of a series.
-    mutating func line(series: Int, _ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double) {
-        line("series \(Self.colour(series))", x1, y1, x2, y2)
-    }
-
-    private mutating func line(
-        _ name: String, _ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double
-    ) {
-        elements.append(
-            "<line class=\"\(name)\" x1=\"\(x1.fixed(1))\" y1=\"\(y1.fixed(1))\" "
-                + "x2=\"\(x2.fixed(1))\" y2=\"\(y2.fixed(1))\"/>")
-    }
-
-    /// A curve through points, in the colour of a series, or as a limit when there is no series.
-    mutating func curve(_ points: [(x: Double, y: Double)], series: Int?) {
-        let name = series.map { "series \(Self.colour($0))" } ?? Style.limit.rawValue
+    /// A curve through points.
+    mutating func curve(_ style: Style, _ points: [(x: Double, y: Double)]) {
         let list = points.map { "\($0.x.fixed(1)),\($0.y.fixed(1))" }.joined(separator: " ")
-        elements.append("<polyline class=\"\(name)\" points=\"\(list)\"/>")
+        add("polyline", style, [:], " points=\"\(list)\"/>")
     }
 
     mutating func dot(_ x: Double, _ y: Double, series: Int) {
-        elements.append(
-            "<circle class=\"fill \(Self.colour(series))\" cx=\"\(x.fixed(1))\" "
-                + "cy=\"\(y.fixed(1))\" r=\"3\"/>")
+        add("circle", .fill(series), ["cx": x, "cy": y], " r=\"3\"/>")
     }
 
     mutating func bar(_ x: Double, _ y: Double, _ width: Double, _ height: Double, series: Int) {
-        elements.append(
-            "<rect class=\"fill \(Self.colour(series))\" x=\"\(x.fixed(1))\" y=\"\(y.fixed(1))\" "
-                + "width=\"\(max(0, width).fixed(1))\" height=\"\(height.fixed(1))\"/>")
+        add(
+            "rect", .fill(series), ["x": x, "y": y, "width": max(0, width), "height": height], "/>")
     }
 
-    private static func colour(_ series: Int) -> String { "c\(series % colours)" }
+    private mutating func add(
+        _ tag: String, _ style: Style, _ numbers: KeyValuePairs<String, Double>, _ rest: String
+    ) {
+        let attributes = numbers.map { " \($0.key)=\"\($0.value.fixed(1))\"" }.joined()
+        elements.append("<\(tag) class=\"\(style.name)\"\(attributes)\(rest)")
+    }
 
-    /// The whole document.
     var document: String {
         """
         <?xml version="1.0" encoding="UTF-8"?>

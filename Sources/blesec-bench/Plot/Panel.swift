@@ -30,7 +30,8 @@ struct Panel {
         let points = series.flatMap(\.points)
         let sizes = Set(points.map(\.size)).sorted()
         guard let least = sizes.first, let most = sizes.last else { return }
-        let across = Axis(least: Double(least), most: Double(most), from: left + 14, to: right - 14)
+        let across = Axis(
+            least: Double(least), most: Double(most), start: left + 14, end: right - 14)
         let up = Axis(points.flatMap { [$0.value] + $0.above }, from: bottom, to: top)
         drawing.text(title, .title, x: x + 8, y: y + 24)
         drawing.text(unit, .small, x: x + 8, y: top - 10)
@@ -60,8 +61,8 @@ struct Panel {
     private func drawLegend(_ drawing: inout Drawing, x: Double, y: Double) {
         var x = x
         for (index, series) in series.enumerated() {
-            let points = [(x: x, y: y - 4), (x: x + 22, y: y - 4)]
-            drawing.curve(points, series: colour(index))
+            let style = colour(index).map(Drawing.Style.series) ?? .limit
+            drawing.curve(style, [(x: x, y: y - 4), (x: x + 22, y: y - 4)])
             drawing.text(series.name, .small, x: x + 27, y: y)
             x += 27 + 6.8 * Double(series.name.count) + 12
         }
@@ -77,20 +78,14 @@ struct Panel {
         let places = series.points.map { point in
             (x: across.position(Double(point.size)) + shift, y: up.position(point.value))
         }
-        drawing.curve(places, series: colour)
+        drawing.curve(colour.map(Drawing.Style.series) ?? .limit, places)
+        let style = colour.map(Drawing.Style.series) ?? .axis
         for (point, place) in zip(series.points, places) {
             if let colour { drawing.dot(place.x, place.y, series: colour) }
             guard let last = point.above.last else { continue }
-            func line(_ x1: Double, _ y1: Double, _ x2: Double, _ y2: Double) {
-                if let colour {
-                    drawing.line(series: colour, x1, y1, x2, y2)
-                } else {
-                    drawing.line(.axis, x1, y1, x2, y2)
-                }
-            }
-            line(place.x, place.y, place.x, up.position(last))
-            for value in point.above {
-                line(place.x - 3, up.position(value), place.x + 3, up.position(value))
+            drawing.line(style, place.x, place.y, place.x, up.position(last))
+            for height in point.above.map(up.position) {
+                drawing.line(style, place.x - 3, height, place.x + 3, height)
             }
         }
     }

@@ -1,18 +1,12 @@
 /// A report as plots: goodput and round trips by the size of messages, and handshakes.
 struct ReportPlots {
-    private let report: Report
+    let report: Report
 
-    init(_ report: Report) { self.report = report }
-
-    /// The plots as an SVG document.
     var svg: String {
         var drawing = Drawing(width: 2 * Int(Panel.size.width) + 20)
-        let machine = HostInfo.this
         let top = drawing.addSpace(48)
         drawing.text("blesec-bench", .title, x: 18, y: top + 22)
-        drawing.text(
-            "\(machine.processor), \(machine.cores) cores, Linux \(machine.kernel)", .small, x: 18,
-            y: top + 40)
+        drawing.text(HostInfo.this.machine, .small, x: 18, y: top + 40)
         let panels = enginePanels + goodputPanels + roundTripPanels
         for row in stride(from: 0, to: panels.count, by: 2) {
             let top = drawing.addSpace(Int(Panel.size.height))
@@ -53,38 +47,34 @@ struct ReportPlots {
     }
 
     private var goodputPanels: [Panel] {
-        report.link.map(\.transport).unique.map { transport in
-            Panel(
-                title: "Goodput: \(transport)", unit: "MB/s one way",
-                series: series(transport) {
-                    Panel.Point(size: $0.size, value: $0.goodput.median / 1e6)
-                })
+        linkPanels("Goodput", unit: "MB/s one way") {
+            Panel.Point(size: $0.size, value: $0.goodput.median / 1e6)
         }
     }
 
     private var roundTripPanels: [Panel] {
-        report.link.filter { $0.roundTrip != nil }.map(\.transport).unique.map { transport in
-            Panel(
-                title: "Round trip: \(transport)", unit: "µs: p50, and up to p90 and p99",
-                series: series(transport) { result in
-                    result.roundTrip.map {
-                        Panel.Point(
-                            size: result.size, value: $0.p50 / 1e3,
-                            above: [$0.p90 / 1e3, $0.p99 / 1e3])
-                    }
-                })
+        linkPanels("Round trip", unit: "µs: p50, and up to p90 and p99") { result in
+            result.roundTrip.map {
+                Panel.Point(
+                    size: result.size, value: $0.p50 / 1e3, above: [$0.p90 / 1e3, $0.p99 / 1e3])
+            }
         }
     }
 
-    private func series(
-        _ transport: String, _ point: (LinkScenario.Result) -> Panel.Point?
-    ) -> [Panel.Series] {
-        let own = report.link.filter { $0.transport == transport }
-        return own.map(\.engine).unique.map { engine in
-            let isLimit = engine == EngineChoice.plain.name
-            return Panel.Series(
-                name: isLimit ? "plain link (limit)" : engine.shortProtocol,
-                points: own.filter { $0.engine == engine }.compactMap(point), isLimit: isLimit)
+    /// A panel for each kind of link, with a series for each engine.
+    private func linkPanels(
+        _ title: String, unit: String, _ point: (LinkScenario.Result) -> Panel.Point?
+    ) -> [Panel] {
+        let drawn = report.link.filter { point($0) != nil }
+        return drawn.map(\.transport).unique.map { transport in
+            let own = drawn.filter { $0.transport == transport }
+            let series = own.map(\.engine).unique.map { engine in
+                let isLimit = engine == EngineChoice.plain.name
+                return Panel.Series(
+                    name: isLimit ? "plain link (limit)" : engine.shortProtocol,
+                    points: own.filter { $0.engine == engine }.compactMap(point), isLimit: isLimit)
+            }
+            return Panel(title: "\(title): \(transport)", unit: unit, series: series)
         }
     }
 

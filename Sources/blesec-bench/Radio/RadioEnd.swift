@@ -33,7 +33,6 @@ final class RadioEnd: @unchecked Sendable {
         }
     }
 
-    /// Sends a message a number of times.
     func send(_ message: [UInt8], count: Int) {
         run { [self] in
             for _ in 0..<count { try await channel?.send(message) }
@@ -46,7 +45,6 @@ final class RadioEnd: @unchecked Sendable {
         return number <= arrivals.count ? arrivals[number - 1] : nil
     }
 
-    /// Cancels its tasks.
     func cancel() { for task in tasks { task.cancel() } }
 
     private func run(_ body: @escaping @Sendable () async throws -> Void) {

@@ -53,7 +53,7 @@ struct RadioRun: Sendable {
 
     /// Opens a channel, and measures its first messages, a short message and many long messages.
     func measure(
-        _ peers: PeerConfigurations, volume: Int, messageSize: Int, shortMessage: Int
+        _ peers: PeerConfigurations, volume: Int
     ) async throws -> (RadioScenario.Opening, goodput: Double) {
         try await onLoop {
             let dialer = RadioEnd(central, .dialer, peers.dialer)
@@ -62,7 +62,7 @@ struct RadioRun: Sendable {
                 dialer.cancel()
                 acceptor.cancel()
             }
-            let message = [UInt8](repeating: 0x5A, count: shortMessage)
+            let message = [UInt8](repeating: 0x5A, count: RadioScenario.shortMessage)
             let opened = clock.now.nanoseconds
             dialer.open(andSend: message)
             acceptor.open(andSend: message)
@@ -76,6 +76,7 @@ struct RadioRun: Sendable {
             await clock.advance(by: Self.quiet)
             let short = central.count - before
 
+            let messageSize = RadioScenario.messageSize
             let count = max(1, volume / messageSize)
             let start = await waitForAnchor()
             dialer.send([UInt8](repeating: 0xA5, count: messageSize), count: count)

@@ -56,9 +56,7 @@ struct RadioScenario: Sendable {
         for engine in engines {
             guard let pair = peers[engine] else { continue }
             let run = try await RadioRun(parameters)
-            let (opening, goodput) = try await run.measure(
-                pair, volume: volume, messageSize: Self.messageSize,
-                shortMessage: Self.shortMessage)
+            let (opening, goodput) = try await run.measure(pair, volume: volume)
             await run.end()
             results.append(
                 Result(
@@ -67,55 +65,42 @@ struct RadioScenario: Sendable {
         }
         return results
     }
-}
 
-extension RadioScenario {
     private func volume(_ parameters: RadioParameters) -> Int {
         let time = Double(parameters.interval) / 1e9 * Double(leastIntervals)
         let messages = max(Double(leastVolume), parameters.limit * time) / Double(Self.messageSize)
         return Int(messages.rounded(.up)) * Self.messageSize
     }
 
-    /// The connections of the common table.
-    static func connections(isQuick: Bool) -> [RadioParameters] {
-        RadioParameters.PHY.allCases.flatMap { phy in
-            (isQuick ? [7.5, 100] : [7.5, 15, 30, 50, 100]).map { milliseconds in
+    /// One connection to measure, with the engines for it.
+    typealias Run = (parameters: RadioParameters, engines: [String], variation: String?)
+
+    /// The connections of the common table; unless `isQuick`, also connections at 2M with 30 ms of
+    /// which one parameter is varied.
+    static func runs(_ isQuick: Bool) -> [Run] {
+        var runs: [Run] = []
+        for phy in RadioParameters.PHY.allCases {
+            for milliseconds in isQuick ? [7.5, 100] : [7.5, 15, 30, 50, 100] {
                 var parameters = RadioParameters()
                 parameters.phy = phy
                 parameters.interval = UInt64(milliseconds * 1e6)
-                return parameters
+                runs.append((parameters, engines, nil))
             }
         }
-    }
-
-    /// Variations of one parameter of a connection at 2M with 30 ms, which are not in the common
-    /// table.
-    static var variations: [(name: String, parameters: RadioParameters)] {
-        func vary(
-            _ name: String, _ change: (inout RadioParameters) -> Void
-        ) -> (String, RadioParameters) {
+        guard !isQuick else { return runs }
+        func vary(_ name: String, _ change: (inout RadioParameters) -> Void) {
             var parameters = RadioParameters()
             change(&parameters)
-            return (name, parameters)
+            runs.append((parameters, [ChannelConfiguration.defaultProtocol], name))
         }
-        return [
-            vary("data length 27") { $0.dataLength = 27 },
-            vary("data length 27, MPS 23") {
-                $0.dataLength = 27
-                $0.mps = 23
-            },
-            vary("encrypted link") { $0.isLinkEncrypted = true },
-            vary("1 % loss") { $0.loss = 0.01 },
-            vary("10 % loss") { $0.loss = 0.1 },
-            vary("Linux's credits") { $0.credits = .linux },
-            vary("Linux's credits, SDU 8192") {
-                $0.credits = .linux
-                $0.sdu = 8_192
-            },
-            vary("Linux's credits, SDU 2048") {
-                $0.credits = .linux
-                $0.sdu = 2_048
-            },
-        ]
+        vary("data length 27") { $0.dataLength = 27 }
+        vary("data length 27, MPS 23") { ($0.dataLength, $0.mps) = (27, 23) }
+        vary("encrypted link") { $0.isLinkEncrypted = true }
+        vary("1 % loss") { $0.loss = 0.01 }
+        vary("10 % loss") { $0.loss = 0.1 }
+        vary("Linux's credits") { $0.credits = .linux }
+        vary("Linux's credits, SDU 8192") { ($0.credits, $0.sdu) = (.linux, 8_192) }
+        vary("Linux's credits, SDU 2048") { ($0.credits, $0.sdu) = (.linux, 2_048) }
+        return runs
     }
 }

@@ -6,7 +6,6 @@ internal import Glibc
 /// end, or standard output.
 struct ReportFile {
     private let descriptor: Int32
-    /// Whether it is standard output.
     let isStandardOutput: Bool
 
     /// Opens the file; `-` is standard output.
@@ -24,7 +23,6 @@ struct ReportFile {
         }
     }
 
-    /// Replaces the content of the file.
     func write(_ text: String) throws(ChannelError) {
         if !isStandardOutput { _ = ftruncate(descriptor, 0) }
         try StandardOutput.write(Array(text.utf8), to: descriptor)

@@ -7,287 +7,234 @@ struct ReportJSON {
     /// The schema, with its version, which changes when a member's meaning changes.
     static let schema = "blesec-bench/1"
 
-    private let report: Report
+    let report: Report
 
-    init(_ report: Report) { self.report = report }
-
-    /// The whole report.
     var value: JSONValue {
-        .object([
-            ("schema", .string(Self.schema)),
-            ("version", .string(Program.version)),
-            ("machine", Self.machine),
-            (
-                "settings",
-                .object([
-                    ("optimized", .bool(HostInfo.isOptimized)),
-                    ("rounds", .number(report.settings.rounds)),
-                    ("sample-nanoseconds", .real(report.settings.sampleTime)),
-                ])
-            ),
-            ("engine", .array(report.engine.map(\.json))),
-            ("handshake", .array(report.handshake.map(\.json))),
-            ("link", .array(report.link.map(\.json))),
-            ("sdus", .array(report.sdus.map(\.json))),
-            ("packets", .array(report.packets.map(\.json))),
-            ("many", .array(report.many.map(\.json))),
-            ("flood", .array(report.flood.map(\.json))),
-            ("strangers", .array(report.strangers.map(\.json))),
-            ("radio", .array(report.radio.map(\.json))),
-            ("ratios", .array(report.ratios.map(\.json))),
-            ("omissions", .array(report.omissions.map { .string($0) })),
-        ])
-    }
-
-    private static var machine: JSONValue {
         let machine = HostInfo.this
-        return .object([
-            ("processor", .string(machine.processor)),
-            ("cores", .number(machine.cores)),
-            ("kernel", .string(machine.kernel)),
-            ("libsodium", .string(machine.sodium)),
-            ("openssl", .string(machine.openSSL)),
+        let settings = report.settings
+        return object([
+            "schema": Self.schema,
+            "version": Program.version,
+            "machine": object([
+                "processor": machine.processor, "cores": machine.cores, "kernel": machine.kernel,
+                "libsodium": machine.sodium, "openssl": machine.openSSL,
+            ]),
+            "settings": object([
+                "optimized": HostInfo.isOptimized, "rounds": settings.rounds,
+                "sample-nanoseconds": settings.sampleTime,
+            ]),
+            "engine": report.engine,
+            "handshake": report.handshake,
+            "link": report.link,
+            "sdus": report.sdus,
+            "packets": report.packets,
+            "many": report.many,
+            "flood": report.flood,
+            "strangers": report.strangers,
+            "radio": report.radio,
+            "ratios": report.ratios,
+            "omissions": report.omissions,
         ])
     }
 }
 
-extension Summary {
-    fileprivate var json: JSONValue { .object(members) }
-
-    fileprivate var members: [(String, JSONValue)] {
-        [
-            ("median", .real(median)), ("least", .real(least)), ("most", .real(most)),
-            ("spread", .real(spread)), ("count", .number(count)),
-        ]
-    }
+/// A value that a report contains.
+private protocol Reportable {
+    var json: JSONValue { get }
 }
 
-extension Ratio {
-    fileprivate var json: JSONValue {
-        .object(
-            [
-                ("name", .string(name)), ("to", .string(limit)), ("basis", .string(basis.rawValue)),
-                ("less-is-better", .bool(lessIsBetter)),
-            ] + summary.members)
-    }
+/// An object with these members; a value that is nil becomes `null`.
+private func object(_ members: KeyValuePairs<String, (any Reportable)?>) -> JSONValue {
+    .object(members.map { ($0.key, $0.value?.json ?? .null) })
 }
 
-extension EngineScenario.Result {
+extension JSONValue: Reportable {
+    fileprivate var json: JSONValue { self }
+}
+
+extension String: Reportable {
+    fileprivate var json: JSONValue { .string(self) }
+}
+
+extension Bool: Reportable {
+    fileprivate var json: JSONValue { .bool(self) }
+}
+
+extension Int: Reportable {
+    fileprivate var json: JSONValue { .number(self) }
+}
+
+extension Double: Reportable {
+    fileprivate var json: JSONValue { .real(self) }
+}
+
+extension Array: Reportable where Element: Reportable {
+    fileprivate var json: JSONValue { .array(map(\.json)) }
+}
+
+extension BothSides: Reportable where Value: Reportable {
+    fileprivate var json: JSONValue { object(["dialer": dialer, "acceptor": acceptor]) }
+}
+
+extension Summary: Reportable {
     fileprivate var json: JSONValue {
-        .object([
-            ("protocol", .string(suite)),
-            ("layer", .string(layer)),
-            ("library", library.map { .string($0) } ?? .null),
-            ("size", .number(size)),
-            ("nanoseconds", time.json),
-            ("ratio-to-raw", ratio.json),
+        object([
+            "median": median, "least": least, "most": most, "spread": spread, "count": count,
         ])
     }
 }
 
-extension HandshakeScenario.Result {
+extension Ratio: Reportable {
     fileprivate var json: JSONValue {
-        .object([
-            ("protocol", .string(name)),
-            ("dialer-nanoseconds", time.dialer.json),
-            ("acceptor-nanoseconds", time.acceptor.json),
-            ("flights", flights.json),
-            ("bytes", bytes.json),
-            ("primitives", limit?.primitives ?? .null),
-            ("openssl", limit?.openSSL ?? .null),
+        object([
+            "name": name, "to": limit, "basis": basis.rawValue, "less-is-better": lessIsBetter,
+            "median": summary.median, "least": summary.least, "most": summary.most,
+            "spread": summary.spread, "count": summary.count,
         ])
     }
 }
 
-extension HandshakeScenario.Limit {
-    /// The cost of the primitives, if they are the limit.
-    fileprivate var primitives: JSONValue? {
-        calls.map { calls in
-            .object(
-                figures + [
-                    ("key-pairs", .number(calls.keyPairs)),
-                    ("products", .number(calls.products)),
-                    ("hashes", .number(calls.hashes)),
-                    ("hkdfs", .number(calls.hkdfs)),
-                    ("seals", .number(calls.seals)),
-                    ("opens", .number(calls.opens)),
+extension EngineScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "protocol": suite, "layer": layer, "library": library, "size": size,
+            "nanoseconds": time, "ratio-to-raw": ratio,
+        ])
+    }
+}
+
+extension HandshakeScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "protocol": name, "dialer-nanoseconds": time.dialer,
+            "acceptor-nanoseconds": time.acceptor, "flights": flights, "bytes": bytes,
+            "primitives": limit?.calls == nil ? nil : limit,
+            "openssl": limit?.calls == nil ? limit : nil,
+        ])
+    }
+}
+
+extension HandshakeScenario.Limit: Reportable {
+    fileprivate var json: JSONValue {
+        guard let calls else { return object(["nanoseconds": time, "ratio": ratio]) }
+        return object([
+            "nanoseconds": time, "ratio": ratio, "key-pairs": calls.keyPairs,
+            "products": calls.products, "hashes": calls.hashes, "hkdfs": calls.hkdfs,
+            "seals": calls.seals, "opens": calls.opens,
+        ])
+    }
+}
+
+extension LinkScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "transport": transport, "engine": engine, "size": size, "rounds": rounds,
+            "goodput-bytes-per-second": goodput,
+            "goodput-ratio-to-plain": goodputRatio,
+            "goodput-ratio-to-blocking-c": goodputToBlocking,
+            "round-trip-nanoseconds": roundTrip,
+            "round-trip-ratio-to-plain": roundTripRatio,
+            "round-trip-ratio-to-blocking-c": blockingRatio,
+        ])
+    }
+}
+
+extension LinkScenario.Percentiles: Reportable {
+    fileprivate var json: JSONValue {
+        object(["p50": p50, "p90": p90, "p99": p99, "max": longest])
+    }
+}
+
+extension SDUScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": link.engine, "mtu": sizes.mtu, "sdu": sizes.sdu, "size": link.size,
+            "rounds": link.rounds, "goodput-bytes-per-second": link.goodput,
+            "goodput-ratio-to-plain": link.goodputRatio,
+        ])
+    }
+}
+
+extension PacketScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": engine, "size": size, "messages": messages, "sdus": sdus,
+            "sdu-bytes": sduBytes, "message-share": messageShare, "packets": packets,
+            "packets-computed": computedPackets,
+        ])
+    }
+}
+
+extension ManyScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": engine, "transport": link.rawValue, "channels": channels,
+            "opened-per-second": handshakes, "goodput-bytes-per-second": goodput,
+            "slowest-over-mean": fairness, "idle": idle, "busy": busy,
+        ])
+    }
+}
+
+extension ManyScenario.Cost: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "resident-bytes-per-end": memory, "heap-bytes-per-end": heap,
+            "descriptors-per-end": descriptors, "threads": threads, "maps": maps,
+            "locked-bytes": locked,
+        ])
+    }
+}
+
+extension FloodScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": engine, "handshakes-per-second-alone": alone,
+            "handshakes-per-second-flooded": flooded, "failed-share": failures,
+            "strangers-per-second": strangers, "friends": friends,
+        ])
+    }
+}
+
+extension FloodScenario.Result.Friends: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "strangers": crowd.rawValue,
+            "least-round-trip-milliseconds": kind.roundTrip.lowerBound,
+            "most-round-trip-milliseconds": kind.roundTrip.upperBound,
+            "dials": count.dials, "served-at-once-share": count.servedAtOnceShare,
+            "served-share": count.servedShare,
+        ])
+    }
+}
+
+extension UnauthenticatedCost: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "engine": engine, "silent-bytes": silent, "answered-bytes": answered,
+            "unfinished-bytes": unfinished, "processor-nanoseconds": processorTime,
+        ])
+    }
+}
+
+extension RadioScenario.Result: Reportable {
+    fileprivate var json: JSONValue {
+        object([
+            "modelled": true, "variation": variation, "engine": engine ?? "bare",
+            "phy": parameters.phy.rawValue, "interval-nanoseconds": Int(parameters.interval),
+            "data-length": parameters.dataLength, "link-encrypted": parameters.isLinkEncrypted,
+            "loss": parameters.loss, "seed": Int(parameters.seed), "mtu": parameters.mtu,
+            "sdu": parameters.sdu, "mps": parameters.mps,
+            "credits": parameters.credits == .linux ? "linux" : "ample",
+            "host-delay-nanoseconds": Int(parameters.hostDelay),
+            "limit-bytes-per-second": parameters.limit, "goodput-bytes-per-second": goodput,
+            "goodput-ratio-to-bare": ratio, "first-message-nanoseconds": opening?.firstMessage,
+            "short-message": opening.map { opening in
+                let sent = opening.shortMessage
+                return object([
+                    "bytes": RadioScenario.shortMessage, "sdus": sent.sdus, "sdu-bytes": sent.bytes,
+                    "packets": sent.packets,
                 ])
-        }
-    }
-
-    /// The cost of OpenSSL alone, if that is the limit.
-    fileprivate var openSSL: JSONValue? { calls == nil ? .object(figures) : nil }
-
-    private var figures: [(String, JSONValue)] {
-        [("nanoseconds", time.json), ("ratio", ratio.json)]
-    }
-}
-
-extension BothSides<Int> {
-    fileprivate var json: JSONValue {
-        .object([("dialer", .number(dialer)), ("acceptor", .number(acceptor))])
-    }
-}
-
-extension LinkScenario.Result {
-    fileprivate var json: JSONValue {
-        .object([
-            ("transport", .string(transport)),
-            ("engine", .string(engine)),
-            ("size", .number(size)),
-            ("rounds", .number(rounds)),
-            ("goodput-bytes-per-second", goodput.json),
-            ("goodput-ratio-to-plain", goodputRatio?.json ?? .null),
-            ("goodput-ratio-to-blocking-c", goodputToBlocking?.json ?? .null),
-            ("round-trip-nanoseconds", roundTrip?.json ?? .null),
-            ("round-trip-ratio-to-plain", roundTripRatio?.json ?? .null),
-            ("round-trip-ratio-to-blocking-c", blockingRatio?.json ?? .null),
-        ])
-    }
-}
-
-extension SDUScenario.Result {
-    fileprivate var json: JSONValue {
-        .object([
-            ("engine", .string(link.engine)),
-            ("mtu", .number(sizes.mtu)),
-            ("sdu", .number(sizes.sdu)),
-            ("size", .number(link.size)),
-            ("rounds", .number(link.rounds)),
-            ("goodput-bytes-per-second", link.goodput.json),
-            ("goodput-ratio-to-plain", link.goodputRatio?.json ?? .null),
-        ])
-    }
-}
-
-extension LinkScenario.Percentiles {
-    fileprivate var json: JSONValue {
-        .object([
-            ("p50", .real(p50)), ("p90", .real(p90)), ("p99", .real(p99)), ("max", .real(longest)),
-        ])
-    }
-}
-
-extension PacketScenario.Result {
-    fileprivate var json: JSONValue {
-        .object([
-            ("engine", .string(engine)),
-            ("size", .number(size)),
-            ("messages", .number(messages)),
-            ("sdus", .number(sdus)),
-            ("sdu-bytes", .number(sduBytes)),
-            ("message-share", .real(messageShare)),
-            ("packets", .number(packets)),
-            ("packets-computed", .number(computedPackets)),
-        ])
-    }
-}
-
-extension ManyScenario.Result {
-    fileprivate var json: JSONValue {
-        .object([
-            ("engine", .string(engine)),
-            ("transport", .string(link.rawValue)),
-            ("channels", .number(channels)),
-            ("opened-per-second", .real(handshakes)),
-            ("goodput-bytes-per-second", .real(goodput)),
-            ("slowest-over-mean", .real(fairness)),
-            ("idle", idle.json),
-            ("busy", busy.json),
-        ])
-    }
-}
-
-extension ManyScenario.Cost {
-    fileprivate var json: JSONValue {
-        .object([
-            ("resident-bytes-per-end", .real(memory)),
-            ("heap-bytes-per-end", .real(heap)),
-            ("descriptors-per-end", .real(descriptors)),
-            ("threads", .number(threads)),
-            ("maps", .number(maps)),
-            ("locked-bytes", .number(locked)),
-        ])
-    }
-}
-
-extension FloodScenario.Result {
-    fileprivate var json: JSONValue {
-        .object([
-            ("engine", .string(engine)),
-            ("handshakes-per-second-alone", .real(alone)),
-            ("handshakes-per-second-flooded", .real(flooded)),
-            ("failed-share", .real(failures)),
-            ("strangers-per-second", .real(strangers)),
-            ("friends", .array(friends.map(\.json))),
-        ])
-    }
-}
-
-extension FloodScenario.Result.Friends {
-    fileprivate var json: JSONValue {
-        .object([
-            ("strangers", .string(crowd.rawValue)),
-            ("least-round-trip-milliseconds", .number(kind.roundTrip.lowerBound)),
-            ("most-round-trip-milliseconds", .number(kind.roundTrip.upperBound)),
-            ("dials", .number(count.dials)),
-            ("served-at-once-share", .real(count.servedAtOnceShare)),
-            ("served-share", .real(count.servedShare)),
-        ])
-    }
-}
-
-extension UnauthenticatedCost {
-    fileprivate var json: JSONValue {
-        .object([
-            ("engine", .string(engine)),
-            ("silent-bytes", .real(silent)),
-            ("answered-bytes", .real(answered)),
-            ("unfinished-bytes", .real(unfinished)),
-            ("processor-nanoseconds", .real(processorTime)),
-        ])
-    }
-}
-
-extension RadioScenario.Result {
-    fileprivate var json: JSONValue {
-        .object([
-            ("modelled", .bool(true)),
-            ("variation", variation.map { .string($0) } ?? .null),
-            ("engine", .string(engine ?? "bare")),
-            ("phy", .string(parameters.phy.rawValue)),
-            ("interval-nanoseconds", .number(Int(parameters.interval))),
-            ("data-length", .number(parameters.dataLength)),
-            ("link-encrypted", .bool(parameters.isLinkEncrypted)),
-            ("loss", .real(parameters.loss)),
-            ("seed", .number(Int(parameters.seed))),
-            ("mtu", .number(parameters.mtu)),
-            ("sdu", .number(parameters.sdu)),
-            ("mps", .number(parameters.mps)),
-            ("credits", .string(parameters.credits == .linux ? "linux" : "ample")),
-            ("host-delay-nanoseconds", .number(Int(parameters.hostDelay))),
-            ("limit-bytes-per-second", .real(parameters.limit)),
-            ("goodput-bytes-per-second", .real(goodput)),
-            ("goodput-ratio-to-bare", ratio.map { .real($0) } ?? .null),
-            ("first-message-nanoseconds", opening?.times ?? .null),
-            ("short-message", opening?.packets ?? .null),
-        ])
-    }
-}
-
-extension RadioScenario.Opening {
-    fileprivate var times: JSONValue {
-        .object([
-            ("dialer", .real(firstMessage.dialer)), ("acceptor", .real(firstMessage.acceptor)),
-        ])
-    }
-
-    fileprivate var packets: JSONValue {
-        .object([
-            ("bytes", .number(RadioScenario.shortMessage)),
-            ("sdus", .number(shortMessage.sdus)),
-            ("sdu-bytes", .number(shortMessage.bytes)),
-            ("packets", .number(shortMessage.packets)),
+            },
         ])
     }
 }

@@ -3,13 +3,11 @@ internal import BLESecRadioModel
 
 /// A report as tables.
 struct ReportText {
-    private let report: Report
+    let report: Report
 
-    init(_ report: Report) { self.report = report }
-
-    /// The whole report.
     var text: String {
-        var parts = [heading]
+        let host = HostInfo.this
+        var parts = ["\(host.machine), libsodium \(host.sodium), \(host.openSSL)\n"]
         if !report.engine.isEmpty { parts.append(engineText) }
         if !report.handshake.isEmpty { parts.append(handshakeText) }
         if !report.link.isEmpty { parts.append(linkText) }
@@ -20,15 +18,6 @@ struct ReportText {
         if !report.flood.isEmpty { parts.append(floodText) }
         parts += report.omissions.map { $0 + "\n" }
         return parts.joined(separator: "\n")
-    }
-
-    private var heading: String {
-        let machine = HostInfo.this
-        return """
-            \(machine.processor), \(machine.cores) cores, Linux \(machine.kernel), \
-            libsodium \(machine.sodium), \(machine.openSSL)
-
-            """
     }
 
     private var engineText: String {
@@ -50,22 +39,21 @@ struct ReportText {
     }
 
     private var handshakeText: String {
-        var table = Table([
-            "", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B",
-            "from C, µs", "× that",
-        ])
-        for result in report.handshake {
-            table.append([
+        let rows = report.handshake.map { result in
+            [
                 result.name.shortProtocol, microseconds(result.time.dialer.median),
                 microseconds(result.time.acceptor.median),
                 "\(result.flights.dialer)+\(result.flights.acceptor)",
                 "\(result.bytes.dialer)", "\(result.bytes.acceptor)",
-                microseconds(result.limit?.time.median),
-                result.limit?.ratio.median.fixed(2) ?? "",
-            ])
+                microseconds(result.limit?.time.median), multiple(result.limit?.ratio),
+            ]
         }
+        let heading = [
+            "", "dialer, µs", "acceptor, µs", "flights", "dialer, B", "acceptor, B", "from C, µs",
+            "× that",
+        ]
         return "Handshakes in memory: processor time, and times the same work from C\n\n"
-            + table.text
+            + Table(heading, rows: rows).text
     }
 
     private var linkText: String {
@@ -78,18 +66,12 @@ struct ReportText {
             heading += ["p50, µs", "p90", "p99", "max", "× plain"] + besideC
             var table = Table(heading, words: [0, 1])
             for result in results {
-                var row = [
-                    result.size.bytes, result.engine.shortProtocol,
-                    (result.goodput.median / 1e6).short,
-                    result.goodputRatio?.median.fixed(2) ?? "",
-                ]
-                if hasBlocking { row.append(result.goodputToBlocking?.median.fixed(2) ?? "") }
-                row += [
-                    microseconds(result.roundTrip?.p50), microseconds(result.roundTrip?.p90),
-                    microseconds(result.roundTrip?.p99), microseconds(result.roundTrip?.longest),
-                    result.roundTripRatio?.median.fixed(2) ?? "",
-                ]
-                if hasBlocking { row.append(result.blockingRatio?.median.fixed(2) ?? "") }
+                var row = [result.size.bytes] + goodput(result)
+                if hasBlocking { row.append(multiple(result.goodputToBlocking)) }
+                let times = result.roundTrip
+                row += [times?.p50, times?.p90, times?.p99, times?.longest].map(microseconds)
+                row.append(multiple(result.roundTripRatio))
+                if hasBlocking { row.append(multiple(result.blockingRatio)) }
                 table.append(row)
             }
             text += "\n\(table.text)"
@@ -97,32 +79,38 @@ struct ReportText {
         return text
     }
 
+    /// The engine, the goodput in MB/s, and its multiple of the plain link's.
+    private func goodput(_ result: LinkScenario.Result) -> [String] {
+        [
+            result.engine.shortProtocol, (result.goodput.median / 1e6).short,
+            multiple(result.goodputRatio),
+        ]
+    }
+
     private func microseconds(_ time: Double?) -> String { time.map { ($0 / 1e3).short } ?? "" }
+    private func multiple(_ ratio: Summary?) -> String { ratio?.median.fixed(2) ?? "" }
+    private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
+    private func kilobits(_ bytes: Double) -> String { (bytes * 8 / 1e3).fixed(0) }
 
     private var sduText: String {
-        var table = Table(["MTU", "SDU", "", "MB/s", "× plain"], words: [2])
-        for result in report.sdus {
-            table.append([
-                "\(result.sizes.mtu)", "\(result.sizes.sdu)", result.link.engine.shortProtocol,
-                (result.link.goodput.median / 1e6).short,
-                result.link.goodputRatio?.median.fixed(2) ?? "",
-            ])
-        }
+        let table = Table(
+            ["MTU", "SDU", "", "MB/s", "× plain"], words: [2],
+            rows: report.sdus.map {
+                ["\($0.sizes.mtu)", "\($0.sizes.sdu)"] + goodput($0.link)
+            })
         return "Messages of \(SDUScenario.messageSize.bytes) one way over l2cap, in SDUs of "
             + "several sizes\n\n\(table.text)"
     }
 
     private var packetText: String {
-        var table = Table(
-            ["", "", "messages", "SDUs", "message bytes, %", "packets", "computed"], words: [0, 1])
-        for result in report.packets {
-            table.append(
+        let table = Table(
+            ["", "", "messages", "SDUs", "message bytes, %", "packets", "computed"], words: [0, 1],
+            rows: report.packets.map {
                 [
-                    result.size.bytes, result.engine.shortProtocol, "\(result.messages)",
-                    "\(result.sdus)", (100 * result.messageShare).fixed(2), "\(result.packets)",
-                    "\(result.computedPackets)",
-                ])
-        }
+                    $0.size.bytes, $0.engine.shortProtocol, "\($0.messages)", "\($0.sdus)",
+                    (100 * $0.messageShare).fixed(2), "\($0.packets)", "\($0.computedPackets)",
+                ]
+            })
         return "What the adapter sent for messages one way over l2cap\n\n\(table.text)"
     }
 
@@ -152,38 +140,34 @@ struct ReportText {
         var table = Table(["", "alone/s", "in a flood/s", "failed, %", "flood/s"])
         var friends = Table(
             ["strangers", "round trip, ms", "dials", "1st try, %", "two tries, %"], words: [0])
-        var costs = Table(["", "silent, KiB", "answered", "unfinished", "answered, µs"])
         for result in report.flood {
             table.append([
                 result.engine.shortProtocol, result.alone.fixed(0), result.flooded.fixed(0),
                 (100 * result.failures).fixed(1), result.strangers.fixed(0),
             ])
             for group in result.friends {
-                let roundTrip = group.kind.roundTrip
+                let (least, most) = (
+                    group.kind.roundTrip.lowerBound, group.kind.roundTrip.upperBound
+                )
                 friends.append([
-                    group.crowd.rawValue,
-                    roundTrip.count == 1
-                        ? "\(roundTrip.lowerBound)"
-                        : "\(roundTrip.lowerBound)-\(roundTrip.upperBound)",
+                    group.crowd.rawValue, least == most ? "\(least)" : "\(least)-\(most)",
                     "\(group.count.dials)", (100 * group.count.servedAtOnceShare).fixed(1),
                     (100 * group.count.servedShare).fixed(1),
                 ])
             }
         }
-        for cost in report.strangers {
-            costs.append([
-                cost.engine.shortProtocol, kibibytes(cost.silent), kibibytes(cost.answered),
-                kibibytes(cost.unfinished), (cost.processorTime / 1e3).fixed(0),
-            ])
-        }
-        return
-            "Handshakes of a listener, alone and among \(UnauthenticatedFlood.fullSpeed.links) links of "
+        let costs = Table(
+            ["", "silent, KiB", "answered", "unfinished", "answered, µs"],
+            rows: report.strangers.map {
+                [$0.engine.shortProtocol] + [$0.silent, $0.answered, $0.unfinished].map(kibibytes)
+                    + [($0.processorTime / 1e3).fixed(0)]
+            })
+        let links = UnauthenticatedFlood.fullSpeed.links
+        return "Handshakes of a listener, alone and among \(links) links of "
             + "unauthenticated peers who stay until they are turned away\n\n\(table.text)\n"
             + "Friends who were served, near and far\n\n\(friends.text)\n"
             + "What one unauthenticated peer costs the listener\n\n\(costs.text)"
     }
-
-    private func kibibytes(_ bytes: Double) -> String { (bytes / 1_024).short }
 
     /// The results of each connection, in order: first the L2CAP channel alone, then the engines.
     private var connections: [[RadioScenario.Result]] {
@@ -207,15 +191,13 @@ struct ReportText {
                 [parameters.name, kilobits(parameters.limit)] + group.map { kilobits($0.goodput) })
             first.append(
                 [parameters.name]
-                    + group.compactMap(\.opening).map { opening in
-                        let times = opening.firstMessage
-                        return (times.dialer / 1e6).fixed(1) + ", "
-                            + (times.acceptor / 1e6).fixed(1)
+                    + group.compactMap(\.opening?.firstMessage).map {
+                        ($0.dialer / 1e6).fixed(1) + ", " + ($0.acceptor / 1e6).fixed(1)
                     })
         }
-        var text = "Bulk data over LE, kbit/s, modelled\n\n\(goodput.text)"
-        text +=
-            "\nFirst message after the L2CAP channel, there and back, ms, modelled\n\n\(first.text)"
+        let text =
+            "Bulk data over LE, kbit/s, modelled\n\n\(goodput.text)\nFirst message after the L2CAP "
+            + "channel, there and back, ms, modelled\n\n\(first.text)"
         guard !varied.isEmpty else { return text }
         let engine = varied[0].last?.engine?.shortEngine ?? ""
         var steps = Table(["", "bare", engine, "× bare", "packets of 100 B"])
@@ -230,15 +212,12 @@ struct ReportText {
             + "\nThe same at \(RadioParameters().name) ms with one thing changed, modelled\n\n"
             + steps.text
     }
-
-    private func kilobits(_ bytes: Double) -> String { (bytes * 8 / 1e3).fixed(0) }
 }
 
 extension RadioParameters {
     /// The physical layer and the interval.
     var name: String { "\(phy.rawValue), \(milliseconds)" }
 
-    /// The interval in milliseconds.
     var milliseconds: String {
         let milliseconds = Double(interval) / 1e6
         return milliseconds.fixed(milliseconds == milliseconds.rounded() ? 0 : 1)

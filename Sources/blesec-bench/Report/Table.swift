@@ -4,12 +4,11 @@ struct Table {
     private let words: Set<Int>
 
     /// A table with a heading for each column; `words` are the columns that are flush left.
-    init(_ heading: [String], words: Set<Int> = [0]) {
-        rows = [heading]
+    init(_ heading: [String], words: Set<Int> = [0], rows: [[String]] = []) {
+        self.rows = [heading] + rows
         self.words = words
     }
 
-    /// Adds a row.
     mutating func append(_ row: [String]) { rows.append(row) }
 
     /// The rows as text, with two spaces between columns.

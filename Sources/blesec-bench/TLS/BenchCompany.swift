@@ -10,8 +10,7 @@ final class BenchCompany: Sendable {
 
     static func shared() throws -> BenchCompany { try first.get() }
 
-    private let dialer: TLSContext
-    private let acceptor: TLSContext
+    let contexts: BothSides<TLSContext>
     /// The same two devices, for OpenSSL alone.
     let raw: RawTLS
 
@@ -37,11 +36,12 @@ final class BenchCompany: Sendable {
                     certificate: "\(folder)/\(name).pem", key: "\(folder)/\(name).key", now: now),
                 authorities: authorities)
         }
-        dialer = try device("dialer")
-        acceptor = try device("acceptor")
+        contexts = try BothSides(dialer: device("dialer"), acceptor: device("acceptor"))
         raw = try RawTLS(
             authority: authority.certificatePath, "\(folder)/dialer", "\(folder)/acceptor")
     }
 
-    func context(_ role: ChannelRole) -> TLSContext { role == .dialer ? dialer : acceptor }
+    func context(_ role: ChannelRole) -> TLSContext {
+        role == .dialer ? contexts.dialer : contexts.acceptor
+    }
 }

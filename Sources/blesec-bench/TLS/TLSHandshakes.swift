@@ -12,22 +12,15 @@ final class TLSHandshakes: HandshakeSubject {
         limit = company.raw
     }
 
-    func run(_ count: Int) throws -> HandshakeSample {
-        let contexts = BothSides(
-            dialer: company.context(.dialer), acceptor: company.context(.acceptor))
-        return try Self.run(count, contexts)
-    }
+    func run(_ count: Int) throws -> HandshakeSample { try Self.run(count, company.contexts) }
 
-    /// Runs `count` handshakes between two contexts.
     static func run(_ count: Int, _ contexts: BothSides<TLSContext>) throws -> HandshakeSample {
         try batch(count, contexts).sample
     }
 
     /// The engines of one finished handshake.
     static func engines(_ company: BenchCompany) throws -> (dialer: Side, acceptor: Side) {
-        let contexts = BothSides(
-            dialer: company.context(.dialer), acceptor: company.context(.acceptor))
-        return try batch(1, contexts).first
+        try batch(1, company.contexts).first
     }
 
     private static func batch(
@@ -47,7 +40,6 @@ final class TLSHandshakes: HandshakeSubject {
         return batch
     }
 
-    /// One side of one handshake.
     final class Side: HandshakeSide {
         private var engine: TLSEngine?
         private(set) var message: [UInt8] = []
@@ -79,7 +71,6 @@ final class TLSHandshakes: HandshakeSubject {
             else { throw BenchError.wrongResult("a ticket") }
         }
 
-        /// Removes and returns the engine.
         func take() throws -> TLSEngine {
             guard let taken = engine.take() else { throw BenchError.wrongResult("TLSEngine") }
             return taken
