@@ -12,18 +12,19 @@ struct PeerConfigurations: Sendable {
     /// Two ends that offer one protocol: a Noise protocol, with each other's keys, or TLS with a
     /// common authority.
     init(_ name: String) throws {
-        guard name == TLSContext.protocolName else {
+        if name == TLSContext.protocolName {
+            let contexts = try BenchCompany.shared().contexts
+            dialer = Self.tls(contexts.dialer)
+            acceptor = Self.tls(contexts.acceptor)
+        } else {
             let known = try ProtocolName(name)
-            let keys = try (0..<2).map { _ in
-                try IdentityKey.generate(curve: known.curve, hash: known.hash)
+            func key() throws -> IdentityKey {
+                try .generate(curve: known.curve, hash: known.hash)
             }
-            dialer = try Self.noise(name, keys[0], peer: keys[1])
-            acceptor = try Self.noise(name, keys[1], peer: keys[0])
-            return
+            let (first, second) = try (key(), key())
+            dialer = try Self.noise(name, first, peer: second)
+            acceptor = try Self.noise(name, second, peer: first)
         }
-        let company = try BenchCompany.shared()
-        dialer = Self.tls(company.context(.dialer))
-        acceptor = Self.tls(company.context(.acceptor))
     }
 
     private static func noise(

@@ -25,9 +25,7 @@ struct RadioRun: Sendable {
         self.loop = loop
         self.parameters = parameters
         origin = clock.now.nanoseconds
-        let ends = await loop.run { RadioLink.pair(parameters, loop: loop) }
-        central = ends.central
-        peripheral = ends.peripheral
+        (central, peripheral) = await loop.run { RadioLink.pair(parameters, loop: loop) }
     }
 
     func end() async {

@@ -50,18 +50,17 @@ struct RadioScenario: Sendable {
         let run = try await RadioRun(parameters)
         let raw = try await run.rawGoodput(volume: volume)
         await run.end()
-        var results = [
-            Result(parameters: parameters, variation: variation, engine: nil, goodput: raw)
-        ]
+        let bare = Result(parameters: parameters, variation: variation, goodput: raw)
+        var results = [bare]
         for engine in engines {
             guard let pair = peers[engine] else { continue }
             let run = try await RadioRun(parameters)
-            let (opening, goodput) = try await run.measure(pair, volume: volume)
+            var result = bare
+            result.engine = engine
+            (result.opening, result.goodput) = try await run.measure(pair, volume: volume)
+            result.ratio = result.goodput / raw
             await run.end()
-            results.append(
-                Result(
-                    parameters: parameters, variation: variation, engine: engine, goodput: goodput,
-                    ratio: goodput / raw, opening: opening))
+            results.append(result)
         }
         return results
     }

@@ -13,8 +13,7 @@ struct ReportJSON {
         let machine = HostInfo.this
         let settings = report.settings
         return object([
-            "schema": Self.schema,
-            "version": Program.version,
+            "schema": Self.schema, "version": Program.version,
             "machine": object([
                 "processor": machine.processor, "cores": machine.cores, "kernel": machine.kernel,
                 "libsodium": machine.sodium, "openssl": machine.openSSL,
@@ -23,17 +22,10 @@ struct ReportJSON {
                 "optimized": HostInfo.isOptimized, "rounds": settings.rounds,
                 "sample-nanoseconds": settings.sampleTime,
             ]),
-            "engine": report.engine,
-            "handshake": report.handshake,
-            "link": report.link,
-            "sdus": report.sdus,
-            "packets": report.packets,
-            "many": report.many,
-            "flood": report.flood,
-            "strangers": report.strangers,
-            "radio": report.radio,
-            "ratios": report.ratios,
-            "omissions": report.omissions,
+            "engine": report.engine, "handshake": report.handshake, "link": report.link,
+            "sdus": report.sdus, "packets": report.packets, "many": report.many,
+            "flood": report.flood, "strangers": report.strangers, "radio": report.radio,
+            "ratios": report.ratios, "omissions": report.omissions,
         ])
     }
 }
