@@ -8,7 +8,7 @@ extension Integration {
         let folder = ScratchFolder()
 
         @Test(
-            "keygen prints exactly two lines, and pubkey prints the same",
+            "keygen prints exactly two lines, and pubkey prints the same two",
             arguments: ["x25519", "x448"])
         func twoLines(_ curve: String) throws {
             let path = folder.file("key")
@@ -17,9 +17,9 @@ extension Integration {
             #expect(made.errors == "")
             let lines = made.text.split(separator: "\n", omittingEmptySubsequences: false)
             try #require(lines.count == 3)
-            let base64 = curve == "x25519" ? 44 : 76
+            let base64Length = curve == "x25519" ? 44 : 76
             #expect(lines[0].hasPrefix("public-key: "))
-            #expect(lines[0].count == "public-key: ".count + base64)
+            #expect(lines[0].count == "public-key: ".count + base64Length)
             #expect(lines[0].hasSuffix("="))
             #expect(lines[1].hasPrefix("fingerprint: SHA256:"))
             #expect(lines[1].count == "fingerprint: SHA256:".count + 43)
@@ -31,7 +31,7 @@ extension Integration {
         }
 
         @Test("the public key and the fingerprint equal those from openssl")
-        func independent() throws {
+        func equalOpenSSL() throws {
             let path = folder.file("key")
             let made = try Tool.run("keygen", path)
             let command = """
@@ -45,7 +45,7 @@ extension Integration {
             #expect(outcome.text == made.text)
         }
 
-        @Test("--json prints one object")
+        @Test("with --json, a key and an error are each printed as one object")
         func json() throws {
             let path = folder.file("key")
             let made = try Tool.run("keygen", "--json", "--hash=SHA512", path)
@@ -68,11 +68,11 @@ extension Integration {
             #expect(folder.mode("key") == 0o600)
         }
 
-        @Test("keygen never overwrites a file, even when many processes begin at once")
+        @Test("keygen never overwrites a file, even when eight processes run at the same time")
         func neverOverwrites() throws {
             let path = folder.file("key")
-            let all = try (0..<8).map { _ in try Tool.start(["keygen", path]) }
-            let outcomes = try Subprocess.wait(all)
+            let processes = try (0..<8).map { _ in try Tool.start(["keygen", path]) }
+            let outcomes = try Subprocess.wait(processes)
             let winners = outcomes.filter { $0.status == 0 }
             try #require(winners.count == 1)
             for loser in outcomes where loser.status != 0 {
@@ -82,7 +82,7 @@ extension Integration {
             #expect(folder.names == ["key"])
         }
 
-        @Test("a passphrase file protects a key, and opens it again")
+        @Test("a key that keygen encrypts with a passphrase file opens only with this passphrase")
         func passphraseFile() throws {
             let path = folder.file("key")
             let right = folder.write("right", "correct horse\n")
@@ -94,14 +94,16 @@ extension Integration {
             #expect(try Tool.run("pubkey", path, "--passphrase-file=\(right)").text == made.text)
             let refused = try Tool.run("pubkey", path, "--passphrase-file", wrong)
             Tool.expect(refused, status: 65, "the passphrase is wrong")
-            let missing = try Tool.run("pubkey", path)
+            let withoutOption = try Tool.run("pubkey", path)
             Tool.expect(
-                missing, status: 65, "is encrypted: give its passphrase with --passphrase-file")
-            let none = try Tool.run("pubkey", path, "--passphrase-file", folder.file("none"))
-            Tool.expect(none, status: 66, "none: no such file")
-            let read = try Subprocess.run(
+                withoutOption, status: 65,
+                "is encrypted: give its passphrase with --passphrase-file")
+            let withoutFile = try Tool.run(
+                "pubkey", path, "--passphrase-file", folder.file("none"))
+            Tool.expect(withoutFile, status: 66, "none: no such file")
+            let openSSL = try Subprocess.run(
                 "openssl", ["pkey", "-in", path, "-passin", "file:\(right)", "-noout"])
-            #expect(read.status == 0)
+            #expect(openSSL.status == 0)
         }
 
         @Test("a passphrase may come from a FIFO")
@@ -113,14 +115,14 @@ extension Integration {
             let fifo = folder.file("fifo")
             try #require(try Subprocess.run("mkfifo", ["-m", "600", fifo]).status == 0)
             let writer = try Subprocess("sh", ["-c", "cat \"$0\" > \"$1\"", right, fifo])
-            let read = try Tool.start(["pubkey", path, "--passphrase-file", fifo])
+            let shown = try Tool.start(["pubkey", path, "--passphrase-file", fifo])
                 .wait(with: [writer])
-            #expect(read.status == 0, "\(read.errors)")
-            #expect(read.text == made.text)
+            #expect(shown.status == 0, "\(shown.errors)")
+            #expect(shown.text == made.text)
             _ = try writer.wait()
         }
 
-        @Test("at a terminal a passphrase is requested twice and never shown")
+        @Test("at a terminal keygen asks for a passphrase twice without echo, pubkey asks once")
         func prompt() throws {
             let path = folder.file("key")
             let made = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "horse\n")
@@ -141,18 +143,20 @@ extension Integration {
             let differ = try terminal("keygen --passphrase-prompt '\(path)'", "horse\n", "house\n")
             #expect(differ.status == 65)
             #expect(differ.text.contains("the two passphrases differ"))
-            let none = try terminal("keygen --passphrase-prompt '\(path)'", "\n")
-            #expect(none.status == 65)
-            #expect(none.text.contains("no passphrase was given"))
-            let nowhere = try Subprocess.run(
+            let empty = try terminal("keygen --passphrase-prompt '\(path)'", "\n")
+            #expect(empty.status == 65)
+            #expect(empty.text.contains("no passphrase was given"))
+            let noTerminal = try Subprocess.run(
                 "setsid", ["-w", Tool.path, "keygen", "--passphrase-prompt", path])
-            Tool.expect(nowhere, status: 66, "there is no terminal to ask for the passphrase")
+            Tool.expect(noTerminal, status: 66, "there is no terminal to ask for the passphrase")
             #expect(folder.names == [])
         }
 
         @Test("an interrupted prompt leaves no key, and restores the terminal's echo")
         func interruptedPrompt() throws {
             let path = folder.file("key")
+            // Control-C (0x03) interrupts the tool and its shell. The trap keeps the shell running, so
+            // that it prints the tool's status and the terminal's settings.
             let outcome = try terminal(
                 "keygen --passphrase-prompt '\(path)'; echo $?; stty -a", "hor\u{03}",
                 before: "trap : INT; ")
@@ -182,7 +186,7 @@ extension Integration {
         @Test("a key file without read permission is reported with 'Permission denied'")
         func denied() throws {
             folder.write("key", "", mode: 0)
-            // Root may open any file, so the tool runs as another user.
+            // Root may open any file. If the test runs as root, the tool runs as another user.
             let words = [Tool.path, "pubkey", folder.file("key")]
             let command =
                 #"[ "$(id -u)" = 0 ] && exec setpriv --reuid=65534 --clear-groups "$@"; exec "$@""#
@@ -191,13 +195,13 @@ extension Integration {
             Tool.expect(outcome, status: 77, "cannot be opened: Permission denied")
         }
 
-        @Test("a key that systemd provides as a credential is read, and another user's key is not")
+        @Test("a key owned like a systemd credential is read, and another user's key is not")
         func credential() throws {
             let key = folder.file("key")
             #expect(try Tool.run("keygen", key).status == 0)
             try #require(unsafe chmod(folder.path, 0o711) == 0)
-            // systemd gives a service a file of root that the service's own user can read. Only root
-            // can make such a file; another user just reads the key.
+            // A systemd credential is a file that root owns and the service's user can read. Only root
+            // can make such a file; if the test runs as another user, the tool reads its own key.
             let script = #"""
                 if [ "$(id -u)" != 0 ]; then exec "$1" pubkey "$2"; fi
                 chown 0:65534 "$2" && chmod 0440 "$2" || exit 1
@@ -220,7 +224,8 @@ extension Integration {
             Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
         }
 
-        /// Runs the tool at a separate terminal, and types the next input after each colon.
+        /// Runs the tool at a terminal of its own, and types one of the inputs at each prompt; a prompt
+        /// ends with a colon. The terminal's shell executes `before` first.
         private func terminal(
             _ command: String, _ typed: String..., before: String = ""
         ) throws -> Subprocess.Outcome {

@@ -3,21 +3,22 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// What `blesec` remembers of peers, and what it does when the stored data is unusable or has
-    /// changed.
+    /// What `blesec` remembers of peers, and what it does when the stored data is unusable or a peer
+    /// shows another key.
     @Suite struct PeerMemoryTests {
         let pair: ToolPair
-        /// A D-Bus address that does not exist: no bluetoothd answers, even if one runs on this
-        /// machine.
+        /// A D-Bus address that does not exist, so that the tool finds no bluetoothd, even if one runs
+        /// on this machine.
         let noBus = ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
 
         init() throws { pair = try ToolPair() }
 
-        private func makeFolder(_ name: String, names: String, addresses: String = "") {
+        /// Makes a state folder, with the contents of its two files.
+        private func makeState(_ name: String, knownPeers: String, lastAddresses: String = "") {
             let status = unsafe mkdir(pair.folder.file(name), 0o700)
             precondition(status == 0, "\(name) cannot be made")
-            pair.folder.write("\(name)/known_peers", names)
-            pair.folder.write("\(name)/last_addresses", addresses)
+            pair.folder.write("\(name)/known_peers", knownPeers)
+            pair.folder.write("\(name)/last_addresses", lastAddresses)
         }
 
         private func identity(_ name: String) -> [String] {
@@ -25,7 +26,7 @@ extension Integration {
         }
 
         /// Stores the listener with the name `lamp` and the pair's endpoint. Returns the options
-        /// that name the folder.
+        /// that name the state folder.
         private func remember() throws -> [String] {
             let state = ["--state", pair.folder.file("state")]
             let listener = try pair.listen()
@@ -36,10 +37,10 @@ extension Integration {
         }
 
         @Test(
-            "a bad line in the stored peers stops no command that names no peer",
+            "a bad line in the stored peers does not stop a command that uses no stored peer",
             arguments: ["connect", "chat"])
         func badLine(command: String) throws {
-            makeFolder("blesec", names: "lamp SHA256:short\n", addresses: "nonsense\n")
+            makeState("blesec", knownPeers: "lamp SHA256:short\n", lastAddresses: "nonsense\n")
             let listener = try pair.listen()
             let dialer = try Subprocess(
                 Tool.path,
@@ -58,7 +59,7 @@ extension Integration {
             #expect(!outcomes[1].errors.contains("known_peers"))
         }
 
-        @Test("without a request nothing is stored, and no folder is made")
+        @Test("without --remember nothing is stored, and no state folder is made")
         func nothingRemembered() throws {
             let listener = try pair.listen(["--keep"])
             let state = pair.folder.file("nothing")
@@ -76,10 +77,10 @@ extension Integration {
         }
 
         @Test("a command that uses stored peers reports a bad line before it dials")
-        func badLineAsked() throws {
+        func badLineBeforeDial() throws {
             let folder = pair.folder.file("blesec")
-            makeFolder("blesec", names: "# a comment\nlamp SHA256:short\n")
-            // No listener exists there: an attempt to dial would end with status 68.
+            makeState("blesec", knownPeers: "# a comment\nlamp SHA256:short\n")
+            // No listener exists at this endpoint: an attempt to dial would end with status 68.
             let unusedEndpoint = pair.endpoint()
             for words in [
                 ["connect", unusedEndpoint, "--anyone", "--remember", "x", "--state", folder],
@@ -92,22 +93,22 @@ extension Integration {
                 )
             }
             let environment = ["XDG_STATE_HOME": pair.folder.path]
-            let named = try Subprocess.run(
+            let byName = try Subprocess.run(
                 Tool.path, ["connect", "peer:lamp"], environment: environment)
-            Tool.expect(named, status: 65, "known_peers, line 2: a fingerprint")
+            Tool.expect(byName, status: 65, "known_peers, line 2: a fingerprint")
             pair.folder.write("blesec/known_peers", "")
             pair.folder.write("blesec/last_addresses", "nonsense\n")
-            let addresses = try Subprocess.run(
+            let badAddress = try Subprocess.run(
                 Tool.path, ["connect", unusedEndpoint, "--anyone", "--remember", "x"],
                 environment: environment)
-            Tool.expect(addresses, status: 65, "last_addresses, line 1: a line is")
+            Tool.expect(badAddress, status: 65, "last_addresses, line 1: a line is")
         }
 
         @Test(
             "a peer that is named by its key is searched for, even if the stored peers are unusable"
         )
-        func keyNeedsNoMemory() throws {
-            makeFolder("blesec", names: "lamp SHA256:short\n")
+        func keyNeedsNoStoredPeers() throws {
+            makeState("blesec", knownPeers: "lamp SHA256:short\n")
             let outcome = try Subprocess.run(
                 Tool.path, ["connect", "peer:\(pair.listenerKey)"] + identity("dialer"),
                 environment: noBus.merging(["XDG_STATE_HOME": pair.folder.path]) { $1 })
@@ -119,10 +120,12 @@ extension Integration {
         }
 
         @Test(
-            "another key at a peer's last address is the error if the peer is not found elsewhere")
+            "if the last address shows another key and the peer is not found, the error names that key"
+        )
         func changedKey() throws {
             let state = try remember()
-            // Another peer listens at that address now. The name is on the file's second line.
+            // Another peer now listens at the stored address. A comment moves the name to the file's
+            // second line, so that the error has to give the right line.
             let file = pair.folder.file("state/known_peers")
             pair.folder.write("state/known_peers", "# a comment\nlamp \(pair.listenerKey)\n")
             let other = try Tool.start(
@@ -137,32 +140,35 @@ extension Integration {
                 #expect(outcome.output == [])
                 return String(try #require(outcome.errors.split(separator: "\n").last))
             }
-            let otherKey =
+            let keyMismatch =
                 "the key of `lamp` is another one: whoever is at \(pair.endpoint()) shows "
                 + "\(pair.dialerKey), and \(file), line 2, has \(pair.listenerKey). "
             let plain = try dial([], noBus)
-            #expect(plain.hasPrefix("blesec: " + otherKey), "\(plain)")
+            #expect(plain.hasPrefix("blesec: " + keyMismatch), "\(plain)")
             #expect(plain.contains("; elsewhere it was not found: bluetoothd does not run"))
             let json = try dial(["--json"], noBus)
-            #expect(json.contains(#""code": "untrusted""#) && json.contains(otherKey), "\(json)")
-            // If the search times out, the reason is still the other key.
+            #expect(json.contains(#""code": "untrusted""#) && json.contains(keyMismatch), "\(json)")
+            // A socket that never answers stands for the bus, so that the search times out. The reason
+            // is still the other key.
             let bus = RawSocket.listening(at: pair.folder.file("bus"))
-            let late = try dial(
+            let timedOut = try dial(
                 ["--timeout", "1"],
                 ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(pair.folder.file("bus"))"])
-            #expect(late.hasPrefix("blesec: " + otherKey), "\(late)")
-            #expect(late.contains("was ready within 1 s"), "\(late)")
+            #expect(timedOut.hasPrefix("blesec: " + keyMismatch), "\(timedOut)")
+            #expect(timedOut.contains("was ready within 1 s"), "\(timedOut)")
             bus.close()
             other.signal(15)
             _ = try other.wait()
         }
 
-        @Test("a refusal at a peer's last address is the error if the peer is not found elsewhere")
+        @Test(
+            "if the last address refuses the dialer and the peer is not found, the error is a refusal"
+        )
         func refusedThere() throws {
             let state = try remember()
             let listener = try pair.listen(["--keep"])
             let refused = try Subprocess(
-                // Without --identity the peer does not know the tool's key.
+                // Without --identity the tool shows a new key, and the peer refuses it.
                 Tool.path, ["connect", "peer:lamp"] + state, environment: noBus
             ).wait(with: [listener])
             #expect(refused.status == 69, "\(refused.errors)")
@@ -172,8 +178,8 @@ extension Integration {
         }
 
         @Test("if a peer cannot be stored as requested, there is no channel")
-        func cannotBind() throws {
-            makeFolder("state", names: "")
+        func cannotStore() throws {
+            makeState("state", knownPeers: "")
             let listener = try pair.listen()
             // Another process keeps the file locked, for longer than the tool waits.
             let lock = try Subprocess(
@@ -190,8 +196,8 @@ extension Integration {
             lock.signal(15)
         }
 
-        @Test("storing a name again with another key is an error with the name's key and the file")
-        func changedKeyOfName() throws {
+        @Test("storing a name again with another key is an error with the stored key and its line")
+        func otherKeyForName() throws {
             let state = try remember()
             let other = try Tool.start(["listen", pair.endpoint(), "--anyone", "--timeout", "20"])
             _ = try other.line("listening on ")
@@ -204,7 +210,7 @@ extension Integration {
             _ = try other.wait()
         }
 
-        @Test("a relative path of a socket is stored as an absolute path, even with blanks")
+        @Test("a socket's relative path is stored as an absolute path, even with blanks")
         func relativePath() throws {
             let state = ["--state", pair.folder.file("state")]
             let folder = pair.folder.file("a b")
@@ -216,20 +222,21 @@ extension Integration {
             let words =
                 ["connect", "unix:./so cket", "--peer", pair.listenerKey, "--remember", "lamp"]
                 + identity("dialer") + state
-            let there = try Subprocess(
+            let remembered = try Subprocess(
                 "sh", ["-c", "cd \"$1\" && shift && exec \"$@\"", "sh", folder, Tool.path] + words
             ).wait(with: [listener])
-            #expect(there.status == 0, "\(there.errors)")
+            #expect(remembered.status == 0, "\(remembered.errors)")
             let stored = try #require(pair.folder.read("state/last_addresses"))
-            let path = "unix:\(folder)/so cket".replacingBlanks()
+            let address = "unix:\(folder)/so cket public".escapingBlanks()
+            // The last word of a stored address is its type.
             #expect(
-                String(decoding: stored, as: UTF8.self) == "\(pair.listenerKey) \(path)%20public\n")
-            let here = try Subprocess(
+                String(decoding: stored, as: UTF8.self) == "\(pair.listenerKey) \(address)\n")
+            let byName = try Subprocess(
                 Tool.path, ["connect", "peer:lamp"] + identity("dialer") + state,
                 environment: noBus
             ).wait(with: [listener])
-            #expect(here.status == 0, "\(here.errors)")
-            #expect(here.errors.hasPrefix("dialing unix:\(folder)/so cket, where"))
+            #expect(byName.status == 0, "\(byName.errors)")
+            #expect(byName.errors.hasPrefix("dialing unix:\(folder)/so cket, where"))
             listener.signal(15)
             _ = try listener.wait()
         }
@@ -237,8 +244,8 @@ extension Integration {
 }
 
 extension String {
-    /// The form of a path in the file of addresses.
-    fileprivate func replacingBlanks() -> String {
+    /// The form of an address in `last_addresses`.
+    fileprivate func escapingBlanks() -> String {
         split(separator: " ", omittingEmptySubsequences: false).joined(separator: "%20")
     }
 }

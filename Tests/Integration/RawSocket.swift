@@ -1,6 +1,6 @@
 import Glibc
 
-/// One end of a Unix stream socket that sends any bytes that a test wants.
+/// A Unix stream socket without a channel: it listens, or sends the bytes that a test chooses.
 @safe final class RawSocket {
     private var descriptor: Int32
 
@@ -24,17 +24,17 @@ import Glibc
         return socket
     }
 
-    /// Waits for a dialer.
+    /// Waits for a dialer, and returns the socket that is connected to it.
     func accepted() -> RawSocket { RawSocket(accept(descriptor, nil, nil)) }
 
-    /// Sends bytes, and ignores whether the other end takes them.
+    /// Sends bytes, and ignores errors, since the other end may already have closed.
     func send(_ bytes: [UInt8]) {
         _ = unsafe bytes.withUnsafeBytes {
             unsafe Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
         }
     }
 
-    /// Reads until the other end closes.
+    /// Reads and discards bytes until the other end closes.
     func drain() {
         var bytes = [UInt8](repeating: 0, count: 4096)
         while unsafe read(descriptor, &bytes, bytes.count) > 0 {}

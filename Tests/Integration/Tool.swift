@@ -5,10 +5,10 @@ import Testing
 enum Tool {
     /// The tool's path: it is in the folder of the test executable.
     static let path: String = {
-        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+        guard let tests = CommandLine.arguments.first, let slash = tests.lastIndex(of: "/") else {
             return "./blesec"
         }
-        return own[...slash] + "blesec"
+        return tests[...slash] + "blesec"
     }()
 
     /// Runs the tool until it ends.

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-/// Two identities and a path for a socket, for two tools that connect to each other.
+/// The identities and the socket path of two tools, a listener and a dialer.
 struct ToolPair {
     let folder = ScratchFolder()
     /// The listener's fingerprint.
@@ -22,10 +22,11 @@ struct ToolPair {
         dialerKey = fingerprints[1]
     }
 
-    /// The endpoint of a socket in the folder.
+    /// The endpoint of a socket in the folder; `kind` is `unix` or `unix-seqpacket`.
     func endpoint(_ kind: String = "unix") -> String { "\(kind):\(folder.file("socket"))" }
 
-    /// Starts a listener that expects the dialer, and returns the listener when it can be dialed.
+    /// Starts a listener that trusts the dialer, or whom the options `trust` name. Returns the
+    /// listener when it can be dialed.
     func listen(
         _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
         input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20
@@ -39,7 +40,7 @@ struct ToolPair {
         return listener
     }
 
-    /// Starts a dialer that expects the listener.
+    /// Starts a dialer that trusts the listener, or whom the options `trust` name.
     func connect(
         _ arguments: [String] = [], kind: String = "unix", trust: [String]? = nil,
         input: Subprocess.Input = .bytes([]), output: String? = nil, within seconds: Double = 20
@@ -50,18 +51,18 @@ struct ToolPair {
             input: input, output: output, within: seconds)
     }
 
-    /// The line that a dialer prints when it is ready.
+    /// The line that a dialer prints when its channel is ready.
     var dialerIsReady: String {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(listenerKey)"
     }
 
-    /// The line that a listener prints when it is ready.
+    /// The line that a listener prints when its channel is ready.
     var listenerIsReady: String {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 
-    /// Pseudo-random bytes that depend only on the seed: a block of 4,093 bytes, repeated, each
-    /// time after its number from 0 in four bytes.
+    /// Pseudo-random bytes that depend only on the seed and the count. Each block of 4,093 bytes has
+    /// the same content, and follows its number, which is four bytes long and begins at 0.
     static func noise(_ count: Int, seed: UInt64) -> [UInt8] {
         var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
         let block = (0..<4_093).map { _ in

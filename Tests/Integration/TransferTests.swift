@@ -29,7 +29,7 @@ extension Integration {
             #expect(folder.mode("socket") == nil, "the socket's file is removed")
         }
 
-        @Test("an empty transfer succeeds as well")
+        @Test("a transfer without data succeeds")
         func empty() throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
@@ -38,7 +38,7 @@ extension Integration {
             #expect(outcomes.map(\.output) == [[], []])
         }
 
-        @Test("one side's end keeps the other side's direction open")
+        @Test("after one side has ended its data, the other side can still send")
         func halfClose() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -54,7 +54,7 @@ extension Integration {
             #expect(outcomes[1].text == "answer, and more")
         }
 
-        @Test("a reader of standard output sees its end while standard input is still open")
+        @Test("standard output ends with the peer's data, while standard input is still open")
         func outputEndsFirst() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -74,7 +74,7 @@ extension Integration {
             #expect(try listener.wait().status == 0)
         }
 
-        @Test("a listener with --keep serves one peer after another and reports how each ended")
+        @Test("a listener with --keep serves peers in turn, and reports how each channel ended")
         func keep() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--keep"], input: .bytes(Array("hello".utf8)))
@@ -83,6 +83,7 @@ extension Integration {
             #expect(first.text == "hello")
             let second = try pair.connect(input: .bytes(Array("two".utf8))).wait(with: [listener])
             #expect(second.status == 0)
+            // The first peer has received the whole standard input.
             #expect(second.text == "")
             let third = try pair.connect(input: .held)
             _ = try third.line(pair.dialerIsReady, with: [listener])
@@ -100,7 +101,7 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("without --identity each run has a new key")
+        @Test("a dialer without --identity connects with a temporary key")
         func ephemeral() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(trust: ["--anyone"])
@@ -112,7 +113,7 @@ extension Integration {
         }
 
         @Test(
-            "the first offer that the listener accepts is used; without one, both sides report that"
+            "the first offer that the listener accepts is used; if it accepts none, both sides report that"
         )
         func protocols() throws {
             let pair = try ToolPair()
@@ -145,9 +146,7 @@ extension Integration {
             Tool.expect(refused, status: 64, name)
         }
 
-        @Test(
-            "a listener uses the hash of its identity, which a passphrase opens"
-        )
+        @Test("a listener opens its identity with a passphrase, and uses the identity's hash")
         func otherHash() throws {
             let pair = try ToolPair()
             let passphrase = pair.folder.write("passphrase", "correct horse\n")

@@ -6,14 +6,14 @@ extension Integration {
     @Suite struct VectorsCommandTests {
         let folder = ScratchFolder()
 
-        private static let ours = #filePath.replacing(
+        private static let vectorsFolder = #filePath.replacing(
             "Tests/Integration/VectorsCommandTests.swift", with: "TestVectors")
         private static let python = #filePath.replacing(
             "Tests/Integration/VectorsCommandTests.swift", with: ".build/venv/bin/python")
         private static let nn = "Noise_NN_25519_ChaChaPoly_SHA256"
 
-        /// Vectors of `NN` that the tool generates.
-        private func fresh(_ count: Int, seed: Int = 1) throws -> String {
+        /// The text of a file with new vectors of `NN`.
+        private func generate(_ count: Int, seed: Int = 1) throws -> String {
             let outcome = try Tool.run(
                 "vectors", "--make", "\(count)", "--seed", "\(seed)", "--protocol", Self.nn)
             try #require(outcome.status == 0, "\(outcome.errors)")
@@ -22,10 +22,10 @@ extension Integration {
 
         @Test("files and folders of vectors are run, and only the counts are printed")
         func passes() throws {
-            folder.write("b.txt", try fresh(2))
-            folder.write("a.json", try fresh(3))
+            folder.write("b.txt", try generate(2))
+            folder.write("a.json", try generate(3))
             folder.write("README.md", "not vectors")
-            let file = Self.ours + "/noise/one-way.json"
+            let file = Self.vectorsFolder + "/noise/one-way.json"
             let outcome = try Tool.run("vectors", file, folder.path)
             #expect(outcome.status == 0)
             #expect(outcome.text == "53 passed, 0 failed, 0 skipped\n")
@@ -34,13 +34,14 @@ extension Integration {
 
         @Test("a failing vector gives a line with protocol, message and first differing byte")
         func fails() throws {
-            let vectors = try fresh(3)
-            // The third message of the second vector is the first transport message.
+            let vectors = try generate(3)
+            // Line 2 is the second vector, since line 0 opens the file. The vector's third message is
+            // its first transport message.
             var lines = vectors.split(separator: "\n").map(String.init)
             var messages = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
             let digit = messages[3].prefix(5).last == "0" ? "1" : "0"
-            let place = messages[3].index(messages[3].startIndex, offsetBy: 4)
-            messages[3].replaceSubrange(place...place, with: digit)
+            let digitIndex = messages[3].index(messages[3].startIndex, offsetBy: 4)
+            messages[3].replaceSubrange(digitIndex...digitIndex, with: digit)
             lines[2] = messages.joined(separator: "\"ciphertext\":\"")
             let path = folder.write("changed.json", lines.joined(separator: "\n"))
             let outcome = try Tool.run("vectors", path)
@@ -60,9 +61,9 @@ extension Integration {
                     #"{"event": "done", "passed": 2, "failed": 1, "skipped": 0}"# + "\n"))
         }
 
-        @Test("an unknown protocol is skipped, and listed on request")
+        @Test("a vector of an unknown protocol is skipped, and listed with --verbose")
         func skips() throws {
-            let vectors = try fresh(2).replacing(
+            let vectors = try generate(2).replacing(
                 Self.nn, with: "Noise_NN_25519_ChaChaPoly_SHA3", maxReplacements: 1)
             let path = folder.write("some.json", vectors)
             let outcome = try Tool.run("vectors", path)
@@ -79,7 +80,7 @@ extension Integration {
         @Test("if no vector could be run, the tool exits with 65")
         func nothing() throws {
             let path = folder.write(
-                "skipped.json", try fresh(1).replacing(Self.nn, with: "Noise_QQ_1_2_3"))
+                "skipped.json", try generate(1).replacing(Self.nn, with: "Noise_QQ_1_2_3"))
             let outcome = try Tool.run("vectors", path)
             #expect(outcome.status == 65)
             #expect(outcome.text == "0 passed, 0 failed, 1 skipped\n")
@@ -91,32 +92,32 @@ extension Integration {
 
         @Test("a malformed file is an error with file and place, even beside valid files")
         func malformed() throws {
-            let good = folder.write("good.json", try fresh(1))
-            let cut = folder.write("cut.json", String(try fresh(1).dropLast(9)))
+            let good = folder.write("good.json", try generate(1))
+            let cut = folder.write("cut.json", String(try generate(1).dropLast(9)))
             Tool.expect(try Tool.run("vectors", good, cut), status: 65, "\(cut): line 2, column")
             let odd = folder.write(
-                "odd.json", try fresh(2).replacing(#""payload":""#, with: #""payload":"f"#))
+                "odd.json", try generate(2).replacing(#""payload":""#, with: #""payload":"f"#))
             Tool.expect(
                 try Tool.run("vectors", odd), status: 65,
                 "\(odd): vectors[0].messages[0].payload: an odd number of hexadecimal digits")
             Tool.expect(
-                try Tool.run("vectors", Self.ours + "/primitives.json"), status: 65,
+                try Tool.run("vectors", Self.vectorsFolder + "/primitives.json"), status: 65,
                 "vectors: missing")
             Tool.expect(try Tool.run("vectors", folder.file("none")), status: 66, "no such file")
         }
 
         @Test("text in a file cannot forge an output line")
         func forgery() throws {
-            let vectors = try fresh(2).replacing(
+            let vectors = try generate(2).replacing(
                 Self.nn, with: #"x\n9 passed, 0 failed, 0 skipped"#, maxReplacements: 1)
             let outcome = try Tool.run("vectors", "--verbose", folder.write("x.json", vectors))
             #expect(outcome.text.filter { $0 == "\n" }.count == 2)
             #expect(outcome.text.contains("x\\u{A}9 passed"))
         }
 
-        @Test("progress is shown only on a terminal")
+        @Test("progress is shown on a terminal")
         func progress() throws {
-            let command = "'\(Tool.path)' vectors '\(Self.ours)/noise/one-way.json'"
+            let command = "'\(Tool.path)' vectors '\(Self.vectorsFolder)/noise/one-way.json'"
             let terminal = try Subprocess.run("script", ["-qec", command, "/dev/null"])
             #expect(terminal.text.contains("100% "))
             #expect(terminal.text.hasSuffix("48 passed, 0 failed, 0 skipped\r\n"))
@@ -145,12 +146,13 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: arguments), status: 64, reason)
         }
 
-        @Test("the same seed makes the same file, and a longer file begins with it")
+        @Test("the same seed makes the same vectors, and a longer file begins with them")
         func determinism() throws {
-            let few = try fresh(3, seed: 5)
-            #expect(try fresh(3, seed: 5) == few)
-            #expect(try fresh(4, seed: 5).hasPrefix(few.dropLast(4)))
-            #expect(try fresh(3, seed: 6) != few)
+            let few = try generate(3, seed: 5)
+            #expect(try generate(3, seed: 5) == few)
+            // The last four bytes of a file close its list and its object.
+            #expect(try generate(4, seed: 5).hasPrefix(few.dropLast(4)))
+            #expect(try generate(3, seed: 6) != few)
         }
 
         @Test("608 new vectors pass in dissononce, and 197 of them in noiseprotocol as well")
@@ -161,7 +163,7 @@ extension Integration {
             ).wait()
             try #require(made.status == 0, "\(made.errors)")
             let replayed = try Subprocess.run(
-                Self.python, [Self.ours + "/generate.py", "--replay", path], within: 120)
+                Self.python, [Self.vectorsFolder + "/generate.py", "--replay", path], within: 120)
             try #require(
                 replayed.status == 0,
                 "make test, or tools/install --python, makes .build/venv: \(replayed.errors)")

@@ -29,7 +29,7 @@ import Testing
         #expect(try Adapter.choose(nil, among: adapters).name == "hci1")
     }
 
-    @Test("an unknown adapter, an adapter that is off and a missing adapter give different errors")
+    @Test("an unknown adapter, an adapter that is off, and a machine without adapters are errors")
     func refusals() {
         let unknown = #expect(throws: LinkError.self) {
             try Adapter.choose("hci7", among: adapters)
@@ -45,7 +45,7 @@ import Testing
 
 @Suite struct L2CAPFailureTests {
     @Test(
-        "the kernel's errors are reported with their remedy",
+        "each error of the kernel is reported with a likely cause or a remedy",
         arguments: [
             (ECONNREFUSED, LinkError.Code.refused, "nobody listens on PSM 0x81"),
             (EHOSTUNREACH, .unreachable, "power on"),
@@ -63,7 +63,7 @@ import Testing
         #expect(error.reason.contains("01:02:03:04:05:06"))
     }
 
-    @Test("listening on a PSM that is taken or reserved, or when none is free, has its own error")
+    @Test("a taken PSM, a reserved PSM, and no free PSM give the listener different errors")
     func listening() throws {
         let psm = try PSM(0x25)
         let taken = L2CAPFailure.explainListen(SystemError(EADDRINUSE), psm: psm)

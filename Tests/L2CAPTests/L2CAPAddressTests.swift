@@ -31,7 +31,7 @@ import Testing
         #expect(error?.reason.contains("end at 0xFF") == true)
     }
 
-    @Test("a PSM prints with two digits, and knows whether it is dynamic")
+    @Test("a PSM prints with two hexadecimal digits, and knows whether it is dynamic")
     func printsPSM() throws {
         #expect(try PSM(0x80).description == "0x80")
         #expect(try PSM(5).description == "0x05")
@@ -67,8 +67,8 @@ import Testing
         #expect(L2CAPSocketAddress(address.socketAddress) == address)
     }
 
-    @Test("a socket address of another family, length or address type is refused")
-    func foreignAddresses() {
+    @Test("a socket address of another family or address type, or one too short, is refused")
+    func invalidSocketAddresses() {
         let good: [UInt8] = [31, 0, 0xA1, 0, 6, 5, 4, 3, 2, 1, 0, 0, 2, 0]
         #expect(L2CAPSocketAddress(SocketAddress(good)) != nil)
         for length in 0..<good.count {

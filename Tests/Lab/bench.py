@@ -5,8 +5,9 @@ Runs in the laboratory: Tests/Lab/run bench.
     Tests/Lab/bench.py [NAME ...]      all tests, or those whose names contain a NAME
 
 Times in the laboratory come from an emulated processor, and are noisy: on a busy machine single
-measurements differ by a factor of five. Two measurements that follow each other are compared as a
-pair, and only the median of nine pairs counts, or of more pairs while it is below the limit.
+measurements differ by a factor of five. So a ratio compares two measurements that follow each other,
+and a test needs the median of at least nine ratios. While a median is below the limit, the test
+measures further ratios, up to 27.
 """
 
 import json
@@ -28,7 +29,7 @@ ENGINES = {"Noise": "Noise_XX_25519_ChaChaPoly_SHA256", "TLS": "TLS1.3"}
 
 
 def bench(*arguments, engines=("Noise",)):
-    """The report of a run over l2cap, with the plain link and these engines."""
+    """The report of a run over L2CAP, on the plain link and with these engines."""
     command = [BENCH, "--scenario", "link", "--transport", "l2cap", "--adapter", "hci0",
                "--peer-adapter", "hci1", "--json", "-", *map(str, arguments)]
     for engine in engines:
@@ -40,12 +41,12 @@ def bench(*arguments, engines=("Noise",)):
 
 
 def goodput(report):
-    """Bytes a second for each engine, from a report with one size."""
+    """Bytes a second for the plain link and each engine, from a report with one message size."""
     return {row["engine"]: row["goodput-bytes-per-second"]["median"] for row in report["link"]}
 
 
 def l2test(address, count):
-    """Bytes a second that BlueZ's own l2test moves in SDUs of the same size."""
+    """Bytes a second that BlueZ's l2test moves in `count` SDUs of `SDU` bytes."""
     common = ["-V", "le_public", "-P", "241", "-I", str(SDU), "-b", str(SDU)]
     receiver = subprocess.Popen(
         ["l2test", "-i", "hci1", *common, "-r"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -90,7 +91,7 @@ class BenchTests(unittest.TestCase):
             self.assertGreater(row["packets"], 0, row)
 
     def test_share(self):
-        """for messages of 4,096 bytes and more, 99 % of the bytes in SDUs belong to the message"""
+        """for messages of 4,096 bytes and more, 99 % or more of the bytes in SDUs are theirs"""
         wanted = ["--size", 4096, "--size", 10000, "--size", 65536]
         report = bench("--one-way", "--rounds", 1, "--sample", 1, *wanted)
         rows = [row for row in report["packets"] if row["engine"] != "plain"]
@@ -100,17 +101,18 @@ class BenchTests(unittest.TestCase):
             self.assertGreaterEqual(row["message-share"], 0.99, row)
 
     def test_sizes(self):
-        """SDUs of every size up to 8 KiB reach receivers with any MTU that accepts them"""
+        """SDUs of five sizes up to 8 KiB reach receivers whose MTU is the same or larger"""
         rows = bench("--one-way", "--rounds", 1, "--sample", 20)["sdus"]
-        steps = (512, 1024, 2048, SDU, 8192)
+        sizes = (512, 1024, 2048, SDU, 8192)
         self.assertEqual(
             [(row["mtu"], row["sdu"]) for row in rows if row["engine"] == "plain"],
-            [(mtu, sdu) for mtu in steps for sdu in steps if sdu <= mtu])
+            [(mtu, sdu) for mtu in sizes for sdu in sizes if sdu <= mtu])
         for plain, sealed in zip(rows[::2], rows[1::2]):
-            own, other = (row["goodput-bytes-per-second"]["median"] for row in (sealed, plain))
-            print(f"   MTU {plain['mtu']}, SDU {plain['sdu']}: plain {other / 1e3:.0f} kB/s, "
-                  f"Noise {own / 1e3:.0f} kB/s")
-            self.assertGreater(min(own, other), 0)
+            plain_speed, noise_speed = (
+                row["goodput-bytes-per-second"]["median"] for row in (plain, sealed))
+            print(f"   MTU {plain['mtu']}, SDU {plain['sdu']}: plain {plain_speed / 1e3:.0f} kB/s, "
+                  f"Noise {noise_speed / 1e3:.0f} kB/s")
+            self.assertGreater(min(plain_speed, noise_speed), 0)
 
     def test_speed(self):
         """both engines reach 85 % of the plain link's speed, and the plain link 85 % of l2test's"""
@@ -118,16 +120,16 @@ class BenchTests(unittest.TestCase):
         for pair in range(MOST_PAIRS):
             if pair >= LEAST_PAIRS and min(map(statistics.median, ratios.values())) >= LEAST_RATIO:
                 break
-            other = l2test(self.address, 32)
-            # In many short rounds, which begin with different engines: other work of the processor
-            # then slows down all engines, and not only one.
+            l2test_speed = l2test(self.address, 32)
+            # There are many short rounds, and each begins with a different engine. So other work of
+            # the processor slows down all engines, and not only one.
             speeds = goodput(bench("--one-way", "--rounds", 14, "--sample", 50, "--size", 16384,
                                    engines=ENGINES))
-            own = speeds["plain"]
+            plain_speed = speeds["plain"]
             for engine, name in ENGINES.items():
-                ratios[f"{engine} to plain"].append(speeds[name] / own)
-            ratios["plain to l2test"].append(own / other)
-            print(f"   kB/s: l2test {other / 1e3:.0f}, " + ", ".join(
+                ratios[f"{engine} to plain"].append(speeds[name] / plain_speed)
+            ratios["plain to l2test"].append(plain_speed / l2test_speed)
+            print(f"   kB/s: l2test {l2test_speed / 1e3:.0f}, " + ", ".join(
                 f"{name} {speed / 1e3:.0f}" for name, speed in speeds.items()), flush=True)
         medians = {name: statistics.median(found) for name, found in ratios.items()}
         print("   " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in medians.items()))

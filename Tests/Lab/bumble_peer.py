@@ -1,16 +1,18 @@
 """Devices of Bumble, an independent Bluetooth stack, beside an adapter of the kernel.
 
     bumble_peer.py peer SERVICE PROTOCOL    advertises the service with the characteristic that Apple
-                                            defines, and listens on the PSM in its value: with
-                                            noiseprotocol it sends back the data, reversed
+                                            defines, and listens on the PSM in its value. Answers
+                                            each Noise message with the message's bytes reversed
     bumble_peer.py impostor SERVICE PROTOCOL
-                                            like `peer`, but until a line of standard input
+                                            like `peer`, but until the first line of standard input
                                             another service answers on the PSM
     bumble_peer.py central SERVICE          finds an advertiser of the service, and reads its PSM
-    bumble_peer.py flood SERVICE COUNT      lets the adapter hear COUNT forged advertisements
+    bumble_peer.py flood SERVICE COUNT      after the first line of standard input, lets the adapter
+                                            hear COUNT forged advertisements
 
 The kernel gets a Bumble controller through /dev/vhci; a line `adapter hciN` names its adapter. Each
-event is a line on standard output, and a line of standard input ends the program.
+event is a line on standard output. A line of standard input ends the program; for `impostor` and
+`flood` it is the second line.
 """
 
 import asyncio
@@ -34,20 +36,23 @@ from bumble.transport import open_transport
 from noise.connection import Keypair, NoiseConnection
 
 PSM_CHARACTERISTIC = UUID("ABDD3056-28FA-441D-A470-55A75A52553A")
-KERNELS = Address("00:BB:00:00:00:01", Address.PUBLIC_DEVICE_ADDRESS)
-OURS = Address("C3:BB:00:00:00:02")  # a static random address
-# Values as on Apple's and Google's platforms; an SDU stays small, since the controller's packets
-# are small.
+KERNEL_ADDRESS = Address("00:BB:00:00:00:01", Address.PUBLIC_DEVICE_ADDRESS)
+DEVICE_ADDRESS = Address("C3:BB:00:00:00:02")  # a static random address
+# Values as on Apple's and Google's platforms. They keep SDUs small, since the controller's packets are
+# small.
 CHANNEL = dict(mtu=2048, mps=247, max_credits=16)
 
 
 class Link(LocalLink):
-    """Bumble's own link assumes random addresses; the kernel uses its public address."""
+    """A link on which the kernel's controller has a public address; Bumble's LocalLink assumes that
+    each controller has a random address."""
 
     kernel = None
 
     def send_acl_data(self, sender_controller, destination_address, transport, data):
-        source = KERNELS if sender_controller is self.kernel else sender_controller.random_address
+        source = (
+            KERNEL_ADDRESS if sender_controller is self.kernel
+            else sender_controller.random_address)
         for controller in self.controllers:
             if controller is not sender_controller:
                 asyncio.get_running_loop().call_soon(
@@ -63,14 +68,14 @@ def adapters():
 
 
 async def kernel_adapter(link):
-    """Gives the kernel a controller on the link, and waits for its adapter."""
+    """Gives the kernel a controller on the link, and waits for the kernel's adapter."""
     before = adapters()
     transport = await open_transport("vhci")
     controller = Controller(
         "kernel", host_source=transport.source, host_sink=transport.sink, link=link,
-        public_address=KERNELS)
+        public_address=KERNEL_ADDRESS)
     # With these features the kernel waits for the enhanced connection event, which Bumble's
-    # controller does not send: four seconds after a link is made, the kernel would give it up.
+    # controller does not send: the kernel would give up each link four seconds after its start.
     controller.le_features &= ~(
         hci.LeFeatureMask.LL_PRIVACY | hci.LeFeatureMask.LE_EXTENDED_ADVERTISING)
     link.kernel = controller
@@ -80,17 +85,17 @@ async def kernel_adapter(link):
     return controller
 
 
-async def own_device(link):
+async def bumble_device(link):
     controller = Controller("own", link=link)
     host = Host()
     host.controller = controller
-    device = Device(name="bumble", address=OURS, host=host)
+    device = Device(name="bumble", address=DEVICE_ADDRESS, host=host)
     await device.power_on()
     return device
 
 
 class NoisePeer:
-    """The responder of a direct channel: each message has two bytes of length before it."""
+    """The responder of a direct channel, in which two bytes of length precede each message."""
 
     def __init__(self, protocol, channel):
         self.noise = NoiseConnection.from_name(protocol.encode())
@@ -136,7 +141,8 @@ class OtherService:
 
 
 async def peer(link, service, protocol, other_until=None):
-    device = await own_device(link)
+    """Serves channels with NoisePeer, or with OtherService while `other_until` is not done."""
+    device = await bumble_device(link)
     channels = []
 
     def opened(channel):
@@ -160,7 +166,7 @@ async def peer(link, service, protocol, other_until=None):
 
 
 async def central(link, service):
-    device = await own_device(link)
+    device = await bumble_device(link)
     found = asyncio.get_running_loop().create_future()
 
     def heard(advertisement):
@@ -184,36 +190,37 @@ async def central(link, service):
     await connection.disconnect()
 
 
-def section(kind, content):
-    return bytes([len(content) + 1, kind]) + content
+def ad_structure(ad_type, data):
+    return bytes([len(data) + 1, ad_type]) + data
 
 
 def forged(service, count):
-    """Forged advertisements of the service, each with an address to dial."""
+    """The sender's address and the data of `count` forged advertisements of the service."""
     source = random.Random(7)
-    uuid = section(0x07, service.to_bytes())
+    uuid = ad_structure(0x07, service.to_bytes())
     for index in range(count):
         address = source.randbytes(4) + bytes([index >> 8 & 0xFF, 0xC0 | index & 0x3F])
         if index % 8 == 7:
-            address = bytes([1, 2, 3, 4, 5, 0xC0])  # its tag changes in every advertisement
+            address = bytes([1, 2, 3, 4, 5, 0xC0])  # one device, whose tag is always new
         tag = [b"\0" * 4, b"\xff" * 4, b"copy", source.randbytes(4)][index % 4]
         payload = bytes([0x1A, 0x80 | index & 0x7F]) + tag
         kind = index % 5
         if kind == 0:
-            data = uuid + section(0x09, base64.urlsafe_b64encode(payload))
+            data = uuid + ad_structure(0x09, base64.urlsafe_b64encode(payload))
         elif kind == 1:
-            data = section(0x21, service.to_bytes() + payload)
+            data = ad_structure(0x21, service.to_bytes() + payload)
         elif kind == 2:
-            data = uuid + section(0xFF, b"\xff\xff" + payload)
-        elif kind == 3:  # every length that fits
-            data = section(0x21, service.to_bytes() + source.randbytes(index % 13))
+            data = uuid + ad_structure(0xFF, b"\xff\xff" + payload)
+        elif kind == 3:  # payloads of 0 to 12 bytes
+            data = ad_structure(0x21, service.to_bytes() + source.randbytes(index % 13))
         else:
-            data = uuid + section(0x09, source.randbytes(index % 11))
+            data = uuid + ad_structure(0x09, source.randbytes(index % 11))
         yield address, data[:31]
 
 
 async def flood(link, service, count, controller):
-    # Sent directly by the controller: no host could send from so many addresses.
+    # The controller reports the advertisements to the kernel, and no device sends them: a device
+    # could not use so many addresses.
     for index, (address, data) in enumerate(forged(service, int(count))):
         controller.send_hci_packet(hci.HCI_LE_Advertising_Report_Event([
             hci.HCI_LE_Advertising_Report_Event.Report(

@@ -22,6 +22,7 @@ CUTS = 10
 MESSAGES = 1000
 # The least number of lines that are reported to each side as delivered between two cuts.
 DELIVERED = 20
+# Enough lines that a chat still types when the other chat leaves.
 FLOOD = 200_000
 
 
@@ -38,16 +39,16 @@ class Chat:
              test.folder / who, *test.pin(peer), *OFTEN, *options, "--json"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.readers = [
-            threading.Thread(target=read, daemon=True) for read in (self.listen, self.watch)]
+            threading.Thread(target=read, daemon=True) for read in (self.read_lines, self.read_events)]
         for reader in self.readers:
             reader.start()
         test.addCleanup(self.kill)
 
-    def listen(self):
+    def read_lines(self):
         for line in self.process.stdout:
             self.received.append(int(json.loads(line)["text"]))
 
-    def watch(self):
+    def read_events(self):
         for line in self.process.stderr:
             event = json.loads(line) | {"at": time.monotonic()}
             self.events.append(event)
@@ -70,25 +71,25 @@ class Chat:
         """Waits until `count` more lines are delivered."""
         seen, deadline = self.delivered, time.monotonic() + within
         while self.delivered < seen + count:
-            assert time.monotonic() < deadline, f"nothing is delivered: {self.events[-20:]}"
+            assert time.monotonic() < deadline, f"not {count} lines delivered: {self.events[-20:]}"
             time.sleep(0.02)
 
     def more_received(self, count, within):
         """Waits until `count` more lines are received."""
         seen, deadline = len(self.received), time.monotonic() + within
         while len(self.received) < seen + count:
-            assert time.monotonic() < deadline, f"nothing comes: {self.events[-20:]}"
+            assert time.monotonic() < deadline, f"not {count} lines received: {self.events[-20:]}"
             time.sleep(0.02)
 
     def settled(self, within):
         """Waits until the result for each typed line is known."""
         deadline = time.monotonic() + within
         while len(self.fates()) < self.typed:
-            assert time.monotonic() < deadline, f"of some lines nothing is known: {self.events[-20:]}"
+            assert time.monotonic() < deadline, f"some lines have no result: {self.events[-20:]}"
             time.sleep(0.1)
 
     def flood(self, lines):
-        """Types `lines` numbers as fast as the chat reads them, until the chat has ended."""
+        """Types `lines` numbers as fast as the chat reads them. Stops when the chat ends."""
         try:
             for number in range(1, lines + 1):
                 self.process.stdin.write(f"{number}\n")
@@ -96,7 +97,7 @@ class Chat:
             pass
 
     def connected(self, within):
-        """Waits until the chat is connected, and returns the time of that."""
+        """Waits until the chat is connected, and returns the time at which it was."""
         return self.event(within, "state", state="connected")["at"]
 
     def disconnected(self, within):
@@ -128,10 +129,10 @@ class Chat:
                 return event
 
     def fates(self):
-        """The result for each line by its number, from 1."""
+        """The results by the number of the line, from 1: `delivered` or `unknown`."""
         fates = {}
         for event in self.events:
-            assert event["event"] != "received", "both sides tell what was taken"
+            assert event["event"] != "received", "two chats use the feature *taken*"
             if event["event"] in ("delivered", "unknown"):
                 assert event["number"] not in fates, event
                 fates[event["number"]] = event["event"]
@@ -178,9 +179,9 @@ class ChatTests(DiscoveryTests):
         """Cuts the link between hci0 and hci1; false if there is none."""
         return self.management.disconnect(self.address["hci1"], [0])
 
-    def cut_between(self, wait, chats):
-        """Cuts the link once `wait` has returned, and returns the time of the cut. If the link is lost
-        already, the chats have to make a new one first; that is printed."""
+    def cut_after(self, wait, chats):
+        """Cuts the link when `wait` has returned, and returns the time of the cut. If there is no link
+        to cut, prints this and calls `wait` again, until a cut succeeds."""
         while True:
             wait()
             begun = time.monotonic()
@@ -195,17 +196,19 @@ class ChatTests(DiscoveryTests):
         return Chat(self, adapter, who, peer, *options)
 
     def expect_delivered_lines(self, sender, receiver, count):
-        """Checks that lines reported as delivered have arrived, in order, and no line twice."""
+        """Checks that each line reported as delivered has arrived, and that lines arrived in order,
+        none twice. Returns the number of lines whose result is unknown."""
         fates = sender.fates()
         self.assertEqual(sorted(fates), list(range(1, count + 1)))
-        came = receiver.received
-        self.assertEqual(came, sorted(set(came)), "in order, none twice")
+        arrived = receiver.received
+        self.assertEqual(arrived, sorted(set(arrived)), "in order, none twice")
         delivered = {number for number, fate in fates.items() if fate == "delivered"}
-        self.assertLessEqual(delivered, set(came))
+        self.assertLessEqual(delivered, set(arrived))
         return count - len(delivered)
 
     def expect_timely_retries(self, chat):
-        """Checks that after each failure the chat waited no longer than its backoff, then retried."""
+        """Checks that each backoff is within its limit and ends at most a second late, and that a
+        connected chat does not report its peer as out of range next."""
         states = [event for event in chat.events if event["event"] == "state"]
         for event, after in zip(states, states[1:]):
             if event["state"] == "backing-off":
@@ -213,7 +216,7 @@ class ChatTests(DiscoveryTests):
                 pause = after["at"] - event["at"]
                 self.assertLess(pause, event["milliseconds"] / 1000 + 1, (event, after))
             elif event["state"] == "connected":
-                self.assertNotEqual(after["state"], "out-of-range", "it was there just now")
+                self.assertNotEqual(after["state"], "out-of-range", "the peer was just connected")
 
     def test_chat_cut(self):
         """a chat of 1,000 messages each way continues after each of ten cuts of the link"""
@@ -227,12 +230,13 @@ class ChatTests(DiscoveryTests):
             typist.start()
         seconds = []
         for _ in range(CUTS):
-            # Some lines arrive between two cuts at any speed of the machine.
-            begun = self.cut_between(
+            # Waits for a number of lines, and not for a time, so that lines arrive between two cuts
+            # on a slow machine as well.
+            begun = self.cut_after(
                 lambda: [chat.more_delivered(DELIVERED, within=60) for chat in chats], chats)
-            # A good link was lost: the first attempt begins at once, and the next soon after.
-            back = [chat.reconnected(begun, within=30) for chat in chats]
-            seconds.append(max(back) - begun)
+            # The lost link was good, so the first attempt begins immediately, and the next soon after.
+            reconnections = [chat.reconnected(begun, within=30) for chat in chats]
+            seconds.append(max(reconnections) - begun)
         enough.set()
         for chat, typist in zip(chats, typists):
             typist.join(120)
@@ -254,20 +258,20 @@ class ChatTests(DiscoveryTests):
         self.assertGreater(sum(unknown), 0, "the link was never cut with a message under way")
 
     def test_chat_leaves(self):
-        """when a chat leaves while the other writes, every delivered line has been written"""
+        """a chat that leaves while the other types has written every line reported as delivered"""
         leaver, writer = self.chat("dialer"), self.chat("listener")
         for chat in (leaver, writer):
             chat.connected(within=40)
         flood = threading.Thread(target=writer.flood, args=(FLOOD,), daemon=True)
         flood.start()
         for _ in range(CUTS):
-            begun = self.cut_between(lambda: leaver.more_received(20, within=60), [leaver, writer])
+            begun = self.cut_after(lambda: leaver.more_received(20, within=60), [leaver, writer])
             leaver.reconnected(begun, within=40)
         seen = len(leaver.received)
         while len(leaver.received) == seen:
             time.sleep(0.01)
         self.assertEqual(leaver.end(), 0, leaver.events[-20:])
-        # By then the writer has received everything that it will receive over that link.
+        # After one second the writer has received everything that arrives over the ended link.
         time.sleep(1)
         writer.process.kill()
         flood.join(10)
@@ -275,11 +279,11 @@ class ChatTests(DiscoveryTests):
             reader.join(10)
         fates = writer.fates()
         delivered = {number for number, fate in fates.items() if fate == "delivered"}
-        came = leaver.received
-        self.assertEqual(came, sorted(set(came)), "in order, none twice")
+        arrived = leaver.received
+        self.assertEqual(arrived, sorted(set(arrived)), "in order, none twice")
         self.assertGreater(len(delivered), CUTS * 10)
-        self.assertLessEqual(delivered, set(came))
-        print(f"   {len(came)} lines written, {len(delivered)} delivered, "
+        self.assertLessEqual(delivered, set(arrived))
+        print(f"   {len(arrived)} lines written, {len(delivered)} delivered, "
               f"{len(fates) - len(delivered)} unknown", flush=True)
 
     def test_chat_killed(self):
@@ -290,8 +294,8 @@ class ChatTests(DiscoveryTests):
         # The radio stays connected. Only the ping, which is sent after 2 s, gets no answer.
         dialer.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
-        silent = listener.event(10, "state", code="timed-out")["at"] - begun
-        self.assertTrue(3 < silent < 6, silent)
+        noticed = listener.event(10, "state", code="timed-out")["at"] - begun
+        self.assertTrue(3 < noticed < 6, noticed)
         dialer.process.send_signal(signal.SIGCONT)
         for chat in (listener, dialer):
             chat.connected(within=40)
@@ -306,7 +310,7 @@ class ChatTests(DiscoveryTests):
         again = self.chat("dialer")
         again.connected(within=40)
         print(
-            f"   silence noticed after {silent:.1f} s, back after {time.monotonic() - begun:.1f} s",
+            f"   silence noticed after {noticed:.1f} s, back after {time.monotonic() - begun:.1f} s",
             flush=True)
         listener.event(10, "delivered", number=1)
         again.type([2])
@@ -331,7 +335,8 @@ class ChatTests(DiscoveryTests):
             while not written.read_bytes().endswith(part):
                 self.assertLess(time.monotonic(), deadline, dialer.lines)
                 time.sleep(0.05)
-            # An acknowledgement takes a short time.
+            # Leaves time for the acknowledgement, so that the cut does not make this part's result
+            # unknown.
             time.sleep(0.5)
             if number == 0:
                 self.assertTrue(self.cut())

@@ -5,10 +5,11 @@
 
 The key is raw X25519, in base64. Standard input is sent to the peer in messages of various sizes, and
 the peer's messages are written to standard output. Standard error gets `listening` when the program
-can be dialed, `ready KEY PROTOCOL` once both sides are proven, and `complete` when both ends are
-sent and acknowledged. A dialer whose first protocol is IK needs the peer's key in the environment,
-as PEER_KEY. With PEER_FEATURES=1 the program offers and accepts the feature *taken*, and requires that
-the peer does so, too; otherwise it knows no extension.
+can be dialed, `ready KEY PROTOCOL` with the peer's key when the peer's `ready` is verified, and
+`complete` when the `end` of each side is acknowledged and the link is closed. A dialer whose first
+protocol is IK needs the peer's key in the environment, as PEER_KEY. With PEER_FEATURES=1 the program
+offers or accepts the feature *taken*; otherwise it sends no extension. Either way it checks blesec's
+extensions.
 """
 
 import base64
@@ -24,11 +25,11 @@ from noise.connection import Keypair, NoiseConnection
 MAGIC = b"BLS1"
 ACCEPT, FALLBACK, SWITCH, REFUSED, BUSY = range(5)
 DATA, MORE, END, PING, PONG, REKEY, READY, REJECT, ACK = range(9)
-# The extension with features, and the bit for acknowledgements that report that a program has taken
-# a message.
+# The extension with features, and the bit of the feature *taken*: an acknowledgement means that the
+# program, and not only the channel, has received the message.
 FEATURES, TAKEN = 1, 1
-# The lengths of the messages, in bytes: empty, tiny, in one record, and in several records of at
-# most 65,518 bytes.
+# The lengths of the messages, in bytes: empty, tiny, in one record, and in several records. A record
+# carries at most 65,518 bytes.
 SIZES = [0, 1, 1000, 16384, 16385, 200000]
 
 
@@ -41,7 +42,7 @@ def framed(data):
 
 
 class Link:
-    """A byte stream that can read whole frames."""
+    """A socket from which whole frames can be read."""
 
     def __init__(self, stream):
         self.stream = stream
@@ -76,16 +77,16 @@ class Peer:
         self.answer = b""
         self.sealing = threading.Lock()
         self.sent = self.acknowledged = self.received = 0
-        self.end_sent = self.end_received = self.is_answered = False
+        self.end_sent = self.end_received = self.is_ping_answered = False
 
     # Negotiation
 
     def features(self):
-        """The extension that this side sends."""
+        """The extension that this side sends, or nothing."""
         return bytes([FEATURES, 1, TAKEN]) if self.has_features else b""
 
     def check_features(self, extensions):
-        """Checks the extensions that the peer has sent after its offers, or after its index."""
+        """Checks the peer's extensions, with which its hello or its answer ends."""
         found = {}
         while extensions:
             kind, length = extensions[:2]
@@ -93,11 +94,11 @@ class Peer:
             found[kind], extensions = extensions[2:2 + length], extensions[2 + length:]
         bits = found.get(FEATURES, b"")
         has_taken = bool(bits and bits[0] & TAKEN)
-        # blesec as the dialer always offers the feature; as the acceptor it answers with what was
-        # offered.
+        # As the dialer blesec always offers the feature. As the acceptor it answers with the feature
+        # only if this side has offered it.
         assert has_taken == (self.has_features or self.role == "acceptor"), found
 
-    def noise(self, name, prologue, is_initiator):
+    def begin_handshake(self, name, prologue, is_initiator):
         noise = NoiseConnection.from_name(name.encode())
         noise.set_prologue(prologue)
         noise.set_keypair_from_private_bytes(Keypair.STATIC, self.private)
@@ -120,7 +121,7 @@ class Peer:
     def dial(self, link):
         names = b"".join(bytes([len(name)]) + name.encode() for name in self.protocols)
         self.hello = MAGIC + framed(bytes([len(self.protocols)]) + names + self.features())
-        self.noise_state = self.noise(self.protocols[0], self.prologue(b"accept"), True)
+        self.noise_state = self.begin_handshake(self.protocols[0], self.prologue(b"accept"), True)
         self.early = bytes(self.noise_state.write_message())
         link.stream.sendall(self.hello + framed(self.early))
         self.answer = link.read_negotiation()
@@ -128,11 +129,11 @@ class Peer:
         self.check_features(self.answer[8:])
         self.name = self.protocols[index]
         if status == SWITCH:
-            self.noise_state = self.noise(self.name, self.prologue(b"switch"), True)
+            self.noise_state = self.begin_handshake(self.name, self.prologue(b"switch"), True)
             link.stream.sendall(framed(bytes(self.noise_state.write_message())))
         elif status != ACCEPT:
             raise SystemExit(f"answered {status}")
-        self.shake_hands(link, writes=False)
+        self.finish_handshake(link, writes=False)
 
     def accept(self, link):
         self.hello = link.read_negotiation()
@@ -147,14 +148,15 @@ class Peer:
         self.answer = MAGIC + framed(
             bytes([SWITCH if index else ACCEPT, index]) + self.features())
         if index == 0:
-            self.noise_state = self.noise(self.name, self.prologue(b"accept"), False)
+            self.noise_state = self.begin_handshake(self.name, self.prologue(b"accept"), False)
             self.noise_state.read_message(self.early)
         else:
-            self.noise_state = self.noise(self.name, self.prologue(b"switch"), False)
+            self.noise_state = self.begin_handshake(self.name, self.prologue(b"switch"), False)
         link.stream.sendall(self.answer)
-        self.shake_hands(link, writes=index == 0)
+        self.finish_handshake(link, writes=index == 0)
 
-    def shake_hands(self, link, writes):
+    def finish_handshake(self, link, writes):
+        """Reads and writes messages in turn; `writes` tells whether the next one is written."""
         state = self.noise_state.noise_protocol.handshake_state
         while not self.noise_state.handshake_finished:
             if writes:
@@ -178,17 +180,19 @@ class Peer:
     def receive(self):
         while True:
             plaintext = bytes(self.noise_state.decrypt(self.link.read_framed()))
+            # The other types are ignored, as the wire format requires.
             if plaintext[0] < 0x80:
                 return plaintext[0], plaintext[1:]
 
-    def prove(self, link):
+    def exchange_ready(self, link):
+        """Proves the negotiation to the peer, and checks the peer's proof."""
         self.link = link
         role = 0 if self.role == "dialer" else 1
         self.send(READY, self.ready(role))
         kind, payload = self.receive()
         if kind == REJECT:
             raise SystemExit(f"rejected with {payload[0]}")
-        assert kind == READY and payload == self.ready(1 - role), "another negotiation"
+        assert kind == READY and payload == self.ready(1 - role), "`ready` is not the expected hash"
         say(f"ready {base64.b64encode(self.key).decode()} {self.name}")
 
     def send_all(self):
@@ -201,6 +205,7 @@ class Peer:
             while len(message) > 65518:
                 self.send(MORE, message[:65518])
                 message = message[65518:]
+            # Padding, which blesec has to ignore.
             self.send(0x80, b"padding that means nothing")
             self.sent += 1
             self.send(DATA, message)
@@ -211,16 +216,17 @@ class Peer:
         self.send(END, b"\0")
 
     def receive_all(self):
-        """Runs until both ends are sent, everything is acknowledged, and the ping is answered."""
+        """Runs until each side has sent its `end`, and the peer has answered the ping and has
+        acknowledged everything."""
         while not (
-            self.end_received and self.end_sent and self.is_answered
+            self.end_received and self.end_sent and self.is_ping_answered
             and self.acknowledged == self.sent
         ):
             kind, payload = self.receive()
             if kind in (DATA, MORE):
                 assert not self.end_received
                 sys.stdout.buffer.write(payload)
-                # Everything that is acknowledged has been written.
+                # Flushed first, since an acknowledgement can mean that the program has the message.
                 sys.stdout.buffer.flush()
                 self.received += kind == DATA
             elif kind == END:
@@ -230,7 +236,7 @@ class Peer:
                 self.send(PONG, payload)
             elif kind == PONG:
                 assert payload == b"ping"
-                self.is_answered = True
+                self.is_ping_answered = True
             elif kind == ACK:
                 self.acknowledged = struct.unpack(">Q", payload)[0]
             else:
@@ -244,14 +250,14 @@ class Peer:
             self.dial(link)
         else:
             self.accept(link)
-        self.prove(link)
+        self.exchange_ready(link)
         sender = threading.Thread(target=self.send_all)
         sender.start()
         self.receive_all()
         sender.join()
         if self.role == "acceptor":
             # The dialer closes once it has this side's acknowledgement.
-            assert link.stream.recv(1) == b"", "something after the end"
+            assert link.stream.recv(1) == b"", "bytes arrived after the end"
         link.stream.close()
         say("complete")
 

@@ -5,8 +5,8 @@
 
 Keys are raw, in base64. Standard input is sent to the peer in messages of various sizes, and the
 peer's messages are written to standard output. Standard error gets `listening` when the program can
-be dialed, `peer KEY` with the peer's static key after the handshake, and at the end `ended by an empty
-message` or `ended without one`.
+be dialed, `peer KEY` after a handshake in which the peer has a static key, and at the end
+`ended by an empty message` or `ended without one`.
 """
 
 import base64
@@ -17,7 +17,7 @@ import threading
 
 from noise.connection import Keypair, NoiseConnection
 
-# The lengths of the messages, in bytes: tiny, ordinary and, with 65,519 bytes, the greatest.
+# The lengths of the messages, in bytes: tiny, ordinary, and the maximum of 65,519.
 SIZES = [1, 1000, 65519, 16384, 2, 40000]
 
 
@@ -64,6 +64,7 @@ def send_message(stream, message):
 
 
 def handshake(noise, stream, writes):
+    """Runs the handshake; `writes` tells whether this side writes the next message."""
     state = noise.noise_protocol.handshake_state
     while not noise.handshake_finished:
         if writes:
@@ -89,8 +90,8 @@ def send_all(noise, stream):
 
 
 def main():
-    role, name, private = sys.argv[1:4]
-    noise = NoiseConnection.from_name(name.encode())
+    role, protocol, private = sys.argv[1:4]
+    noise = NoiseConnection.from_name(protocol.encode())
     noise.set_keypair_from_private_bytes(Keypair.STATIC, base64.b64decode(private))
     if role == "public":
         key = noise.noise_protocol.keypairs["s"].public_bytes
@@ -108,14 +109,14 @@ def main():
     handshake(noise, stream, role == "initiator")
     sender = threading.Thread(target=send_all, args=(noise, stream))
     sender.start()
-    was_empty = False
+    last_was_empty = False
     while (message := read_message(stream)) is not None:
         plaintext = noise.decrypt(message)
-        was_empty = not plaintext
+        last_was_empty = not plaintext
         sys.stdout.buffer.write(plaintext)
     sys.stdout.buffer.flush()
     sender.join()
-    say("ended by an empty message" if was_empty else "ended without one")
+    say("ended by an empty message" if last_was_empty else "ended without one")
 
 
 main()

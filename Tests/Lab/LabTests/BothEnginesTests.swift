@@ -8,11 +8,11 @@ import TestSupport
 import Testing
 
 extension Laboratory {
-    /// One listener, one authority and two kinds of peers.
+    /// A listener with both engines, a Noise peer and a TLS peer.
     @Suite struct BothEnginesTests {
         @Test("a listener serves a Noise peer and a TLS peer alternately, one message at a time")
-        func together() async throws {
-            let fixture = try ListenerFixture()
+        func alternate() async throws {
+            let fixture = try BothEnginesFixture()
             try await withLoop { loop in
                 var endpoint = try Endpoint(parsing: "l2cap:any")
                 endpoint.adapter = "hci1"
@@ -20,7 +20,7 @@ extension Laboratory {
                     on: endpoint, configuration: fixture.listener, loop: loop)
                 var dialed: [SecureChannel] = []
                 var accepted: [SecureChannel] = []
-                for configuration in [fixture.noise, fixture.certified] {
+                for configuration in [fixture.noiseDialer, fixture.tlsDialer] {
                     var target = listener.localEndpoint
                     target.adapter = "hci0"
                     async let channel = listener.accept()
@@ -55,11 +55,11 @@ extension Laboratory {
     }
 }
 
-/// A listener that accepts either engine, a peer with a key and a peer with a certificate.
-private struct ListenerFixture: Sendable {
+/// The configurations of a listener with both engines, a Noise dialer and a TLS dialer.
+private struct BothEnginesFixture: Sendable {
     let listener: ChannelConfiguration
-    let noise: ChannelConfiguration
-    let certified: ChannelConfiguration
+    let noiseDialer: ChannelConfiguration
+    let tlsDialer: ChannelConfiguration
 
     init() throws {
         let folder = ScratchFolder()
@@ -81,12 +81,12 @@ private struct ListenerFixture: Sendable {
         listener.tls = try context("listener")
         listener.certificateTrust = .authority()
         listener.protocols = [TLSContext.protocolName, ChannelConfiguration.defaultProtocol]
-        var certified = ChannelConfiguration(identity: nil, trust: .authority())
-        certified.tls = try context("dialer")
-        certified.protocols = [TLSContext.protocolName]
+        var tlsDialer = ChannelConfiguration(identity: nil, trust: .authority())
+        tlsDialer.tls = try context("dialer")
+        tlsDialer.protocols = [TLSContext.protocolName]
         self.listener = listener
-        self.certified = certified
-        noise = ChannelConfiguration(
+        self.tlsDialer = tlsDialer
+        noiseDialer = ChannelConfiguration(
             identity: dialerKey, trust: .pinned([PeerKey(fingerprint: listenerKey.fingerprint)]))
     }
 }

@@ -7,35 +7,34 @@ import Testing
 
 extension Laboratory {
     @Suite(.serialized) struct Channels {
-        @Test("both adapters are found and on, without privileges")
+        @Test("both adapters are found, and are on")
         func adapters() throws {
             let names = try Adapter.all().filter(\.isUp).map(\.name)
             #expect(names.starts(with: ["hci0", "hci1"]))
         }
 
-        @Test(
-            "a channel has the MTU of the peer, knows both addresses, and carries bytes both ways")
+        @Test("a channel has the default SDU size, names the peer, and carries bytes both ways")
         func opens() async throws {
             try await withChannel { channel in
-                let (a, b) = (channel.dialed, channel.accepted)
-                #expect(a.maximumSDU == L2CAPSocket.maximumSDU)
-                #expect(b.maximumSDU == L2CAPSocket.maximumSDU)
+                let (dialed, accepted) = (channel.dialed, channel.accepted)
+                #expect(dialed.maximumSDU == L2CAPSocket.maximumSDU)
+                #expect(accepted.maximumSDU == L2CAPSocket.maximumSDU)
                 #expect(channel.listener.localAddress.psm.isDynamic)
                 let (hci0, hci1) = (try Adapter.named("hci0"), try Adapter.named("hci1"))
                 #expect(channel.listener.localAddress.device == hci1.address)
-                #expect(a.peerDescription.hasPrefix("\(hci1.address)"))
-                #expect(b.peerDescription.hasPrefix("\(hci0.address)"))
-                #expect(b.peerAddress != nil)
-                try #expect(a.receive().outcome == .wouldBlock)
-                try await a.exchange(sending: [1, 2, 3])
-                try #expect(await b.exchange(receiving: 3) == [1, 2, 3])
-                try await b.exchange(sending: [4])
-                try #expect(await a.exchange(receiving: 1) == [4])
-                #expect(!a.halfClose())
+                #expect(dialed.peerDescription.hasPrefix("\(hci1.address)"))
+                #expect(accepted.peerDescription.hasPrefix("\(hci0.address)"))
+                #expect(accepted.peerAddress != nil)
+                try #expect(dialed.receive().outcome == .wouldBlock)
+                try await dialed.exchange(sending: [1, 2, 3])
+                try #expect(await accepted.exchange(receiving: 3) == [1, 2, 3])
+                try await accepted.exchange(sending: [4])
+                try #expect(await dialed.exchange(receiving: 1) == [4])
+                #expect(!dialed.halfClose())
             }
         }
 
-        @Test("a smaller receive MTU bounds what the peer sends at once")
+        @Test("a receiver's smaller MTU limits the SDUs that its peer sends")
         func smallMTU() async throws {
             try await withChannel(receiveMTU: 100) { channel in
                 #expect(channel.dialed.maximumSDU == 100)
@@ -51,24 +50,24 @@ extension Laboratory {
         }
 
         @Test(
-            "bytes pass each way at once and arrive unchanged",
+            "bytes sent both ways at the same time arrive unchanged",
             arguments: [23, 672, L2CAPSocket.maximumSDU])
         func bulk(_ sdu: Int) async throws {
             try await withChannel { channel in
                 var random = SeededGenerator(seed: UInt64(sdu))
                 let size = sdu == 23 ? 8_192 : 131_072
                 let (dialerBytes, acceptorBytes) = (random.bytes(size), random.bytes(size))
-                async let arrived = channel.accepted.exchange(
+                async let atAcceptor = channel.accepted.exchange(
                     sending: acceptorBytes, sdu: sdu, receiving: size)
-                let returned = try await channel.dialed.exchange(
+                let atDialer = try await channel.dialed.exchange(
                     sending: dialerBytes, sdu: sdu, receiving: size)
-                #expect(returned == acceptorBytes)
-                try #expect(await arrived == dialerBytes)
+                #expect(atDialer == acceptorBytes)
+                try #expect(await atAcceptor == dialerBytes)
             }
         }
 
-        @Test("an SDU larger than the send buffer is sent in parts")
-        func tinySendBuffer() async throws {
+        @Test("bytes arrive unchanged through a small send buffer")
+        func smallSendBuffer() async throws {
             try await withChannel { channel in
                 try Socket.setOption(
                     channel.dialed.fileDescriptor, SOL_SOCKET, SO_SNDBUF, to: 4_096)
@@ -80,20 +79,20 @@ extension Laboratory {
             }
         }
 
-        @Test(
-            "a reader that stops makes the sender block, and receives everything when it continues")
+        @Test("a sender blocks while its peer does not read; then the peer receives everything")
         func backpressure() async throws {
             try await withChannel { channel in
-                // The credits are no multiple of this length, so the last SDU is sent only in part.
+                // The credits do not suffice for a whole number of these SDUs, so the last SDU is sent
+                // only in part.
                 let sdu = [UInt8](repeating: 5, count: 2_500)
                 var sent = 0
-                var refusals = 0
-                while refusals < 5 {
+                var blockedSends = 0
+                while blockedSends < 5 {
                     if try channel.dialed.send(sdu) > 0 {
                         sent += sdu.count
-                        refusals = 0
+                        blockedSends = 0
                     } else {
-                        refusals += 1
+                        blockedSends += 1
                         try await channel.loop.sleep(for: .milliseconds(100))
                     }
                     #expect(sent < 4_000_000)
@@ -106,7 +105,7 @@ extension Laboratory {
             }
         }
 
-        @Test("the end comes after the data when the peer closes with an empty queue")
+        @Test("the end follows the data if the peer closes after its send queue is empty")
         func end() async throws {
             try await withChannel { channel in
                 let bytes = [UInt8](repeating: 1, count: 2_500)
@@ -115,6 +114,7 @@ extension Laboratory {
                     try await channel.loop.sleep(for: .milliseconds(10))
                 }
                 channel.dialed.close()
+                // More bytes are awaited than were sent, so the exchange returns at the end.
                 try #expect(await channel.accepted.exchange(receiving: 5_001) == bytes)
                 #expect(!channel.accepted.wantsRead)
                 try #expect(channel.accepted.receive().outcome == .end)
@@ -219,7 +219,7 @@ extension Laboratory {
             #expect(error?.reason.contains("hci1") == true)
         }
 
-        @Test("consecutive channels leave no descriptor behind")
+        @Test("20 consecutive channels leave no file descriptor open")
         func noLeak() async throws {
             func descriptors() -> Int { (0..<1_024).count { fcntl(Int32($0), F_GETFD) >= 0 } }
             try await withChannel { _ in }

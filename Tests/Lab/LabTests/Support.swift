@@ -4,7 +4,7 @@ import Testing
 
 @testable import BLESecL2CAP
 
-/// Tests between the laboratory's controllers, which run one at a time.
+/// Tests between the laboratory's controllers. The tests run one at a time.
 @Suite(.serialized, .timeLimit(.minutes(5))) enum Laboratory {}
 
 /// An L2CAP channel from hci0 to hci1, and its listener. Both ends are on `loop`.
@@ -23,7 +23,7 @@ func withLoop(_ body: @escaping @Sendable (EventLoop) async throws -> Void) asyn
     try outcome.get()
 }
 
-/// Runs `body` with an open channel, and closes it.
+/// Runs `body` with an open channel from hci0 to hci1, and then closes the channel.
 func withChannel(
     receiveMTU: Int = L2CAPSocket.maximumReceiveMTU,
     _ body: @escaping @Sendable (L2CAPConnection) async throws -> Void
@@ -55,7 +55,7 @@ extension SocketLink {
     /// Sends an array in one call.
     func send(_ bytes: [UInt8]) throws(LinkError) -> Int { try send(bytes.span) }
 
-    /// Receives once.
+    /// Receives at most `capacity` bytes in one call.
     func receive(_ capacity: Int = 65_536) throws(LinkError) -> (
         bytes: [UInt8], outcome: LinkReceive
     ) {
@@ -66,8 +66,9 @@ extension SocketLink {
         return (bytes, outcome)
     }
 
-    /// Sends `bytes` in SDUs of at most `sdu` bytes while it receives, until `count` bytes have
-    /// come. Returns early at the end of the link, or when the link fails.
+    /// Sends `bytes` in SDUs of at most `sdu` bytes, and receives meanwhile. Returns the received
+    /// bytes when everything is sent and at least `count` bytes have come, or at the end of the
+    /// link. Throws if the link fails.
     @discardableResult
     func exchange(
         sending bytes: [UInt8] = [], sdu: Int = L2CAPSocket.maximumSDU, receiving count: Int = 0
@@ -77,7 +78,7 @@ extension SocketLink {
     }
 }
 
-/// Moves bytes both ways over one link. Used on the loop's thread only.
+/// One call of ``SocketLink/exchange(sending:sdu:receiving:)``. Used on the loop's thread only.
 private final class Transfer: LinkHandler {
     private let link: SocketLink
     private var outgoing: ArraySlice<UInt8>
@@ -112,7 +113,7 @@ private final class Transfer: LinkHandler {
             }
         }
         if received.count >= count { link.wantsRead = false }
-        finish()
+        resumeIfDone()
     }
 
     func linkIsWritable() {
@@ -124,7 +125,7 @@ private final class Transfer: LinkHandler {
             }
         }
         link.wantsWrite = !outgoing.isEmpty
-        finish()
+        resumeIfDone()
     }
 
     func linkDidHangUp() {}
@@ -137,7 +138,7 @@ private final class Transfer: LinkHandler {
         do throws(LinkError) { try body() } catch { failure = error }
     }
 
-    private func finish() { if isDone { waiter.take()?.resume() } }
+    private func resumeIfDone() { if isDone { waiter.take()?.resume() } }
 }
 
 /// Runs a program and returns its exit status.
