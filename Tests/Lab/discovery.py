@@ -18,20 +18,21 @@ from pathlib import Path
 from tool import BLESEC, ROOT, TIMED_OUT, XX, LabTests, Tool, main, mgmt
 
 SERVICE = "6f1d0a3c-9c5e-4b7e-8d2f-2a4c6e8f0b1d"
-OTHER = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
+OTHER_SERVICE = "7a2e1b4d-0d6f-4c8f-9e30-3b5d7f901c2e"
 PYTHON = ROOT / ".build/venv/bin/python"
 CONFIGURATION = Path("/run/lab/discovery.conf")
-# A virtual controller reports advertisers only when scanning starts, and sometimes too early. So the
-# tools start scanning every second, and dial a peer that was heard once.
+# A virtual controller reports an advertiser only when scanning or advertising starts, and the kernel may
+# drop a report at the start of a scan. So the tools restart the scan every second, and dial a peer that
+# they have heard once.
 OFTEN = ("--rescan", "1", "--heard", "1")
 
 
 class Process:
-    """A running helper, whose standard output is read as it arrives."""
+    """A running helper program, whose standard output and error are read as they arrive."""
 
     def __init__(self, test, *arguments):
         self.lines = []
-        self.fresh = queue.SimpleQueue()
+        self.unread = queue.SimpleQueue()
         self.process = subprocess.Popen(
             list(map(str, arguments)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True)
@@ -40,23 +41,25 @@ class Process:
 
     def read(self):
         for line in self.process.stdout:
-            self.fresh.put(line.rstrip("\n"))
-        self.fresh.put(None)
+            self.unread.put(line.rstrip("\n"))
+        self.unread.put(None)
 
     def line(self, beginning, within=40):
+        """The next line that begins with the given text."""
         deadline = time.monotonic() + within
         while True:
             try:
-                line = self.fresh.get(timeout=max(0, deadline - time.monotonic()))
+                line = self.unread.get(timeout=max(0, deadline - time.monotonic()))
             except queue.Empty:
                 raise AssertionError(f"no '{beginning}' in {within} s, but {self.lines}") from None
             if line is None:
-                raise AssertionError(f"it ended without '{beginning}': {self.lines}")
+                raise AssertionError(f"the helper ended without '{beginning}': {self.lines}")
             self.lines.append(line)
             if line.startswith(beginning):
                 return line
 
-    def go_on(self):
+    def send_newline(self):
+        """Sends an empty line, at which the helper takes its next step."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
@@ -71,14 +74,14 @@ class DiscoveryTests(LabTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # The setting that docs/discovery.md advises. Otherwise bluetoothd at the accepting side
-        # opens channels for ATT while the dialer opens one, and two openings at the same time
-        # confuse the kernel.
+        # docs/discovery.md advises `Channels = 1`. With more, bluetoothd at the accepting side opens
+        # L2CAP channels for ATT while the dialer opens its own channel, and the kernel confuses two
+        # channels that are opened at the same time.
         CONFIGURATION.write_text("[GATT]\nChannels = 1\n\n[Policy]\nAutoEnable = true\n")
         restart_bluetoothd()
         deadline = time.monotonic() + 40
         while subprocess.run([BLESEC, "doctor"], capture_output=True).returncode != 0:
-            assert time.monotonic() < deadline, "bluetoothd does not come up"
+            assert time.monotonic() < deadline, "40 s after the start, doctor still finds a fault"
 
     def listen(self, *options, service=SERVICE, adapter="hci1", who="listener", **streams):
         tool = Tool(
@@ -110,8 +113,8 @@ class DiscoveryTests(LabTests):
         seconds = time.monotonic() - begun
         self.assertEqual(dialer.status(30), 0, dialer.lines)
         self.assertEqual(listener.status(30), 0, listener.lines)
-        self.same(written[0], b"there")
-        self.same(written[1], b"back")
+        self.expect_content(written[0], b"there")
+        self.expect_content(written[1], b"back")
         return seconds
 
     # Finding
@@ -133,32 +136,32 @@ class DiscoveryTests(LabTests):
     def test_found_by_key(self):
         """peer:KEY finds the peer with the key, by blesec's own service"""
         key = self.keys["listener"]["fingerprint"]
-        own = re.search(
+        blesec_service = re.search(
             r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
             subprocess.run([BLESEC, "scan", "--help"], capture_output=True, text=True).stdout)[0]
-        self.exchange(target=f"peer:{key}", service=own)
+        self.exchange(target=f"peer:{key}", service=blesec_service)
 
     def test_scan(self):
-        """scan shows exactly the devices that advertise the service"""
+        """scan shows a device that advertises the service once, and no device for another service"""
         self.listen("--anyone")
 
         def scan(service, seconds):
             return [BLESEC, "scan", "--service", service, "--adapter", "hci0", "--rescan", "1",
                     "--for", str(seconds), "--json"]
 
-        # The scan ends at the first line, however long it takes until a device is heard.
+        # The first line stops this scan, because the time until a device is heard varies.
         with subprocess.Popen(scan(SERVICE, 60), stdout=subprocess.PIPE, text=True) as found:
             line = found.stdout.readline()
             found.send_signal(signal.SIGINT)
             rest = found.stdout.read()
         self.assertRegex(
             line, rf'"address": "{self.address["hci1"]}".*"tag": "[0-9a-f]{{8}}", "psm": 1[2-9]')
-        self.assertEqual(rest, "", "it is shown once")
-        other = subprocess.run(scan(OTHER, 6), capture_output=True, text=True, timeout=60)
+        self.assertEqual(rest, "", "a line follows the first one")
+        other = subprocess.run(scan(OTHER_SERVICE, 6), capture_output=True, text=True, timeout=60)
         self.assertEqual((other.returncode, other.stdout), (0, ""), other.stderr)
 
     def test_unpinned_key(self):
-        """a peer with an unpinned key is refused, and dialed less and less often during the search"""
+        """a peer with an unpinned key is refused, and dialed at most six times in 25 seconds"""
         listener = self.listen(*self.pin("dialer"), "--keep")
         dialer = self.connect(f"service:{SERVICE}", *self.pin("stranger"), "--timeout", "25")
         self.expect(dialer, TIMED_OUT, "within 25 s", within=40)
@@ -167,7 +170,7 @@ class DiscoveryTests(LabTests):
         self.assertIsNone(listener.process.poll())
 
     def test_doctor(self):
-        """doctor finds no fault here, and reports an adapter that is off"""
+        """doctor finds no fault in the laboratory, and reports an adapter that is off"""
         def doctor():
             return subprocess.run([BLESEC, "doctor"], capture_output=True, text=True, timeout=30)
 
@@ -184,7 +187,7 @@ class DiscoveryTests(LabTests):
     # Other implementations and forged advertisements
 
     def bumble(self, *arguments):
-        """A Bumble device, and the adapter that hears the device."""
+        """Starts a Bumble device. Returns its process, and the name of the adapter that hears it."""
         peer = Process(self, PYTHON, ROOT / "Tests/Lab/bumble_peer.py", *arguments)
         adapter = peer.line("adapter ", within=90).split()[1]
         deadline = time.monotonic() + 40
@@ -199,9 +202,9 @@ class DiscoveryTests(LabTests):
         peer, adapter = self.bumble("peer", SERVICE, XX)
         peer.line("advertising ")
         sent = bytes(range(256)) * 40
-        # The input stays open until the answer has arrived: in direct mode the peer does not answer
-        # an end, so a dialer that has sent everything waits only for one second of silence, which
-        # is short for Bumble.
+        # The dialer's input stays open until all data has come back. At the end of its input, a dialer
+        # in direct mode waits for one second of silence, because the peer does not confirm an end, and
+        # Bumble may be silent for longer.
         given, written = self.folder / "there", self.folder / "written"
         os.mkfifo(given)
         feed = open(os.open(given, os.O_RDWR), "wb", buffering=0)
@@ -217,10 +220,12 @@ class DiscoveryTests(LabTests):
         feed.close()
         peer.line(f"exchanged {len(sent)}")
         self.assertEqual(dialer.status(30), 0, dialer.lines)
+        # The peer reverses each message, and the dialer chooses the messages' lengths. So the order of
+        # the bytes is not known here, and only their values are compared.
         self.assertEqual(sorted(written.read_bytes()), sorted(sent))
 
     def test_bumble_impostor(self):
-        """a candidate with a wrong PSM is dialed less and less often while the search continues"""
+        """a candidate on whose PSM another service answers is dialed again after a backoff"""
         peer, adapter = self.bumble("impostor", SERVICE, XX)
         peer.line("advertising ")
         dialer = self.connect(
@@ -228,23 +233,24 @@ class DiscoveryTests(LabTests):
             adapter=adapter, given=self.given("there", b"there"), written=self.folder / "written")
         for _ in range(2):
             peer.line("opened ", within=60)
-        peer.go_on()
+        peer.send_newline()
         dialer.line("channel ready: ", within=60)
         peer.line("exchanged 5")
         self.assertEqual(dialer.status(30), 0, dialer.lines)
-        self.same(self.folder / "written", b"ereht")
+        self.expect_content(self.folder / "written", b"ereht")
         refused = [line for line in dialer.lines if line.startswith("blesec: no channel with ")]
         opened = [float(line.split()[1]) for line in peer.lines if line.startswith("opened ")]
-        # Each dial opens the channel once, prints one line, and follows the full wait.
+        # Each dial opens one L2CAP channel and prints one line. The backoff before the next dial is 1 s,
+        # then 2 s, each shortened at random by at most a half.
         self.assertIn(len(opened), (2, 3))
         self.assertEqual(len(refused), len(opened), dialer.lines)
         for number, (before, after) in enumerate(zip(opened, opened[1:])):
             self.assertGreater(after - before, 0.5 * 2**number, opened)
-        # Further lines: the service that the tool looks for, and the channel.
+        # At most three other lines, among them the service that the tool looks for, and the channel.
         self.assertLessEqual(len(dialer.lines), len(refused) + 3, dialer.lines)
 
     def test_bumble_central(self):
-        """a Bumble central finds the service and reads the PSM; bluetoothctl shows the service"""
+        """a Bumble central finds a listener and reads its PSM, and bluetoothctl shows the service"""
         peer, adapter = self.bumble("central", SERVICE)
         listener = self.listen("--anyone", adapter=adapter)
         shown = subprocess.run(
@@ -264,11 +270,11 @@ class DiscoveryTests(LabTests):
         scan = Tool(
             self, "scan", "--service", SERVICE, "--adapter", adapter, "--json", written=heard)
         time.sleep(2)
-        before = memory(dialer.process.pid)
-        peer.go_on()
+        before = resident_kibibytes(dialer.process.pid)
+        peer.send_newline()
         peer.line("flooded ", within=90)
         time.sleep(5)
-        grown = memory(dialer.process.pid) - before
+        grown = resident_kibibytes(dialer.process.pid) - before
         self.assertIsNone(dialer.process.poll(), dialer.lines)
         dialer.process.send_signal(signal.SIGINT)
         self.assertEqual(dialer.status(30), 130, dialer.lines)
@@ -279,12 +285,13 @@ class DiscoveryTests(LabTests):
             f"   {count} candidates, {grown} KiB more memory, {len(dialer.lines)} lines", flush=True)
         self.assertGreater(count, 200)
         self.assertLess(grown, 8192)
-        # No peer was heard eight times with one tag, so no peer was dialed.
+        # No peer was heard eight times with one tag, so none was dialed. The two lines say what the tool
+        # looks for, and that it was interrupted.
         self.assertEqual(len(dialer.lines), 2, dialer.lines)
 
 
 def power(adapter, value):
-    """Switches an adapter on or off through bluetoothd: without bluetoothd the kernel may crash."""
+    """Switches an adapter on or off through bluetoothd. A switch that bypasses it may crash the kernel."""
     subprocess.run(
         ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
          f"/org/bluez/{adapter}", "org.freedesktop.DBus.Properties.Set",
@@ -298,15 +305,16 @@ def powered():
     return {name: address for name, address, *settings in lines if "powered" in settings}
 
 
-def memory(process):
-    """The process's resident memory, in KiB."""
+def resident_kibibytes(process):
+    """The resident memory of the process with this number, in KiB."""
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())[1])
 
 
 def restart_bluetoothd(meanwhile=lambda: None):
+    """Kills bluetoothd, calls `meanwhile`, and starts bluetoothd with the tests' configuration."""
     (process,) = [
         int(entry.name) for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and name_of(entry) == "bluetoothd"]
+        if entry.name.isdigit() and process_name(entry) == "bluetoothd"]
     os.kill(process, signal.SIGKILL)
     meanwhile()
     subprocess.Popen(
@@ -314,7 +322,7 @@ def restart_bluetoothd(meanwhile=lambda: None):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def name_of(entry):
+def process_name(entry):
     try:
         return (entry / "comm").read_text().strip()
     except OSError:

@@ -12,12 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-from discovery import OFTEN, OTHER, PYTHON, SERVICE, Process
+from discovery import OFTEN, OTHER_SERVICE, PYTHON, SERVICE, Process
 from gatt_peer import (
     ATT, DATA, END, GRANT, OPEN, TO_DIALER, TO_LISTENER, fragment, opening)
 from tool import MEBIBYTE, ROOT, XX, LabTests, Tool, digest, main
 
-ENHANCED_ATT = 0x27
+ENHANCED_ATT = 0x27  # the PSM of ATT's further channels, beside its fixed channel
 
 
 class GATTTests(LabTests):
@@ -48,8 +48,8 @@ class GATTTests(LabTests):
         seconds = time.monotonic() - begun
         self.assertEqual(dialer.status(30), 0, dialer.lines)
         self.assertEqual(listener.status(30), 0, listener.lines)
-        self.same(written[0], b"there")
-        self.same(written[1], b"back")
+        self.expect_content(written[0], b"there")
+        self.expect_content(written[1], b"back")
         print(f"   {seconds:.1f} s to the first byte", flush=True)
 
     def test_chosen(self):
@@ -62,12 +62,12 @@ class GATTTests(LabTests):
             *self.pin("listener"), "--transport", "gatt", "--timeout", "50",
             given=self.given("there", bytes(MEBIBYTE // 16)))
         dialer.line("channel ready: ", within=60)
-        self.assertEqual(open_channels(range(0x80, 0x100)), 0)
+        self.assertEqual(open_channel_ends(range(0x80, 0x100)), 0)
         self.assertEqual(dialer.status(60), 0, dialer.lines)
         self.assertEqual(listener.status(30), 0, listener.lines)
 
     def test_independent(self):
-        """another implementation of the stream exchanges data at the smallest MTU"""
+        """an independent dialer for the stream exchanges data with the listener at the smallest MTU"""
         content, written = random.Random("back").randbytes(2000), self.folder / "written"
         listener = self.listen(
             "--anyone", "--direct", "--protocol", XX, given=self.given("back", content),
@@ -79,7 +79,7 @@ class GATTTests(LabTests):
         self.assertEqual(peer.line("received "), f"received {digest(content)}")
         peer.line("ended")
         self.assertEqual(listener.status(30), 0, listener.lines)
-        self.same(written, bytes(index % 251 for index in range(2000)))
+        self.expect_content(written, bytes(index % 251 for index in range(2000)))
 
     def test_mebibyte(self):
         """1 MiB arrives unchanged over several ATT channels while a third device forges fragments"""
@@ -93,37 +93,38 @@ class GATTTests(LabTests):
             written=written[1])
         dialer.line("channel ready: ", within=60)
         begun = time.monotonic()
-        self.assertGreaterEqual(open_channels([ENHANCED_ATT]), 2, "bluetoothd has only one channel for ATT")
-        third, to_listener = self.third()
-        count = 0
+        self.assertGreaterEqual(
+            open_channel_ends([ENHANCED_ATT]), 2, "ATT has only its fixed channel")
+        third, to_listener = self.third_device()
+        forged_count = 0
         while dialer.process.poll() is None:
-            for value in forged(third, count):
+            for value in forged(third, forged_count):
                 third.write(to_listener, value)
-                count += 1
+                forged_count += 1
             time.sleep(0.5)
         seconds = time.monotonic() - begun
         self.assertEqual(dialer.status(5), 0, dialer.lines)
         listener.line("channel complete with ")
-        self.same(written[0], content)
-        self.same(written[1], back)
-        self.assertGreater(count, 50)
+        self.expect_content(written[0], content)
+        self.expect_content(written[1], back)
+        self.assertGreater(forged_count, 50)
         print(
-            f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s beside {count} "
+            f"   {seconds:.1f} s, {len(content + back) / seconds / 1000:.0f} kB/s beside {forged_count} "
             "forged fragments", flush=True)
-        # The listener received the third device's fragments all the time. Now that it serves no other
-        # device, it answers the third device.
+        # The forged fragments could reach the listener: now that it serves no other device, it answers
+        # the third device's open fragment.
         third.write(to_listener, opening(0xABCD))
         answer = third.notified.get(timeout=20)
         while answer[:3] != fragment(OPEN, 0xABCD)[:3]:
             answer = third.notified.get(timeout=20)
 
-    def third(self):
-        """A third device that has subscribed, and the handle that it writes to."""
-        # A virtual controller accepts another link only from a controller with the same number of
-        # links. hci1 has one, so hci2 gets a first link.
-        self.listen("--anyone", service=OTHER, adapter="hci3")
-        first = ATT(self.address["hci2"], self.address["hci3"])
-        self.addCleanup(first.socket.close)
+    def third_device(self):
+        """An ATT client at hci2 that has subscribed at the listener, and the handle that it writes to."""
+        # A virtual controller with a link accepts a second one only from a controller that has as many
+        # links. The listener's, hci1, has one, so hci2 is connected to hci3 first.
+        self.listen("--anyone", service=OTHER_SERVICE, adapter="hci3")
+        link_to_hci3 = ATT(self.address["hci2"], self.address["hci3"])
+        self.addCleanup(link_to_hci3.socket.close)
         third = ATT(self.address["hci2"], self.address["hci1"])
         self.addCleanup(third.socket.close)
         third.subscribe(third.handle(TO_DIALER))
@@ -131,8 +132,9 @@ class GATTTests(LabTests):
 
 
 def forged(third, count):
-    """Fragments that would harm a stream if its opener sent them, made from what the third device
-    overhears."""
+    """Fragments that would harm the dialer's stream if the listener accepted them from the third device.
+    They are made from the latest notification, since each subscriber gets the dialer's notifications.
+    Before the first one, `count` is the stream's number."""
     value = None
     while not third.notified.empty():
         value = third.notified.get()
@@ -145,8 +147,9 @@ def forged(third, count):
         yield fragment(DATA, stream, limit - 16 + ahead & 0xFFFF, limit, b"forged")
 
 
-def open_channels(psms):
-    """How many L2CAP channels with these PSMs the kernel has open, counting both ends of each."""
+def open_channel_ends(psms):
+    """The number of ends of open L2CAP channels with these PSMs. All controllers belong to this kernel,
+    so each channel has two ends here."""
     debug = Path("/sys/kernel/debug")
     if not (debug / "bluetooth").exists():
         subprocess.run(["/usr/bin/mount", "-t", "debugfs", "debugfs", debug], check=True)

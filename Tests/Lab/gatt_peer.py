@@ -3,9 +3,9 @@ docs/wire-format.md.
 
     gatt_peer.py ADAPTER LISTENER PROTOCOL COUNT
 
-opens the stream at the listener, runs noiseprotocol as the initiator of a direct channel over the
-stream, sends COUNT bytes, and prints the digest of the bytes that come back. ADAPTER and LISTENER are
-Bluetooth addresses.
+opens the stream at the listener, and runs the Python package noiseprotocol over the stream as the
+initiator of a direct channel. It sends COUNT bytes, and prints the SHA-256 digest of the bytes that the
+listener sends. ADAPTER and LISTENER are Bluetooth addresses.
 """
 
 import ctypes
@@ -27,9 +27,9 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ATT:
-    """ATT over a kernel socket, by the Core Specification, Volume 3, Part F."""
+    """An ATT client over a kernel socket, by the Core Specification, Volume 3, Part F."""
 
-    LE_PUBLIC, CHANNEL = 1, 4
+    LE_PUBLIC, ATT_CID = 1, 4
 
     def __init__(self, adapter, peer):
         self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
@@ -40,24 +40,25 @@ class ATT:
         threading.Thread(target=self.read, daemon=True).start()
 
     def call(self, function, address):
+        """Calls bind or connect with the address and ATT's fixed channel."""
         raw = bytes(int(byte, 16) for byte in reversed(address.split(":")))
         where = struct.pack(
-            "<HH6sHBx", socket.AF_BLUETOOTH, 0, raw, self.CHANNEL, self.LE_PUBLIC)
+            "<HH6sHBx", socket.AF_BLUETOOTH, 0, raw, self.ATT_CID, self.LE_PUBLIC)
         if function(self.socket.fileno(), where, len(where)) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
     def read(self):
         try:
-            while unit := self.socket.recv(1024):
-                if unit[0] == 0x1B:
-                    self.notified.put(unit[3:])
-                elif unit[0] == 0x02:  # a request for a larger MTU, which is declined
+            while pdu := self.socket.recv(1024):
+                if pdu[0] == 0x1B:  # a notification: opcode, handle, value
+                    self.notified.put(pdu[3:])
+                elif pdu[0] == 0x02:  # a request for a larger MTU, which is declined
                     self.socket.send(struct.pack("<BH", 0x03, SMALLEST_MTU))
-                elif unit[0] % 2 == 0 and not unit[0] & 0x40:  # any other request, which is not supported
-                    self.socket.send(struct.pack("<BBHB", 0x01, unit[0], 0, 0x06))
+                elif pdu[0] % 2 == 0 and not pdu[0] & 0x40:  # any other request, which is not supported
+                    self.socket.send(struct.pack("<BBHB", 0x01, pdu[0], 0, 0x06))
                 else:
-                    self.answers.put(unit)
+                    self.answers.put(pdu)
         except OSError:
             pass
 
@@ -69,9 +70,10 @@ class ATT:
         """The handle of a characteristic's value."""
         wanted, first = uuid.UUID(characteristic).bytes[::-1], 1
         while True:
+            # Read by type, of the type "characteristic declaration".
             answer = self.ask(struct.pack("<BHHH", 0x08, first, 0xFFFF, 0x2803))
             if answer[0] != 0x09:
-                raise AssertionError(f"{characteristic} is not there")
+                raise AssertionError(f"the listener has no characteristic {characteristic}")
             for start in range(2, len(answer), answer[1]):
                 handle, _, value = struct.unpack_from("<HBH", answer, start)
                 if answer[start + 5 : start + answer[1]] == wanted:
@@ -79,73 +81,80 @@ class ATT:
                 first = handle + 1
 
     def write(self, handle, value):
-        """Writes without response."""
+        """Writes a value; the server sends no response."""
         self.socket.send(struct.pack("<BH", 0x52, handle) + value)
 
     def subscribe(self, handle):
+        """Asks for notifications of a value. The descriptor for that follows the value in this server."""
         answer = self.ask(struct.pack("<BHH", 0x12, handle + 1, 1))
         assert answer == b"\x13", answer.hex()
 
 
-def fragment(kind, stream, number=0, limit=32, payload=b""):
+def fragment(kind, stream, number=0, limit=WINDOW, payload=b""):
     return struct.pack(">BHHH", kind, stream, number, limit) + payload
 
 
 def opening(stream):
-    return fragment(OPEN, stream, payload=struct.pack(">BH", 1, 20))
+    """The open fragment: version 1, and the size of the largest fragment that its sender takes."""
+    return fragment(OPEN, stream, payload=struct.pack(">BH", 1, SMALLEST_FRAGMENT))
 
 
 class Stream:
-    """The dialer's end, with fragments of 20 bytes."""
+    """The dialer's end of a stream, with fragments of at most 20 bytes."""
 
     def __init__(self, att, stream):
         self.att, self.stream = att, stream
         self.to_listener = att.handle(TO_LISTENER)
         att.subscribe(att.handle(TO_DIALER))
-        self.next = self.first = self.limit = self.granted = 0
-        self.waiting, self.buffer, self.end = {}, b"", None
+        self.next_sent = 0  # the number of the next data fragment to send
+        self.limit = 0  # the first number that the listener does not take yet
+        self.next_read = 0  # the number of the next data fragment to read
+        self.granted = 0  # what `next_read` was at the last grant
+        self.waiting = {}  # payloads that have arrived and are not read yet, by number
+        self.end = None  # the number after the listener's last data fragment, once known
+        self.buffer = b""
         self.write(opening(stream))
         while self.limit == 0:
-            self.take()
+            self.take_fragment()
 
     def write(self, value):
         assert len(value) <= SMALLEST_FRAGMENT
         self.att.write(self.to_listener, value)
 
-    def take(self):
-        """Waits for the next fragment, and stores what it says."""
+    def take_fragment(self):
+        """Waits for the next fragment, and stores its limit, its payload or the end."""
         value = self.att.notified.get(timeout=20)
         assert 7 <= len(value) <= SMALLEST_FRAGMENT, value.hex()
         kind, stream, number, limit = struct.unpack_from(">BHHH", value)
         assert stream == self.stream
-        self.limit = max(self.limit, limit)  # fewer than 2^16 fragments are sent
+        self.limit = max(self.limit, limit)  # limits do not wrap: fewer than 2^16 fragments are sent
         if kind == END:
             self.end = number
         elif kind == DATA:
-            assert self.first <= number < self.first + WINDOW
+            assert self.next_read <= number < self.next_read + WINDOW
             self.waiting[number] = value[7:]
 
     def send(self, data):
         room = SMALLEST_FRAGMENT - 7
         for start in range(0, len(data), room):
-            while self.next == self.limit:
-                self.take()
+            while self.next_sent == self.limit:
+                self.take_fragment()
             self.write(fragment(
-                DATA, self.stream, self.next, self.first + WINDOW, data[start : start + room]))
-            self.next += 1
+                DATA, self.stream, self.next_sent, self.next_read + WINDOW, data[start : start + room]))
+            self.next_sent += 1
 
     def receive(self, count):
-        """The next `count` bytes, or no bytes at the end."""
+        """The next `count` bytes, or no bytes if the stream ends before."""
         while len(self.buffer) < count:
-            if self.end == self.first:
+            if self.end == self.next_read:
                 return b""
-            while self.first not in self.waiting and self.end != self.first:
-                self.take()
-            self.buffer += self.waiting.pop(self.first, b"")
-            self.first += self.end != self.first
-            if self.first - self.granted >= WINDOW // 2:
-                self.granted = self.first
-                self.write(fragment(GRANT, self.stream, self.next, self.first + WINDOW))
+            while self.next_read not in self.waiting and self.end != self.next_read:
+                self.take_fragment()
+            self.buffer += self.waiting.pop(self.next_read, b"")
+            self.next_read += self.end != self.next_read
+            if self.next_read - self.granted >= WINDOW // 2:
+                self.granted = self.next_read
+                self.write(fragment(GRANT, self.stream, self.next_sent, self.next_read + WINDOW))
         data, self.buffer = self.buffer[:count], self.buffer[count:]
         return data
 
@@ -178,7 +187,7 @@ def main(adapter, listener, protocol, count):
     while piece := bytes(noise.decrypt(receive())):
         received += piece
     print("received", hashlib.sha256(received).hexdigest(), flush=True)
-    stream.write(fragment(END, stream.stream, stream.next, stream.first + WINDOW))
+    stream.write(fragment(END, stream.stream, stream.next_sent, stream.next_read + WINDOW))
     assert stream.receive(1) == b""
     print("ended", flush=True)
 

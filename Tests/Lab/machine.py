@@ -3,7 +3,8 @@
 
     machine.py streams|channels|pairs|bluetoothd
 
-Writes one line for each check to LAB_OUT/checks: "ok NAME", or "not ok NAME" and why.
+Writes one line for each check to the file `checks` in the folder LAB_OUT: "ok NAME", or
+"not ok NAME: " and the error.
 """
 
 import ctypes
@@ -30,7 +31,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(name):
-    """Runs a function at once and records whether it succeeded."""
+    """A decorator that runs the function where it is defined, and records whether it succeeded."""
 
     def run(function):
         try:
@@ -51,13 +52,13 @@ def expect(got, wanted):
 
 
 def call(function, channel, address, psm):
-    """bind or connect with an LE address type, which Python's own cannot name."""
+    """Calls bind or connect with an LE address, which Python's own bind and connect cannot express."""
     where = struct.pack("<HH6sHBx", socket.AF_BLUETOOTH, psm, raw(address), 0, LE_PUBLIC)
     if function(channel.fileno(), where, len(where)) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def channel_at(address, psm):
+def bound_socket(address, psm):
     channel = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_SEQPACKET, socket.BTPROTO_L2CAP)
     call(libc.bind, channel, address, psm)
     channel.setsockopt(SOL_BLUETOOTH, BT_RCVMTU, struct.pack("<H", MTU))
@@ -65,11 +66,12 @@ def channel_at(address, psm):
 
 
 def pair(dialing, listening, psm=PSM):
-    """Both ends of a channel between the controllers with these addresses."""
-    with channel_at(listening, psm) as listener:
+    """Opens a channel between the controllers with these addresses; returns the dialer's and the
+    acceptor's end."""
+    with bound_socket(listening, psm) as listener:
         listener.listen(1)
         listener.settimeout(10)
-        dialer = channel_at(dialing, 0)
+        dialer = bound_socket(dialing, 0)
         call(libc.connect, dialer, listening, psm)
         acceptor, _ = listener.accept()
     for end in (dialer, acceptor):
@@ -77,8 +79,8 @@ def pair(dialing, listening, psm=PSM):
     return dialer, acceptor
 
 
-def move(sender, receiver, size, count):
-    """Sends SDUs of random bytes and returns whether the same bytes arrived."""
+def transfer(sender, receiver, size, count):
+    """Sends `count` SDUs of `size` random bytes, and expects that the same bytes arrive."""
     sent, received = hashlib.sha256(), hashlib.sha256()
 
     def send():
@@ -96,13 +98,13 @@ def move(sender, receiver, size, count):
 
 
 def cut(address):
-    """Cuts the link to the controller with this address, from its peer's side."""
+    """Cuts the link to the controller with this address, at the other end of the link."""
     management = Management()
     expect(management.disconnect(address, management.indexes()), True)
 
 
 def eventually(read, wanted):
-    """Waits at most five seconds until `read` returns the wanted value."""
+    """Expects that `read` returns the wanted value within five seconds."""
     deadline = time.monotonic() + 5
     while (got := read()) != wanted and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -115,21 +117,22 @@ def addresses():
 
 
 def streams():
-    """Writes the output that lab/test compares: the arguments, and bytes of every value on both streams."""
+    """Writes what lab/test compares: the arguments to a file, bytes of every value to standard output, and
+    a line to standard error."""
     arguments = sys.argv[2:]
     with open(os.environ["LAB_OUT"] + "/arguments", "wb") as file:
         file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
-    every = bytes(range(256)) * 512
+    output = bytes(range(256)) * 512
     os.write(2, b"to standard error\n")
-    for at in range(0, len(every), 4096):
-        os.write(1, every[at : at + 4096])
+    for start in range(0, len(output), 4096):
+        os.write(1, output[start : start + 4096])
     check("standard input is empty")(lambda: expect(os.read(0, 1), b""))
     check("the working directory is the caller's")(lambda: expect(os.getcwd(), os.environ["LAB_TEST_DIRECTORY"]))
     check("the command is root")(lambda: expect(os.geteuid(), 0))
     check("SWIFT and BLESEC_ variables are passed on")(
         lambda: expect((os.environ.get("SWIFT_LAB"), os.environ.get("BLESEC_LAB")), ("a b", "c\nd"))
     )
-    subprocess.Popen(["sleep", "1000"])  # must not keep the machine running
+    subprocess.Popen(["sleep", "1000"])  # the machine must stop although this still runs
     sys.exit(7)
 
 
@@ -144,27 +147,27 @@ def channels():
             for setting in ("powered", "le", "connectable", "advertising"):
                 expect((setting, setting in settings), (setting, True))
 
-    @check("a channel moves bytes in both directions")
+    @check("a channel between two controllers carries bytes in both directions")
     def _():
         dialer, acceptor = pair(first, second)
         with dialer, acceptor:
-            move(dialer, acceptor, 4096, 32)
-            move(acceptor, dialer, 1000, 32)
+            transfer(dialer, acceptor, 4096, 32)
+            transfer(acceptor, dialer, 1000, 32)
 
-    @check("and the other way round")
+    @check("the second controller can dial the first")
     def _():
         dialer, acceptor = pair(second, first)
         with dialer, acceptor:
-            move(dialer, acceptor, 4096, 8)
+            transfer(dialer, acceptor, 4096, 8)
 
-    @check("an SDU of n bytes is ceil((n + 2) / 188) packets, and one packet of credits")
+    @check("an SDU of n bytes takes ceil((n + 2) / 188) packets, and one packet of credits in return")
     def _():
         dialer, acceptor = pair(first, second)
         with dialer, acceptor:
             for size in (1, 186, 187, 374, 375, 672, 4096):
                 packets = -(-(size + 2) // 188)
                 before = counters(0)["acl_tx"], counters(1)["acl_tx"]
-                move(dialer, acceptor, size, 10)
+                transfer(dialer, acceptor, size, 10)
                 after = before[0] + 10 * packets, before[1] + 10
                 eventually(lambda: (counters(0)["acl_tx"], counters(1)["acl_tx"]), after)
 
@@ -180,13 +183,13 @@ def channels():
                 except ConnectionResetError:
                     pass
 
-    @check("the peer can be dialed again at once")
+    @check("a peer can be dialed again immediately after the cut")
     def _():
         dialer, acceptor = pair(first, second)
         with dialer, acceptor:
-            move(dialer, acceptor, 1000, 2)
+            transfer(dialer, acceptor, 1000, 2)
 
-    @check("nobody opens a channel and moves bytes too")
+    @check("the user nobody can open a channel and send bytes")
     def _():
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -194,7 +197,7 @@ def channels():
         try:
             dialer, acceptor = pair(first, second, PSM + 1)
             with dialer, acceptor:
-                move(dialer, acceptor, 4096, 8)
+                transfer(dialer, acceptor, 4096, 8)
         finally:
             os.setresuid(0, 0, 0)
 
@@ -210,14 +213,14 @@ def pairs():
                 if dialing != listening:
                     dialer, acceptor = pair(dialing, listening)
                     with dialer, acceptor:
-                        move(dialer, acceptor, 1000, 2)
+                        transfer(dialer, acceptor, 1000, 2)
                         cut(listening)
 
-    @check("two pairs talk at the same time")
+    @check("two pairs have a channel each at the same time")
     def _():
         first, second = pair(known[0], known[1]), pair(known[2], known[3])
         for dialer, acceptor in (first, second, first):
-            move(dialer, acceptor, 1000, 2)
+            transfer(dialer, acceptor, 1000, 2)
 
 
 def bluetoothd():
@@ -235,7 +238,7 @@ def bluetoothd():
         powered = answer.replace("\n", " ").split('string "Powered"')[1:]
         expect([part.split("boolean ")[1].split()[0] for part in powered], ["true", "true"])
 
-    @check("beside bluetoothd nothing advertises")
+    @check("with bluetoothd, no controller advertises without a request")
     def _():
         management = Management()
         expect(["advertising" in management.info(index)[1] for index in management.indexes()], [False, False])

@@ -11,18 +11,19 @@ from collections import Counter
 from pathlib import Path
 
 from chat import Chat, ChatTests
-from discovery import OTHER, SERVICE
+from discovery import OTHER_SERVICE, SERVICE
 from tool import BLESEC, ROOT, main
 
 sys.path.insert(0, str(ROOT / "lab"))
 from mgmt import Management, Refused  # noqa: E402
 
 STARTS = 20
-# The kernel's channels, both ends: source, destination, state and PSM of each.
+# Lists both ends of each L2CAP channel of this kernel. The columns read here: 0 source, 2 destination,
+# 4 state, 5 PSM.
 CHANNELS = Path("/sys/kernel/debug/bluetooth/l2cap")
 CONNECTED = "1"
-# Two keys and a service: the devices with these keys look for each other by this service.
-PAIRS = (("dialer", "listener", SERVICE), ("stranger", "guest", OTHER))
+# Each pair is two keys and a service, by which the devices with these keys look for each other.
+PAIRS = (("dialer", "listener", SERVICE), ("stranger", "guest", OTHER_SERVICE))
 
 
 class MeetingTests(ChatTests):
@@ -40,7 +41,7 @@ class MeetingTests(ChatTests):
         self.keys["guest"] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
 
     def meet(self, pairs):
-        """Starts a chat for each device, and returns the chats once all are connected."""
+        """Starts a chat for each device of the pairs, waits until all are connected, and returns them."""
         devices = [
             device for one, other, service in pairs
             for device in ((one, other, service), (other, one, service))]
@@ -51,25 +52,25 @@ class MeetingTests(ChatTests):
             chat.connected(within=60)
         return chats
 
-    def channels(self):
-        """How many of our channels' ends lead from each adapter to each other adapter."""
+    def channel_ends(self):
+        """The number of ends of blesec's channels, by the end's own adapter and its peer's adapter."""
         names = {address.lower(): name for name, address in self.address.items()}
         rows = [line.split() for line in CHANNELS.read_text().splitlines()]
         return Counter(
             (names[row[0]], names[row[2]]) for row in rows
             if row[4] == CONNECTED and int(row[5]) >= 0x80)
 
-    def part(self, chats):
-        """Ends all chats at once, without the two seconds that bluetoothd takes to end a link."""
+    def separate(self, chats):
+        """Ends all chats and their links, without the two seconds that bluetoothd takes to end a link."""
         for chat in chats:
             chat.process.kill()
         for chat in chats:
             chat.process.wait()
         for index in range(0, len(chats), 2):
-            with contextlib.suppress(Refused):  # the link has just ended by itself
+            with contextlib.suppress(Refused):  # the link may have ended by itself
                 Management().disconnect(self.address[f"hci{index + 1}"], [index])
-        # The device that connected is forgotten when its link ends; a device that restarts has a
-        # new identity.
+        # The chats that start next stand for new devices, so bluetoothd must not know them. By itself,
+        # it forgets the device that connected when the link ends.
         removals = [
             subprocess.Popen(
                 ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",
@@ -88,15 +89,15 @@ class MeetingTests(ChatTests):
             begun = time.monotonic()
             chats = self.meet(PAIRS[:1])
             seconds.append(time.monotonic() - begun)
-            # A second link would exist by now, or be on its way: typed lines show which link is
-            # left.
+            # A second link may still be opening or closing. Once both typed lines are delivered, only
+            # the link that the chats keep may be left.
             for chat in chats:
                 chat.type([1])
             for chat in chats:
                 chat.event(20, "delivered", number=1)
             self.assertEqual(
-                self.channels(), {("hci0", "hci1"): 1, ("hci1", "hci0"): 1}, chats[0].events)
-            self.part(chats)
+                self.channel_ends(), {("hci0", "hci1"): 1, ("hci1", "hci0"): 1}, chats[0].events)
+            self.separate(chats)
         seconds.sort()
         print(
             f"   {STARTS} of {STARTS}, after {seconds[0]:.1f} to {seconds[-1]:.1f} s, "
@@ -104,8 +105,8 @@ class MeetingTests(ChatTests):
 
     def test_meeting_of_four(self):
         """four adapters with one service for each pair get one link for each pair"""
-        # A virtual controller with several links can mix up their packets, so no third device
-        # dials.
+        # A virtual controller with several links can mix up their packets. So each pair has its own
+        # service, and no device dials a third one.
         begun = time.monotonic()
         chats = self.meet(PAIRS)
         print(f"   after {time.monotonic() - begun:.1f} s", flush=True)
@@ -114,8 +115,8 @@ class MeetingTests(ChatTests):
         for chat in chats:
             chat.event(20, "delivered", number=1)
         wanted = {(f"hci{number}", f"hci{number ^ 1}"): 1 for number in range(4)}
-        self.assertEqual(self.channels(), wanted)
-        self.part(chats)
+        self.assertEqual(self.channel_ends(), wanted)
+        self.separate(chats)
 
 
 if __name__ == "__main__":

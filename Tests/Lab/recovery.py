@@ -1,81 +1,84 @@
 #!/usr/bin/python3
-"""Tests/Lab/recovery.py: recovery after bluetoothd or an adapter was gone.
+"""Tests/Lab/recovery.py: recovery after bluetoothd was restarted, an adapter was off, or a peer stopped.
 Runs in the laboratory: Tests/Lab/run recovery.
 
-Separate from the other discovery tests, since kernel 6.1 may crash when an adapter disappears.
+Separate from the other discovery tests, since kernel 6.1 may crash when an adapter disappears, and the
+crash would end those tests too.
 """
 
 import signal
 import sys
 
-from discovery import OTHER, SERVICE, DiscoveryTests, power, restart_bluetoothd
+from discovery import OTHER_SERVICE, SERVICE, DiscoveryTests, power, restart_bluetoothd
 from tool import MEBIBYTE, TIMED_OUT, main
 
-THIRD = "4c0f9e61-2b7d-4f0a-8b6e-91d3a5c7e2f4"
+THIRD_SERVICE = "4c0f9e61-2b7d-4f0a-8b6e-91d3a5c7e2f4"
 
 
 class RecoveryTests(DiscoveryTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # test_silent_peer takes a minute, in which the other tests run on other adapters.
-        elsewhere = cls("test_silent_peer")
-        cls.addClassCleanup(elsewhere.doCleanups)
-        elsewhere.setUp()
-        cls.with_silent_peer = elsewhere.silence("hci3", "hci2")
+        # The dialer takes a minute to give up its silent peer. So it starts here, on two adapters of its
+        # own, and waits while the other tests run.
+        starter = cls("test_silent_peer")
+        cls.addClassCleanup(starter.doCleanups)
+        starter.setUp()
+        cls.dialer_of_silent_peer = starter.dial_and_silence("hci3", "hci2")
 
-    def silence(self, listener, dialer):
-        """A tool whose peer is stopped when the channel is ready."""
-        peer = self.listen(
-            *self.pin("dialer"), service=THIRD, adapter=listener,
+    def dial_and_silence(self, listening_adapter, dialing_adapter):
+        """Starts a dialer, and stops its listener as soon as the channel is ready. Returns the dialer."""
+        listener = self.listen(
+            *self.pin("dialer"), service=THIRD_SERVICE, adapter=listening_adapter,
             given=self.given("back", bytes(MEBIBYTE)))
-        with_silent_peer = self.connect(f"service:{THIRD}", *self.pin("listener"), adapter=dialer)
-        with_silent_peer.line("channel ready: ", within=60)
-        peer.process.send_signal(signal.SIGSTOP)
-        return with_silent_peer
+        dialer = self.connect(
+            f"service:{THIRD_SERVICE}", *self.pin("listener"), adapter=dialing_adapter)
+        dialer.line("channel ready: ", within=60)
+        listener.process.send_signal(signal.SIGSTOP)
+        return dialer
 
-    def apart(self):
-        """A listener, and a dialer that searches for another service, which is not published."""
+    def listener_and_searching_dialer(self):
+        """A listener, and a dialer that searches for a service that nobody advertises yet."""
         listener = self.listen(*self.pin("dialer"))
-        dialer = self.connect(f"service:{OTHER}", *self.pin("listener"))
+        dialer = self.connect(f"service:{OTHER_SERVICE}", *self.pin("listener"))
         dialer.line("looking for ")
         return listener, dialer
 
-    def meet(self, listener, dialer):
-        """Expects that the dialer finds a new service, and that another dialer finds the listener."""
-        other = self.listen(*self.pin("dialer"), service=OTHER)
+    def expect_recovered(self, listener, dialer):
+        """Expects that the dialer finds a new listener, and that a new dialer finds the listener."""
+        new_listener = self.listen(*self.pin("dialer"), service=OTHER_SERVICE)
         dialer.line("channel ready: ", within=60)
         self.assertEqual(dialer.status(30), 0, dialer.lines)
-        self.assertEqual(other.status(30), 0, other.lines)
-        late = self.connect(f"service:{SERVICE}", *self.pin("listener"), "--timeout", "50")
-        self.assertEqual(late.status(60), 0, late.lines)
+        self.assertEqual(new_listener.status(30), 0, new_listener.lines)
+        new_dialer = self.connect(f"service:{SERVICE}", *self.pin("listener"), "--timeout", "50")
+        self.assertEqual(new_dialer.status(60), 0, new_dialer.lines)
         self.assertEqual(listener.status(30), 0, listener.lines)
 
     def test_recovers_from_restart(self):
-        """after bluetoothd is killed and restarted, both tools report that and find each other"""
-        listener, dialer = self.apart()
+        """a listener and a dialer report that bluetoothd was killed, and work again after its restart"""
+        listener, dialer = self.listener_and_searching_dialer()
         restart_bluetoothd(lambda: [
             tool.line("bluetoothd has gone", within=10) for tool in (listener, dialer)])
         for tool in (listener, dialer):
             tool.line("the adapter is on again", within=30)
-        self.meet(listener, dialer)
+        self.expect_recovered(listener, dialer)
 
     def test_recovers_from_switch(self):
-        """after an adapter is switched off and on, both tools report that and find each other"""
-        listener, dialer = self.apart()
-        # Neither tool has a peer to dial: kernel 6.1 crashes when an adapter disappears during a
-        # connect.
+        """a listener and a dialer report that their adapter was off, and work again once it is on"""
+        listener, dialer = self.listener_and_searching_dialer()
+        # While an adapter is off, no tool has a peer to dial, because kernel 6.1 may crash when an adapter
+        # disappears during a connect.
         for adapter, tool in (("hci1", listener), ("hci0", dialer)):
             power(adapter, False)
             self.addCleanup(power, adapter, True)
             tool.line("the adapter was switched off", within=10)
             power(adapter, True)
             tool.line("the adapter is on again", within=10)
-        self.meet(listener, dialer)
+        self.expect_recovered(listener, dialer)
 
     def test_silent_peer(self):
-        """a peer that was found and then stops is given up within 75 seconds"""
-        self.expect(self.with_silent_peer, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
+        """a peer that is found and stops when the channel is ready is given up"""
+        self.expect(self.dialer_of_silent_peer, TIMED_OUT, "(silent .* for 60 s|within 30 s)", within=75)
 
 
 if __name__ == "__main__":

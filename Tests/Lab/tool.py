@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLESEC = Path(os.environ.get("BLESEC_TOOL", ROOT / ".build/release/blesec"))
 XX = "Noise_XX_25519_ChaChaPoly_SHA256"
-# An address that no device has: the laboratory's controllers begin with 00:AA.
+# An address that no device has: the addresses of the laboratory's controllers begin with 00:AA.
 ABSENT = "AA:BB:CC:DD:EE:01"
 MEBIBYTE = 1 << 20
 
@@ -35,12 +35,13 @@ USAGE, NO_PEER, REFUSED, TIMED_OUT, PROTOCOL, UNTRUSTED = 64, 68, 69, 75, 76, 77
 
 
 class Tool:
-    """A running `blesec`, whose standard error is read as it arrives."""
+    """A running `blesec`, whose standard error is read as it arrives. The file `given` is its standard
+    input, and its standard output goes to the file `written`."""
 
     def __init__(self, test, *arguments, given=os.devnull, written=os.devnull, user=None):
         self.arguments = arguments
         self.lines = []
-        self.fresh = queue.SimpleQueue()
+        self.unread = queue.SimpleQueue()
         with open(given, "rb") as standard_input, open(written, "wb") as standard_output:
             self.process = subprocess.Popen(
                 [BLESEC, *map(str, arguments)], stdin=standard_input, stdout=standard_output,
@@ -52,32 +53,32 @@ class Tool:
 
     def read(self):
         for line in self.process.stderr:
-            self.fresh.put(line.rstrip("\n"))
-        self.fresh.put(None)
+            self.unread.put(line.rstrip("\n"))
+        self.unread.put(None)
 
     def line(self, beginning, within=30):
         """The next line of standard error that begins with the given text."""
         deadline = time.monotonic() + within
         while True:
             try:
-                line = self.fresh.get(timeout=max(0, deadline - time.monotonic()))
+                line = self.unread.get(timeout=max(0, deadline - time.monotonic()))
             except queue.Empty:
                 raise AssertionError(f"no '{beginning}' in {within} s, but {self.lines}") from None
             if line is None:
-                raise AssertionError(f"it ended without '{beginning}': {self.lines}")
+                raise AssertionError(f"the tool ended without '{beginning}': {self.lines}")
             self.lines.append(line)
             if line.startswith(beginning):
                 return line
 
     def status(self, within):
-        """The exit status; the tool must end in time."""
+        """The exit status; the tool must end within that many seconds."""
         try:
             status = self.process.wait(within)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.arguments} still runs after {within} s") from None
         self.reader.join(5)
-        while not self.fresh.empty():
-            line = self.fresh.get()
+        while not self.unread.empty():
+            line = self.unread.get()
             if line is not None:
                 self.lines.append(line)
         return status
@@ -89,7 +90,7 @@ class Tool:
 
 
 class LabTests(unittest.TestCase):
-    """Keys, files and expectations for every test that runs a tool."""
+    """The base of the test classes that run tools: keys, files and expectations."""
 
     @classmethod
     def setUpClass(cls):
@@ -108,9 +109,11 @@ class LabTests(unittest.TestCase):
             self.keys[name] = dict(line.split(": ", 1) for line in made.stdout.splitlines())
 
     def pin(self, who):
+        """The options with which a tool accepts this device's key."""
         return ("--peer", self.keys[who]["fingerprint"])
 
     def given(self, name, content):
+        """Writes the content to a file, for the standard input of a tool, and returns the file's path."""
         path = self.folder / f"{name}.given"
         path.write_bytes(content)
         path.chmod(0o644)
@@ -119,14 +122,14 @@ class LabTests(unittest.TestCase):
     # Expecting
 
     def expect(self, tool, status, message, within):
-        """Expects that the tool ends in time, with the status, and with one last line about the reason."""
+        """Expects that the tool ends in time, with the status, and that its last line has the message."""
         begun = time.monotonic()
         self.assertEqual(tool.status(within), status, tool.lines)
-        self.assertTrue(tool.lines, "no line says why")
+        self.assertTrue(tool.lines, "the tool printed no line")
         self.assertRegex(tool.lines[-1], f"^blesec: .*{message}")
         print(f"   {time.monotonic() - begun:5.1f} s, {status}, {tool.lines[-1]}", flush=True)
 
-    def same(self, path, content):
+    def expect_content(self, path, content):
         self.assertEqual(path.stat().st_size, len(content))
         self.assertEqual(digest(path.read_bytes()), digest(content))
 
@@ -177,8 +180,8 @@ class ToolTests(LabTests):
         return f"channel ready: {XX} with {self.keys[peer]['fingerprint']}"
 
     def pair(self, there, back, user=None, certified=False):
-        """A listener and a dialer with a ready channel, and the files with their output; with pinned
-        keys or with certificates."""
+        """A listener and a dialer, with pinned keys or with certificates, whose channel is ready; and
+        the files with their output."""
         written = [self.folder / "listener.written", self.folder / "dialer.written"]
         credentials = self.certify("listener", "dialer") if certified else {}
         trust = lambda who: () if certified else self.pin(who)
@@ -202,10 +205,10 @@ class ToolTests(LabTests):
         self.assertEqual(dialer.status(240), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
         seconds = time.monotonic() - begun
-        self.same(at_listener, self.bytes["there"])
-        self.same(at_dialer, self.bytes["back"])
-        # The data went through the controllers, and not over another path: at most 188 bytes a
-        # packet.
+        self.expect_content(at_listener, self.bytes["there"])
+        self.expect_content(at_dialer, self.bytes["back"])
+        # A packet holds at most 188 bytes of data. So these counts show that the data went through the
+        # controllers.
         for name in before:
             self.assertGreater(packets(name) - before[name], 8 * MEBIBYTE // 188)
         print(f"   {seconds:5.1f} s, {16 * MEBIBYTE / seconds / 1000:.0f} kB/s", flush=True)
@@ -241,7 +244,7 @@ class ToolTests(LabTests):
         ]
         for dialer, certified in zip(dialers, (False, True)):
             self.assertEqual(dialer.line("channel ready: "), self.ready("listener", certified))
-        # Neither dialer has ended when both are ready.
+        # Neither dialer has ended when both are ready, so the listener serves both at the same time.
         self.assertEqual([dialer.process.poll() for dialer in dialers], [None, None])
         for dialer in dialers:
             self.assertEqual(dialer.status(120), 0, dialer.lines)
@@ -253,12 +256,12 @@ class ToolTests(LabTests):
         self.assertIn(digest(written.read_bytes()), [digest(one) for one in either])
 
     def test_nothing_to_send(self):
-        """a channel over which no data is sent is a success"""
+        """when neither side sends data, both tools succeed"""
         listener, dialer, at_listener, at_dialer = self.pair(b"", b"")
         self.assertEqual(dialer.status(20), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
-        self.same(at_listener, b"")
-        self.same(at_dialer, b"")
+        self.expect_content(at_listener, b"")
+        self.expect_content(at_dialer, b"")
 
     # The peer has another key
 
@@ -287,12 +290,12 @@ class ToolTests(LabTests):
         listener, dialer, at_listener, at_dialer = self.pair(content, content[::-1])
         deadline = time.monotonic() + 60
         while min(at_listener.stat().st_size, at_dialer.stat().st_size) < 128 * 1024:
-            self.assertLess(time.monotonic(), deadline, "nothing moves")
+            self.assertLess(time.monotonic(), deadline, "less than 128 KiB arrived in 60 s")
             time.sleep(0.05)
         return listener, dialer, (at_listener, content), (at_dialer, content[::-1])
 
-    def expect_beginning(self, path, content):
-        """Expects that the output is a beginning of what was sent, and not all of it."""
+    def expect_proper_prefix(self, path, content):
+        """Expects that the output is a prefix of what was sent, and not all of it."""
         written = path.read_bytes()
         self.assertLess(len(written), len(content))
         self.assertEqual(digest(written), digest(content[: len(written)]))
@@ -304,36 +307,36 @@ class ToolTests(LabTests):
         for tool in (dialer, listener):
             self.expect(tool, PROTOCOL, "the link ended before the peer said that", within=5)
         for path, content in outputs:
-            self.expect_beginning(path, content)
+            self.expect_proper_prefix(path, content)
 
     def test_killed_peer(self):
         """a peer that is killed in the middle of a transfer is an error at the other side"""
         listener, dialer, (at_listener, there), _ = self.interrupted_pair()
         dialer.process.kill()
         self.expect(listener, PROTOCOL, "the link ended before the peer said that", within=5)
-        self.expect_beginning(at_listener, there)
+        self.expect_proper_prefix(at_listener, there)
 
     def test_interrupted(self):
-        """SIGINT at one side is reported at the other side, which does not take it for an end"""
+        """after SIGINT at one side, the other side reports an interruption instead of a complete channel"""
         listener, dialer, *outputs = self.interrupted_pair()
         listener.process.send_signal(signal.SIGINT)
         self.expect(listener, 130, "interrupted", within=15)
         self.expect(dialer, PROTOCOL, "interrupted", within=15)
         for path, content in outputs:
-            self.expect_beginning(path, content)
+            self.expect_proper_prefix(path, content)
 
     # The peer is silent
 
     def test_silent_listener(self):
-        """a listener that accepts the link and stays silent is given up at the hello's deadline"""
-        with silent_socket(self.address["hci1"]) as waiting:
+        """a listener that accepts the link and sends no hello is given up after 5 seconds"""
+        with bound_socket(self.address["hci1"]) as waiting:
             endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"))
             self.expect(dialer, TIMED_OUT, "within 5 s", within=10)
 
     def test_silent_listener_with_timeout(self):
         """--timeout bounds the wait for a silent listener"""
-        with silent_socket(self.address["hci1"]) as waiting:
+        with bound_socket(self.address["hci1"]) as waiting:
             endpoint = f"l2cap:{self.address['hci1']}/0x{start_listening(waiting):02X}"
             dialer = self.connect(endpoint, *self.pin("listener"), "--timeout", "2")
             self.expect(dialer, TIMED_OUT, "within 2 s", within=4)
@@ -341,32 +344,33 @@ class ToolTests(LabTests):
     def test_silent_dialer(self):
         """a silent dialer is dropped, and the listener serves the next dialer"""
         listener, endpoint = self.listen(*self.pin("dialer"), written=self.folder / "written")
-        with silent_socket(self.address["hci0"]) as silent:
+        with bound_socket(self.address["hci0"]) as silent:
             connect_socket(silent, self.address["hci1"], int(endpoint[-2:], 16))
             failure = listener.line("blesec: no channel with ", within=10)
             self.assertIn("within 5 s", failure)
-            self.assertEqual(what_comes(silent), b"")
+            self.assertEqual(received_until_close(silent), b"")
         dialer = self.connect(endpoint, *self.pin("listener"), given=self.given("late", b"late"))
         self.assertEqual(dialer.status(20), 0, dialer.lines)
         self.assertEqual(listener.status(20), 0, listener.lines)
-        self.same(self.folder / "written", b"late")
+        self.expect_content(self.folder / "written", b"late")
 
     def test_stopped_peer(self):
-        """a peer that falls silent in the middle of a transfer is given up"""
+        """a peer that is stopped in the middle of a transfer is given up"""
         listener, dialer, (at_listener, there), (at_dialer, back) = self.interrupted_pair()
         listener.process.send_signal(signal.SIGSTOP)
         self.expect(dialer, TIMED_OUT, "within (30|60) s", within=75)
         listener.process.send_signal(signal.SIGCONT)
-        # The listener notices that the link has ended, or that its own deadline has passed.
+        # The resumed listener notices first either that the link has ended, or that the time for the rest
+        # of a record has passed.
         self.assertIn(listener.status(10), (PROTOCOL, TIMED_OUT), listener.lines)
         self.assertRegex(listener.lines[-1], "^blesec: (the link ended before|a record was begun)")
-        self.expect_beginning(at_listener, there)
-        self.expect_beginning(at_dialer, back)
+        self.expect_proper_prefix(at_listener, there)
+        self.expect_proper_prefix(at_dialer, back)
 
     def test_random_bytes(self):
         """a dialer that sends random bytes is dropped, and the listener keeps waiting"""
         listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "6")
-        with silent_socket(self.address["hci0"]) as raw_dialer:
+        with bound_socket(self.address["hci0"]) as raw_dialer:
             connect_socket(raw_dialer, self.address["hci1"], int(endpoint[-2:], 16))
             raw_dialer.send(random.Random(1).randbytes(400))
             listener.line("blesec: no channel with ", within=3)
@@ -375,7 +379,7 @@ class ToolTests(LabTests):
     # No peer
 
     def test_wrong_psm(self):
-        """a PSM without a listener is reported as no such peer"""
+        """a PSM without a listener is reported, with the exit status for no peer"""
         listener, endpoint = self.listen(*self.pin("dialer"), "--timeout", "8")
         wrong = endpoint[:-2] + ("F1" if endpoint[-2:] == "F0" else "F0")
         dialer = self.connect(wrong, *self.pin("listener"))
@@ -383,7 +387,7 @@ class ToolTests(LabTests):
         self.expect(listener, TIMED_OUT, "within 8 s", within=12)
 
     def test_absent_address(self):
-        """an address that no device has is given up at --timeout"""
+        """a dial to an address that no device has ends at --timeout"""
         begun = time.monotonic()
         dialer = self.connect(f"l2cap:{ABSENT}/0x80", *self.pin("listener"), "--timeout", "3")
         self.expect(dialer, TIMED_OUT, "(no answer came in time|within 3 s)", within=6)
@@ -392,7 +396,7 @@ class ToolTests(LabTests):
     # Bad arguments
 
     def test_bad_endpoints(self):
-        """an invalid endpoint or adapter is refused before the tool dials"""
+        """an invalid endpoint, or an adapter that does not exist, is refused within 3 seconds"""
         here = self.address["hci1"]
         for endpoint, adapter, status, message in (
             (f"l2cap:{here}/0x80", "hci9", NO_PEER, "hci9"),
@@ -406,7 +410,7 @@ class ToolTests(LabTests):
                 self.expect(dialer, status, re.escape(message), within=3)
 
     def test_adapter_that_is_off(self):
-        """an adapter that is off is reported as no such adapter"""
+        """an adapter that is off is reported, with the exit status for no peer"""
         mgmt("power", "off", "hci0")
         self.addCleanup(mgmt, "power", "on", "hci0")
         dialer = self.connect(f"l2cap:{self.address['hci1']}/0x80", "--anyone")
@@ -417,23 +421,23 @@ def digest(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def run(script, *arguments):
+def run_lab_script(script, *arguments):
     return subprocess.run(
         ["/usr/bin/python3", "-IS", ROOT / "lab" / script, *arguments],
         stdout=subprocess.PIPE, text=True, check=True, timeout=30).stdout
 
 
 def mgmt(*arguments):
-    return run("mgmt.py", *arguments)
+    return run_lab_script("mgmt.py", *arguments)
 
 
 def packets(name):
-    """How many data packets a controller has received from its host."""
-    return int(re.search(r'"acl_tx": (\d+)', run("packets.py", name))[1])
+    """The number of data packets that the host has sent to the controller with this name."""
+    return int(re.search(r'"acl_tx": (\d+)', run_lab_script("packets.py", name))[1])
 
 
-# A peer that is not blesec. Python's own bind and connect cannot express a low energy address, so
-# the C library is called with <bluetooth/l2cap.h>'s sockaddr_l2.
+# Sockets for a peer that is not blesec. Python's own bind and connect cannot express a Low Energy
+# address, so the C library is called with <bluetooth/l2cap.h>'s sockaddr_l2.
 
 LE_PUBLIC = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -448,8 +452,8 @@ def call(function, sock, address, psm):
         raise OSError(number, os.strerror(number))
 
 
-def silent_socket(address):
-    """A socket bound to this adapter; `start_listening` or `connect_socket` uses it."""
+def bound_socket(address):
+    """A socket bound to this adapter; `start_listening` or `connect_socket` comes next."""
     sock = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_STREAM, socket.BTPROTO_L2CAP)
     call(LIBC.bind, sock, address, 0)
     sock.settimeout(20)
@@ -457,12 +461,12 @@ def silent_socket(address):
 
 
 def start_listening(sock):
-    """Listens, and returns the PSM."""
+    """Makes the socket listen, and returns the PSM that the kernel chose."""
     sock.listen(4)
     return sock.getsockname()[1]
 
 
-def what_comes(sock):
+def received_until_close(sock):
     """All bytes until the other side closes, which the kernel may report as a reset."""
     received = b""
     try:

@@ -23,13 +23,13 @@ import Testing
         #expect(try await arrivals([], [[1, 2], [3]]) == [1, 2, 3])
     }
 
-    @Test("the byte at the given position of the stream is changed, whichever send it is in")
+    @Test("a flip changes the byte at the given offset of all sent bytes, in whichever send it is")
     func flip() async throws {
         let faults: [Fault] = [.flip(offset: 2, mask: 0xFF), .flip(offset: 0, mask: 1)]
         #expect(try await arrivals(faults, [[1, 2], [3, 4]]) == [0, 2, 0xFC, 4])
     }
 
-    @Test("sends are dropped, duplicated and swapped")
+    @Test("a send is dropped, sent twice, or swapped with the next one")
     func sends() async throws {
         let sdus: [[UInt8]] = [[1], [2], [3]]
         #expect(try await arrivals([.drop(sdu: 1)], sdus) == [1, 3])
@@ -37,7 +37,7 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
     }
 
-    @Test("delayed bytes arrive after the delay, in order, and sends block only at the bound")
+    @Test("delayed bytes arrive after the delay, in order, and a send is refused only at the bound")
     func delay() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "delay", clock: clock.loopClock)
@@ -73,7 +73,7 @@ import Testing
     }
 
     @Test(
-        "a cut link delivers exactly the given number of bytes, and its own side sees the end",
+        "a cut link delivers exactly the given number of bytes, and its sender sees the end",
         arguments: 0...4)
     func cut(after count: Int) async throws {
         try await withLoop { loop in
@@ -87,27 +87,27 @@ import Testing
             var received: [UInt8] = []
             while case let part = try b.receive(), part.outcome == .bytes { received += part.bytes }
             #expect(received == Array([1, 2, 3, 4].prefix(count)))
-            #expect(recorder.hangUps == 1)
+            #expect(recorder.hangUpCount == 1)
             try #expect(faulty.receive().outcome == .end)
             #expect(throws: LinkError.self) { try faulty.send([5]) }
         }
     }
 
-    @Test("held bytes arrive when they are released, and sends block only at the bound")
+    @Test("held bytes arrive when they are released, and a send is refused only at the bound")
     func hold() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)
             let faulty = FaultyLink(a)
             faulty.hold()
             let sdu = [UInt8](repeating: 1, count: 8_192)
-            var count = 0
-            while try faulty.send(sdu) > 0 { count += 1 }
-            #expect(count == FaultyLink.heldBytes / 8_192)
+            var sentSDUs = 0
+            while try faulty.send(sdu) > 0 { sentSDUs += 1 }
+            #expect(sentSDUs == FaultyLink.heldBytes / 8_192)
             try #expect(b.receive().outcome == .wouldBlock)
             #expect(!faulty.isDrained)
             faulty.release()
             var received = 0
-            while received < count * 8_192 {
+            while received < sentSDUs * 8_192 {
                 await loop.settle()
                 received += try b.receive().bytes.count
             }
@@ -116,24 +116,24 @@ import Testing
         }
     }
 
-    @Test("short and uneven reads return less, and lose nothing")
+    @Test("a read of at most one byte, or of at most five at random, loses no byte")
     func shortReads() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
-            let single = FaultyLink(b, [.shortReads(1)])
-            let ragged = FaultyLink(a, [.raggedReads(upTo: 5, seed: 4)])
+            let oneByteReader = FaultyLink(b, [.shortReads(1)])
+            let raggedReader = FaultyLink(a, [.raggedReads(upTo: 5, seed: 4)])
             var random = SeededGenerator(seed: 5)
             let bytes = random.bytes(100)
             _ = try a.send(bytes)
             var received: [UInt8] = []
-            while case let part = try single.receive(), part.outcome == .bytes {
+            while case let part = try oneByteReader.receive(), part.outcome == .bytes {
                 #expect(part.bytes.count == 1)
                 received += part.bytes
             }
             #expect(received == bytes)
             _ = try b.send(bytes)
             received = []
-            while case let part = try ragged.receive(), part.outcome == .bytes {
+            while case let part = try raggedReader.receive(), part.outcome == .bytes {
                 #expect(part.bytes.count <= 5)
                 received += part.bytes
             }
@@ -141,7 +141,7 @@ import Testing
         }
     }
 
-    @Test("short writes take a part, as a byte stream may")
+    @Test("a send takes at most the given number of bytes, as on a byte stream")
     func shortWrites() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop)
@@ -163,20 +163,21 @@ import Testing
             recorder.whenReadable = { _ = try? faulty.receive() }
             _ = try b.send([1])
             await loop.settle()
-            #expect(recorder.readable == 1)
+            #expect(recorder.readableCount == 1)
             let sdu = [UInt8](repeating: 0, count: 10)
+            // The first SDU fills `a`, the second one waits in `faulty`, and the third one is refused.
             try #expect(faulty.send(sdu) == 10)
             try #expect(faulty.send(sdu) == 10)
             try #expect(faulty.send(sdu) == 0)
             faulty.wantsWrite = true
             await loop.settle()
-            #expect(recorder.writable == 0)
+            #expect(recorder.writableCount == 0)
             recorder.whenWritable = { faulty.wantsWrite = false }
             _ = try b.receive()
             await loop.settle()
             _ = try b.receive()
             await loop.settle()
-            #expect(recorder.writable == 1)
+            #expect(recorder.writableCount == 1)
         }
     }
 }

@@ -2,7 +2,7 @@ import BLESecLinks
 import BLESecTesting
 import Testing
 
-/// An actor on a loop, in which a task waits for an event.
+/// An actor on a loop, whose `wait` suspends a task until an event.
 private actor Waiter {
     enum Event { case change, other }
 
@@ -28,7 +28,8 @@ private actor Waiter {
 
 @Suite("Conditions with a deadline")
 struct LoopConditionTests {
-    /// Runs `body` with a waiter, and with a task that waits in it for at most 10 seconds.
+    /// Runs `body` with a waiter, a manual clock, and a task that calls the waiter's `wait` with a
+    /// deadline in 10 seconds.
     private func withWaiter(
         _ body: @escaping @Sendable (Waiter, ManualClock, Task<Void, Never>) async throws -> Void
     ) async throws {
@@ -41,7 +42,7 @@ struct LoopConditionTests {
             await loop.settle()
             try await body(waiter, clock, task)
             await task.value
-            #expect(loop.load.timers == 0, "no timer is left")
+            #expect(loop.load.timers == 0, "the wait has disarmed its timer")
         }
     }
 
@@ -67,7 +68,7 @@ struct LoopConditionTests {
         }
     }
 
-    @Test("a cancelled task's wait ends at once")
+    @Test("a wait ends as cancelled when its task is cancelled, before the deadline")
     func cancelled() async throws {
         try await withWaiter { waiter, _, task in
             task.cancel()

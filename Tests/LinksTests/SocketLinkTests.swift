@@ -4,9 +4,9 @@ import Testing
 
 @Suite struct SocketLinkTests {
     @Test(
-        "a stream and a packet pair carry bytes both ways",
+        "a stream pair and a seqpacket pair carry bytes in both directions",
         arguments: [UnixAddress.Kind.stream, .seqpacket])
-    func bothWays(_ kind: UnixAddress.Kind) async throws {
+    func bothDirections(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in
             let (a, b) = try await SocketLink.pair(kind, loop: loop)
             try #expect(a.send([1, 2, 3]) == 3)
@@ -26,31 +26,33 @@ import Testing
             try #expect(a.send(sdu) == 8_192)
             _ = try a.send([9])
             var received: [UInt8] = []
-            while case let part = try b.receive(1_000), part.outcome == .bytes {
+            while case let part = try b.receive(upTo: 1_000), part.outcome == .bytes {
                 received += part.bytes
             }
             #expect(received == sdu + [9])
         }
     }
 
-    @Test("the handler is notified of a packet's rest, although the kernel has no bytes left")
+    @Test("the handler is notified of the rest of a packet, although the kernel has no bytes left")
     func restIsReported() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
             let recorder = Recorder()
             var received: [UInt8] = []
-            recorder.whenReadable = { if let part = try? b.receive(2) { received += part.bytes } }
+            recorder.whenReadable = {
+                if let part = try? b.receive(upTo: 2) { received += part.bytes }
+            }
             b.setHandler(recorder)
             b.wantsRead = true
             _ = try a.send([1, 2, 3, 4, 5])
             await loop.settle()
             #expect(received == [1, 2, 3, 4, 5])
-            #expect(recorder.readable == 3)
+            #expect(recorder.readableCount == 3)
         }
     }
 
     @Test(
-        "a full socket would block, and reports when it has room again",
+        "a full socket stops taking bytes, and reports when it has room again",
         arguments: [UnixAddress.Kind.stream, .seqpacket])
     func backpressure(_ kind: UnixAddress.Kind) async throws {
         try await withLoop { loop in
@@ -62,17 +64,17 @@ import Testing
             #expect(!a.isDrained)
             a.wantsWrite = true
             await loop.settle()
-            #expect(recorder.writable == 0)
+            #expect(recorder.writableCount == 0)
             recorder.whenWritable = { a.wantsWrite = false }
             while try b.receive().outcome == .bytes {}
             await loop.settle()
-            #expect(recorder.writable == 1)
+            #expect(recorder.writableCount == 1)
             #expect(a.isDrained)
             try #expect(a.send(sdu) == 8_000)
         }
     }
 
-    @Test("bytes that arrive after a link was emptied are reported, and readable without a handler")
+    @Test("bytes that arrive after a link was emptied are reported, and readable without a report")
     func afterEmpty() async throws {
         try await withLoop { loop in
             let (a, b) = try await SocketLink.pair(.stream, loop: loop)
@@ -88,7 +90,7 @@ import Testing
                 await loop.settle()
             }
             #expect(received == Array(0..<10))
-            #expect(recorder.readable == 10)
+            #expect(recorder.readableCount == 10)
             b.setHandler(nil)
             _ = try a.send([10])
             try #expect(b.receive().bytes == [10])
@@ -96,6 +98,7 @@ import Testing
             b.wantsRead = false
             _ = try a.send([11])
             try #expect(b.receive().bytes == [11])
+            // The link itself stops waiting for bytes when the handler has read the end.
             a.close()
             b.wantsRead = true
             await loop.settle()
@@ -103,7 +106,7 @@ import Testing
         }
     }
 
-    @Test("while reading is off nothing is reported, and the data waits")
+    @Test("while reading is off no bytes are reported, and they are reported when it is on again")
     func readingOff() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop)
@@ -113,11 +116,11 @@ import Testing
             b.wantsRead = false
             _ = try a.send([1])
             await loop.settle()
-            #expect(recorder.readable == 0)
+            #expect(recorder.readableCount == 0)
             recorder.whenReadable = { b.wantsRead = false }
             b.wantsRead = true
             await loop.settle()
-            #expect(recorder.readable == 1)
+            #expect(recorder.readableCount == 1)
             try #expect(b.receive().bytes == [1])
         }
     }
@@ -133,14 +136,15 @@ import Testing
             _ = try a.send([1])
             a.close()
             await loop.settle()
-            #expect(recorder.hangUps == 1)
-            #expect(recorder.readable == 0)
+            #expect(recorder.hangUpCount == 1)
+            #expect(recorder.readableCount == 0)
             recorder.whenReadable = { _ = try? b.receive() }
             b.wantsRead = true
             await loop.settle()
-            #expect(recorder.readable == 2)
+            // One report for the byte, and one for the end.
+            #expect(recorder.readableCount == 2)
             #expect(!b.wantsRead)
-            #expect(recorder.hangUps == 1)
+            #expect(recorder.hangUpCount == 1)
         }
     }
 
@@ -172,7 +176,7 @@ import Testing
         }
     }
 
-    @Test("sending to a peer that has closed is an error, without a signal")
+    @Test("a send to a peer that has closed throws an error, and SIGPIPE does not end the process")
     func peerGone() async throws {
         try await withLoop { loop in
             let (a, b) = try await SocketLink.pair(.stream, loop: loop)
@@ -182,7 +186,7 @@ import Testing
         }
     }
 
-    @Test("an SDU above the maximum is refused and the link stays usable")
+    @Test("an SDU above the maximum is refused, and the link stays usable")
     func tooLarge() async throws {
         try await withLoop { loop in
             let (a, b) = try await SeqpacketPair.make(loop: loop, maximumSDU: 100)
@@ -195,7 +199,7 @@ import Testing
         }
     }
 
-    @Test("a closed link reports that it is closed, and its descriptor is closed")
+    @Test("a closed link has no descriptor, calls no handler, and its receive throws `closed`")
     func closed() async throws {
         try await withLoop { loop in
             let (a, _) = try await SocketLink.pair(.stream, loop: loop)
@@ -206,7 +210,7 @@ import Testing
             a.close()
             a.close()
             await loop.settle()
-            #expect(recorder.writable + recorder.readable + recorder.hangUps == 0)
+            #expect(recorder.writableCount + recorder.readableCount + recorder.hangUpCount == 0)
             #expect(a.fileDescriptor == -1)
             #expect(loop.load.sources == 0)
             let error = #expect(throws: LinkError.self) { try a.receive() }
@@ -214,8 +218,8 @@ import Testing
         }
     }
 
-    @Test("a handler may close its link within any callback")
-    func closeInside() async throws {
+    @Test("a handler may close its link when it is told that bytes can be read")
+    func closeInHandler() async throws {
         try await withLoop { loop in
             let (a, b) = try await SocketLink.pair(.stream, loop: loop)
             let recorder = Recorder()
@@ -225,7 +229,7 @@ import Testing
             b.wantsWrite = true
             _ = try a.send([1])
             await loop.settle()
-            #expect(recorder.readable == 1)
+            #expect(recorder.readableCount == 1)
             #expect(loop.load.sources == 0)
         }
     }

@@ -2,25 +2,25 @@ import BLESecLinks
 import Glibc
 import Testing
 
-/// Records what a link reports.
+/// Counts what a link reports, and calls a closure for each report of readiness.
 final class Recorder: LinkHandler {
-    var readable = 0
-    var writable = 0
-    var hangUps = 0
+    var readableCount = 0
+    var writableCount = 0
+    var hangUpCount = 0
     var whenReadable: () -> Void = {}
     var whenWritable: () -> Void = {}
 
     func linkIsReadable() {
-        readable += 1
+        readableCount += 1
         whenReadable()
     }
 
     func linkIsWritable() {
-        writable += 1
+        writableCount += 1
         whenWritable()
     }
 
-    func linkDidHangUp() { hangUps += 1 }
+    func linkDidHangUp() { hangUpCount += 1 }
 }
 
 extension Link {
@@ -28,7 +28,7 @@ extension Link {
     func send(_ bytes: [UInt8]) throws(LinkError) -> Int { try send(bytes.span) }
 
     /// Receives up to `capacity` bytes.
-    func receive(_ capacity: Int = 65_536) throws(LinkError) -> (
+    func receive(upTo capacity: Int = 65_536) throws(LinkError) -> (
         bytes: [UInt8], outcome: LinkReceive
     ) {
         var outcome = LinkReceive.wouldBlock
@@ -54,26 +54,27 @@ func temporaryPath() -> String {
     "/tmp/blesec-test-\(getpid())-\(UInt64.random(in: 0 ... .max)).sock"
 }
 
-/// Whether a file exists at the path.
+/// Whether a file of any kind exists at the path.
 func exists(_ path: String) -> Bool { mode(path) != nil }
 
-/// The permissions of the file at the path.
+/// The permissions of the file at the path; nil if no file exists there.
 func mode(_ path: String) -> UInt32? {
     var status = stat()
     guard unsafe lstat(path, &status) == 0 else { return nil }
     return status.st_mode & 0o7777
 }
 
-/// How many descriptors this process has open.
+/// The number of this process's open descriptors below 4,096.
 func openDescriptors() -> Int { (0..<4_096).count { fcntl(Int32($0), F_GETFD) >= 0 } }
 
-/// Leaves the socket file of a closed listener behind, as a crash does.
-func leaveStale(_ address: UnixAddress, loop: EventLoop) async throws {
+/// Makes a socket file on which nothing listens, as a crash leaves behind.
+func makeStaleSocket(_ address: UnixAddress, loop: EventLoop) async throws {
     let listener = try await UnixListener.listen(address, loop: loop)
-    let kept = temporaryPath()
-    unsafe link(address.path, kept)
+    // Closing removes the file at the listener's path. A second name keeps the socket's file.
+    let secondPath = temporaryPath()
+    unsafe link(address.path, secondPath)
     await listener.close()
-    unsafe rename(kept, address.path)
+    unsafe rename(secondPath, address.path)
 }
 
 /// Makes an empty file.

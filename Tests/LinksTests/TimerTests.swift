@@ -3,7 +3,7 @@ import BLESecLocking
 import BLESecTesting
 import Testing
 
-/// Records when a timer fires. Used on the loop's thread.
+/// Records the times at which timers fire. Used on the loop's thread only.
 private final class Alarm: TimerHandler {
     var times: [MonotonicTime] = []
     var whenFired: (LoopTimer) -> Void = { _ in }
@@ -23,7 +23,7 @@ private final class Alarm: TimerHandler {
         try await withLoop(clock: clock.loopClock) { loop in try await body(loop, clock) }
     }
 
-    @Test("a timer fires at its deadline, once")
+    @Test("a timer fires once, at its deadline")
     func fires() async throws {
         try await withManualLoop { loop, clock in
             let alarm = Alarm()
@@ -69,7 +69,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("a timer that is disarmed does not fire")
+    @Test("a timer that is disarmed, or armed for the distant future, does not fire")
     func disarmed() async throws {
         try await withManualLoop { loop, clock in
             let alarm = Alarm()
@@ -96,7 +96,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("a timer whose handler is gone does nothing")
+    @Test("a timer whose handler no longer exists expires without harm")
     func handlerGone() async throws {
         try await withManualLoop { loop, clock in
             var alarm: Alarm? = Alarm()
@@ -108,7 +108,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("many timers, armed, moved and disarmed at random, fire in order and none is lost")
+    @Test("of 200 timers, armed and disarmed at random, each armed one fires once, at its time")
     func manyTimers() async throws {
         try await withManualLoop { loop, clock in
             var random = SeededGenerator(seed: 3)
@@ -146,7 +146,7 @@ private final class Alarm: TimerHandler {
         }
     }
 
-    @Test("a sleep that is cancelled ends at once and leaves no timer")
+    @Test("a sleep that is cancelled ends before its deadline, and leaves no timer")
     func sleepCancelled() async throws {
         try await withManualLoop { loop, clock in
             let task = Task(executorPreference: loop) { try await loop.sleep(for: .seconds(5)) }
@@ -168,18 +168,19 @@ private final class Alarm: TimerHandler {
 }
 
 @Suite struct MonotonicTimeTests {
-    @Test("advancing saturates at both ends")
+    @Test("a time that is advanced stops at 0 and at the distant future")
     func saturates() {
         let time = MonotonicTime(nanoseconds: 100)
         #expect(time.advanced(by: .nanoseconds(5)).nanoseconds == 105)
         #expect(time.advanced(by: .nanoseconds(-101)).nanoseconds == 0)
         #expect(MonotonicTime(nanoseconds: .max - 1).advanced(by: .seconds(1)) == .distantFuture)
         #expect(MonotonicTime.distantFuture.advanced(by: .seconds(-1)) == .distantFuture)
+        // A duration is limited to 64 bits of nanoseconds.
         #expect(time.advanced(by: .seconds(Int64.max)).nanoseconds == 100 + UInt64(Int64.max))
         #expect(time.advanced(by: .seconds(Int64.min)).nanoseconds == 0)
     }
 
-    @Test("a duration between two times has a sign")
+    @Test("the duration since a later time is negative, and a duration is limited to 64 bits")
     func durations() {
         let early = MonotonicTime(nanoseconds: 1)
         let late = MonotonicTime(nanoseconds: 1_000_000_001)

@@ -26,16 +26,17 @@ import Testing
         }
     }
 
-    @Test("the socket's file has mode 0600, unless other permissions are requested")
+    @Test("the socket's file has mode 0600 by default, and the requested permissions for its owner")
     func permissions() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             let listener = try await UnixListener.listen(address, loop: loop)
             #expect(mode(address.path) == 0o600)
             await listener.close()
-            let open = try await UnixListener.listen(address, permissions: 0o660, loop: loop)
+            let forGroup = try await UnixListener.listen(address, permissions: 0o660, loop: loop)
+            // The umask may take the group's permissions away.
             #expect((mode(address.path) ?? 0) & 0o600 == 0o600)
-            await open.close()
+            await forGroup.close()
         }
     }
 
@@ -43,7 +44,7 @@ import Testing
     func stale() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
-            try await leaveStale(address, loop: loop)
+            try await makeStaleSocket(address, loop: loop)
             #expect(exists(address.path))
             let second = try await UnixListener.listen(address, loop: loop)
             async let accepted = second.accept()
@@ -64,7 +65,7 @@ import Testing
         let lock = unsafe open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         defer { close(lock) }
         try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
-        // The path is free, so after some waiting the listener takes it without the lock.
+        // The path is free, so the listener takes it without the lock, after 100 ms of real time.
         let address = try UnixAddress(path: folder + "/socket")
         let listener = try await UnixListener.listen(address, loop: loop)
         #expect(exists(address.path))
@@ -72,15 +73,15 @@ import Testing
         await loop.shutdown()
     }
 
-    @Test("a path with a live listener is in use, and the listener keeps it")
+    @Test("a path on which a listener listens is refused as in use, and its file stays")
     func live() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             let first = try await UnixListener.listen(address, loop: loop)
             for kind in [UnixAddress.Kind.stream, .seqpacket] {
-                let same = try UnixAddress(path: address.path, kind: kind)
+                let samePath = try UnixAddress(path: address.path, kind: kind)
                 let error = await #expect(throws: LinkError.self) {
-                    try await UnixListener.listen(same, loop: loop)
+                    try await UnixListener.listen(samePath, loop: loop)
                 }
                 #expect(error?.code == .addressInUse)
             }
@@ -104,8 +105,8 @@ import Testing
         }
     }
 
-    @Test("closing does not remove the file of a listener that has taken the path since")
-    func notOurs() async throws {
+    @Test("closing a listener does not remove the file of another one that has its path now")
+    func keepsOtherListenersFile() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             let first = try await UnixListener.listen(address, loop: loop)
@@ -118,12 +119,12 @@ import Testing
         }
     }
 
-    @Test("of many listeners that want one stale path at once, exactly one gets it")
+    @Test("of eight listeners that try to replace one stale socket at the same time, one succeeds")
     func race() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
             for _ in 0..<10 {
-                try await leaveStale(address, loop: loop)
+                try await makeStaleSocket(address, loop: loop)
                 let winners: [UnixListener] = await withTaskGroup(of: UnixListener?.self) { group in
                     for _ in 0..<8 {
                         group.addTask { try? await UnixListener.listen(address, loop: .shared) }
@@ -138,7 +139,7 @@ import Testing
         }
     }
 
-    @Test("a path without a file and a path without a listener give different errors")
+    @Test("a path without a file and a path with a socket of the other type give different errors")
     func dialFailures() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -147,9 +148,9 @@ import Testing
             }
             #expect(error?.code == .notFound)
             let listener = try await UnixListener.listen(address, loop: loop)
-            let packets = try UnixAddress(path: address.path, kind: .seqpacket)
+            let seqpacketAddress = try UnixAddress(path: address.path, kind: .seqpacket)
             error = await #expect(throws: LinkError.self) {
-                try await SocketLink.dial(packets, loop: loop)
+                try await SocketLink.dial(seqpacketAddress, loop: loop)
             }
             #expect(error?.code == .refused)
             #expect(error?.reason.contains("unix:") == true)
@@ -157,7 +158,7 @@ import Testing
         }
     }
 
-    @Test("a dial ends at its deadline while the listener's queue is full, and leaves nothing")
+    @Test("a dial to a listener with a full queue ends at its deadline, or when the queue has room")
     func dialDeadline() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -180,7 +181,7 @@ import Testing
         }
     }
 
-    @Test("a dial and an accept that are cancelled end at once and leave nothing")
+    @Test("a dial and an accept end when they are cancelled, and leave nothing in the loop")
     func cancellation() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -205,7 +206,7 @@ import Testing
         }
     }
 
-    @Test("waiting accepts get peers in the order of the calls")
+    @Test("two waiting accepts get the first and the second peer, in the order of the calls")
     func acceptOrder() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -224,7 +225,7 @@ import Testing
         }
     }
 
-    @Test("a listener that is dropped stops listening")
+    @Test("a listener that is no longer referenced removes its socket file")
     func dropped() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
@@ -250,7 +251,7 @@ import Testing
                     dialed.close()
                     peer.close()
                 }
-                // The other links close when they are dropped.
+                // In every second round, the links close because they are no longer referenced.
             }
             await listener.close()
             #expect(loop.load.sources == 0)
@@ -258,7 +259,7 @@ import Testing
         }
     }
 
-    @Test("an invalid path is refused with the reason")
+    @Test("an empty path, one of 108 bytes and one with a zero byte are invalid; 107 bytes are not")
     func badPaths() {
         for path in ["", String(repeating: "x", count: 108), "a\0b"] {
             let error = #expect(throws: LinkError.self) { try UnixAddress(path: path) }
