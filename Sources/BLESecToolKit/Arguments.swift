@@ -6,17 +6,17 @@ package import BLESecChannelCore
 /// abbreviated, and only options marked as repeatable may be repeated.
 package struct Arguments: Sendable {
     private var values: [Option: [String]] = [:]
-    private let manual: Manual
+    private let command: Command
     /// Whether `--help` was given; then the words after it are not checked.
-    package private(set) var wantsHelp = false
+    private(set) var wantsHelp = false
     /// Whether `--version` was given; then the words after it are not checked.
-    package private(set) var wantsVersion = false
+    private(set) var wantsVersion = false
     /// The words that are not options.
     package private(set) var operands: [String] = []
 
     /// Parses the words after the command's name.
-    package init(_ words: [String], of manual: Manual) throws(ChannelError) {
-        self.manual = manual
+    init(_ words: [String], of command: Command) throws(ChannelError) {
+        self.command = command
         var rest = words[...]
         var takesOptions = true
         while let word = rest.popFirst() {
@@ -42,8 +42,8 @@ package struct Arguments: Sendable {
     ) throws(ChannelError) {
         let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
         let name = String(parts[0])
-        guard let option = manual.options.first(where: { $0.name == name }) else {
-            let names = manual.options.map(\.name) + ["--help", "--version"]
+        guard let option = command.options.first(where: { $0.name == name }) else {
+            let names = command.options.map(\.name) + ["--help", "--version"]
             throw usage("unknown option `\(name)`\(Suggestion.text(for: name, among: names))")
         }
         var value = parts.count > 1 ? String(parts[1]) : nil
@@ -66,17 +66,19 @@ package struct Arguments: Sendable {
     }
 
     /// Throws unless the number of operands is the number that the command takes.
-    package func requireOperands() throws(ChannelError) {
-        let isRepeatable = manual.operands.first?.hasSuffix("...") ?? false
-        let needed = manual.operands.count { !$0.hasPrefix("[") }
-        if !isRepeatable, operands.count < needed {
-            throw usage("\(manual.operands[operands.count]) is missing")
-        }
-        if !isRepeatable, operands.count > manual.operands.count {
-            throw usage("unexpected argument `\(operands[manual.operands.count])`")
+    func requireOperands() throws(ChannelError) {
+        let names = command.operands
+        let isRepeatable = names.first?.hasSuffix("...") ?? false
+        if !isRepeatable {
+            if operands.count < names.count(where: { !$0.hasPrefix("[") }) {
+                throw usage("\(names[operands.count]) is missing")
+            }
+            if operands.count > names.count {
+                throw usage("unexpected argument `\(operands[names.count])`")
+            }
         }
         if let index = operands.firstIndex(of: "") {
-            throw usage("\(manual.operands[isRepeatable ? 0 : index]) is empty")
+            throw usage("\(names[isRepeatable ? 0 : index]) is empty")
         }
     }
 
@@ -136,7 +138,7 @@ package struct Arguments: Sendable {
 
     /// A usage error that refers to `--help`.
     package func usage(_ what: String) -> ChannelError {
-        .usage("\(what); see `\(manual.name) --help`")
+        .usage("\(what); see `\(command.name) --help`")
     }
 
     /// Throws when both options are given.

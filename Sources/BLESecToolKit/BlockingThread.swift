@@ -41,7 +41,7 @@ package final class BlockingThread: Sendable {
     // Sendable because several threads may use a semaphore.
     private let semaphore: UnsafeMutablePointer<sem_t>
 
-    package init() {
+    init() {
         unsafe semaphore = .allocate(capacity: 1)
         unsafe sem_init(semaphore, 0, 0)
     }
@@ -51,6 +51,6 @@ package final class BlockingThread: Sendable {
         unsafe semaphore.deallocate()
     }
 
-    package func signal() { unsafe sem_post(semaphore) }
-    package func wait() { while unsafe sem_wait(semaphore) != 0 {} }
+    func signal() { unsafe sem_post(semaphore) }
+    func wait() { while unsafe sem_wait(semaphore) != 0 {} }
 }

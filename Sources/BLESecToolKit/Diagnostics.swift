@@ -31,27 +31,19 @@ package enum Diagnostics {
     /// Prints an event: `text`, or an object with `event` and `fields`.
     package static func note(_ text: String, _ event: String, _ fields: [(String, JSONValue)] = [])
     {
-        write(
-            isJSON ? JSONWriter.line(.object([("event", .string(event))] + fields)) : oneLine(text))
+        let object = JSONValue.object([("event", .string(event))] + fields)
+        let line = isJSON ? JSONWriter.line(object) : oneLine(text)
+        // A failure to write to standard error cannot be reported.
+        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
     }
 
     /// `text` on one line, with control characters replaced: a file's name may contain a line feed
     /// or a terminal's escapes.
     package static func oneLine(_ text: String) -> String {
-        var line = ""
-        for scalar in text.unicodeScalars {
-            if scalar.isShown {
-                line.unicodeScalars.append(scalar)
-            } else {
-                line += "\\u{\(String(scalar.value, radix: 16, uppercase: true))}"
-            }
-        }
-        return line
-    }
-
-    private static func write(_ line: String) {
-        // A failure to write to standard error cannot be reported.
-        try? StandardOutput.write(Array((line + "\n").utf8), to: STDERR_FILENO)
+        text.unicodeScalars.map { scalar in
+            guard !scalar.isShown else { return String(scalar) }
+            return "\\u{\(String(scalar.value, radix: 16, uppercase: true))}"
+        }.joined()
     }
 }
 

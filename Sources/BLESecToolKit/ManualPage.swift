@@ -1,61 +1,47 @@
-package import BLESecChannelCore
+internal import BLESecChannelCore
 internal import Glibc
 
 /// A manual page as text. It is as wide as the terminal, from 40 to 100 columns, or 80 columns wide
 /// without a terminal.
-package struct ManualPage {
+struct ManualPage {
     private var text = ""
-    private let width: Int
+    private let width = Self.terminalWidth
 
     private static let indent = 7
     private static let deepIndent = 14
 
-    private init(width: Int) { self.width = width }
-
-    /// The page of a command.
-    package init(_ manual: Manual) {
-        self.init(width: Self.terminalWidth)
-        heading("NAME")
-        paragraph("\(manual.name) - \(manual.summary)")
-        heading("SYNOPSIS")
-        let options = manual.options.map { "[\($0.usage)]" + ($0.isRepeatable ? "..." : "") }
-        synopsis(manual.name, manual.operands + options)
-        heading("DESCRIPTION")
-        for item in manual.description { paragraph(item) }
-        heading("OPTIONS")
-        for option in manual.options + [.help, .version] { entry(option) }
-        heading("EXIT STATUS")
-        for status in manual.statuses { entry("\(status.rawValue)", status.meaning) }
-        heading("EXAMPLES")
-        for example in manual.examples {
-            line(example.line, indent: Self.indent)
-            wrap(example.purpose, indent: Self.deepIndent)
+    /// Prints the page of a command.
+    static func print(_ command: Command) throws(ChannelError) {
+        var page = ManualPage()
+        page.begin(command.name, command.summary)
+        let options = command.options.map { "[\($0.usage)]" + ($0.isRepeatable ? "..." : "") }
+        page.synopsis(command.name, command.operands + options)
+        page.description(command.description)
+        page.options(command.options)
+        page.statuses(command.statuses)
+        page.heading("EXAMPLES")
+        for (command, purpose) in command.examples {
+            page.line(command, indent: indent)
+            page.wrap(purpose, indent: deepIndent)
         }
+        try StandardOutput.print(page.text)
     }
 
     /// Prints the page of a tool that has commands.
-    package static func print(_ program: Program) throws(ChannelError) {
-        var page = ManualPage(width: terminalWidth)
-        page.heading("NAME")
-        page.paragraph("\(program.name) - \(program.summary)")
-        page.heading("SYNOPSIS")
+    static func print(_ program: Program) throws(ChannelError) {
+        var page = ManualPage()
+        page.begin(program.name, program.summary)
         page.line("\(program.name) COMMAND [ARGUMENT]...", indent: indent)
         page.line("\(program.name) COMMAND --help", indent: indent)
-        page.heading("DESCRIPTION")
-        for item in program.description { page.paragraph(item) }
+        page.description(program.description)
         page.heading("COMMANDS")
         for (word, summary) in program.table {
             page.entry(word, summary.prefix(1).uppercased() + summary.dropFirst() + ".")
         }
-        page.heading("OPTIONS")
-        for option in [Option.help, .version] { page.entry(option) }
-        page.heading("EXIT STATUS")
-        for status in ExitStatus.allCases { page.entry("\(status.rawValue)", status.meaning) }
-        try page.print()
+        page.options([])
+        page.statuses(ExitStatus.allCases)
+        try StandardOutput.print(page.text)
     }
-
-    /// Prints the page to standard output.
-    package func print() throws(ChannelError) { try StandardOutput.print(text) }
 
     private static var terminalWidth: Int {
         var size = winsize()
@@ -64,6 +50,33 @@ package struct ManualPage {
         else { return 80 }
         // Lines beyond 100 columns are hard to read, and below 40 nothing fits.
         return min(max(Int(size.ws_col), 40), 100)
+    }
+
+    /// The name and the summary, and the heading of the synopsis.
+    private mutating func begin(_ name: String, _ summary: String) {
+        heading("NAME")
+        paragraph("\(name) - \(summary)")
+        heading("SYNOPSIS")
+    }
+
+    private mutating func description(_ paragraphs: [String]) {
+        heading("DESCRIPTION")
+        for words in paragraphs { paragraph(words) }
+    }
+
+    /// Each option, with its description on the lines below.
+    private mutating func options(_ options: [Option]) {
+        heading("OPTIONS")
+        for option in options + [.help, .version] {
+            line(option.usage, indent: Self.indent)
+            wrap(option.help, indent: Self.deepIndent)
+            text += "\n"
+        }
+    }
+
+    private mutating func statuses(_ statuses: [ExitStatus]) {
+        heading("EXIT STATUS")
+        for status in statuses { entry("\(status.rawValue)", status.meaning) }
     }
 
     private mutating func heading(_ title: String) {
@@ -78,13 +91,6 @@ package struct ManualPage {
     private mutating func paragraph(_ words: String) {
         if text.hasSuffix(".\n") { text += "\n" }
         wrap(words, indent: Self.indent)
-    }
-
-    /// An option, with its description on the lines below.
-    private mutating func entry(_ option: Option) {
-        line(option.usage, indent: Self.indent)
-        wrap(option.help, indent: Self.deepIndent)
-        text += "\n"
     }
 
     /// A term and its description, on the same line or, after a long term, on the lines below.

@@ -4,24 +4,23 @@ internal import Glibc
 /// A command-line tool: its name and its commands.
 package struct Program: Sendable {
     /// The words that start the tool; for a group of commands, the last word is the group's.
-    package var name: String
+    let name: String
     /// A summary in a few words, without a full stop.
-    package var summary: String
+    let summary: String
     /// The description on the tool's own page, in paragraphs.
-    package var description: [String]
+    let description: [String]
     /// The commands, in the order of `--help`.
-    package var commands: [Command]
+    private let commands: [Command]
     /// Groups of commands, listed after the commands.
-    package var groups: [Program]
+    private let groups: [Program]
     /// The command that runs when none is named; nil if a command is required.
-    package var defaultCommand: Command?
+    private let defaultCommand: Command?
     /// Words, besides options, with which the default command's arguments may begin.
-    package var defaultWords: [String]
+    private let defaultWords: [String]
 
     /// The version that `--version` prints.
     package static let version = "0.1.0"
 
-    /// Describes a tool.
     package init(
         name: String, summary: String, description: [String], commands: [Command],
         groups: [Program] = [], defaultCommand: Command? = nil, defaultWords: [String] = []
@@ -62,17 +61,19 @@ package struct Program: Sendable {
     }
 
     private func run(_ words: [String]) async throws(ChannelError) {
-        if let command = commands.first(where: { $0.manual.word == words.first }) {
-            return try await run(command, Array(words.dropFirst()))
+        let rest = Array(words.dropFirst())
+        if let command = commands.first(where: { $0.word == words.first }) {
+            return try await run(command, rest)
         }
         if let group = groups.first(where: { $0.word == words.first }) {
-            return try await group.run(Array(words.dropFirst()))
+            return try await group.run(rest)
         }
         if let defaultCommand, words.first.map(beginsDefault) ?? true {
             return try await run(defaultCommand, words)
         }
+        let commandWords = table.map(\.word)
         guard let word = words.first else {
-            throw .usage("a command is missing: \(commandNames); see `\(name) --help`")
+            throw .usage("a command is missing: \(commandWords.alternatives); see `\(name) --help`")
         }
         switch word {
         case "--help", "-h", "help": return try ManualPage.print(self)
@@ -91,8 +92,8 @@ package struct Program: Sendable {
     }
 
     private func run(_ command: Command, _ words: [String]) async throws(ChannelError) {
-        let arguments = try Arguments(words, of: command.manual)
-        if arguments.wantsHelp { return try ManualPage(command.manual).print() }
+        let arguments = try Arguments(words, of: command)
+        if arguments.wantsHelp { return try ManualPage.print(command) }
         if arguments.wantsVersion { return try printVersion() }
         Diagnostics.isJSON = arguments.has(.json)
         try arguments.requireOperands()
@@ -105,12 +106,8 @@ package struct Program: Sendable {
 
     /// The commands and groups, each with its summary.
     var table: [(word: String, summary: String)] {
-        commands.map { ($0.manual.word, $0.manual.summary) } + groups.map { ($0.word, $0.summary) }
+        commands.map { ($0.word, $0.summary) } + groups.map { ($0.word, $0.summary) }
     }
 
     private var word: String { String(name.split(separator: " ").last ?? "") }
-
-    private var commandWords: [String] { table.map(\.word) }
-
-    private var commandNames: String { commandWords.alternatives }
 }

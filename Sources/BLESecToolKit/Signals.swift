@@ -8,8 +8,7 @@ package enum Signals {
     /// all handlers return false, the signal ends the process.
     package typealias Handler = @Sendable (_ number: Int32) -> Bool
 
-    private static let handlers = Locked<[(token: Int, body: Handler)]>([])
-    private static let nextToken = Locked(0)
+    private static let handlers = Locked((list: [(token: Int, body: Handler)](), nextToken: 1))
 
     /// Blocks the signals in this thread and in all threads that it starts, and begins to wait for
     /// them. Also ignores SIGPIPE for good, so that a write to a closed pipe or socket fails with
@@ -20,27 +19,23 @@ package enum Signals {
         unsafe pthread_sigmask(SIG_BLOCK, &set, nil)
         var thread = pthread_t()
         let failure = unsafe pthread_create(
-            &thread, nil,
-            { _ in
-                while true { Signals.waitForOne() }
-            }, nil)
+            &thread, nil, { _ in while true { Signals.waitForOne() } }, nil)
         precondition(failure == 0, "no thread can be started")
         pthread_detach(thread)
     }
 
     /// Installs `body` as a handler until ``remove(_:)``; the newest handler runs first.
     package static func add(_ body: @escaping Handler) -> Int {
-        let token = nextToken.withLock { next in
-            next += 1
-            return next
+        handlers.withLock { handlers in
+            defer { handlers.nextToken += 1 }
+            handlers.list.append((handlers.nextToken, body))
+            return handlers.nextToken
         }
-        handlers.withLock { $0.append((token, body)) }
-        return token
     }
 
     /// Removes a handler.
     package static func remove(_ token: Int) {
-        handlers.withLock { $0.removeAll { $0.token == token } }
+        handlers.withLock { $0.list.removeAll { $0.token == token } }
     }
 
     private static var set: sigset_t {
@@ -54,7 +49,7 @@ package enum Signals {
         var set = self.set
         var number: Int32 = 0
         guard unsafe sigwait(&set, &number) == 0 else { return }
-        let bodies = handlers.withLock { $0.reversed().map(\.body) }
+        let bodies = handlers.withLock { $0.list.reversed().map(\.body) }
         for body in bodies where body(number) { return }
         endProcess(by: number)
     }

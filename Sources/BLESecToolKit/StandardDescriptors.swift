@@ -1,11 +1,11 @@
 internal import Glibc
 
 /// Keeps the descriptors of standard input, output and error reserved.
-package enum StandardDescriptors {
+enum StandardDescriptors {
     /// For each of the three descriptors that is closed, opens one on which reading and writing
     /// fail. Otherwise the next file or socket would get the number, and the channel's data would
     /// be written to that file or socket.
-    package static func claim() {
+    static func claim() {
         for number in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(number, F_GETFD) < 0
         {
             // Opened for the wrong direction, so that reading and writing fail.

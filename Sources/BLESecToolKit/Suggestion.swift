@@ -1,7 +1,7 @@
 /// Suggests a known word for an unknown one.
-package enum Suggestion {
+enum Suggestion {
     /// `: did you mean X?` with the nearest word, or an empty text when none is near.
-    package static func text(for word: String, among candidates: [String]) -> String {
+    static func text(for word: String, among candidates: [String]) -> String {
         guard let nearest = nearest(to: word, among: candidates) else { return "" }
         return ": did you mean `\(nearest)`?"
     }
@@ -9,7 +9,7 @@ package enum Suggestion {
     /// The candidate with the fewest typing errors: at most a third of the candidate's length, or
     /// one. Otherwise the only candidate that begins with the word, if the word has at least three
     /// letters.
-    package static func nearest(to word: String, among candidates: [String]) -> String? {
+    private static func nearest(to word: String, among candidates: [String]) -> String? {
         // A word that is far too long is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }
         let rated = candidates.map { (word: $0, distance: distance(word, $0)) }

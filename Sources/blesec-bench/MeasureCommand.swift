@@ -5,8 +5,6 @@ internal import Glibc
 
 /// `blesec-bench [SCENARIO]... [OPTION]...`
 enum MeasureCommand {
-    static let command = Command(manual: manual, run: run)
-
     static let scenario = Option(
         name: "--scenario", value: "NAME", isRepeatable: true,
         help: "The same as NAME as an operand.")
@@ -62,7 +60,7 @@ enum MeasureCommand {
         name: "--peer-adapter", value: "HCI",
         help: "Without --connect: dial this adapter of the same machine over l2cap.")
 
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec-bench", summary: "measure what encrypted channels cost",
         operands: ["[SCENARIO]..."],
         options: [
@@ -111,26 +109,20 @@ enum MeasureCommand {
                 + "run it while you measure.",
         ],
         examples: [
-            ("blesec-bench", "Everything that this machine has."),
-            ("blesec-bench handshake", "Handshakes alone."),
-            (
-                "blesec-bench link --transport unix --size 1024 --json -",
-                "One kind of link and one size, as JSON."
-            ),
-            (
-                "blesec-bench serve l2cap:any",
-                "On the one machine; it prints the endpoint for the other:"
-            ),
-            (
-                "blesec-bench engine --compare before.json",
-                "Whether sealing became slower since --json wrote that file."
-            ),
-            ("blesec-bench --connect l2cap:AA:BB:CC:DD:EE:FF/0x80", "On the other one."),
+            "blesec-bench": "Everything that this machine has.",
+            "blesec-bench handshake": "Handshakes alone.",
+            "blesec-bench link --transport unix --size 1024 --json -":
+                "One kind of link and one size, as JSON.",
+            "blesec-bench serve l2cap:any":
+                "On the one machine; it prints the endpoint for the other:",
+            "blesec-bench engine --compare before.json":
+                "Whether sealing became slower since --json wrote that file.",
+            "blesec-bench --connect l2cap:AA:BB:CC:DD:EE:FF/0x80": "On the other one.",
         ],
         statuses: [
             .success, .worse, .usage, .badData, .noInput, .noPeer, .refused, .software,
             .cannotCreate, .inputOutput, .timedOut, .protocolError, .untrusted,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let settings = try settings(arguments)

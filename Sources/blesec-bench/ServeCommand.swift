@@ -3,12 +3,10 @@ internal import BLESecToolKit
 
 /// `blesec-bench serve ENDPOINT`
 enum ServeCommand {
-    static let command = Command(manual: manual, run: run)
-
     /// The number of benches served at once; further ones wait in the kernel.
     private static let mostClients = 16
 
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec-bench serve", summary: "be the other end of a measured link",
         operands: ["ENDPOINT"],
         options: [
@@ -26,10 +24,11 @@ enum ServeCommand {
                 + "encryption, until a signal ends it.",
         ],
         examples: [
-            ("blesec-bench serve l2cap:any", "Over Bluetooth, on a free PSM."),
-            ("blesec-bench serve unix:/tmp/bench", "Between two processes."),
+            "blesec-bench serve l2cap:any": "Over Bluetooth, on a free PSM.",
+            "blesec-bench serve unix:/tmp/bench": "Between two processes.",
         ],
-        statuses: [.success, .usage, .noPeer, .software, .cannotCreate, .interrupted, .terminated])
+        statuses: [.success, .usage, .noPeer, .software, .cannotCreate, .interrupted, .terminated],
+        run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         var endpoint = try Endpoint(parsing: arguments.operands[0])

@@ -16,16 +16,14 @@ enum CertificateOptions {
             + "open.")
     static let authority = Option(
         name: "--authority", value: "FILE",
-        help:
-            "With TLS, accept only certificates of the authorities in FILE, such as the ca.pem of "
-            + "`blesec ca`: any of their devices, unless --peer or --peer-uri says which. Nobody else "
-            + "may have write access to FILE, or to a directory above it.")
+        help: "With TLS, accept only certificates of the authorities in FILE, such as the ca.pem "
+            + "of `blesec ca`: any of their devices, unless --peer or --peer-uri says which. "
+            + "Nobody else may have write access to FILE, or to a directory above it.")
     static let revoked = Option(
         name: "--revoked", value: "FILE",
-        help:
-            "Refuse what the authorities have revoked: the ca.crl of `blesec ca`, or another such "
-            + "list. FILE is looked at whenever a peer comes; while it cannot be read, or others can "
-            + "write to it, nobody is accepted.")
+        help: "Refuse what the authorities have revoked: the ca.crl of `blesec ca`, or another "
+            + "such list. FILE is looked at whenever a peer comes; while it cannot be read, or "
+            + "others can write to it, nobody is accepted.")
     static let peerURI = Option(
         name: "--peer-uri", value: "URI", isRepeatable: true,
         help: "Accept a peer whose certificate has this URI, whatever its key; goes with "

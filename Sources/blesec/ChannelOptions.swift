@@ -14,9 +14,8 @@ struct ChannelOptions: Sendable {
         help: "Whether the Bluetooth address to dial is public (the default) or random.")
     static let identity = Option(
         name: "--identity", value: "FILE",
-        help:
-            "With Noise, prove this identity, made by `blesec keygen`. Without it a key is made for "
-            + "this run alone, and no peer can know it beforehand.")
+        help: "With Noise, prove this identity, made by `blesec keygen`. Without it a key is made "
+            + "for this run alone, and no peer can know it beforehand.")
     static let peer = Option(
         name: "--peer", value: "KEY", isRepeatable: true,
         help: "Accept a peer with this key and no other: its public key in base64, or its "

@@ -6,9 +6,7 @@ enum ChatCommand {
     private static let listen = Option(
         name: "--listen", help: "Wait on ENDPOINT for the peer instead of dialing it.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec chat", summary: "type lines to a peer, and read what it types",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all.filter { $0 != ChannelOptions.direct }
@@ -35,20 +33,14 @@ enum ChatCommand {
                 + "the peer until the chat ends.",
         ],
         examples: [
-            (
-                "blesec chat --service UUID --identity key --peer SHA256:...",
-                "Talk to the holder of that key, whenever it is nearby."
-            ),
-            (
-                "blesec chat --identity key --anyone --remember anna",
-                "Talk to whoever is there now, and from then on to nobody else as anna."
-            ),
-            (
-                "blesec chat unix:/run/chat --listen --identity key --peer SHA256:...",
-                "The same without Bluetooth, between two users of one machine."
-            ),
+            "blesec chat --service UUID --identity key --peer SHA256:...":
+                "Talk to the holder of that key, whenever it is nearby.",
+            "blesec chat --identity key --anyone --remember anna":
+                "Talk to whoever is there now, and from then on to nobody else as anna.",
+            "blesec chat unix:/run/chat --listen --identity key --peer SHA256:...":
+                "The same without Bluetooth, between two users of one machine.",
         ],
-        statuses: ChannelOptions.statuses)
+        statuses: ChannelOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)

@@ -8,9 +8,7 @@ enum ConnectCommand {
         help: "Dial or look for the peer again whenever the link is lost, until both sides have "
             + "ended.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec connect",
         summary: "open a channel to a listener and pipe standard input and output",
         operands: ["ENDPOINT"],
@@ -28,39 +26,27 @@ enum ConnectCommand {
                 + "after another, and the first one that proves itself is taken.",
             "Once the channel is ready a line on standard error says so, with the protocol, the "
                 + "peer's fingerprint and, where an authority vouches for one, its URI. The end of "
-                + "standard input is told to the peer, and what the "
-                + "peer sends is still written. The exit status is 0 only when both sides have "
-                + "said that they have sent everything, and each has confirmed that it has all of "
-                + "it.",
+                + "standard input is told to the peer, and what the peer sends is still written. "
+                + "The exit status is 0 only when both sides have said that they have sent "
+                + "everything, and each has confirmed that it has all of it.",
             "With --persist a link that is lost is made again. What had been sent and was not "
                 + "confirmed when it went may have arrived or not, and is not sent again: the exit "
                 + "status is 76 then, after everything else was sent.",
             "SIGINT and SIGTERM end the channel; the peer is told that not everything was sent.",
         ],
         examples: [
-            (
-                "blesec connect unix:/run/peer --identity key --peer SHA256:...",
-                "Both sides prove a key that the other one knows."
-            ),
-            (
-                "blesec connect l2cap:AA:BB:CC:DD:EE:FF/0x80 --peer KEY < file",
-                "Send a file over Bluetooth, to whoever has the private key of KEY."
-            ),
-            (
-                "blesec connect peer:SHA256:... --identity key --remember lamp",
-                "Find the holder of that key, wherever it is nearby, and remember it."
-            ),
-            (
-                "blesec connect peer:lamp --identity key --persist",
-                "Stay connected to the peer that was remembered."
-            ),
-            (
-                "blesec connect unix:p --certificate b.pem --key b.key "
-                    + "--authority c.pem",
-                "Over TLS, to any device of an authority."
-            ),
+            "blesec connect unix:/run/peer --identity key --peer SHA256:...":
+                "Both sides prove a key that the other one knows.",
+            "blesec connect l2cap:AA:BB:CC:DD:EE:FF/0x80 --peer KEY < file":
+                "Send a file over Bluetooth, to whoever has the private key of KEY.",
+            "blesec connect peer:SHA256:... --identity key --remember lamp":
+                "Find the holder of that key, wherever it is nearby, and remember it.",
+            "blesec connect peer:lamp --identity key --persist":
+                "Stay connected to the peer that was remembered.",
+            "blesec connect unix:p --certificate b.pem --key b.key --authority c.pem":
+                "Over TLS, to any device of an authority.",
         ],
-        statuses: ChannelOptions.statuses)
+        statuses: ChannelOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let memory = try PeerMemory(arguments)

@@ -7,7 +7,7 @@ internal import BLESecToolKit
 final class ConnectionNotes: Sendable {
     private let memory: PeerMemory
     /// Where the current channel's peer can be dialed without a search.
-    private let endpoint: Locked<(address: String, endpoint: Endpoint)?>
+    private let dialed = Locked<(address: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
     /// The peer, once a channel was ready.
     private let peer = Locked<Fingerprint?>(nil)
@@ -15,8 +15,7 @@ final class ConnectionNotes: Sendable {
 
     init(_ memory: PeerMemory, _ failures: FailureLog) {
         self.memory = memory
-        nearby = NearbyNotes(failures)
-        endpoint = Locked(nil)
+        nearby = NearbyNotes(failures: failures)
     }
 
     /// Records and reports the events of a service.
@@ -41,12 +40,12 @@ final class ConnectionNotes: Sendable {
 
     /// Records the endpoint at which `address` was dialed.
     func reached(_ endpoint: Endpoint, over address: String) {
-        self.endpoint.withLock { $0 = (address, endpoint) }
+        dialed.withLock { $0 = (address, endpoint) }
     }
 
     /// Remembers the peer of a channel that is ready.
     func remember(_ peer: PeerIdentity?, over link: String?) throws(ChannelError) {
-        let dialed = endpoint.withLock { $0 }
+        let dialed = dialed.withLock { $0 }
         try memory.remember(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
     }
 

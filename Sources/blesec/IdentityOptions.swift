@@ -1,5 +1,4 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecJSON
 internal import BLESecNoise
 internal import BLESecPrimitives

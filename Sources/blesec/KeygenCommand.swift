@@ -1,5 +1,4 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecToolKit
@@ -11,13 +10,10 @@ enum KeygenCommand {
         help: "What the key is for: x25519 (the default, what most peers have) or x448.")
     private static let hash = Option(
         name: "--hash", value: "HASH",
-        help:
-            "The hash whose protocols may use the key, and no others: \(HashAlgorithm.noiseNames)."
-            + " SHA256 is the default.")
+        help: "The hash whose protocols may use the key, and no others: "
+            + "\(HashAlgorithm.noiseNames). SHA256 is the default.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec keygen", summary: "make an identity and print what others need to know of it",
         operands: ["FILE"],
         options: [
@@ -33,12 +29,12 @@ enum KeygenCommand {
             "A key belongs to one hash (Noise, section 14), which a comment in the file names.",
         ],
         examples: [
-            ("blesec keygen ~/.config/blesec/key", "An identity without a passphrase."),
-            ("blesec keygen --passphrase-prompt key", "One that is asked for before each use."),
+            "blesec keygen ~/.config/blesec/key": "An identity without a passphrase.",
+            "blesec keygen --passphrase-prompt key": "One that is asked for before each use.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let curve = try arguments.choice(curve, of: [("x25519", Curve.x25519), ("x448", .x448)])

@@ -8,9 +8,7 @@ enum ListenCommand {
         help: "Serve one peer after another, and say how each channel ended; the first peer gets "
             + "standard input, later ones what is left of it.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all + NearbyArguments.accepting + [keep],
@@ -34,24 +32,16 @@ enum ListenCommand {
             "SIGINT and SIGTERM end the channel; the peer is told that not everything was sent.",
         ],
         examples: [
-            (
-                "blesec listen l2cap:any --identity key --peer SHA256:...",
-                "Wait for one peer on the first Bluetooth adapter."
-            ),
-            (
-                "blesec listen --service UUID --identity key --peer SHA256:...",
-                "Wait for one peer that looks for the service."
-            ),
-            (
-                "blesec listen unix:/run/peer --identity key --anyone --keep > log",
-                "Collect what anyone sends, one peer after another."
-            ),
-            (
-                "blesec listen l2cap:any --certificate a.pem --key a.key --authority c.pem",
-                "Wait for any device of an authority, over TLS."
-            ),
+            "blesec listen l2cap:any --identity key --peer SHA256:...":
+                "Wait for one peer on the first Bluetooth adapter.",
+            "blesec listen --service UUID --identity key --peer SHA256:...":
+                "Wait for one peer that looks for the service.",
+            "blesec listen unix:/run/peer --identity key --anyone --keep > log":
+                "Collect what anyone sends, one peer after another.",
+            "blesec listen l2cap:any --certificate a.pem --key a.key --authority c.pem":
+                "Wait for any device of an authority, over TLS.",
         ],
-        statuses: ChannelOptions.statuses)
+        statuses: ChannelOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let options = try ChannelOptions(arguments)
@@ -102,7 +92,7 @@ enum ListenCommand {
         settings.options.dials = false
         let service = try await NearbyService.start(
             settings.service, configuration: options.configuration, options: settings.options,
-            onEvent: NearbyNotes(failures).take)
+            onEvent: NearbyNotes(failures: failures).take)
         await NearbyNotes.advertising(service)
         return ChannelSource(
             accept: { () throws(ChannelError) in try await service.next() },

@@ -4,11 +4,8 @@ internal import BLESecToolKit
 
 /// Messages about searching and advertising on standard error.
 struct NearbyNotes: Sendable {
-    private let failures: FailureLog
+    let failures: FailureLog
 
-    init(_ failures: FailureLog) { self.failures = failures }
-
-    /// Reports an event.
     var take: @Sendable (NearbyEvent) -> Void {
         { [failures] event in
             switch event {
@@ -53,11 +50,7 @@ struct NearbyNotes: Sendable {
     /// `looking for UUID on hci0`
     static func looking(_ service: NearbyService) {
         Diagnostics.note(
-            "looking for \(service.service) on \(service.adapter)", "looking",
-            [
-                ("service", .string(service.service.description)),
-                ("adapter", .string(service.adapter)),
-            ])
+            "looking for \(service.service) on \(service.adapter)", "looking", members(service))
     }
 
     /// `advertising UUID on hci0: l2cap:…`, or `gatt` where there is no L2CAP
@@ -65,9 +58,13 @@ struct NearbyNotes: Sendable {
         let address = await service.localAddress?.description ?? "gatt"
         Diagnostics.note(
             "advertising \(service.service) on \(service.adapter): \(address)", "advertising",
-            [
-                ("service", .string(service.service.description)),
-                ("adapter", .string(service.adapter)), ("endpoint", .string(address)),
-            ])
+            members(service) + [("endpoint", .string(address))])
+    }
+
+    private static func members(_ service: NearbyService) -> [(String, JSONValue)] {
+        [
+            ("service", .string(service.service.description)),
+            ("adapter", .string(service.adapter)),
+        ]
     }
 }

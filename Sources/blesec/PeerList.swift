@@ -39,9 +39,10 @@ struct PeerList {
         // Unauthenticated peers can invent any number of candidates.
         if printed.count >= table.capacity { printed = [:] }
         printed[candidate] = .some(payload)
-        guard Diagnostics.isJSON else { return try StandardOutput.print(Self.row(sighting) + "\n") }
-        let object = JSONWriter.line(
-            .object([
+        let signal = sighting.signal.map { "\($0) dBm" } ?? "?"
+        try StandardOutput.print(
+            line: Self.columns(candidate, payload) + " " + signal,
+            or: [
                 ("event", .string("peer")),
                 ("address", .string(candidate.address.address.description)),
                 ("address-type", .string(candidate.address.type.rawValue)),
@@ -49,13 +50,7 @@ struct PeerList {
                 ("psm", payload?.psm.map { .number(Int($0.rawValue)) } ?? .null),
                 ("capabilities", .array((payload?.words ?? []).map { .string($0) })),
                 ("signal", sighting.signal.map { .number($0) } ?? .null),
-            ]))
-        try StandardOutput.print(object + "\n")
-    }
-
-    private static func row(_ sighting: Sighting) -> String {
-        let signal = sighting.signal.map { "\($0) dBm" } ?? "?"
-        return columns(sighting.candidate, sighting.advertisement.payload) + " " + signal
+            ])
     }
 
     private static func columns(_ candidate: Candidate, _ payload: AdvertisementPayload?) -> String

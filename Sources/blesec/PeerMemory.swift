@@ -11,9 +11,8 @@ struct PeerMemory: Sendable {
             + "~/.local/state.")
     static let remember = Option(
         name: "--remember", value: "NAME",
-        help:
-            "Remember the peer as NAME once it has proven its key, and accept nobody else by that "
-            + "name afterwards; peer:NAME finds it again.")
+        help: "Remember the peer as NAME once it has proven its key, and accept nobody else by "
+            + "that name afterwards; peer:NAME finds it again.")
 
     static let all = [remember, state]
 

@@ -5,9 +5,8 @@ internal import BLESecToolKit
 enum PersistentArguments {
     static let idle = Option(
         name: "--idle", value: "SECONDS",
-        help:
-            "Take a peer that says nothing for so long for dead; it is pinged after half of that. "
-            + "20 seconds.")
+        help: "Take a peer that says nothing for so long for dead; it is pinged after half of "
+            + "that. 20 seconds.")
 
     private static let standardIdle = Duration.seconds(20)
 

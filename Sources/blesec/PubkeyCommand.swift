@@ -1,12 +1,9 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecToolKit
 
 /// `blesec pubkey FILE`
 enum PubkeyCommand {
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec pubkey", summary: "print what others need to know of an identity",
         operands: ["FILE"],
         options: [IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, .json],
@@ -17,13 +14,11 @@ enum PubkeyCommand {
                 + "`openssl genpkey`, that nobody but its owner can open.",
         ],
         examples: [
-            ("blesec pubkey key", "Both lines."),
-            (
-                "blesec pubkey key | sed -n 's/^fingerprint: //p'",
-                "The fingerprint alone, to be read out to the peer's owner."
-            ),
+            "blesec pubkey key": "Both lines.",
+            "blesec pubkey key | sed -n 's/^fingerprint: //p'":
+                "The fingerprint alone, to be read out to the peer's owner.",
         ],
-        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted])
+        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let identity = try IdentityOptions.load(arguments.operands[0], arguments)

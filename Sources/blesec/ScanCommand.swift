@@ -6,13 +6,10 @@ internal import Glibc
 enum ScanCommand {
     private static let time = Option(
         name: "--for", value: "SECONDS",
-        help:
-            "Stop after this time, with exit status 0. Without it the scan goes on until a signal "
-            + "ends it.")
+        help: "Stop after this time, with exit status 0. Without it the scan goes on until a "
+            + "signal ends it.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec scan", summary: "show who advertises a service nearby",
         options: [
             NearbyArguments.service, ChannelOptions.adapter, time, NearbyArguments.rescan, .json,
@@ -27,13 +24,13 @@ enum ScanCommand {
                 + "out who is there.",
         ],
         examples: [
-            ("blesec scan", "Watch who offers blesec's own service."),
-            ("blesec scan --for 20 --json", "List them for a script."),
+            "blesec scan": "Watch who offers blesec's own service.",
+            "blesec scan --for 20 --json": "List them for a script.",
         ],
         statuses: [
             .success, .usage, .noPeer, .inputOutput, .untrusted, .hungUp, .interrupted,
             .terminated,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let service = try NearbyArguments.service(arguments)

@@ -10,9 +10,7 @@ enum Seconds {
     static func read(_ arguments: Arguments, _ option: Option) throws(ChannelError) -> Duration? {
         guard let text = arguments.value(option) else { return nil }
         // `Double` also reads hexadecimal, infinity and exponents, which are refused here.
-        let isPlain = text.utf8.allSatisfy {
-            ("0"..."9").contains(Character(.init($0))) || $0 == 46
-        }
+        let isPlain = text.allSatisfy { "0123456789.".contains($0) }
         guard isPlain, let seconds = Double(text), seconds > 0, seconds <= most else {
             throw arguments.usage(
                 "\(option.name) is a number of seconds above 0, and not `\(text)`")

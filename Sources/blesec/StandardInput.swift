@@ -1,4 +1,4 @@
-internal import BLESecChannelCore
+internal import BLESec
 internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc

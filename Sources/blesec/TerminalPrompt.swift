@@ -1,5 +1,4 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecPrimitives
 internal import BLESecToolKit
 internal import Glibc

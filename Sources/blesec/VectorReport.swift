@@ -1,4 +1,4 @@
-internal import BLESecChannelCore
+internal import BLESec
 internal import BLESecJSON
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
@@ -10,7 +10,6 @@ struct VectorReport {
     private var failed = 0
     private var skipped = 0
 
-    /// Prepares a run.
     init(listsSkipped: Bool) { self.listsSkipped = listsSkipped }
 
     /// Reads all files, then runs their vectors.
@@ -41,7 +40,8 @@ struct VectorReport {
             }
             progress.clear()
             for (index, outcome) in outcomes.enumerated() {
-                try report(outcome, VectorPlace(file.path, index, vectors[index].protocolName))
+                let name = vectors[index].protocolName
+                try report(outcome, VectorPlace(path: file.path, index: index, name: name))
             }
         }
         try summarize()
@@ -84,15 +84,9 @@ struct VectorReport {
 
 /// The place of a vector: its file, and its index in the file, from 0.
 private struct VectorPlace {
-    private let path: String
-    private let index: Int
-    private let name: String
-
-    init(_ path: String, _ index: Int, _ name: String) {
-        self.path = path
-        self.index = index
-        self.name = name
-    }
+    let path: String
+    let index: Int
+    let name: String
 
     /// Prints the vector's outcome on one line.
     func print(
@@ -111,10 +105,7 @@ extension VectorFailure {
     /// The failure's details for `--json`.
     fileprivate var members: [(String, JSONValue)] {
         var members: [(String, JSONValue)] = []
-        switch part {
-        case .message(let index): members.append(("message", .number(index)))
-        case .handshakeHash, .vector: break
-        }
+        if case .message(let index) = part { members.append(("message", .number(index))) }
         if let byte { members.append(("byte", .number(byte))) }
         return members
     }

@@ -1,28 +1,26 @@
-internal import BLESecChannelCore
+internal import BLESec
 internal import BLESecNoise
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
 /// `blesec vectors [FILE|DIR]...`
 enum VectorsCommand {
-    static let verbose = Option(
+    private static let verbose = Option(
         name: "--verbose", help: "List the vectors that are skipped as well, and why.")
-    static let make = Option(
+    private static let make = Option(
         name: "--make", value: "N",
         help:
             "Make N vectors and write them to standard output, for other implementations to check.")
-    static let seed = Option(
+    private static let seed = Option(
         name: "--seed", value: "S",
         help: "With --make: the number from 0 to 18446744073709551615 that all keys and payloads "
             + "come from. The same number gives the same vectors.")
-    static let `protocol` = Option(
+    private static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
         help: "With --make: make vectors of this protocol; given several times, of each in turn. "
             + "Without it: all patterns in all suites in turn, with psk and fallback by chance.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec vectors", summary: "run or make test vectors of the Noise protocols",
         operands: ["[FILE|DIR]..."], options: [verbose, make, seed, `protocol`, .json],
         description: [
@@ -38,16 +36,14 @@ enum VectorsCommand {
                 + "with an error that names file and place.",
         ],
         examples: [
-            ("blesec vectors TestVectors/noise", "Run blesec's own vectors."),
-            (
-                "blesec vectors --verbose cacophony.txt snow.txt",
-                "Run those of other implementations, and list what blesec does not know."
-            ),
-            ("blesec vectors --make 1000 --seed 1 > fresh.json", "Make vectors for others."),
+            "blesec vectors TestVectors/noise": "Run blesec's own vectors.",
+            "blesec vectors --verbose cacophony.txt snow.txt":
+                "Run those of other implementations, and list what blesec does not know.",
+            "blesec vectors --make 1000 --seed 1 > fresh.json": "Make vectors for others.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .inputOutput, .untrusted,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         guard arguments.has(make) else {

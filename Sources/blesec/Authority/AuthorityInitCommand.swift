@@ -1,5 +1,4 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecToolKit
 
 /// `blesec ca init DIR`
@@ -15,9 +14,7 @@ enum AuthorityInitCommand {
         name: "--days", value: "N",
         help: "How many days the authority lasts: \(standardDays), which is ten years, without it.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec ca init", summary: "make an authority", operands: ["DIR"],
         options: [name, days] + AuthorityOptions.key,
         description: [
@@ -31,13 +28,13 @@ enum AuthorityInitCommand {
             "The fingerprint of the key and where the two files are is printed.",
         ],
         examples: [
-            ("blesec ca init --passphrase-prompt ~/ca", "With a passphrase on the key."),
-            ("blesec ca init --name 'Greenhouse' ~/ca", "With a name of your own."),
+            "blesec ca init --passphrase-prompt ~/ca": "With a passphrase on the key.",
+            "blesec ca init --name 'Greenhouse' ~/ca": "With a name of your own.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
             .untrusted,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let authority = try CertificateAuthority.create(

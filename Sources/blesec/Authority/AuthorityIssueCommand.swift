@@ -1,5 +1,4 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecTLSEngine
 internal import BLESecToolKit
 
@@ -9,9 +8,8 @@ enum AuthorityIssueCommand {
 
     private static let uri = Option(
         name: "--uri", value: "URI",
-        help:
-            "The device's name, of any scheme and at most \(SubjectURI.maximumLength) bytes, such "
-            + "as blesec://devices/lamp. Peers compare it byte by byte.")
+        help: "The device's name, of any scheme and at most \(SubjectURI.maximumLength) bytes, "
+            + "such as blesec://devices/lamp. Peers compare it byte by byte.")
     private static let days = Option(
         name: "--days", value: "N",
         help: "For how many days: \(standardDays) without it, and no longer than the authority "
@@ -25,9 +23,7 @@ enum AuthorityIssueCommand {
         help: "Write PREFIX.pem, the certificate, and PREFIX.key, the private key where one is "
             + "made. Files that exist are never overwritten.")
 
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec ca issue", summary: "issue a certificate to a device", operands: ["DIR"],
         options: [uri, days, key, out] + AuthorityOptions.key,
         description: [
@@ -42,19 +38,15 @@ enum AuthorityIssueCommand {
                 + "-pubout` prints, to --key.",
         ],
         examples: [
-            (
-                "blesec ca issue ~/ca --uri blesec://devices/lamp --out lamp",
-                "A year's certificate and a new key."
-            ),
-            (
-                "blesec ca issue ~/ca --uri spiffe://home/door --key door.pub --out door",
-                "For a key that the device has made."
-            ),
+            "blesec ca issue ~/ca --uri blesec://devices/lamp --out lamp":
+                "A year's certificate and a new key.",
+            "blesec ca issue ~/ca --uri spiffe://home/door --key door.pub --out door":
+                "For a key that the device has made.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
             .untrusted,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         for (option, what) in [(uri, "the device's name"), (out, "where to write")]

@@ -1,14 +1,11 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecJSON
 internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// `blesec ca list DIR`
 enum AuthorityListCommand {
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec ca list", summary: "show what an authority has issued", operands: ["DIR"],
         options: [.json],
         description: [
@@ -18,10 +15,10 @@ enum AuthorityListCommand {
                 + "authority is not needed."
         ],
         examples: [
-            ("blesec ca list ~/ca", "Everything."),
-            ("blesec ca list ~/ca | grep ' valid '", "What counts."),
+            "blesec ca list ~/ca": "Everything.",
+            "blesec ca list ~/ca | grep ' valid '": "What counts.",
         ],
-        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted])
+        statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let authority = try CertificateAuthority(arguments.operands[0])

@@ -1,13 +1,10 @@
-internal import BLESecChannelCore
-internal import BLESecCredentials
+internal import BLESec
 internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// `blesec ca revoke DIR SERIAL`
 enum AuthorityRevokeCommand {
-    static let command = Command(manual: manual, run: run)
-
-    private static let manual = Manual(
+    static let command = Command(
         name: "blesec ca revoke", summary: "revoke a device's certificate",
         operands: ["DIR", "SERIAL|FILE"],
         options: AuthorityOptions.key,
@@ -21,13 +18,13 @@ enum AuthorityRevokeCommand {
             "Three lines are printed: the serial number, the URI, and when it was revoked.",
         ],
         examples: [
-            ("blesec ca revoke ~/ca 5F0A1B2C3D4E5F60", "By its number."),
-            ("blesec ca revoke ~/ca lamp.pem", "By its file."),
+            "blesec ca revoke ~/ca 5F0A1B2C3D4E5F60": "By its number.",
+            "blesec ca revoke ~/ca lamp.pem": "By its file.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput, .timedOut,
             .protocolError, .untrusted,
-        ])
+        ], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let passphrase = try IdentityOptions.requiredPassphrase(arguments)
