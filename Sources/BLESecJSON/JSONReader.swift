@@ -26,8 +26,6 @@ package struct JSONReader {
         return value
     }
 
-    private init(bytes: [UInt8]) { self.bytes = bytes }
-
     // MARK: Bytes
 
     /// The current byte; nil at the end.
@@ -45,12 +43,17 @@ package struct JSONReader {
         }
     }
 
-    /// Skips white space and then `byte`; false if another byte follows.
-    private mutating func skip(_ byte: Unicode.Scalar) -> Bool {
-        skipSpace()
+    /// Skips `byte`; false if it is not the current byte.
+    private mutating func take(_ byte: Unicode.Scalar) -> Bool {
         guard next == UInt8(ascii: byte) else { return false }
         position += 1
         return true
+    }
+
+    /// Skips white space and then `byte`; false if another byte follows.
+    private mutating func skip(_ byte: Unicode.Scalar) -> Bool {
+        skipSpace()
+        return take(byte)
     }
 
     private mutating func expect(_ byte: Unicode.Scalar) throws(Failure) {
@@ -131,16 +134,10 @@ package struct JSONReader {
 
     /// Reads the part of an escape after the backslash.
     private mutating func escape() throws(Failure) -> Unicode.Scalar {
-        switch next {
-        case UInt8(ascii: "u"):
-            position += 1
-            return try escapedScalar()
-        case .some(let byte):
-            guard let scalar = Self.escapes[byte] else { throw failure() }
-            position += 1
-            return scalar
-        case nil: throw failure()
-        }
+        if take("u") { return try escapedScalar() }
+        guard let scalar = next.flatMap({ Self.escapes[$0] }) else { throw failure() }
+        position += 1
+        return scalar
     }
 
     private static let escapes: [UInt8: Unicode.Scalar] = [
@@ -154,10 +151,8 @@ package struct JSONReader {
         let start = position
         let first = try fourDigits()
         if let scalar = Unicode.Scalar(first) { return scalar }
-        if first < 0xDC00, next == UInt8(ascii: "\\") {
-            position += 1
-            guard next == UInt8(ascii: "u") else { throw failure() }
-            position += 1
+        if first < 0xDC00, take("\\") {
+            guard take("u") else { throw failure() }
             let second = try fourDigits()
             if 0xDC00...0xDFFF ~= second,
                 let scalar = Unicode.Scalar(0x10000 + (first - 0xD800) << 10 + second - 0xDC00)
@@ -172,9 +167,7 @@ package struct JSONReader {
         var value: UInt32 = 0
         for _ in 0..<4 {
             guard let byte = next, let digit = UInt32(String(Unicode.Scalar(byte)), radix: 16)
-            else {
-                throw failure()
-            }
+            else { throw failure() }
             value = value << 4 | digit
             position += 1
         }

@@ -18,24 +18,25 @@ package enum JSONValue: Sendable {
 /// The error for a value that does not have the expected type or content.
 package struct JSONMisfit: Error {
     /// The value's path: `vectors[12].messages[1].ciphertext`; empty for the whole text.
-    package private(set) var place = ""
+    package let place: String
     /// What is wrong with the value.
     package let reason: String
 
-    package init(_ reason: String) { self.reason = reason }
+    package init(_ reason: String) { self.init(place: "", reason: reason) }
+
+    private init(place: String, reason: String) {
+        self.place = place
+        self.reason = reason
+    }
 
     /// This error with the enclosing object's member `name` before the path.
     package func within(member name: String) -> JSONMisfit {
-        var outer = self
-        outer.place = name + rest
-        return outer
+        JSONMisfit(place: name + rest, reason: reason)
     }
 
     /// This error with the enclosing array's `index` before the path.
     package func within(item index: Int) -> JSONMisfit {
-        var outer = self
-        outer.place = "[\(index)]" + rest
-        return outer
+        JSONMisfit(place: "[\(index)]" + rest, reason: reason)
     }
 
     /// The path as it continues after a name or an index.
@@ -75,16 +76,13 @@ extension JSONValue {
         _ read: (JSONValue) throws(JSONMisfit) -> Result
     ) throws(JSONMisfit) -> [Result] {
         guard case .array(let items) = self else { throw JSONMisfit("not an array") }
-        var results: [Result] = []
-        results.reserveCapacity(items.count)
-        for (index, item) in items.enumerated() {
+        return try items.enumerated().map { index, item throws(JSONMisfit) in
             do throws(JSONMisfit) {
-                results.append(try read(item))
+                return try read(item)
             } catch {
                 throw error.within(item: index)
             }
         }
-        return results
     }
 
     /// The string that is the object's member `name`.

@@ -1,5 +1,4 @@
 internal import BLESec
-internal import BLESecTLSEngine
 internal import BLESecToolKit
 internal import Glibc
 
@@ -42,7 +41,6 @@ enum CertificateOptions {
         }
     }
 
-    /// Reads the files.
     static func context(_ arguments: Arguments) throws(ChannelError) -> TLSContext {
         guard let path = arguments.value(certificate), let keyPath = arguments.value(key) else {
             throw arguments.usage(
@@ -55,9 +53,8 @@ enum CertificateOptions {
             return try TLSContext(identity: identity)
         }
         let authorities = try CertificateFile.authorities(authorityPath)
-        var source: RevocationFile?
-        if let path = arguments.value(revoked) {
-            source = try RevocationFile(path, authorities: authorities)
+        let source = try arguments.value(revoked).map { path throws(ChannelError) in
+            try RevocationFile(path, authorities: authorities)
         }
         return try TLSContext(identity: identity, authorities: authorities, revoked: source)
     }

@@ -10,8 +10,7 @@ enum ChannelNotes {
         let name = await channel.protocolName
         let identity = await channel.peer
         let peer = identity.description
-        var uri: String?
-        if case .certificate(_, let name) = identity { uri = name }
+        let uri = identity.uri
         Diagnostics.note(
             "channel ready: \(name) with \(peer)" + (uri.map { ", \($0)" } ?? ""), "ready",
             [("protocol", .string(name)), ("peer", .string(peer))]

@@ -1,7 +1,5 @@
 internal import BLESec
-internal import BLESecNoise
 internal import BLESecPrimitives
-internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// The options of every command that opens a channel.
@@ -40,10 +38,8 @@ struct ChannelOptions: Sendable {
 
     /// All options, in the order of the manual pages.
     static let all =
-        [adapter, addressType, identity] + CertificateOptions.all + [
-            IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, peer, anyone,
-            `protocol`, direct, TimeLimit.option, .json,
-        ]
+        [adapter, addressType, identity] + CertificateOptions.all + IdentityOptions.all
+        + [peer, anyone, `protocol`, direct, TimeLimit.option, .json]
 
     /// The exit statuses of every command that opens a channel.
     static let statuses = ExitStatus.allCases
@@ -63,12 +59,7 @@ struct ChannelOptions: Sendable {
     ) throws(ChannelError) {
         timeLimit = try TimeLimit(arguments)
         let engines = try Engines(arguments)
-        let trust: (forAll: TrustPolicy, forTLS: TrustPolicy?)
-        if let known {
-            trust = (.pinned([known]), nil)
-        } else {
-            trust = try Self.trust(arguments, engines, expecting: peer)
-        }
+        let trust = try Self.trust(arguments, engines, expecting: peer, known: known)
         isPinned = known != nil || !arguments.has(Self.anyone)
         let identity = engines.hasNoise ? try Self.identity(arguments, engines) : nil
         var configuration = ChannelConfiguration(identity: identity, trust: trust.forAll)
@@ -104,8 +95,9 @@ struct ChannelOptions: Sendable {
 
     /// The peers to accept: for all protocols, and for TLS if TLS differs.
     private static func trust(
-        _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?
+        _ arguments: Arguments, _ engines: Engines, expecting expected: PeerKey?, known: PeerKey?
     ) throws(ChannelError) -> (forAll: TrustPolicy, forTLS: TrustPolicy?) {
+        if let known { return (.pinned([known]), nil) }
         if let expected {
             try arguments.refuse(
                 [peer, anyone, CertificateOptions.authority], "does not go with peer:KEY")
@@ -114,8 +106,7 @@ struct ChannelOptions: Sendable {
         try arguments.exclude(peer, anyone)
         try arguments.exclude(CertificateOptions.authority, anyone)
         if arguments.has(anyone) { return (.anyone, nil) }
-        var keys: [PeerKey] = []
-        for text in arguments.values(peer) { keys.append(try PeerKey(parsing: text)) }
+        let keys = try arguments.values(peer).map(PeerKey.init(parsing:))
         let forTLS = engines.hasTLS ? try CertificateOptions.policy(arguments, or: keys) : nil
         if !keys.isEmpty { return (.pinned(keys), forTLS) }
         // An authority's certificates cannot identify peers over Noise.
@@ -132,8 +123,7 @@ struct ChannelOptions: Sendable {
         _ arguments: Arguments, _ engines: Engines
     ) throws(ChannelError) -> IdentityKey {
         if let path = arguments.value(identity) { return try IdentityOptions.load(path, arguments) }
-        for option in [IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt]
-        where arguments.has(option) && !engines.hasTLS {
+        for option in IdentityOptions.all where arguments.has(option) && !engines.hasTLS {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
         // An invalid name is refused later, with an error that describes every fault.
@@ -142,12 +132,7 @@ struct ChannelOptions: Sendable {
     }
 
     private static func standard(for identity: IdentityKey) -> String {
-        let curve =
-            switch identity.keyPair.curve {
-            case .x25519: "25519"
-            case .x448: "448"
-            }
-        return "Noise_XX_\(curve)_ChaChaPoly_\(identity.hash.noiseName)"
+        "Noise_XX_\(identity.keyPair.curve.noiseName)_ChaChaPoly_\(identity.hash.noiseName)"
     }
 }
 

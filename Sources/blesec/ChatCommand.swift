@@ -78,7 +78,8 @@ enum ChatCommand {
     ) async throws(ChannelError) -> (PeerRoute, @Sendable () async -> Void) {
         guard !arguments.operands.isEmpty else {
             try arguments.refuse([listen], "goes with an ENDPOINT")
-            let settings = try NearbyArguments(arguments, isPinned: options.isPinned)
+            let settings = try NearbyArguments(
+                arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
             let service = try await NearbyService.start(
                 settings.service, configuration: configuration, options: settings.options,
                 onEvent: notes.take)

@@ -27,14 +27,14 @@ struct ChatScreen: Sendable {
         try await StandardOutput.send(Array((line + "\n").utf8))
     }
 
-    /// Shows the fate of a sent line.
-    func tell(_ fate: ConnectionSession.Fate, _ number: Int, _ message: [UInt8]) {
+    /// Shows the fate of a sent line; nil means that the line was just sent.
+    func tell(_ fate: Delivery?, _ number: Int, _ message: [UInt8]) {
         guard isErrorTerminal, !Diagnostics.isJSON else {
-            return Diagnostics.note(
-                "\(fate.rawValue) \(number)", fate.rawValue, [("number", .number(number))])
+            let word = fate?.rawValue ?? "sent"
+            return Diagnostics.note("\(word) \(number)", word, [("number", .number(number))])
         }
         // The terminal already shows the typed line.
-        if fate == .sent { return }
+        guard let fate else { return }
         let mark = (fate == .unknown ? "\u{1B}[1;31m  " : "\u{1B}[2m  ") + fate.rawValue
         let room = max(8, Self.width - 16)
         let text = Self.text(message)

@@ -71,7 +71,7 @@ enum ConnectCommand {
             let settings = try NearbyArguments(
                 arguments, service: service, isPinned: options.isPinned)
             let last = try target.peer.flatMap { peer throws(ChannelError) in
-                try memory.lastEndpoint(of: peer).map { PeerSearch.Place(endpoint: $0, peer: peer) }
+                try memory.lastEndpoint(of: peer).map { (endpoint: $0, peer: peer) }
             }
             let search = PeerSearch(settings, configuration, last: last, memory, notes)
             way = Way(

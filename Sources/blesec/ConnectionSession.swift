@@ -3,9 +3,6 @@ internal import BLESecToolKit
 
 /// A connection between the peer and this process's input and output, over one link after another.
 struct ConnectionSession: Sendable {
-    /// The fate of a sent message.
-    enum Fate: String, Sendable { case sent, delivered, received, unknown }
-
     let connection: PeerConnection
     let interruption: Interruption
     /// The time limit for the first link.
@@ -14,9 +11,9 @@ struct ConnectionSession: Sendable {
     let input: @Sendable () async throws(ChannelError) -> [UInt8]?
     /// Receives a message.
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
-    /// Gets the fates of each sent message: first `sent`, and later one of the others. The number
-    /// counts the messages from 1, in the order of sending.
-    var tell: @Sendable (Fate, Int, [UInt8]) -> Void = { _, _, _ in }
+    /// Gets nil for each message when it is sent, and its fate later. The number counts the
+    /// messages from 1, in the order of sending.
+    var tell: @Sendable (Delivery?, Int, [UInt8]) -> Void = { _, _, _ in }
     /// Gets each state of the connection.
     let stands: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether to wait for the peer's end after the end of the input.
@@ -89,12 +86,7 @@ struct ConnectionSession: Sendable {
             var unknown = 0
             for await (outgoing, message) in sent {
                 number += 1
-                let fate: Fate =
-                    switch await outgoing.delivery() {
-                    case .delivered: .delivered
-                    case .received: .received
-                    case .unknown: .unknown
-                    }
+                let fate = await outgoing.delivery()
                 if fate == .unknown { unknown += 1 }
                 tell(fate, number, message)
             }
@@ -119,7 +111,7 @@ struct ConnectionSession: Sendable {
                 return isClosed || error.code == .cancelled ? nil : .localFailure(error)
             }
             number += 1
-            tell(.sent, number, message)
+            tell(nil, number, message)
             feed.yield((outgoing, message))
         }
         feed.finish()

@@ -1,7 +1,5 @@
 internal import BLESec
 internal import BLESecJSON
-internal import BLESecNoise
-internal import BLESecPrimitives
 internal import BLESecToolKit
 
 /// The options that protect a key file, for every command that reads or writes one.
@@ -13,6 +11,8 @@ enum IdentityOptions {
     static let passphrasePrompt = Option(
         name: "--passphrase-prompt",
         help: "Ask for the key's passphrase at the terminal, without showing it.")
+
+    static let all = [passphraseFile, passphrasePrompt]
 
     /// The source of the passphrase that the command line names; nil when it names none.
     static func passphrase(_ arguments: Arguments) throws(ChannelError) -> PassphraseSource? {
@@ -41,7 +41,7 @@ enum IdentityOptions {
     }
 
     /// Prints an identity's public key and fingerprint, in two lines.
-    static func print(_ identity: IdentityKey, _ arguments: Arguments) throws(ChannelError) {
+    static func print(_ identity: IdentityKey) throws(ChannelError) {
         let key = Base64.encode(identity.publicKey, padded: true)
         let fingerprint = identity.fingerprint.description
         try StandardOutput.print(

@@ -1,5 +1,4 @@
 internal import BLESec
-internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecToolKit
 
@@ -16,9 +15,7 @@ enum KeygenCommand {
     static let command = Command(
         name: "blesec keygen", summary: "make an identity and print what others need to know of it",
         operands: ["FILE"],
-        options: [
-            IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, curve, hash, .json,
-        ],
+        options: IdentityOptions.all + [curve, hash, .json],
         description: [
             "Makes a new private key in FILE and prints two lines: `public-key:` with the raw "
                 + "public key in base64, and `fingerprint:` with SHA256: and the base64 of its "
@@ -42,6 +39,6 @@ enum KeygenCommand {
         let passphrase = try IdentityOptions.passphrase(arguments)
         let identity = try IdentityKey.generate(curve: curve ?? .x25519, hash: hash ?? .sha256)
         try IdentityFile.create(arguments.operands[0], holding: identity, passphrase: passphrase)
-        try IdentityOptions.print(identity, arguments)
+        try IdentityOptions.print(identity)
     }
 }

@@ -88,7 +88,8 @@ enum ListenCommand {
     private static func nearby(
         _ arguments: Arguments, _ options: ChannelOptions, _ failures: FailureLog
     ) async throws(ChannelError) -> ChannelSource {
-        var settings = try NearbyArguments(arguments, isPinned: options.isPinned)
+        var settings = try NearbyArguments(
+            arguments, service: NearbyArguments.service(arguments), isPinned: options.isPinned)
         settings.options.dials = false
         let service = try await NearbyService.start(
             settings.service, configuration: options.configuration, options: settings.options,

@@ -46,19 +46,11 @@ struct NearbyArguments: Sendable {
     let service: BluetoothUUID
     var options = NearbyOptions()
 
-    /// Reads the options.
-    ///
-    /// - Parameters:
-    ///   - service: the service that the operand names.
-    ///   - isPinned: whether only certain peers are accepted.
+    /// Reads the options. `isPinned` says whether only certain peers are accepted.
     init(
-        _ arguments: Arguments, service: BluetoothUUID? = nil, isPinned: Bool
+        _ arguments: Arguments, service: BluetoothUUID, isPinned: Bool
     ) throws(ChannelError) {
-        if let service {
-            self.service = service
-        } else {
-            self.service = try Self.service(arguments)
-        }
+        self.service = service
         options.adapter = arguments.value(ChannelOptions.adapter)
         let carriers = AdvertisementCarrier.allCases.map { ($0.rawValue, $0) }
         let carrier = try arguments.choice(Self.advertise, of: carriers)
@@ -70,12 +62,10 @@ struct NearbyArguments: Sendable {
             ?? standard
         options.advertisesPSM = !arguments.has(Self.hidePSM)
         if isPinned { options.rules.timesHeard = 1 }
-        if let number = try arguments.number(Self.heard, in: 1...8) {
-            options.rules.timesHeard = number
-        }
-        if let number = try arguments.number(Self.signal, in: -128...20) {
-            options.rules.weakestSignal = number
-        }
+        let heard = try arguments.number(Self.heard, in: 1...8)
+        if let heard { options.rules.timesHeard = heard }
+        let signal = try arguments.number(Self.signal, in: -128...20)
+        if let signal { options.rules.weakestSignal = signal }
         if let time = try Seconds.read(arguments, Self.within) { options.rules.within = time }
         options.scansAnewEvery = try Seconds.read(arguments, Self.rescan)
     }
@@ -86,7 +76,6 @@ struct NearbyArguments: Sendable {
         return try uuid(text, arguments)
     }
 
-    /// Reads a UUID.
     static func uuid(
         _ text: some StringProtocol, _ arguments: Arguments
     ) throws(ChannelError) -> BluetoothUUID {

@@ -16,7 +16,7 @@ struct PeerMemory: Sendable {
 
     static let all = [remember, state]
 
-    private let folder: StateFolder?
+    private var folder: StateFolder?
     private let name: String?
     /// Whether the command cannot run without the folder. Then an error in the folder ends the
     /// command.
@@ -37,16 +37,10 @@ struct PeerMemory: Sendable {
         let isGiven = name != nil || arguments.has(Self.state)
         let peer = arguments.operands.first.flatMap(Self.peer)
         requiresFolder = isGiven || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
-        guard isGiven || peer != nil else {
-            folder = nil
-            return
-        }
+        guard isGiven || peer != nil else { return }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
-            guard name == nil else {
-                throw arguments.usage("neither --state nor a home directory says where to remember")
-            }
-            folder = nil
-            return
+            if name == nil { return }
+            throw arguments.usage("neither --state nor a home directory says where to remember")
         }
         do throws(ChannelError) {
             let folder = try name == nil ? StateFolder(path) : StateFolder.make(path)
@@ -56,7 +50,6 @@ struct PeerMemory: Sendable {
             let isMissing = error.code == .noSuchFile && !arguments.has(Self.state)
             guard isMissing || !requiresFolder else { throw error }
             if !isMissing { Self.unused(error) }
-            folder = nil
         }
     }
 

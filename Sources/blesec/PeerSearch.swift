@@ -6,10 +6,7 @@ internal import BLESecToolKit
 /// Finds a peer at its last address, or else by its service.
 final class PeerSearch: Sendable {
     /// A peer's last address.
-    struct Place: Sendable {
-        let endpoint: Endpoint
-        let peer: PeerKey
-    }
+    typealias Place = (endpoint: Endpoint, peer: PeerKey)
 
     /// The time limit for dialing the last address.
     private static let dialLimit = Duration.seconds(4)

@@ -6,7 +6,7 @@ enum PubkeyCommand {
     static let command = Command(
         name: "blesec pubkey", summary: "print what others need to know of an identity",
         operands: ["FILE"],
-        options: [IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, .json],
+        options: IdentityOptions.all + [.json],
         description: [
             "Reads the private key in FILE and prints the same two lines as `blesec keygen` did: "
                 + "`public-key:` and `fingerprint:`.",
@@ -21,7 +21,6 @@ enum PubkeyCommand {
         statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted], run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
-        let identity = try IdentityOptions.load(arguments.operands[0], arguments)
-        try IdentityOptions.print(identity, arguments)
+        try IdentityOptions.print(try IdentityOptions.load(arguments.operands[0], arguments))
     }
 }

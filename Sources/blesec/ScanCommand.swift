@@ -33,25 +33,21 @@ enum ScanCommand {
         ], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
-        let service = try NearbyArguments.service(arguments)
-        let rescan = try Seconds.read(arguments, NearbyArguments.rescan)
-        let time = try Seconds.read(arguments, Self.time)
-        let wanted = arguments.value(ChannelOptions.adapter)
-        let isTable = !arguments.has(.json) && isatty(STDOUT_FILENO) == 1
         try await Interruption().cancelling { () async throws(ChannelError) in
-            try await scan(service, wanted, rescan, time, PeerList(isTable: isTable))
+            try await scan(arguments)
         }
     }
 
-    private static func scan(
-        _ service: BluetoothUUID, _ wanted: String?, _ rescan: Duration?, _ time: Duration?,
-        _ list: PeerList
-    ) async throws(ChannelError) {
+    private static func scan(_ arguments: Arguments) async throws(ChannelError) {
+        let service = try NearbyArguments.service(arguments)
+        let rescan = try Seconds.read(arguments, NearbyArguments.rescan)
+        let time = try Seconds.read(arguments, Self.time)
+        var list = PeerList(isTable: !arguments.has(.json) && isatty(STDOUT_FILENO) == 1)
         let bluetoothd = await Bluetoothd.connect()
         let adapter: BluetoothAdapter
         let scan: ServiceScan
         do throws(DiscoveryError) {
-            adapter = try await bluetoothd.adapter(wanted)
+            adapter = try await bluetoothd.adapter(arguments.value(ChannelOptions.adapter))
             scan = try await adapter.scan(for: service, anewEvery: rescan)
         } catch {
             throw ChannelError(discovery: error)
@@ -68,7 +64,6 @@ enum ScanCommand {
             try? await EventLoop.shared.sleep(for: time)
             await bluetoothd.close()
         }
-        var list = list
         list.begin()
         var failure: ChannelError?
         for await sighting in scan.sightings {

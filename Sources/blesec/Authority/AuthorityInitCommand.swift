@@ -31,10 +31,7 @@ enum AuthorityInitCommand {
             "blesec ca init --passphrase-prompt ~/ca": "With a passphrase on the key.",
             "blesec ca init --name 'Greenhouse' ~/ca": "With a name of your own.",
         ],
-        statuses: [
-            .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
-            .untrusted,
-        ], run: run)
+        statuses: AuthorityOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         let authority = try CertificateAuthority.create(

@@ -1,5 +1,4 @@
 internal import BLESec
-internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// `blesec ca issue DIR`
@@ -43,10 +42,7 @@ enum AuthorityIssueCommand {
             "blesec ca issue ~/ca --uri spiffe://home/door --key door.pub --out door":
                 "For a key that the device has made.",
         ],
-        statuses: [
-            .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,
-            .untrusted,
-        ], run: run)
+        statuses: AuthorityOptions.statuses, run: run)
 
     private static func run(_ arguments: Arguments) throws(ChannelError) {
         for (option, what) in [(uri, "the device's name"), (out, "where to write")]

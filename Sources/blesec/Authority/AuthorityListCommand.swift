@@ -1,6 +1,5 @@
 internal import BLESec
 internal import BLESecJSON
-internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// `blesec ca list DIR`

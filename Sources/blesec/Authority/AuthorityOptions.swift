@@ -18,8 +18,11 @@ enum AuthorityOptions {
         ])
 
     /// The options of commands that use the authority's key.
-    static let key = [
-        IdentityOptions.passphraseFile, IdentityOptions.passphrasePrompt, Option.json,
+    static let key = IdentityOptions.all + [.json]
+
+    /// The exit statuses of commands that make files.
+    static let statuses: [ExitStatus] = [
+        .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput, .untrusted,
     ]
 
     /// The number given with an option, or the default.

@@ -1,5 +1,4 @@
 internal import BLESec
-internal import BLESecTLSEngine
 internal import BLESecToolKit
 
 /// `blesec ca revoke DIR SERIAL`
