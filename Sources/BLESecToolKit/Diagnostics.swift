@@ -23,9 +23,8 @@ package enum Diagnostics {
 
     /// Prints an error: `NAME: …`.
     package static func print(_ error: ChannelError) {
-        note(
-            "\(program): " + error.reason, "error",
-            error.members + [("exit", .number(Int(ExitStatus(error).rawValue)))])
+        let exit = Int(ExitStatus(error).rawValue)
+        note("\(program): " + error.reason, "error", error.members + [("exit", .number(exit))])
     }
 
     /// Prints an event: `text`, or an object with `event` and `fields`.

@@ -34,8 +34,6 @@ package struct ProgressLine {
         guard isShown else { return }
         let bytes = Array(text.utf8)
         // A failed write is ignored.
-        _ = unsafe bytes.withUnsafeBytes {
-            unsafe Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count)
-        }
+        _ = unsafe Glibc.write(STDERR_FILENO, bytes, bytes.count)
     }
 }

@@ -138,7 +138,6 @@ struct ChannelOptions: Sendable {
 
 /// The engines that a command line selects, by its protocols or by its keys and certificates.
 private struct Engines {
-    /// The named protocols.
     let names: [String]
     let hasTLS: Bool
     let hasNoise: Bool

@@ -9,9 +9,8 @@ enum ChatCommand {
     static let command = Command(
         name: "blesec chat", summary: "type lines to a peer, and read what it types",
         operands: ["[ENDPOINT]"],
-        options: ChannelOptions.all.filter { $0 != ChannelOptions.direct }
-            + NearbyArguments.all + PeerMemory.all
-            + [listen, PersistentArguments.idle],
+        options: ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
+            + PeerMemory.all + [listen, PersistentArguments.idle],
         description: [
             "Both sides advertise the service and look for it, so that both are started alike and it "
                 + "does not matter who finds whom. With ENDPOINT one side dials it, and the other "

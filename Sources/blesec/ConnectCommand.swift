@@ -92,7 +92,6 @@ enum ConnectCommand {
         await way.end()
     }
 
-    /// How a channel is made.
     private struct Way: Sendable {
         let dial: PeerRoute.Dial
         /// Maps the error that ended the channel to the error to report.
@@ -176,7 +175,6 @@ enum ConnectCommand {
                 + "missing")
     }
 
-    /// The peer to dial.
     private enum Target {
         case endpoint(Endpoint)
         case service(BluetoothUUID)
@@ -196,7 +194,6 @@ enum ConnectCommand {
             }
         }
 
-        /// The key that the target specifies.
         var peer: PeerKey? { if case .peer(let key, _) = self { key } else { nil } }
     }
 }

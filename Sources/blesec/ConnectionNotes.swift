@@ -49,7 +49,6 @@ final class ConnectionNotes: Sendable {
         try memory.remember(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
     }
 
-    /// Reports a state of the connection.
     func stands(_ status: ConnectionStatus) throws(ChannelError) {
         if status.state == .connected {
             peer.withLock { $0 = status.peer?.fingerprint }

@@ -9,12 +9,10 @@ struct ConnectionSession: Sendable {
     let timeLimit: TimeLimit?
     /// Returns the next message to send; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> [UInt8]?
-    /// Receives a message.
     let output: @Sendable ([UInt8]) async throws(ChannelError) -> Void
     /// Gets nil for each message when it is sent, and its fate later. The number counts the
     /// messages from 1, in the order of sending.
     var tell: @Sendable (Delivery?, Int, [UInt8]) -> Void = { _, _, _ in }
-    /// Gets each state of the connection.
     let stands: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool

@@ -30,6 +30,7 @@ enum DoctorCommand {
     }
 }
 
+/// What the doctor has found, in the order of its output.
 private struct Findings {
     enum Grade: String { case good = "ok", note, bad }
 

@@ -40,7 +40,6 @@ enum IdentityOptions {
         try IdentityFile.load(path, passphrase: try requiredPassphrase(arguments))
     }
 
-    /// Prints an identity's public key and fingerprint, in two lines.
     static func print(_ identity: IdentityKey) throws(ChannelError) {
         let key = Base64.encode(identity.publicKey, padded: true)
         let fingerprint = identity.fingerprint.description

@@ -86,7 +86,6 @@ struct PeerList {
 }
 
 extension AdvertisementPayload {
-    /// The peer's features, as text.
     fileprivate var words: [String] {
         let all: [(Capabilities, String)] = [
             (.l2cap, "l2cap"), (.gattStream, "gatt"), (.noise, "noise"), (.tls, "tls"),

@@ -82,10 +82,8 @@ struct PeerMemory: Sendable {
     /// The endpoint at which the peer with this key was last reached; nil if it is unknown.
     func lastEndpoint(of key: PeerKey) throws(ChannelError) -> Endpoint? {
         do throws(ChannelError) {
-            guard let text = try folder?.lastAddresses.address(of: key.fingerprint) else {
-                return nil
-            }
-            return try endpoint(text)
+            let text = try folder?.lastAddresses.address(of: key.fingerprint)
+            return try text.map(endpoint)
         } catch {
             guard !requiresFolder else { throw error }
             Self.unused(error)
@@ -151,7 +149,6 @@ struct PeerMemory: Sendable {
 
     private static func unused(_ error: ChannelError) {
         Diagnostics.note(
-            "what is remembered is not used: \(error.reason)", "memory-unused",
-            error.members)
+            "what is remembered is not used: \(error.reason)", "memory-unused", error.members)
     }
 }

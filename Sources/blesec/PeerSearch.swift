@@ -118,9 +118,8 @@ final class PeerSearch: Sendable {
             settings.service, configuration: configuration, options: settings.options,
             onEvent: notes.take)
         if let addressError = state.withLock({ $0.addressError }) {
-            Diagnostics.note(
-                "\(addressError.reason); looking for it elsewhere", "elsewhere",
-                addressError.members)
+            let text = "\(addressError.reason); looking for it elsewhere"
+            Diagnostics.note(text, "elsewhere", addressError.members)
         }
         NearbyNotes.looking(service)
         state.withLock { $0.service = service }

@@ -8,8 +8,6 @@ enum PersistentArguments {
         help: "Take a peer that says nothing for so long for dead; it is pinged after half of "
             + "that. 20 seconds.")
 
-    private static let standardIdle = Duration.seconds(20)
-
     /// The configuration of a channel that detects a lost peer quickly.
     static func configuration(
         _ options: ChannelOptions, _ arguments: Arguments
@@ -19,7 +17,7 @@ enum PersistentArguments {
             throw arguments.usage(
                 "\(ChannelOptions.direct.name) has no acknowledgements, and nothing comes back")
         }
-        configuration.timeouts.idle = try Seconds.read(arguments, idle) ?? standardIdle
+        configuration.timeouts.idle = try Seconds.read(arguments, idle) ?? .seconds(20)
         return configuration
     }
 }

@@ -5,7 +5,6 @@ internal import Glibc
 
 /// Standard input, read only on request.
 final class StandardInput: Sendable {
-    /// The process's standard input.
     static let shared = StandardInput()
 
     /// The size of a read in bytes: as much as a channel queues before its sender has to wait.

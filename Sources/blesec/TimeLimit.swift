@@ -25,7 +25,6 @@ struct TimeLimit: Sendable {
     func run<Value: Sendable>(
         _ what: String, _ body: @escaping @Sendable () async throws(ChannelError) -> Value
     ) async throws(ChannelError) -> Value {
-        let duration = duration
         let result = await withTaskGroup(of: Result<Value, ChannelError>?.self) { group in
             group.addTask {
                 do throws(ChannelError) {
@@ -34,7 +33,7 @@ struct TimeLimit: Sendable {
                     return .failure(error)
                 }
             }
-            group.addTask {
+            group.addTask { [duration] in
                 try? await EventLoop.shared.sleep(for: duration)
                 return nil
             }

@@ -88,7 +88,6 @@ private struct VectorPlace {
     let index: Int
     let name: String
 
-    /// Prints the vector's outcome on one line.
     func print(
         _ event: String, _ reason: String, _ members: [(String, JSONValue)]
     ) throws(ChannelError) {

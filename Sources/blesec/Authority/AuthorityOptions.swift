@@ -25,7 +25,6 @@ enum AuthorityOptions {
         .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput, .untrusted,
     ]
 
-    /// The number given with an option, or the default.
     static func days(
         _ option: Option, _ arguments: Arguments, standard: Int
     ) throws(ChannelError) -> Int {
