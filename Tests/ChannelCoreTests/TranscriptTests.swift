@@ -1,13 +1,13 @@
 import BLESecChannelCore
 import Testing
 
-@Suite("Values that both sides bind into the handshake")
+@Suite("The negotiation transcript")
 struct TranscriptTests {
     @Test(
-        "a byte that moves to the next field changes ready and the prologues of switch and fallback"
+        "moving a byte to the next field changes both ready values and the switch and fallback prologues"
     )
     func fieldBoundaries() {
-        // The same bytes, divided into fields in every way.
+        // The same four bytes, divided into the four fields in every possible way.
         var seen: Set<[UInt8]> = []
         var count = 0
         for first in 0...4 {
@@ -29,7 +29,7 @@ struct TranscriptTests {
         #expect(seen.count == count)
     }
 
-    @Test("the three ways to begin a handshake have different prologues")
+    @Test("a handshake has a different prologue after accept, fallback and switch")
     func labels() {
         let transcript = NegotiationTranscript(context: [])
         let prologues = Set(

@@ -18,7 +18,9 @@ struct TrustPolicyTests {
                 if names[name] == nil { names[name] = key }
                 return names[name]
             }
-            guard known == key else { throw ChannelError(.untrusted, "\(name) is another") }
+            guard known == key else {
+                throw ChannelError(.untrusted, "\(name) is bound to another key")
+            }
         }
 
         func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
@@ -30,6 +32,7 @@ struct TrustPolicyTests {
         .publicKey(try IdentityKey.generate().publicKey, curve: .x25519)
     }
 
+    /// Whether the policy admits the identity, after a look-up if it needs one.
     static func admits(_ policy: TrustPolicy, _ identity: PeerIdentity) -> Bool {
         switch policy.decide(ClaimedIdentity(identity)) {
         case .admit: return true
@@ -40,7 +43,9 @@ struct TrustPolicyTests {
         }
     }
 
-    @Test("only the policy anyone admits a peer that proves no key")
+    @Test(
+        "pinned, first-use and enrolled policies refuse a peer that proves no key; the policy anyone admits it"
+    )
     func keyless() throws {
         let key = PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         let store = Store()
@@ -65,7 +70,7 @@ struct TrustPolicyTests {
         #expect(!Self.admits(pinned, .publicKey(identity.publicKey, curve: .x448)))
     }
 
-    @Test("a deny list overrides every policy")
+    @Test("a deny list overrides the rule of a policy")
     func denied() throws {
         let identity = try Self.newIdentity()
         let key = try #require(identity.fingerprint)
@@ -85,7 +90,9 @@ struct TrustPolicyTests {
         #expect(Self.admits(TrustPolicy.anyone.denying(list), identity))
     }
 
-    @Test("first use admits without writing, binds later, and then refuses any other key")
+    @Test(
+        "a first-use policy stores the key only when told to remember it, and then refuses any other key"
+    )
     func firstUse() throws {
         let store = Store()
         let policy = TrustPolicy.firstUse(store, name: "phone")
@@ -107,7 +114,7 @@ struct TrustPolicyTests {
         let policy = TrustPolicy.enrolled(store, window: window)
         let newPeers = try (0..<3).map { _ in try Self.newIdentity() }
         #expect(!Self.admits(.enrolled(store), newPeers[0]))
-        // The policy decides about all three before any of them is ready.
+        // All three are admitted: a decision takes no place in the window, only `remember` does.
         for newPeer in newPeers { #expect(Self.admits(policy, newPeer)) }
         try policy.remember(newPeers[0])
         try policy.remember(newPeers[0])
@@ -122,13 +129,13 @@ struct TrustPolicyTests {
     func samePlace() throws {
         final class Failing: TrustStore {
             let store = Store()
-            let failures = Locked(1)
+            let failuresLeft = Locked(1)
             func key(named name: String) throws(ChannelError) -> Fingerprint? { nil }
             func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { false }
             func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
-                let fails = failures.withLock { failures in
-                    failures -= 1
-                    return failures >= 0
+                let fails = failuresLeft.withLock { left in
+                    left -= 1
+                    return left >= 0
                 }
                 if fails { throw ChannelError(.cannotCreate, "the disk is full") }
                 try store.bind(name, to: key)
@@ -148,8 +155,8 @@ struct TrustPolicyTests {
         let store = Store()
         let closed = PairingWindow(for: .seconds(1_000))
         closed.close()
-        let over = PairingWindow(for: .zero)
-        for window in [closed, over] {
+        let expired = PairingWindow(for: .zero)
+        for window in [closed, expired] {
             #expect(!window.isOpen)
             let newPeer = try Self.newIdentity()
             let policy = TrustPolicy.enrolled(store, window: window)
@@ -177,17 +184,18 @@ struct DenyListTests {
     @Test("each observer receives every change, until it stops observing")
     func observers() throws {
         let list = DenyList()
-        let count = Locked(0)
-        let first = list.observe { _ in count.withLock { $0 += 1 } }
-        let second = list.observe { _ in count.withLock { $0 += 10 } }
+        // The units count the calls of the first observer, the tens those of the second.
+        let calls = Locked(0)
+        let first = list.observe { _ in calls.withLock { $0 += 1 } }
+        let second = list.observe { _ in calls.withLock { $0 += 10 } }
         list.replace(with: [])
-        #expect(count.withLock { $0 } == 11)
+        #expect(calls.withLock { $0 } == 11)
         list.stopObserving(first)
         list.stopObserving(first)
         list.replace(with: [])
-        #expect(count.withLock { $0 } == 21)
+        #expect(calls.withLock { $0 } == 21)
         list.stopObserving(second)
         list.replace(with: [])
-        #expect(count.withLock { $0 } == 21)
+        #expect(calls.withLock { $0 } == 21)
     }
 }

@@ -30,13 +30,14 @@ struct CertificateAuthorityTests {
             to: folder.file(name), passphrase: passphrase, now: now)
     }
 
-    private func expect(
+    /// Expects an error with this code, and with `part` in its reason.
+    private func expectError(
         _ code: ChannelError.Code, _ part: String, at location: SourceLocation = #_sourceLocation,
         _ body: () throws -> Void
     ) {
         do {
             try body()
-            Issue.record("nothing was refused", sourceLocation: location)
+            Issue.record("no error was thrown", sourceLocation: location)
         } catch let error as ChannelError {
             #expect(error.code == code, "\(error.reason)", sourceLocation: location)
             #expect(error.reason.contains(part), "\(error.reason)", sourceLocation: location)
@@ -69,7 +70,7 @@ struct CertificateAuthorityTests {
         #expect(folder.read("ca/issued/\(issued.serial).pem") == folder.read("lamp.pem"))
     }
 
-    @Test("a device's certificate has three extensions, and always the same small size")
+    @Test("certificates for one URI have three extensions each, and the same size")
     func profile() throws {
         let authority = try make()
         let uri = "blesec://devices/lamp-0001"
@@ -79,7 +80,7 @@ struct CertificateAuthorityTests {
             #expect(text.contains("Subject: \n"))
             #expect(text.contains("X509v3 Subject Alternative Name: critical"))
             #expect(text.contains("TLS Web Server Authentication, TLS Web Client Authentication"))
-            #expect(text.components("X509v3 ") == 4)  // Three extensions, and the heading.
+            #expect(text.occurrences(of: "X509v3 ") == 4)  // Three extensions, and the heading.
             let der = folder.file("\(name).der")
             _ = try openssl(
                 "x509", "-in", folder.file("\(name).pem"), "-outform", "DER", "-out", der)
@@ -88,7 +89,7 @@ struct CertificateAuthorityTests {
     }
 
     @Test(
-        "a revoked certificate is revoked for openssl and in the listing; repeating changes nothing"
+        "openssl and the listing report a certificate as revoked; revoking it again changes nothing"
     )
     func revokes() throws {
         let authority = try make()
@@ -118,7 +119,7 @@ struct CertificateAuthorityTests {
         #expect(try authority.certificates()[0].state(at: now + 366 * 86_400) != .valid)
     }
 
-    @Test("many revocations at once are all recorded")
+    @Test("twelve simultaneous revocations are all recorded")
     func revokesTogether() async throws {
         let authority = try make()
         let serials = try (0..<12).map { try issue(authority, "device\($0)").serial }
@@ -138,14 +139,15 @@ struct CertificateAuthorityTests {
         }
         #expect(try authority.certificates().filter { $0.revocation != nil }.count == 12)
         let number = try openssl("crl", "-in", authority.revokedPath, "-noout", "-crlnumber")
+        // The list without revocations has the number 1.
         #expect(number == "crlNumber=0x0D\n")
     }
 
-    @Test("times are written in the form of RFC 5280 before and after 2050")
+    @Test("a time before 2050 is written as UTCTime, a later one as GeneralizedTime (RFC 5280)")
     func times() throws {
         let authority = try make(days: 36_525)
-        let days = Int((2_524_607_999 - now) / 86_400)  // The last day of 2049.
-        for (name, days) in [("before", days), ("after", days + 2)] {
+        let daysLeft = Int((2_524_607_999 - now) / 86_400)  // Until the last second of 2049.
+        for (name, days) in [("before", daysLeft), ("after", daysLeft + 2)] {
             let issued = try issue(authority, name, days: days)
             let end = try openssl(
                 "x509", "-in", folder.file("\(name).pem"), "-noout", "-enddate", "-dateopt",
@@ -157,26 +159,27 @@ struct CertificateAuthorityTests {
         #expect(try structure("after").contains("GENERALIZEDTIME   :2050"))
     }
 
+    /// The ASN.1 structure of a certificate.
     private func structure(_ name: String) throws -> String {
         try openssl("asn1parse", "-in", folder.file("\(name).pem"))
     }
 
-    @Test("no existing file is overwritten, and a failed command leaves nothing behind")
+    @Test("no existing file is overwritten, and a failed call leaves no file behind")
     func overwritesNothing() throws {
         folder.write("file", "precious")
-        expect(.cannotCreate, "is not overwritten") {
+        expectError(.cannotCreate, "is not overwritten") {
             _ = try CertificateAuthority.create(
                 folder.file("file"), name: nil, days: 1, passphrase: nil, now: now)
         }
         let authority = try make()
         let certificate = folder.read("ca/ca.pem")
-        expect(.cannotCreate, "is not overwritten") { _ = try make() }
+        expectError(.cannotCreate, "is not overwritten") { _ = try make() }
         #expect(folder.read("ca/ca.pem") == certificate)
         folder.write("lamp.pem", "precious")
-        expect(.cannotCreate, "lamp.pem exists") { _ = try issue(authority, "lamp") }
+        expectError(.cannotCreate, "lamp.pem exists") { _ = try issue(authority, "lamp") }
         folder.write("door.key", "precious")
-        expect(.cannotCreate, "door.key exists") { _ = try issue(authority, "door") }
-        expect(.cannotCreate, "cannot be created") { _ = try issue(authority, "no/where") }
+        expectError(.cannotCreate, "door.key exists") { _ = try issue(authority, "door") }
+        expectError(.cannotCreate, "cannot be created") { _ = try issue(authority, "no/where") }
         #expect(folder.names == ["ca", "door.key", "file", "lamp.pem"])
         #expect(folder.read("door.key") == Array("precious".utf8))
     }
@@ -196,22 +199,22 @@ struct CertificateAuthorityTests {
         #expect(text.contains("ENCRYPTED PRIVATE KEY"))
         _ = try issue(authority, "lamp", passphrase: secret("open sesame"))
         #expect(try authority.certificates().count == 1)
-        expect(.badKey, "passphrase is wrong") {
+        expectError(.badKey, "passphrase is wrong") {
             _ = try issue(authority, "door", passphrase: secret("sesame"))
         }
-        expect(.badKey, "no passphrase was given") { _ = try issue(authority, "door") }
+        expectError(.badKey, "no passphrase was given") { _ = try issue(authority, "door") }
         #expect(folder.names == ["ca", "lamp.key", "lamp.pem"])
     }
 
     @Test("a certificate does not outlast the authority, nor begin before it")
     func limits() throws {
         let authority = try make(days: 10)
-        expect(.configuration, "for 10 days at the most") {
+        expectError(.configuration, "for 10 days at the most") {
             _ = try issue(authority, "lamp", days: 11)
         }
-        expect(.configuration, "1 to 36525 days") { _ = try issue(authority, "lamp", days: 0) }
+        expectError(.configuration, "1 to 36525 days") { _ = try issue(authority, "lamp", days: 0) }
         for when in [now - 7_200, now + 11 * 86_400] {
-            expect(.badKey, "which is not now") {
+            expectError(.badKey, "which is not now") {
                 _ = try authority.issue(
                     SubjectURI("a:b"), days: 1, key: nil, to: folder.file("lamp"), passphrase: nil,
                     now: when)
@@ -258,52 +261,58 @@ struct CertificateAuthorityTests {
             "openssl", ["genpkey", "-out", key, "-algorithm"] + algorithm)
         try #require(made.status == 0, "\(made.errors)")
         try #require(unsafe chmod(key, 0o600) == 0)
-        expect(.badKey, "\(key) holds a key that TLS 1.3 cannot sign with") {
+        expectError(.badKey, "\(key) holds a key that TLS 1.3 cannot sign with") {
             _ = try issue(authority, "lamp", key: key)
         }
     }
 
-    @Test("a file that is not a device's key is refused with the reason")
+    @Test("a file that cannot serve as a device's key is refused with the reason")
     func badDeviceKeys() throws {
         let authority = try make()
         let text = try openssl("genpkey", "-algorithm", "ed25519")
         let shared = folder.write("shared", text, mode: 0o644)
-        expect(.badKey, "chmod 600 \(shared)") { _ = try issue(authority, "a", key: shared) }
+        expectError(.badKey, "chmod 600 \(shared)") { _ = try issue(authority, "a", key: shared) }
         let locked = try openssl(
             "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:hunter2")
-        let point = try openssl(
+        let compressed = try openssl(
             "ec", "-conv_form", "compressed", "-pubout",
             input: Array(try openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout").utf8))
-        expect(.badKey, "unusual encoding") {
-            _ = try issue(authority, "a", key: folder.write("point", point))
+        expectError(.badKey, "unusual encoding") {
+            _ = try issue(authority, "a", key: folder.write("compressed", compressed))
         }
-        expect(.badKey, "-pubout") {
+        expectError(.badKey, "-pubout") {
             _ = try issue(authority, "a", key: folder.write("locked", locked))
         }
-        expect(.badKey, "is not one key in PEM form") {
+        expectError(.badKey, "is not one key in PEM form") {
             _ = try issue(authority, "a", key: folder.write("text", "hello\n"))
         }
-        expect(.badKey, "holds CERTIFICATE") {
+        expectError(.badKey, "holds CERTIFICATE") {
             _ = try issue(authority, "a", key: authority.certificatePath)
         }
         let damaged = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
-        expect(.badKey, "damaged key") {
+        expectError(.badKey, "damaged key") {
             _ = try issue(authority, "a", key: folder.write("damaged", damaged))
         }
-        expect(.noSuchFile, "no such file") {
+        expectError(.noSuchFile, "no such file") {
             _ = try issue(authority, "a", key: folder.file("missing"))
         }
-        #expect(folder.names == ["ca", "damaged", "locked", "point", "shared", "text"])
+        #expect(folder.names == ["ca", "compressed", "damaged", "locked", "shared", "text"])
     }
 
-    @Test("a directory that is not an authority's, or is incomplete, is refused")
+    @Test(
+        "a missing or damaged directory, one open to others, and a foreign certificate are refused")
     func damagedAuthority() throws {
-        expect(.noSuchFile, "make one with `blesec ca init") { _ = try CertificateAuthority(path) }
+        expectError(.noSuchFile, "make one with `blesec ca init") {
+            _ = try CertificateAuthority(path)
+        }
         let authority = try make()
         let lamp = try issue(authority, "lamp")
         let other = try CertificateAuthority.create(
             folder.file("other"), name: nil, days: 1, passphrase: nil, now: now)
-        func with(_ name: String, _ bytes: [UInt8]?, _ body: () throws -> Void) throws {
+        /// Calls `body` while a file has other content, or is missing if `bytes` is nil.
+        func replacing(
+            _ name: String, with bytes: [UInt8]?, _ body: () throws -> Void
+        ) throws {
             let old = try #require(folder.read("ca/\(name)"))
             if let bytes {
                 folder.write("ca/\(name)", bytes)
@@ -314,34 +323,38 @@ struct CertificateAuthorityTests {
             folder.write("ca/\(name)", old)
         }
         let revoke = { _ = try authority.revoke(.serial(lamp.serial), passphrase: nil, now: now) }
-        try with("ca.pem", folder.read("lamp.pem")) {
-            expect(.badKey, "not the certificate of one authority") {
+        try replacing("ca.pem", with: folder.read("lamp.pem")) {
+            expectError(.badKey, "not the certificate of one authority") {
                 _ = try CertificateAuthority(path)
             }
         }
-        try with("ca.key", folder.read("other/ca.key")) {
-            expect(.badKey, "is not the key of") { _ = try issue(authority, "door") }
+        try replacing("ca.key", with: folder.read("other/ca.key")) {
+            expectError(.badKey, "is not the key of") { _ = try issue(authority, "door") }
         }
-        try with("ca.key", Array(try openssl("genpkey", "-algorithm", "x25519").utf8)) {
-            expect(.badKey, "is not the Ed25519 key") { _ = try issue(authority, "door") }
+        try replacing("ca.key", with: Array(try openssl("genpkey", "-algorithm", "x25519").utf8)) {
+            expectError(.badKey, "is not the Ed25519 key") { _ = try issue(authority, "door") }
         }
-        try with("ca.crl", folder.read("other/ca.crl")) {
-            expect(.badKey, "none of the authorities has signed", revoke)
+        try replacing("ca.crl", with: folder.read("other/ca.crl")) {
+            expectError(.badKey, "none of the authorities has signed", revoke)
         }
-        try with("ca.crl", nil) { expect(.noSuchFile, "newest copy of the list", revoke) }
-        try with("ca.crl", []) { expect(.badKey, "is not one revocation list", revoke) }
-        try with("issued/\(lamp.serial).pem", Array("hello".utf8)) {
-            expect(.badKey, "holds no certificate") { _ = try authority.certificates() }
+        try replacing("ca.crl", with: nil) {
+            expectError(.noSuchFile, "newest copy of the list", revoke)
+        }
+        try replacing("ca.crl", with: []) {
+            expectError(.badKey, "is not one revocation list", revoke)
+        }
+        try replacing("issued/\(lamp.serial).pem", with: Array("hello".utf8)) {
+            expectError(.badKey, "holds no certificate") { _ = try authority.certificates() }
         }
         _ = try issue(other, "door", days: 1)
-        expect(.badKey, "of another authority") {
+        expectError(.badKey, "of another authority") {
             _ = try authority.revoke(.file(folder.file("door.pem")), passphrase: nil, now: now)
         }
-        expect(.noSuchFile, "has issued no certificate 1234") {
+        expectError(.noSuchFile, "has issued no certificate 1234") {
             _ = try authority.revoke(.init("12:34"), passphrase: nil, now: now)
         }
         try #require(unsafe chmod(path, 0o750) == 0)
-        expect(.badKey, "run `chmod 700") { _ = try CertificateAuthority(path) }
+        expectError(.badKey, "run `chmod 700") { _ = try CertificateAuthority(path) }
         #expect(try other.certificates().count == 1)
     }
 
@@ -366,10 +379,10 @@ struct CertificateAuthorityTests {
             ("a:" + String(repeating: "b", count: 254), "256 bytes"),
         ])
     func badURI(_ text: String, _ reason: String) {
-        expect(.configuration, reason) { _ = try SubjectURI(text) }
+        expectError(.configuration, reason) { _ = try SubjectURI(text) }
     }
 
-    @Test("the longest URI and the longest name fit")
+    @Test("the longest URI and name are accepted; an empty, longer or unprintable name is refused")
     func longest() throws {
         let name = String(repeating: "n", count: 64)
         let authority = try CertificateAuthority.create(
@@ -378,7 +391,7 @@ struct CertificateAuthorityTests {
         #expect(try issue(authority, "lamp", uri: uri).uri == uri)
         _ = try openssl("verify", "-CAfile", authority.certificatePath, folder.file("lamp.pem"))
         for bad in ["", name + "n", "a\nb", "ä"] {
-            expect(.configuration, "1 to 64 printable ASCII") {
+            expectError(.configuration, "1 to 64 printable ASCII") {
                 _ = try CertificateAuthority.create(
                     folder.file("b"), name: bad, days: 1, passphrase: nil, now: now)
             }
@@ -402,5 +415,5 @@ struct CertificateAuthorityTests {
 
 extension String {
     /// How many times `part` occurs in the text.
-    fileprivate func components(_ part: String) -> Int { ranges(of: part).count }
+    fileprivate func occurrences(of part: String) -> Int { ranges(of: part).count }
 }

@@ -6,8 +6,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Certificates that the real `openssl` makes, and certificates that are refused when they are
-/// loaded.
+/// Certificate files that the real `openssl` makes: those that load, and those that are refused.
 @Suite("Certificate files")
 struct CertificateFileTests {
     let authority: TestAuthority
@@ -19,17 +18,18 @@ struct CertificateFileTests {
 
     private func load(
         _ name: String, key: String? = nil, passphrase: PassphraseSource? = nil,
-        after days: Int64 = 0
+        afterDays days: Int64 = 0
     ) throws -> TLSIdentity {
         try CertificateFile.identity(
             certificate: folder.file("\(name).pem"), key: folder.file("\(key ?? name).key"),
             passphrase: passphrase, now: now + days * 86_400)
     }
 
+    /// Expects `badKey`, with a reason that begins with a path in the folder and contains `part`.
     private func expectRefused(_ part: String, _ body: () throws -> Void) {
         do {
             try body()
-            Issue.record("nothing was refused")
+            Issue.record("no error was thrown")
         } catch let error as ChannelError {
             #expect(error == ChannelError(.badKey, ""))
             #expect(error.reason.contains(part), "\(error.reason)")
@@ -58,7 +58,8 @@ struct CertificateFileTests {
         #expect(try load("one").fingerprint == Fingerprint(subjectPublicKeyInfo: info))
     }
 
-    @Test("intermediates may follow the leaf or be in a separate file")
+    @Test(
+        "intermediates may follow the leaf or be in a separate file, and a leaf is refused as one")
     func intermediates() throws {
         try authority.issueDevice("one")
         let leaf = try #require(folder.read("one.pem"))
@@ -81,7 +82,7 @@ struct CertificateFileTests {
     func unusualKeys(form: String) throws {
         try authority.issue("one", TestAuthority.device("one"), pointForm: form)
         expectRefused("unusual encoding") { _ = try load("one") }
-        // The encoding in the certificate decides, and not the encoding in the private key's file.
+        // The same key is accepted in the usual encoding.
         try authority.issue("one", TestAuthority.device("one"), pointForm: "uncompressed")
         #expect(try load("one").uri == "blesec://devices/one")
         try authority.issue("middle", TestAuthority.authority("CA:TRUE"), pointForm: form)
@@ -115,8 +116,8 @@ struct CertificateFileTests {
     @Test("an expired leaf and one that is not valid yet are refused")
     func validity() throws {
         try authority.issueDevice("one")
-        expectRefused("has expired") { _ = try load("one", after: 31) }
-        expectRefused("not valid yet") { _ = try load("one", after: -1) }
+        expectRefused("has expired") { _ = try load("one", afterDays: 31) }
+        expectRefused("not valid yet") { _ = try load("one", afterDays: -1) }
     }
 
     @Test("a leaf whose key usage forbids TLS is refused")
@@ -135,7 +136,7 @@ struct CertificateFileTests {
         #expect(!identity.allows(.acceptor))
     }
 
-    @Test("an encrypted key opens with its passphrase and with no other")
+    @Test("an encrypted key opens with its passphrase, but not with a wrong one or without one")
     func encrypted() throws {
         try authority.issueDevice("one")
         try authority.run([
@@ -143,20 +144,15 @@ struct CertificateFileTests {
             folder.file("locked.key"), "-passout", "pass:open sesame",
         ])
         _ = unsafe chmod(folder.file("locked.key"), 0o600)
-        func source(_ text: String) -> PassphraseSource {
-            PassphraseSource { _, _ throws(ChannelError) in
-                SecretBytes(copying: Array(text.utf8).span)
-            }
-        }
-        let identity = try load("one", key: "locked", passphrase: source("open sesame"))
+        let identity = try load("one", key: "locked", passphrase: secret("open sesame"))
         #expect(identity.uri == "blesec://devices/one")
         expectRefused("passphrase is wrong") {
-            _ = try load("one", key: "locked", passphrase: source("sesame"))
+            _ = try load("one", key: "locked", passphrase: secret("sesame"))
         }
         expectRefused("no passphrase was given") { _ = try load("one", key: "locked") }
     }
 
-    @Test("bytes after an encrypted key are refused before the key is decrypted")
+    @Test("a byte after an encrypted key makes the file invalid, even with the right passphrase")
     func longer() throws {
         try authority.issueDevice("one")
         try authority.run([
@@ -167,11 +163,8 @@ struct CertificateFileTests {
         let label = "ENCRYPTED PRIVATE KEY-----"
         folder.write("longer.key", "-----BEGIN \(label)\n\(content)\n-----END \(label)\n")
         _ = unsafe chmod(folder.file("longer.key"), 0o600)
-        let source = PassphraseSource { _, _ throws(ChannelError) in
-            SecretBytes(copying: Array("open sesame".utf8).span)
-        }
         expectRefused("is not an encrypted PKCS#8 private key") {
-            _ = try load("one", key: "longer", passphrase: source)
+            _ = try load("one", key: "longer", passphrase: secret("open sesame"))
         }
     }
 
@@ -182,7 +175,9 @@ struct CertificateFileTests {
         expectRefused("can be opened by others") { _ = try load("one") }
     }
 
-    @Test("a file without certificates, a damaged one and a key among certificates are refused")
+    @Test(
+        "a certificate file without a certificate, or with a damaged block or a private key, is refused"
+    )
     func malformed() throws {
         try authority.issueDevice("one")
         folder.write("empty.pem", "nothing\n")
@@ -190,7 +185,7 @@ struct CertificateFileTests {
         folder.write("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         let damaged = #expect(throws: ChannelError.self) { _ = try load("bad", key: "one") }
         #expect(damaged?.code == .badKey)
-        // A reader that skips a damaged block would ignore the blocks after it, too.
+        // Refused although the leaf is complete: skipping the block would lose an intermediate.
         folder.write(
             "cut.pem", try #require(folder.read("one.pem")) + "-----BEGIN CERTIFICATE-----\nA".utf8)
         expectRefused("holds a damaged PEM block") { _ = try load("cut", key: "one") }

@@ -27,7 +27,8 @@ import Testing
         #expect(try file.refresh() == false)
     }
 
-    @Test("a list that cannot be read is an error, and its former entries stay denied")
+    @Test(
+        "a missing or invalid file is an error, and the entries that were read before stay denied")
     func failing() throws {
         #expect(throws: ChannelError(.noSuchFile, "")) { try DenyListFile(folder.file("none")) }
         let path = folder.write("deny", "\(key(1))\n")

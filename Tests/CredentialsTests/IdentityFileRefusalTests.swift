@@ -4,7 +4,7 @@ import BLESecPrimitives
 import TestSupport
 import Testing
 
-/// Files that are not an identity, each with its own reason and remedy.
+/// Files that are refused as identities, each with its own reason, and paths where none is created.
 @Suite struct IdentityFileRefusalTests {
     let folder = ScratchFolder()
 
@@ -33,7 +33,7 @@ import Testing
         let padding = String(repeating: "#\n", count: 32 << 10)
         let path = folder.write("key", padding + (try validKey()))
         try refuses(path, .badKey, "too large for a key")
-        // A file of exactly the greatest length is accepted: a key after many empty lines.
+        // A file of exactly the maximum length is accepted: a key after many empty lines.
         let limit = IdentityFile.maximumLength
         let key = try validKey()
         let fits = String(repeating: "\n", count: limit - key.utf8.count) + key
@@ -78,7 +78,7 @@ import Testing
     }
 
     @Test(
-        "an encrypted key whose passphrase would take minutes or days to check is refused at once",
+        "an encrypted key that asks for too many rounds of key derivation is refused",
         arguments: [
             (["-v2", "aes256", "-iter", "65537"], [0x02, 0x03, 0x01, 0x00, 0x01]),
             (["-v1", "PBE-SHA1-3DES", "-iter", "65537"], [0x02, 0x03, 0x01, 0x00, 0x01]),
@@ -87,17 +87,17 @@ import Testing
                 [0x02, 0x02, 0x00, 0x81]
             ),
         ])
-    func costly(_ options: [String], _ number: [UInt8]) throws {
+    func costly(_ options: [String], _ rounds: [UInt8]) throws {
         let plain = folder.write("plain", try validKey())
         let arguments = ["pkcs8", "-topk8", "-in", plain, "-passout", "pass:x", "-outform", "DER"]
         let made = try Subprocess.run("openssl", arguments + options)
         try #require(made.status == 0, "\(made.errors)")
-        // The number of rounds is increased in the finished file, since openssl itself would need
-        // minutes or days to make such a file.
+        // Only the finished file gets the larger number, so that openssl does not derive a key with
+        // it. `rounds` is the DER form of the number in the options.
         var der = made.output
         let start = try #require(
-            der.indices.first { der[$0...].starts(with: number) }, "no such number in the file")
-        for index in start + 2..<start + number.count { der[index] = 0xFF }
+            der.indices.first { der[$0...].starts(with: rounds) }, "no such number in the file")
+        for index in start + 2..<start + rounds.count { der[index] = 0xFF }
         der[start + 2] = 0x7F
         let label = "ENCRYPTED PRIVATE KEY-----\n"
         let base64 = Base64.encode(der, padded: true)
@@ -106,7 +106,7 @@ import Testing
         try refuses(path, .badKey, "asks for more rounds of key derivation", secret("x"))
     }
 
-    @Test("an encrypted key without a passphrase, or with a wrong one, is refused")
+    @Test("an encrypted key with a missing, wrong, empty or too long passphrase is refused")
     func passphrases() throws {
         let path = folder.file("key")
         let identity = try IdentityKey.generate()
@@ -120,7 +120,7 @@ import Testing
         try refuses(path, .badKey, "a passphrase has 1 to 1024 bytes", secret(long))
     }
 
-    @Test("a passphrase file that is empty, too long, missing or shared is refused")
+    @Test("a passphrase file that is empty, too long, missing or readable by others is refused")
     func passphraseFiles() throws {
         let path = folder.file("key")
         try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: secret("x"))
@@ -134,25 +134,28 @@ import Testing
         try refuses(path, .badKey, "run `chmod 600 \(shared)`", .file(shared))
     }
 
-    @Test("an error in a passphrase file names that file alone")
+    @Test("an error in a passphrase file names the passphrase file and not the key file")
     func passphraseFileAlone() throws {
         let path = folder.file("key")
         try IdentityFile.create(path, holding: try IdentityKey.generate(), passphrase: secret("x"))
-        for source in [folder.write("loose", "x\n", mode: 0o644), folder.write("empty", "\n")] {
+        for passphraseFile in [
+            folder.write("loose", "x\n", mode: 0o644), folder.write("empty", "\n"),
+        ] {
             let error = #expect(throws: ChannelError(.badKey, "")) {
-                try IdentityFile.load(path, passphrase: .file(source))
+                try IdentityFile.load(path, passphrase: .file(passphraseFile))
             }
-            #expect(error?.reason.hasPrefix(source) == true, "\(error?.reason ?? "")")
+            #expect(error?.reason.hasPrefix(passphraseFile) == true, "\(error?.reason ?? "")")
             #expect(error?.reason.contains(path) == false)
         }
-        // An error in the key names the key's file, also where one file name begins with the other.
+        // The error for a wrong passphrase names the key file, even if the name of the passphrase
+        // file begins with it.
         let error = #expect(throws: ChannelError(.badKey, "")) {
             try IdentityFile.load(path, passphrase: .file(folder.write("key2", "y\n")))
         }
         #expect(error?.reason.hasPrefix("\(path) ") == true, "\(error?.reason ?? "")")
     }
 
-    @Test("an unknown noise-hash, or two of them, are refused")
+    @Test("a key file with an unknown noise-hash, or with two noise-hash lines, is refused")
     func hashes() throws {
         let key = try validKey()
         try refuses(
@@ -171,16 +174,15 @@ import Testing
     @Test("a key file that ends before the last five dashes of its end line is refused")
     func truncated() throws {
         let key = Array(try validKey().utf8)
-        // The last byte is the line feed after the block.
-        for length in 0..<(key.count - 1) {
+        // A file that lacks only some of its last six bytes, five dashes and a line feed, still has
+        // the end line's complete label; such lengths are not tested.
+        for length in 0..<(key.count - 6) {
             let path = folder.write("key", Array(key[..<length]))
-            // If only these dashes and the line feed are missing, the label is still complete.
-            if key.count - length <= 6 { continue }
             #expect(throws: ChannelError(.badKey, "")) { try IdentityFile.load(path) }
         }
     }
 
-    @Test("a key with a changed character is refused or is another key, and never traps")
+    @Test("a key file with one changed character is refused or loads as a key, and never traps")
     func flipped() throws {
         let text = Array(try validKey().utf8)
         let original = try IdentityFile.load(folder.write("key", text)).publicKey
@@ -190,7 +192,8 @@ import Testing
             let path = folder.write("key", changed)
             do throws(ChannelError) {
                 let identity = try IdentityFile.load(path)
-                // The private key has bits that X25519 ignores (RFC 7748 §5).
+                // The public key may be the original: X25519 ignores some bits of the private key
+                // (RFC 7748 §5).
                 #expect(identity.publicKey.count == original.count)
             } catch {
                 #expect(error.code == .badKey)
@@ -199,7 +202,7 @@ import Testing
         }
     }
 
-    @Test("two keys in one file, and a key after PEM headers, are refused")
+    @Test("a file with two keys, and a key in a PEM block with headers, are refused")
     func severalBlocks() throws {
         let key = try validKey()
         try refuses(folder.write("two", key + key), .badKey, "more than one PEM block")
@@ -209,7 +212,8 @@ import Testing
         try refuses(folder.write("headers", withHeader), .badKey, "PEM block with headers")
     }
 
-    @Test("an existing file, a dangling link and a missing folder are left unchanged")
+    @Test(
+        "no key is created over an existing file, folder or dangling link, or in a missing folder")
     func creation() throws {
         let identity = try IdentityKey.generate()
         let mine = folder.write("mine", "precious", mode: 0o644)
@@ -225,11 +229,11 @@ import Testing
         #expect(folder.names == ["link", "mine"])
     }
 
-    @Test("no passphrase is requested for a file that cannot be created")
+    @Test("no passphrase is requested for a new key if its file already exists")
     func noRequest() throws {
         let path = folder.write("mine", "precious")
         let source = PassphraseSource { _, _ throws(ChannelError) in
-            Issue.record("asked in vain")
+            Issue.record("a passphrase was requested")
             throw ChannelError(.internal, "")
         }
         #expect(throws: ChannelError(.cannotCreate, "")) {

@@ -90,7 +90,9 @@ import Testing
         #expect(try IdentityFile.load(path, passphrase: secret("hunter2")).publicKey.count == 32)
     }
 
-    @Test("the file keeps the hash that the key belongs to", arguments: HashAlgorithm.allCases)
+    @Test(
+        "the file stores the hash function that the key is used with",
+        arguments: HashAlgorithm.allCases)
     func hash(_ hash: HashAlgorithm) throws {
         let path = folder.file("key")
         try IdentityFile.create(path, holding: try IdentityKey.generate(hash: hash))
@@ -98,12 +100,14 @@ import Testing
         #expect(try openssl("pkey", "-in", path, "-noout") == "")
     }
 
-    @Test("a passphrase is requested only for an encrypted key, and the request states its purpose")
+    @Test(
+        "loading a plain key requests no passphrase, and a request to protect a key states path and purpose"
+    )
     func asksOnlyWhenNeeded() throws {
         let identity = try IdentityKey.generate()
         try IdentityFile.create(folder.file("plain"), holding: identity)
         let never = PassphraseSource { _, _ throws(ChannelError) in
-            Issue.record("asked for nothing")
+            Issue.record("a passphrase was requested for a plain key")
             throw ChannelError(.internal, "")
         }
         _ = try IdentityFile.load(folder.file("plain"), passphrase: never)
@@ -154,15 +158,16 @@ import Testing
         #expect(folder.names == ["key"])
     }
 
+    /// The raw public key to the private key in a file, computed by openssl.
     private func publicKey(of path: String) throws -> [UInt8] {
         let pem = try openssl("pkey", "-in", path, "-pubout")
         let body = pem.split(separator: "\n").dropFirst().dropLast().joined()
         let info = try #require(Base64.decode(body, padded: true))
-        return Array(info.dropFirst(12))
+        return Array(info.dropFirst(12))  // Without the algorithm, in the first 12 bytes.
     }
 }
 
-/// A fixed passphrase.
+/// A source that always returns this passphrase.
 func secret(_ text: String) -> PassphraseSource {
     PassphraseSource { _, _ in SecretBytes(copying: Array(text.utf8).span) }
 }

@@ -8,7 +8,7 @@ import Testing
     let folder = ScratchFolder()
     var path: String { folder.file("known_peers") }
 
-    @Test("a name that is bound is found again, by this store and by another store")
+    @Test("a bound name is found by the same store, and by another store for the same file")
     func binding() throws {
         let store = KnownPeersFile(path)
         #expect(try store.key(named: "anna") == nil)
@@ -21,7 +21,8 @@ import Testing
         #expect(folder.names == ["known_peers"])
     }
 
-    @Test("binding a name again to its key changes nothing, and to another key is refused")
+    @Test(
+        "binding a name to its key again changes nothing, and binding it to another key is refused")
     func rebinding() throws {
         let store = KnownPeersFile(path)
         try store.bind("anna", to: key(1))
@@ -61,7 +62,7 @@ import Testing
         #expect(folder.names == [])
     }
 
-    @Test("comments, blank lines and what follows a fingerprint are kept")
+    @Test("a new entry leaves comments, blank lines and the text after a fingerprint unchanged")
     func comments() throws {
         let text = "# my peers\n\nanna \(key(1)) met at the station\r\n\tZoë\t\(key(2))"
         folder.write("known_peers", text)
@@ -73,7 +74,7 @@ import Testing
         #expect(folder.read("known_peers") == Array("\(text)\nben \(key(3))\n".utf8))
     }
 
-    @Test("a name is removed with its line and nothing else")
+    @Test("removing a name removes its line and no other")
     func removal() throws {
         folder.write("known_peers", "# one\na \(key(1))\n# two\nb \(key(2)) x\nc \(key(3))\n")
         let store = KnownPeersFile(path)
@@ -84,7 +85,7 @@ import Testing
         #expect(try store.contains(key(2)) == false)
     }
 
-    @Test("a change by another process is seen at once")
+    @Test("the next call sees a change that another program made to the file")
     func rereading() throws {
         let store = KnownPeersFile(path)
         try store.bind("anna", to: key(1))
@@ -96,7 +97,7 @@ import Testing
     }
 
     @Test(
-        "a malformed line is named by file and number",
+        "the error for a malformed or contradicting line names the file and the line number",
         arguments: [
             ("anna", "a fingerprint"), ("anna SHA256:short", "a fingerprint"),
             ("anna MD5:abc", "a fingerprint"), ("a%4 KEY", "a name"), ("a%ZZ KEY", "a name"),
@@ -116,7 +117,7 @@ import Testing
         #expect(folder.names == ["known_peers"])
     }
 
-    @Test("a file that others can change, that is too long, or that is no file is refused")
+    @Test("a file that others can change, a file that is too long, and a directory are refused")
     func refusals() throws {
         folder.write("known_peers", "anna \(key(1))\n", mode: 0o620)
         let store = KnownPeersFile(path)
@@ -141,7 +142,7 @@ import Testing
         #expect(folder.read("known_peers")?.count == 1 << 20)
     }
 
-    @Test("stores that write the same file at once lose no line")
+    @Test("stores that write the same file at the same time lose no line")
     func concurrency() async throws {
         let path = path
         try await withThrowingTaskGroup(of: Void.self) { group in
@@ -159,7 +160,7 @@ import Testing
         #expect(folder.names == ["known_peers"])
     }
 
-    @Test("a file behind a symbolic link is changed, and the link is kept")
+    @Test("a file behind a symbolic link is changed, and the link stays a link")
     func symbolicLink() throws {
         folder.write("real", "anna \(key(1))\n")
         try #require(try Subprocess.run("ln", ["-s", "real", path]).status == 0)
@@ -168,12 +169,14 @@ import Testing
         #expect(try Subprocess.run("readlink", [path]).text == "real\n")
     }
 
-    @Test("a lock that is never released is an error and not a deadlock")
+    @Test(
+        "if another process keeps the file locked, writing ends with an error, and reading succeeds"
+    )
     func stuckLock() throws {
         try KnownPeersFile(path).bind("anna", to: key(1))
         let holder = try Subprocess(
-            "flock", [path, "sh", "-c", "echo held >&2; cat"], input: .held)
-        _ = try holder.line("held")
+            "flock", [path, "sh", "-c", "echo locked >&2; cat"], input: .held)
+        _ = try holder.line("locked")
         #expect(throws: ChannelError(.timedOut, "")) {
             try KnownPeersFile(path).bind("ben", to: key(2))
         }
@@ -181,5 +184,5 @@ import Testing
     }
 }
 
-/// A test key for the number.
+/// The fingerprint of a made-up key, which is different for each number.
 func key(_ number: UInt8) -> Fingerprint { Fingerprint(subjectPublicKeyInfo: [number]) }

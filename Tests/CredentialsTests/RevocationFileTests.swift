@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Revocation files of a device, which change while the device uses them.
+/// The revocation file of a device: what it revokes, and what happens when it changes.
 @Suite("Revocation files")
 struct RevocationFileTests {
     let folder = ScratchFolder()
@@ -40,17 +40,19 @@ struct RevocationFileTests {
             serial: certificate.serial, issuer: authority.fingerprint, key: certificate.fingerprint)
     }
 
+    /// Writes the bytes to a file and loads the file.
     private func load(_ name: String, _ bytes: [UInt8]) throws -> RevocationFile {
         try RevocationFile(folder.write(name, bytes), authorities: authorities)
     }
 
-    private func expect(
+    /// Expects an error with this code, and with `part` in its reason.
+    private func expectError(
         _ code: ChannelError.Code, _ part: String, at location: SourceLocation = #_sourceLocation,
         _ body: () throws -> Void
     ) {
         do {
             try body()
-            Issue.record("nothing was refused", sourceLocation: location)
+            Issue.record("no error was thrown", sourceLocation: location)
         } catch let error as ChannelError {
             #expect(error.code == code, "\(error.reason)", sourceLocation: location)
             #expect(error.reason.contains(part), "\(error.reason)", sourceLocation: location)
@@ -59,7 +61,7 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("a list in PEM or DER form revokes by serial number, for its own issuer alone")
+    @Test("a list in PEM or DER form revokes serial numbers of its own issuer only")
     func forms() throws {
         try revoke(lamp)
         _ = try openssl(
@@ -74,7 +76,7 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("a line with a fingerprint revokes the key, alone or beside a list")
+    @Test("a line with a fingerprint revokes that key, in a file with or without a list")
     func keys() throws {
         try revoke(lamp)
         let line = Array("# stolen\n\(door.fingerprint) the back door\n".utf8)
@@ -87,13 +89,13 @@ struct RevocationFileTests {
         }
     }
 
-    @Test("lists of several authorities may be in one file")
+    @Test("a file may contain lists of several authorities, if all of them are trusted")
     func several() throws {
         _ = try CertificateAuthority.create(
             folder.file("other"), name: nil, days: 400, passphrase: nil, now: now)
         try revoke(lamp)
         let lists = try #require(folder.read("ca/ca.crl")) + #require(folder.read("other/ca.crl"))
-        expect(.badKey, "none of the authorities has signed") { _ = try load("both", lists) }
+        expectError(.badKey, "none of the authorities has signed") { _ = try load("both", lists) }
         let certificates = try ["ca/ca.pem", "other/ca.pem"].flatMap {
             try #require(folder.read($0))
         }
@@ -112,13 +114,13 @@ struct RevocationFileTests {
         #expect(contains(try file.current(at: now), door))
     }
 
-    @Test("a file that becomes invalid admits no certificate until it is valid again")
+    @Test("while the file is invalid or missing, every check fails, until the file is valid again")
     func failsClosed() throws {
         try revoke(lamp)
         let good = try #require(folder.read("ca/ca.crl"))
         let path = folder.write("list", good)
         let file = try RevocationFile(path, authorities: authorities)
-        let bad: [(ChannelError.Code, String, () throws -> Void)] = [
+        let bad: [(code: ChannelError.Code, part: String, spoil: () throws -> Void)] = [
             (.noSuchFile, "no such file", { unsafe unlink(path) }),
             (.badKey, "revokes nothing", { folder.write("list", "") }),
             (.badKey, "cut off", { folder.write("list", Array(good.dropLast(30))) }),
@@ -128,7 +130,8 @@ struct RevocationFileTests {
         for (code, part, spoil) in bad {
             _ = try file.current(at: now)
             try spoil()
-            for _ in 0..<2 { expect(code, part) { _ = try file.current(at: now) } }
+            // Twice: the failed check must not make the next one succeed from a cache.
+            for _ in 0..<2 { expectError(code, part) { _ = try file.current(at: now) } }
             unsafe rmdir(path)
             folder.write("list", good)
         }
@@ -138,12 +141,13 @@ struct RevocationFileTests {
 
     @Test("a list is valid until its next-update time, and no longer")
     func outOfDate() throws {
+        // `blesec ca` makes a list valid until the authority expires.
         let file = try RevocationFile(authority.revokedPath, authorities: authorities)
         _ = try file.current(at: authority.expiry)
-        expect(.badKey, "out of date") { _ = try file.current(at: authority.expiry + 1) }
+        expectError(.badKey, "out of date") { _ = try file.current(at: authority.expiry + 1) }
     }
 
-    @Test("a list with a changed or missing byte is refused")
+    @Test("a list with a changed, missing or added byte is refused")
     func tampering() throws {
         try revoke(lamp)
         _ = try openssl(
@@ -154,34 +158,36 @@ struct RevocationFileTests {
             wrong[index] ^= 1
             #expect(throws: ChannelError.self) { try load("wrong", wrong) }
         }
-        for count in der.indices {
-            #expect(throws: ChannelError.self) { try load("short", Array(der[..<count])) }
+        for length in der.indices {
+            #expect(throws: ChannelError.self) { try load("short", Array(der[..<length])) }
         }
         #expect(throws: ChannelError.self) { try load("long", der + [0]) }
-        // Only the last line feed of the text is not needed.
+        // The PEM form needs every byte except the last line feed.
         let pem = try #require(folder.read("ca/ca.crl"))
-        for count in 0..<pem.count - 1 {
-            #expect(throws: ChannelError.self) { try load("short", Array(pem[..<count])) }
+        for length in 0..<pem.count - 1 {
+            #expect(throws: ChannelError.self) { try load("short", Array(pem[..<length])) }
         }
         #expect(contains(try load("whole", pem.dropLast()).current(at: now), lamp))
     }
 
-    @Test("a file that is not a list, revokes nothing or is too long is refused with the reason")
+    @Test(
+        "a file that is invalid, revokes nothing, is too long or is missing is refused with the reason"
+    )
     func malformed() throws {
         let pem = try #require(folder.read("ca/ca.crl"))
-        expect(.badKey, "line 1: neither") { _ = try load("a", Array("hello\n".utf8) + pem) }
-        expect(.badKey, "line 1: neither") {
+        expectError(.badKey, "line 1: neither") { _ = try load("a", Array("hello\n".utf8) + pem) }
+        expectError(.badKey, "line 1: neither") {
             _ = try load("b", try #require(folder.read("lamp.pem")))
         }
-        expect(.badKey, "revokes nothing") { _ = try load("c", Array("# nothing\n".utf8)) }
-        expect(.badKey, "line 1: the revocation list is damaged") {
+        expectError(.badKey, "revokes nothing") { _ = try load("c", Array("# nothing\n".utf8)) }
+        expectError(.badKey, "line 1: the revocation list is damaged") {
             let text = String(decoding: pem, as: UTF8.self).replacing("M", with: "!")
             _ = try load("d", Array(text.utf8))
         }
-        expect(.limitExceeded, "longer than") {
+        expectError(.limitExceeded, "longer than") {
             _ = try load("e", [UInt8](repeating: 0x30, count: RevocationFile.maximumLength + 1))
         }
-        expect(.noSuchFile, "no such file") {
+        expectError(.noSuchFile, "no such file") {
             _ = try RevocationFile(folder.file("none"), authorities: authorities)
         }
     }
@@ -207,9 +213,10 @@ struct RevocationFileTests {
             onlyuser=TRUE
             """)
         _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("part"))
-        expect(.badKey, "critical extension") {
+        expectError(.badKey, "critical extension") {
             _ = try RevocationFile(folder.file("part"), authorities: authorities)
         }
+        // Without the extension, the list covers all certificates and is accepted.
         let whole = String(decoding: try #require(folder.read("ca.cnf")), as: UTF8.self)
         folder.write("ca.cnf", whole.replacing("crl_extensions=list\n", with: ""))
         _ = try openssl("ca", "-config", config, "-gencrl", "-out", folder.file("whole"))

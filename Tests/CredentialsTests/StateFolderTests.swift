@@ -9,9 +9,7 @@ import Testing
     let scratch = ScratchFolder()
     var path: String { scratch.file("state/blesec") }
 
-    private func key(_ number: UInt8) -> Fingerprint { Fingerprint(subjectPublicKeyInfo: [number]) }
-
-    @Test("a missing folder is created for its owner alone, with its missing parents")
+    @Test("a missing folder and its missing parents are created with mode 700")
     func made() throws {
         #expect(throws: ChannelError(.noSuchFile, "")) { try StateFolder(path) }
         let folder = try StateFolder.make(path + "/")
@@ -45,7 +43,9 @@ import Testing
         }
     }
 
-    @Test("the last address of each peer is kept, and the oldest peers are forgotten")
+    @Test(
+        "each peer's last address is stored; in a full file, the entry noted longest ago is removed"
+    )
     func addresses() throws {
         let file = LastAddressesFile(scratch.file("addresses"))
         #expect(try file.address(of: key(1)) == nil)
@@ -66,7 +66,7 @@ import Testing
     }
 
     @Test(
-        "a malformed line is refused with its place",
+        "the error for a malformed line names the line number, and the file stays unchanged",
         arguments: ["x y", "SHA256:abc l2cap:x", "KEY", "KEY a b", "KEY %", "\u{0}\u{1}"])
     func malformed(_ line: String) {
         let text = line.replacing("KEY", with: key(1).description)

@@ -12,9 +12,9 @@ struct TrustedFileTests {
     let folder = ScratchFolder()
 
     /// A user who is neither root nor the user that runs the tests.
-    private static let other: uid_t = 65_534
+    private static let otherUser: uid_t = 65_534
 
-    private func link(_ target: String, _ name: String) throws {
+    private func link(_ name: String, to target: String) throws {
         try #require(unsafe symlink(target, folder.file(name)) == 0)
     }
 
@@ -23,7 +23,7 @@ struct TrustedFileTests {
         try #require(unsafe chmod(folder.file(name), mode) == 0)
     }
 
-    /// The content of the file, or the error.
+    /// The content of the file for a process of `user`, or the error.
     private func read(
         _ path: String, _ protection: TrustedFile.Protection = .unalterable,
         as user: uid_t = geteuid()
@@ -49,14 +49,14 @@ struct TrustedFileTests {
         #expect(error?.reason.hasPrefix(path) == true, sourceLocation: location)
     }
 
-    @Test("a file that no other user can write is read by any path")
+    @Test("a file that no other user can write is read by every path to it, also through links")
     func reads() throws {
         try makeFolder("inner", 0o755)
         let path = folder.write("inner/file", "x", mode: 0o644)
-        try link("inner/file", "link")
-        try link(folder.file("link"), "absolute")
-        try link("../inner/../link", "inner/back")
-        try link("inner", "directory")
+        try link("link", to: "inner/file")
+        try link("absolute", to: folder.file("link"))
+        try link("inner/back", to: "../inner/../link")
+        try link("directory", to: "inner")
         for name in [
             "inner/file", "link", "absolute", "inner/back", "directory/file", "directory/back",
             "inner/../inner/./file", "directory/../directory//file",
@@ -86,7 +86,9 @@ struct TrustedFileTests {
             "can be changed by others (mode \(String(mode, radix: 8))): run `chmod go-w \(path)`")
     }
 
-    @Test("a directory on the path that others can write is refused, and named")
+    @Test(
+        "a path through a directory that others can write is refused, and the error names the directory"
+    )
     func writableAbove() throws {
         try makeFolder("open", 0o775)
         try makeFolder("open/closed")
@@ -94,7 +96,7 @@ struct TrustedFileTests {
         let remedy = "can be changed by others (mode 775): run `chmod go-w \(folder.file("open"))`"
         refuses(folder.file("open/closed/file"), remedy)
         // Neither a link nor a detour hides the directory.
-        try link("open/closed", "link")
+        try link("link", to: "open/closed")
         refuses(folder.file("link/file"), remedy)
         try makeFolder("fine")
         folder.write("fine/file", "x")
@@ -121,20 +123,20 @@ struct TrustedFileTests {
             return
         }
         // A file of root is accepted for every user.
-        #expect(try read(folder.file("file"), as: Self.other) == [0x78])
+        #expect(try read(folder.file("file"), as: Self.otherUser) == [0x78])
         func give(_ name: String) throws {
-            try #require(unsafe lchown(folder.file(name), Self.other, Self.other) == 0)
+            try #require(unsafe lchown(folder.file(name), Self.otherUser, Self.otherUser) == 0)
         }
         try give("file")
         refuses(folder.file("file"), "\(folder.file("file")) belongs to another user (65534)")
-        #expect(try read(folder.file("file"), as: Self.other) == [0x78])
+        #expect(try read(folder.file("file"), as: Self.otherUser) == [0x78])
         try makeFolder("theirs")
         folder.write("theirs/file", "x")
         try give("theirs")
         refuses(
             folder.file("theirs/file"), "\(folder.file("theirs")) belongs to another user (65534)")
         folder.write("mine", "x")
-        try link("mine", "link")
+        try link("link", to: "mine")
         try give("link")
         refuses(folder.file("link"), "\(folder.file("link")) belongs to another user (65534)")
     }
@@ -143,24 +145,31 @@ struct TrustedFileTests {
         "files of the user and of root are accepted, unless others may write them or, if secret, read them"
     )
     func modes() {
-        func fault(_ owner: uid_t, _ mode: mode_t, as user: uid_t, _ secret: Bool) -> Bool {
+        func isRefused(
+            owner: uid_t, _ mode: mode_t, as user: uid_t, isSecret: Bool
+        ) -> Bool {
             var status = stat()
             status.st_uid = owner
             status.st_mode = S_IFREG | mode
-            let protection = secret ? TrustedFile.Protection.secret : .unalterable
+            let protection = isSecret ? TrustedFile.Protection.secret : .unalterable
             return protection.fault("file", status, user: user) != nil
         }
         for (owner, user) in [(0, 0), (0, 1000), (1000, 1000)] as [(uid_t, uid_t)] {
             for mode in 0...0o777 as ClosedRange<mode_t> {
-                #expect(fault(owner, mode, as: user, false) == (mode & 0o022 != 0))
-                // systemd gives a service its credentials with such an owner and mode, and root
-                // may do the same with a file.
-                let isGiven = owner == 0 && user != 0 && mode & 0o037 == 0
-                #expect(fault(owner, mode, as: user, true) == (mode & 0o077 != 0 && !isGiven))
+                #expect(
+                    isRefused(owner: owner, mode, as: user, isSecret: false) == (mode & 0o022 != 0))
+                // Root may let a service read a secret through its group; systemd gives a service
+                // its credentials with this owner and mode.
+                let isCredential = owner == 0 && user != 0 && mode & 0o037 == 0
+                #expect(
+                    isRefused(owner: owner, mode, as: user, isSecret: true)
+                        == (mode & 0o077 != 0 && !isCredential))
             }
         }
         for (owner, user) in [(1000, 0), (1000, 1001)] as [(uid_t, uid_t)] {
-            for isSecret in [true, false] { #expect(fault(owner, 0o600, as: user, isSecret)) }
+            for isSecret in [true, false] {
+                #expect(isRefused(owner: owner, 0o600, as: user, isSecret: isSecret))
+            }
         }
     }
 
@@ -168,9 +177,9 @@ struct TrustedFileTests {
         "circular links, dangling links, and paths that go through a file are reported as no such file"
     )
     func dead() throws {
-        try link("b", "a")
-        try link("a", "b")
-        try link("nothing", "dangling")
+        try link("a", to: "b")
+        try link("b", to: "a")
+        try link("dangling", to: "nothing")
         folder.write("file", "x")
         for name in ["a", "dangling", "file/below", "none/file"] {
             #expect(throws: ChannelError(.noSuchFile, ""), "\(name)") {
@@ -186,7 +195,7 @@ struct TrustedFileTests {
         folder.write("trusted/file", "x")
         folder.write("open/file", "y")
         let (path, folder) = (folder.path, folder)
-        try link("trusted", "link")
+        try link("link", to: "trusted")
         let swapping = Task.detached {
             var isOpen = false
             while !Task.isCancelled {
@@ -197,10 +206,11 @@ struct TrustedFileTests {
             }
         }
         var refusals = 0
+        // At least 2,000 attempts, and more until one of them has been refused.
         for attempt in 0..<100_000 where attempt < 2_000 || refusals == 0 {
             do {
                 guard try read(folder.file("link/file")) == [0x78] else {
-                    Issue.record("the other file was read")
+                    Issue.record("the file in the directory that others can write was read")
                     break
                 }
             } catch {
@@ -213,7 +223,7 @@ struct TrustedFileTests {
         #expect(refusals > 0)
     }
 
-    /// Calls that open a file with a key, or one that decides about trust.
+    /// Calls that open a file with a key, or a file that decides about trust.
     static let readers: [(name: String, read: @Sendable (String) throws -> Void)] = [
         ("identity", { _ = try IdentityFile.load($0) }),
         ("authorities", { _ = try CertificateFile.authorities($0) }),
@@ -227,7 +237,7 @@ struct TrustedFileTests {
     ]
 
     @Test(
-        "a file with a key, or one that decides about trust, is opened with these checks",
+        "calls that open key or trust files refuse a file, or a directory on its path, that others can write",
         arguments: readers.indices)
     func everyFile(index: Int) throws {
         let reader = Self.readers[index]

@@ -5,13 +5,14 @@ import BLESecTesting
 import Testing
 
 /// A policy with a manual clock.
-struct ReconnectFixture {
+struct PolicyRun {
     var policy: DialPolicy
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
     var generator = SeededGenerator(seed: 5)
 
     init(
-        _ rules: DialPolicy.Rules = .atOnce, ownTag: UInt32? = nil, table: PeerTable = PeerTable()
+        _ rules: DialPolicy.Rules = .heardOnce, ownTag: UInt32? = nil,
+        table: PeerTable = PeerTable()
     ) {
         policy = DialPolicy(
             rules: rules, ownTag: ownTag.map { AdvertisementTag(rawValue: $0) }, table: table)
@@ -40,24 +41,25 @@ struct ReconnectFixture {
 
     mutating func step() -> [Candidate] { policy.step(at: now, using: &generator).dials }
 
-    mutating func next() -> Duration? {
+    /// The time until the policy wants to be called again.
+    mutating func untilNextStep() -> Duration? {
         policy.step(at: now, using: &generator).next?.duration(since: now)
     }
 
     mutating func wait(_ duration: Duration) { now = now.advanced(by: duration) }
 
-    mutating func end(_ address: DeviceAddress, _ outcome: LinkOutcome = .stable) {
+    mutating func endLink(_ address: DeviceAddress, _ outcome: LinkOutcome = .stable) {
         policy.linkEnded(with: address, outcome, at: now, using: &generator)
     }
 
-    mutating func fail(_ candidate: Candidate) {
+    mutating func failDial(_ candidate: Candidate) {
         policy.dialFailed(candidate, at: now, using: &generator)
     }
 }
 
 extension DialPolicy.Rules {
     /// Rules that dial a candidate that was heard once.
-    static var atOnce: DialPolicy.Rules {
+    static var heardOnce: DialPolicy.Rules {
         var rules = DialPolicy.Rules()
         rules.timesHeard = 1
         return rules
@@ -66,11 +68,11 @@ extension DialPolicy.Rules {
 
 @Suite("Which candidates are dialed, and when")
 struct DialPolicyTests {
-    let one = ReconnectFixture.candidate(1)
+    let one = PolicyRun.candidate(1)
 
     @Test("a candidate is dialed once it has been heard twice within 30 seconds")
     func heardTwice() {
-        var run = ReconnectFixture(DialPolicy.Rules())
+        var run = PolicyRun(DialPolicy.Rules())
         run.hear(1)
         #expect(run.step() == [])
         run.wait(.seconds(31))
@@ -84,12 +86,12 @@ struct DialPolicyTests {
 
     @Test("a candidate that has proven its identity is dialed when it is heard once")
     func provenIsKnown() {
-        var run = ReconnectFixture(DialPolicy.Rules())
+        var run = PolicyRun(DialPolicy.Rules())
         run.hear(1)
         run.hear(1)
         #expect(run.step() == [one])
         run.policy.dialSucceeded(one, identity: "alice")
-        run.end(one.address)
+        run.endLink(one.address)
         run.wait(.seconds(40))
         #expect(run.step() == [])
         run.hear(1)
@@ -98,36 +100,36 @@ struct DialPolicyTests {
 
     @Test("a candidate with a weak signal is not dialed, and one with an unknown signal is")
     func signals() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1, signal: -91)
         run.hear(2, signal: -90)
         run.hear(3, signal: nil)
         #expect(
-            Set(run.step()) == [ReconnectFixture.candidate(2), ReconnectFixture.candidate(3)])
+            Set(run.step()) == [PolicyRun.candidate(2), PolicyRun.candidate(3)])
     }
 
     @Test("the side with the lower tag dials at once, the other side after 5 to 10 seconds")
     func whoDials() throws {
-        var lower = ReconnectFixture(ownTag: 99)
+        var lower = PolicyRun(ownTag: 99)
         lower.hear(1)
         #expect(lower.step() == [one])
-        var higher = ReconnectFixture(ownTag: 101)
+        var higher = PolicyRun(ownTag: 101)
         higher.hear(1)
         #expect(higher.step() == [])
-        let next = higher.next()
+        let next = higher.untilNextStep()
         let wait = try #require(next)
         #expect((.seconds(5) ... .seconds(10)).contains(wait))
         higher.hear(1)
-        #expect(higher.next() == wait, "another advertisement does not postpone the dial")
+        #expect(higher.untilNextStep() == wait, "another advertisement does not postpone the dial")
         higher.wait(wait - .milliseconds(1))
         #expect(higher.step() == [])
         higher.wait(.milliseconds(1))
         #expect(higher.step() == [one])
     }
 
-    @Test("the side with the higher tag does not dial if a link has come meanwhile")
+    @Test("the side with the higher tag does not dial if it has accepted a link meanwhile")
     func linkCame() {
-        var run = ReconnectFixture(ownTag: 101)
+        var run = PolicyRun(ownTag: 101)
         run.hear(1)
         #expect(run.step() == [])
         #expect(run.policy.accepted(from: one.address) == [])
@@ -136,9 +138,9 @@ struct DialPolicyTests {
         #expect(run.step() == [])
     }
 
-    @Test("an advertisement with the own tag is not dialed, whatever its address")
+    @Test("an advertisement with this side's own tag is ignored, whatever its address")
     func ownTag() {
-        var run = ReconnectFixture(ownTag: 100)
+        var run = PolicyRun(ownTag: 100)
         run.hear(1)
         run.hear(2)
         run.wait(.seconds(20))
@@ -148,7 +150,7 @@ struct DialPolicyTests {
 
     @Test("accepting a link cancels the dial to that address only")
     func acceptCancels() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1)
         run.hear(2)
         #expect(run.step().count == 2)
@@ -161,43 +163,43 @@ struct DialPolicyTests {
 
     @Test("two tags at one address are never dialed at the same time")
     func oneDialAnAddress() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1, tag: 1)
         run.hear(1, tag: 2)
         let dialed = run.step()
         #expect(dialed.count == 1)
-        run.fail(dialed[0])
+        run.failDial(dialed[0])
         let second = run.step()
         #expect(second.count == 1 && second != dialed)
     }
 
     @Test("a peer that is linked at one address is not dialed at another")
     func sameIdentity() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         for number in [1, 2] {
             run.hear(number)
-            #expect(run.step() == [ReconnectFixture.candidate(number)])
-            run.policy.dialSucceeded(ReconnectFixture.candidate(number), identity: "alice")
+            #expect(run.step() == [PolicyRun.candidate(number)])
+            run.policy.dialSucceeded(PolicyRun.candidate(number), identity: "alice")
         }
-        run.end(ReconnectFixture.address(2))
+        run.endLink(PolicyRun.address(2))
         run.hear(2)
         #expect(run.step() == [])
-        run.end(ReconnectFixture.address(1))
+        run.endLink(PolicyRun.address(1))
         #expect(run.step().count == 1)
     }
 
-    @Test("each failure lengthens the wait, up to a minute, and a good link resets it")
+    @Test("each failure lengthens the wait, up to a minute, and a stable link resets it")
     func backoff() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         var waits: [Duration] = []
         for _ in 0..<9 {
             run.hear(1)
             #expect(run.step() == [one])
-            run.fail(one)
+            run.failDial(one)
             run.hear(1)
-            let wait = run.next() ?? .zero
+            let wait = run.untilNextStep() ?? .zero
             waits.append(wait)
-            // Nothing shortens the wait, although the candidate is heard all the time.
+            // Hearing the candidate again does not shorten the wait.
             for _ in 0..<10 {
                 run.wait(wait / 10 - .microseconds(1))
                 run.hear(1)
@@ -212,26 +214,26 @@ struct DialPolicyTests {
         run.hear(1)
         #expect(run.step() == [one])
         run.policy.dialSucceeded(one, identity: "alice")
-        run.end(one.address)
+        run.endLink(one.address)
         run.hear(1)
         #expect(run.step() == [one])
-        run.fail(one)
+        run.failDial(one)
         run.hear(1)
-        #expect((run.next() ?? .zero) <= .seconds(1))
+        #expect((run.untilNextStep() ?? .zero) <= .seconds(1))
     }
 
     @Test(
-        "a proven peer that hangs up at once is dialed less and less often, unless it sent data",
+        "a proven peer that hangs up immediately is dialed ever less often, unless links carry messages",
         arguments: [(LinkOutcome.failed, 10...32), (.short, 300...600)])
     func hangsUp(_ outcome: LinkOutcome, _ expected: ClosedRange<Int>) {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         var dialed = 0
         for _ in 0..<600 {
             run.hear(1)
             for dial in run.step() {
                 dialed += 1
                 run.policy.dialSucceeded(dial, identity: "mallory")
-                run.end(dial.address, outcome)
+                run.endLink(dial.address, outcome)
             }
             run.wait(.seconds(1))
         }
@@ -240,49 +242,52 @@ struct DialPolicyTests {
 
     @Test("links, including dials under way, never exceed the limit")
     func ceiling() {
-        var rules = DialPolicy.Rules.atOnce
+        var rules = DialPolicy.Rules.heardOnce
         rules.links = 3
         rules.unprovenAtOnce = 5
-        var run = ReconnectFixture(rules)
-        for number in 50...60 { _ = run.policy.accepted(from: ReconnectFixture.address(number)) }
-        run.policy.acceptSucceeded(from: ReconnectFixture.address(50), identity: "a")
+        var run = PolicyRun(rules)
+        // Of these links, only the one with a proven peer counts towards the limit.
+        for number in 50...60 { _ = run.policy.accepted(from: PolicyRun.address(number)) }
+        run.policy.acceptSucceeded(from: PolicyRun.address(50), identity: "a")
         for number in 1...9 { run.hear(number) }
         let dials = run.step()
         #expect(dials.count == 2)
         run.policy.dialSucceeded(dials[0], identity: "b")
         #expect(run.policy.readyLinks == 2)
         #expect(run.step() == [])
-        run.end(ReconnectFixture.address(50))
+        run.endLink(PolicyRun.address(50))
         #expect(run.step().count == 1)
     }
 
     @Test("an identity with a link is not dialed, whichever side opened the link")
     func acceptedIdentity() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1)
         #expect(run.step() == [one])
         run.policy.dialSucceeded(one, identity: "alice")
-        run.end(one.address)
-        let other = ReconnectFixture.address(2)
+        run.endLink(one.address)
+        let other = PolicyRun.address(2)
         _ = run.policy.accepted(from: other)
         run.policy.acceptSucceeded(from: other, identity: "alice")
         #expect(run.step() == [])
-        run.end(other)
+        run.endLink(other)
         #expect(run.step() == [], "it has to be heard again")
         run.hear(1)
         #expect(run.step() == [one])
     }
 
-    @Test("a thousand unauthenticated peers are dialed two at a time and twelve in a minute")
+    @Test(
+        "of a thousand unauthenticated peers, at most two are dialed at a time and twelve in a minute"
+    )
     func unauthenticatedPeers() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         var dialed = 0
         for second in 0..<60 {
             for number in 0..<17 { run.hear(second * 17 + number) }
             let dials = run.step()
             #expect(dials.count <= 2)
             dialed += dials.count
-            for dial in dials { run.fail(dial) }
+            for dial in dials { run.failDial(dial) }
             #expect(run.policy.table.count <= run.policy.table.capacity)
             run.wait(.seconds(1))
         }
@@ -291,15 +296,15 @@ struct DialPolicyTests {
 
     @Test("a proven peer is dialed before unauthenticated peers, and outside their budget")
     func provenFirst() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1)
         #expect(run.step() == [one])
         run.policy.dialSucceeded(one, identity: "alice")
-        run.end(one.address)
+        run.endLink(one.address)
         run.wait(.seconds(31))
         for number in 100..<140 {
             run.hear(number, signal: -30)
-            for dial in run.step() { run.fail(dial) }
+            for dial in run.step() { run.failDial(dial) }
         }
         run.hear(200, signal: -20)
         run.hear(1, signal: -80)
@@ -307,14 +312,14 @@ struct DialPolicyTests {
     }
 
     @Test(
-        "a proven peer with a new tag has a budget that unproven candidates do not share"
+        "a new tag at a proven address has a budget that other unproven candidates do not share"
     )
     func newTag() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1)
         #expect(run.step() == [one])
         run.policy.dialSucceeded(one, identity: "alice")
-        run.end(one.address)
+        run.endLink(one.address)
         var number = 100
         for second in 0..<3_600 {
             number += 1
@@ -322,26 +327,26 @@ struct DialPolicyTests {
             if second % 15 == 0 { run.hear(1, tag: UInt32(1_000 + second / 900), signal: -80) }
             for dial in run.step() {
                 if dial.address == one.address { return #expect(second < 15) }
-                run.fail(dial)
+                run.failDial(dial)
             }
             run.wait(.seconds(1))
         }
         Issue.record("it was never dialed")
     }
 
-    @Test("copies of a proven address are dialed at most twelve times in a minute")
+    @Test("new tags at a proven address are dialed at most twelve times in a minute")
     func copiedAddress() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1)
         #expect(run.step() == [one])
         run.policy.dialSucceeded(one, identity: "alice")
-        run.end(one.address)
+        run.endLink(one.address)
         var dialed = 0
         for tag in 0..<590 as Range<UInt32> {
             run.hear(1, tag: 1_000 + tag)
             for dial in run.step() {
                 dialed += 1
-                run.fail(dial)
+                run.failDial(dial)
             }
             run.wait(.milliseconds(100))
         }
@@ -352,7 +357,7 @@ struct DialPolicyTests {
         "an unproven candidate is dialed even among many stronger or newer ones"
     )
     func amongMany() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         // Each of the 12 dials in a minute chooses one of some 20 waiting candidates: the
         // probability that a candidate is not chosen for an hour is about 10^-16.
         for second in 0..<3_600 {
@@ -361,15 +366,15 @@ struct DialPolicyTests {
             if second % 15 == 0 { run.hear(1, signal: -80) }
             let dials = run.step()
             if dials.contains(one) { return }
-            for dial in dials { run.fail(dial) }
+            for dial in dials { run.failDial(dial) }
             run.wait(.seconds(1))
         }
         Issue.record("it was not dialed in an hour")
     }
 
-    @Test("a candidate that arrives when the table is full is dialed as well")
+    @Test("a candidate that is first heard when the table is full is dialed within an hour")
     func fullTable() {
-        var run = ReconnectFixture(DialPolicy.Rules(), table: PeerTable(capacity: 8))
+        var run = PolicyRun(DialPolicy.Rules(), table: PeerTable(capacity: 8))
         let others = 1_000..<1_007
         for number in others { run.hear(number, signal: -30) }
         for second in 0..<3_600 {
@@ -378,7 +383,7 @@ struct DialPolicyTests {
             if second % 15 == 0 { run.hear(1, signal: -60) }
             let dials = run.step()
             if dials.contains(one) { return }
-            for dial in dials { run.fail(dial) }
+            for dial in dials { run.failDial(dial) }
             run.wait(.seconds(1))
         }
         Issue.record("it was not dialed in an hour")
@@ -386,7 +391,7 @@ struct DialPolicyTests {
 
     @Test("the side with the higher tag waits again after a link has ended")
     func turnAfterLink() {
-        var run = ReconnectFixture(ownTag: 101)
+        var run = PolicyRun(ownTag: 101)
         run.hear(1)
         #expect(run.step() == [])
         _ = run.policy.accepted(from: one.address)
@@ -395,23 +400,24 @@ struct DialPolicyTests {
             run.wait(.seconds(10))
             run.hear(1)
         }
-        run.end(one.address)
+        run.endLink(one.address)
         run.hear(1)
         #expect(run.step() == [])
-        #expect((run.next() ?? .zero) >= .seconds(5))
+        #expect((run.untilNextStep() ?? .zero) >= .seconds(5))
     }
 
     @Test("a proven peer that was not heard for an hour is removed from the table")
     func provenLongAgo() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         for number in 0..<300 {
-            let candidate = ReconnectFixture.candidate(number)
+            let candidate = PolicyRun.candidate(number)
             run.hear(number)
             _ = run.step()
             run.policy.dialSucceeded(candidate, identity: "alice")
-            run.end(candidate.address)
+            run.endLink(candidate.address)
             run.wait(.seconds(20))
         }
+        // One candidate every 20 seconds: 181 of them were heard in the last hour.
         #expect(run.policy.table.count <= 181)
         run.wait(.seconds(3_600))
         _ = run.step()
@@ -420,7 +426,7 @@ struct DialPolicyTests {
 
     @Test("a flood of forged tags does not push out a candidate that is heard repeatedly")
     func flood() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         for number in 0..<1_000 {
             run.hear(7)
             for offset in 0..<10 { run.hear(1_000 + number * 10 + offset, tag: UInt32(number)) }
@@ -429,13 +435,14 @@ struct DialPolicyTests {
         }
         let table = run.policy.table
         #expect(table.count <= table.capacity)
-        #expect(table.entries.count { $0.candidate.address == ReconnectFixture.address(7) } <= 4)
-        #expect(table[ReconnectFixture.candidate(7)]?.timesHeard == 1_000)
+        #expect(table.entries.count { $0.candidate.address == PolicyRun.address(7) } <= 4)
+        #expect(table[PolicyRun.candidate(7)]?.timesHeard == 1_000)
     }
 
-    @Test("an advertisement without a payload counts for the known payload of its address")
+    @Test(
+        "an advertisement without a payload is counted for its address's candidate with a payload")
     func parts() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1, tag: nil)
         run.hear(1)
         run.hear(1, tag: nil)
@@ -447,12 +454,12 @@ struct DialPolicyTests {
         "a candidate that was not heard for a minute is forgotten, unless it is proven"
     )
     func forgetting() {
-        var run = ReconnectFixture()
+        var run = PolicyRun()
         run.hear(1)
         run.hear(2)
         #expect(run.step().count == 2)
         run.policy.dialSucceeded(one, identity: "alice")
-        run.fail(ReconnectFixture.candidate(2))
+        run.failDial(PolicyRun.candidate(2))
         run.wait(.seconds(61))
         _ = run.step()
         #expect(run.policy.table.entries.map(\.candidate) == [one])
@@ -461,16 +468,17 @@ struct DialPolicyTests {
 
 @Suite("The cache of PSMs")
 struct PSMCacheTests {
-    @Test("PSMs are kept until they are removed, up to a fixed number")
+    @Test("a cached PSM stays until it is removed, or until newer PSMs fill the cache")
     func bounded() throws {
         var cache = PSMCache(capacity: 4)
         let psm = try PSM(0x80)
-        for number in 0..<100 { cache[ReconnectFixture.candidate(number)] = psm }
-        #expect((0..<100).count { cache[ReconnectFixture.candidate($0)] != nil } == 4)
-        #expect(cache[ReconnectFixture.candidate(99)] == psm)
-        cache[ReconnectFixture.candidate(99)] = nil
-        #expect(cache[ReconnectFixture.candidate(99)] == nil)
-        for number in 0..<100 { cache[ReconnectFixture.candidate(number % 2)] = psm }
-        #expect((0..<100).count { cache[ReconnectFixture.candidate($0)] != nil } == 4)
+        for number in 0..<100 { cache[PolicyRun.candidate(number)] = psm }
+        #expect((0..<100).count { cache[PolicyRun.candidate($0)] != nil } == 4)
+        #expect(cache[PolicyRun.candidate(99)] == psm)
+        cache[PolicyRun.candidate(99)] = nil
+        #expect(cache[PolicyRun.candidate(99)] == nil)
+        // Setting the PSMs of two candidates again and again drops no other.
+        for number in 0..<100 { cache[PolicyRun.candidate(number % 2)] = psm }
+        #expect((0..<100).count { cache[PolicyRun.candidate($0)] != nil } == 4)
     }
 }

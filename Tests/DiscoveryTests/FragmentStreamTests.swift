@@ -4,8 +4,8 @@ import Testing
 
 @testable import BLESecDiscovery
 
-/// One end of a stream.
-private final class End {
+/// One side of a stream.
+private final class Side {
     var stream: FragmentStream
 
     init(_ stream: FragmentStream) { self.stream = stream }
@@ -28,21 +28,24 @@ private final class End {
     var isOver: Bool { stream.isOver }
 }
 
-/// Both ends of a stream, and the fragments under way between them.
-private struct Ends {
-    let dialer: End
-    let listener: End
+/// Both sides of a stream, and the fragments under way between them.
+private struct StreamPair {
+    let dialer: Side
+    let listener: Side
     var toDialer: [[UInt8]] = []
     var toListener: [[UInt8]] = []
 
-    init(sending: Int = 508, taking: Int = 508, id: UInt16 = 1) throws {
-        dialer = End(FragmentStream(dialing: id, sending: sending, taking: taking))
+    /// A pair whose dialer can send and accept values of these sizes, in bytes. The listener has
+    /// the dialer's opening fragment; its answer is in `toDialer`.
+    init(dialerSends: Int = 508, dialerAccepts: Int = 508) throws {
+        dialer = Side(
+            FragmentStream(dialing: 1, sending: dialerSends, taking: dialerAccepts))
         let opening = StreamFragment(dialer.stream.opening())
-        listener = End(try #require(opening.flatMap { FragmentStream(answering: $0) }))
+        listener = Side(try #require(opening.flatMap { FragmentStream(answering: $0) }))
         toDialer.append(listener.stream.opening())
     }
 
-    /// Delivers the listener's answer to the dialer's opening fragment.
+    /// Delivers the listener's answer to the dialer, so that the dialer can send.
     mutating func open() throws {
         let answer = toDialer.removeFirst()
         #expect(dialer.take(answer))
@@ -53,15 +56,15 @@ extension MonotonicTime {
     fileprivate static let zero = MonotonicTime(nanoseconds: 0)
 }
 
-@Suite("The stream of fragments")
+@Suite("Streams of fragments")
 struct FragmentStreamTests {
     @Test(
         "bytes are read in order even if fragments are reordered and repeated", arguments: 0..<60)
     func reordering(seed: UInt64) throws {
         var random = SeededGenerator(seed: seed)
-        var ends = try Ends(
-            sending: Int.random(in: 0...600, using: &random),
-            taking: Int.random(in: 0...600, using: &random))
+        var pair = try StreamPair(
+            dialerSends: Int.random(in: 0...600, using: &random),
+            dialerAccepts: Int.random(in: 0...600, using: &random))
         let dialerBytes = random.bytes(Int.random(in: 0...30_000, using: &random))
         let listenerBytes = random.bytes(Int.random(in: 0...30_000, using: &random))
         var (dialerSent, listenerSent) = (0, 0)
@@ -72,190 +75,191 @@ struct FragmentStreamTests {
         where listenerReceived.count < dialerBytes.count
             || dialerReceived.count < listenerBytes.count
         {
-            let size = Int.random(in: 1...900, using: &random)
+            let count = Int.random(in: 1...900, using: &random)
             switch Int.random(in: 0..<8, using: &random) {
             case 0:
-                let piece = Array(dialerBytes[dialerSent...].prefix(size))
-                dialerSent += ends.dialer.send(piece, to: &ends.toListener)
+                let piece = Array(dialerBytes[dialerSent...].prefix(count))
+                dialerSent += pair.dialer.send(piece, to: &pair.toListener)
             case 1:
-                let piece = Array(listenerBytes[listenerSent...].prefix(size))
-                listenerSent += ends.listener.send(piece, to: &ends.toDialer)
+                let piece = Array(listenerBytes[listenerSent...].prefix(count))
+                listenerSent += pair.listener.send(piece, to: &pair.toDialer)
             case 2, 3:
-                guard let index = ends.toListener.indices.randomElement(using: &random) else {
+                guard let index = pair.toListener.indices.randomElement(using: &random) else {
                     break
                 }
-                let fragment = ends.toListener[index]
-                if Int.random(in: 0..<8, using: &random) > 0 { ends.toListener.remove(at: index) }
-                _ = ends.listener.take(fragment)
+                let fragment = pair.toListener[index]
+                if Int.random(in: 0..<8, using: &random) > 0 { pair.toListener.remove(at: index) }
+                _ = pair.listener.take(fragment)
             case 4, 5:
-                guard let index = ends.toDialer.indices.randomElement(using: &random) else { break }
-                let fragment = ends.toDialer[index]
-                if Int.random(in: 0..<8, using: &random) > 0 { ends.toDialer.remove(at: index) }
-                _ = ends.dialer.take(fragment)
+                guard let index = pair.toDialer.indices.randomElement(using: &random) else { break }
+                let fragment = pair.toDialer[index]
+                if Int.random(in: 0..<8, using: &random) > 0 { pair.toDialer.remove(at: index) }
+                _ = pair.dialer.take(fragment)
             case 6:
-                listenerReceived += ends.listener.read(size)
-                if let grant = ends.listener.grant() { ends.toDialer.append(grant) }
-                #expect(!ends.listener.take(stale), "it is of another stream")
+                listenerReceived += pair.listener.read(count)
+                if let grant = pair.listener.grant() { pair.toDialer.append(grant) }
+                #expect(!pair.listener.take(stale), "the fragment belongs to another stream")
             default:
-                dialerReceived += ends.dialer.read(size)
-                if let grant = ends.dialer.grant() { ends.toListener.append(grant) }
-                #expect(!ends.dialer.take(Array(stale.prefix(6))), "it is cut off")
+                dialerReceived += pair.dialer.read(count)
+                if let grant = pair.dialer.grant() { pair.toListener.append(grant) }
+                #expect(!pair.dialer.take(Array(stale.prefix(6))), "the fragment is cut off")
             }
-            for fragment in ends.toListener + ends.toDialer { #expect(fragment.count <= 600) }
+            for fragment in pair.toListener + pair.toDialer { #expect(fragment.count <= 600) }
         }
         #expect(listenerReceived == dialerBytes)
         #expect(dialerReceived == listenerBytes)
-        #expect(ends.dialer.deadline == .distantFuture && ends.listener.deadline == .distantFuture)
+        #expect(pair.dialer.deadline == .distantFuture && pair.listener.deadline == .distantFuture)
     }
 
     @Test(
         "the smallest MTU is enough, and no fragment is larger than its sender can send or its receiver accepts"
     )
     func sizes() throws {
-        for (sending, taking, dialerBytes, listenerBytes) in [
+        for (dialerSends, dialerAccepts, dialerFragment, listenerFragment) in [
             (0, 0, 20, 20), (20, 18, 20, 20), (100, 60, 100, 60), (514, 512, 508, 508),
         ] {
-            var ends = try Ends(sending: sending, taking: taking)
-            try ends.open()
-            #expect(ends.dialer.send([UInt8](repeating: 1, count: 999), to: &ends.toListener) > 0)
-            #expect(ends.listener.send([UInt8](repeating: 1, count: 999), to: &ends.toDialer) > 0)
-            #expect(ends.toListener.first?.count == dialerBytes)
-            #expect(ends.toDialer.first?.count == listenerBytes)
+            var pair = try StreamPair(dialerSends: dialerSends, dialerAccepts: dialerAccepts)
+            try pair.open()
+            #expect(pair.dialer.send([UInt8](repeating: 1, count: 999), to: &pair.toListener) > 0)
+            #expect(pair.listener.send([UInt8](repeating: 1, count: 999), to: &pair.toDialer) > 0)
+            #expect(pair.toListener.first?.count == dialerFragment)
+            #expect(pair.toDialer.first?.count == listenerFragment)
         }
     }
 
     @Test("nothing is sent before the listener has answered, nor beyond what it grants")
     func window() throws {
-        var ends = try Ends(sending: 20)
-        #expect(ends.dialer.send([1], to: &ends.toListener) == 0)
-        try ends.open()
+        var pair = try StreamPair(dialerSends: 20)
+        #expect(pair.dialer.send([1], to: &pair.toListener) == 0)
+        try pair.open()
+        // A value of 20 bytes carries 13 bytes of the stream; the window has 32 fragments.
         let bytes = [UInt8](repeating: 7, count: 13 * 40)
-        #expect(ends.dialer.send(bytes, to: &ends.toListener) == 13 * 32)
-        #expect(ends.dialer.send(bytes, to: &ends.toListener) == 0)
-        for fragment in ends.toListener { #expect(ends.listener.take(fragment)) }
-        #expect(ends.listener.grant() == nil, "nothing was read yet")
-        #expect(ends.listener.read(13 * 15 + 12).count == 13 * 15 + 12)
-        #expect(ends.listener.grant() == nil, "fewer than 16 fragments were read")
-        #expect(ends.listener.read(1).count == 1)
-        let grant = try #require(ends.listener.grant())
-        #expect(ends.listener.grant() == nil, "the limit was already granted")
-        #expect(ends.dialer.take(grant))
-        #expect(ends.dialer.send(bytes, to: &ends.toListener) == 13 * 16)
-        #expect(!ends.dialer.take(grant), "its limit is not new")
+        #expect(pair.dialer.send(bytes, to: &pair.toListener) == 13 * 32)
+        #expect(pair.dialer.send(bytes, to: &pair.toListener) == 0)
+        for fragment in pair.toListener { #expect(pair.listener.take(fragment)) }
+        #expect(pair.listener.grant() == nil, "nothing was read yet")
+        #expect(pair.listener.read(13 * 15 + 12).count == 13 * 15 + 12)
+        #expect(pair.listener.grant() == nil, "fewer than 16 fragments were read")
+        #expect(pair.listener.read(1).count == 1)
+        let grant = try #require(pair.listener.grant())
+        #expect(pair.listener.grant() == nil, "the limit was already granted")
+        #expect(pair.dialer.take(grant))
+        #expect(pair.dialer.send(bytes, to: &pair.toListener) == 13 * 16)
+        #expect(!pair.dialer.take(grant), "the limit is not new")
     }
 
     @Test("a fragment that is beyond the window, repeated, empty or too large is ignored")
     func unwanted() throws {
-        var ends = try Ends(sending: 20, taking: 20)
-        try ends.open()
+        var pair = try StreamPair(dialerSends: 20, dialerAccepts: 20)
+        try pair.open()
         func data(_ number: UInt16, _ count: Int = 1) -> [UInt8] {
             StreamFragment(
                 .data, stream: 1, number: number, limit: 32,
                 payload: [UInt8](repeating: 9, count: count)[...]
             ).bytes
         }
-        #expect(ends.dialer.take(data(31)))
-        #expect(!ends.dialer.take(data(31)))
+        #expect(pair.dialer.take(data(31)))
+        #expect(!pair.dialer.take(data(31)))
         for number: UInt16 in [32, 33, 1_000, 0x7FFF, 0x8000, 0xFFFF] {
-            #expect(!ends.dialer.take(data(number)))
+            #expect(!pair.dialer.take(data(number)))
         }
-        #expect(!ends.dialer.take(data(0, 0)))
+        #expect(!pair.dialer.take(data(0, 0)))
         #expect(
-            !ends.dialer.take(data(0, 14)),
+            !pair.dialer.take(data(0, 14)),
             "the dialer accepts 20 bytes, of which the header takes 7")
-        #expect(ends.dialer.take(data(0, 13)))
-        #expect(ends.dialer.read(100) == [UInt8](repeating: 9, count: 13))
+        #expect(pair.dialer.take(data(0, 13)))
+        #expect(pair.dialer.read(100) == [UInt8](repeating: 9, count: 13))
     }
 
-    @Test("a limit that goes back, or too far ahead, is ignored")
+    @Test("a limit that is not above the last one, or is too far ahead, is ignored")
     func limits() throws {
-        var ends = try Ends()
-        try ends.open()
+        var pair = try StreamPair()
+        try pair.open()
         func grant(_ limit: UInt16) -> [UInt8] {
             StreamFragment(.grant, stream: 1, number: 0, limit: limit).bytes
         }
         for limit: UInt16 in [0, 31, 32, 1_025, 0x8000, 0xFFFF] {
-            #expect(!ends.dialer.take(grant(limit)))
+            #expect(!pair.dialer.take(grant(limit)))
         }
-        #expect(ends.dialer.take(grant(33)))
-        #expect(ends.dialer.take(grant(1_024)))
+        #expect(pair.dialer.take(grant(33)))
+        #expect(pair.dialer.take(grant(1_024)))
         var fragments: [[UInt8]] = []
         #expect(
-            ends.dialer.send([UInt8](repeating: 1, count: 600_000), to: &fragments) == 1_024 * 501)
+            pair.dialer.send([UInt8](repeating: 1, count: 600_000), to: &fragments) == 1_024 * 501)
     }
 
     @Test(
-        "a stream has ten seconds for a missing fragment, and progress restarts the time"
+        "a missing fragment has ten seconds to arrive, and progress restarts the time"
     )
     func missingFragment() throws {
-        var ends = try Ends()
-        try ends.open()
-        for _ in 0..<6 { _ = ends.dialer.send([1], to: &ends.toListener) }
+        var pair = try StreamPair()
+        try pair.open()
+        for _ in 0..<6 { _ = pair.dialer.send([1], to: &pair.toListener) }
         func time(_ seconds: Int) -> MonotonicTime { .zero.advanced(by: .seconds(seconds)) }
-        #expect(ends.listener.take(ends.toListener[0], at: time(1)))
-        #expect(ends.listener.deadline == .distantFuture)
-        #expect(ends.listener.take(ends.toListener[2], at: time(2)))
-        #expect(ends.listener.deadline == time(12))
-        #expect(ends.listener.take(ends.toListener[4], at: time(3)))
-        #expect(ends.listener.deadline == time(12), "the missing fragment has not come")
-        _ = ends.listener.read(100)
-        #expect(ends.listener.deadline == time(12))
-        #expect(ends.listener.take(ends.toListener[1], at: time(5)))
-        #expect(ends.listener.deadline == time(15), "another fragment is missing now")
-        #expect(ends.listener.take(ends.toListener[3], at: time(6)))
-        #expect(ends.listener.deadline == .distantFuture)
-        #expect(ends.listener.take(ends.dialer.finish(), at: time(7)))
-        #expect(ends.listener.deadline == time(17), "the last one has not come")
-        #expect(ends.listener.take(ends.toListener[5], at: time(8)))
-        #expect(ends.listener.deadline == .distantFuture)
+        #expect(pair.listener.take(pair.toListener[0], at: time(1)))
+        #expect(pair.listener.deadline == .distantFuture)
+        #expect(pair.listener.take(pair.toListener[2], at: time(2)))
+        #expect(pair.listener.deadline == time(12))
+        #expect(pair.listener.take(pair.toListener[4], at: time(3)))
+        #expect(pair.listener.deadline == time(12), "the missing fragment has not arrived")
+        _ = pair.listener.read(100)
+        #expect(pair.listener.deadline == time(12))
+        #expect(pair.listener.take(pair.toListener[1], at: time(5)))
+        #expect(pair.listener.deadline == time(15), "another fragment is missing now")
+        #expect(pair.listener.take(pair.toListener[3], at: time(6)))
+        #expect(pair.listener.deadline == .distantFuture)
+        #expect(pair.listener.take(pair.dialer.finish(), at: time(7)))
+        #expect(pair.listener.deadline == time(17), "the last fragment has not arrived")
+        #expect(pair.listener.take(pair.toListener[5], at: time(8)))
+        #expect(pair.listener.deadline == .distantFuture)
     }
 
-    @Test("the end is read after all bytes that were sent, whenever it arrives")
+    @Test("the stream is over when all sent bytes have been read, even if the end arrives first")
     func end() throws {
-        var ends = try Ends()
-        try ends.open()
-        _ = ends.dialer.send([1, 2, 3], to: &ends.toListener)
-        let end = ends.dialer.finish()
-        #expect(ends.dialer.send([4], to: &ends.toListener) == 0)
-        #expect(ends.listener.take(end))
-        #expect(!ends.listener.take(end))
-        #expect(ends.listener.hasEnd && !ends.listener.hasAll)
-        #expect(ends.listener.take(ends.toListener[0]))
-        #expect(ends.listener.hasAll && !ends.listener.isOver)
+        var pair = try StreamPair()
+        try pair.open()
+        _ = pair.dialer.send([1, 2, 3], to: &pair.toListener)
+        let end = pair.dialer.finish()
+        #expect(pair.dialer.send([4], to: &pair.toListener) == 0)
+        #expect(pair.listener.take(end))
+        #expect(!pair.listener.take(end))
+        #expect(pair.listener.hasEnd && !pair.listener.hasAll)
+        #expect(pair.listener.take(pair.toListener[0]))
+        #expect(pair.listener.hasAll && !pair.listener.isOver)
         let behind = StreamFragment(.data, stream: 1, number: 1, limit: 32, payload: [4]).bytes
-        #expect(!ends.listener.take(behind), "a fragment after the end is refused")
-        #expect(ends.listener.read(9) == [1, 2, 3])
-        #expect(ends.listener.isOver)
+        #expect(!pair.listener.take(behind), "a fragment after the end is refused")
+        #expect(pair.listener.read(9) == [1, 2, 3])
+        #expect(pair.listener.isOver)
     }
 
-    @Test("an end with the number of an earlier fragment, or beyond the window, is ignored")
+    @Test("an end that lies before an arrived fragment, or beyond the window, is ignored")
     func forgedEnd() throws {
-        var ends = try Ends()
-        try ends.open()
+        var pair = try StreamPair()
+        try pair.open()
         func end(_ number: UInt16) -> [UInt8] {
             StreamFragment(.end, stream: 1, number: number, limit: 32).bytes
         }
-        _ = ends.dialer.send([UInt8](repeating: 1, count: 1_200), to: &ends.toListener)
-        #expect(ends.listener.take(ends.toListener[1]))
-        for number: UInt16 in [0, 1, 33, 0xFFFF] { #expect(!ends.listener.take(end(number))) }
-        #expect(!ends.listener.hasEnd)
+        _ = pair.dialer.send([UInt8](repeating: 1, count: 1_200), to: &pair.toListener)
+        #expect(pair.listener.take(pair.toListener[1]))
+        for number: UInt16 in [0, 1, 33, 0xFFFF] { #expect(!pair.listener.take(end(number))) }
+        #expect(!pair.listener.hasEnd)
     }
 
-    @Test("a stream goes on when its fragment numbers wrap from 65,535 to 0")
+    @Test("a stream continues when its fragment numbers wrap from 65,535 to 0")
     func wrapping() throws {
-        var ends = try Ends(sending: 20)
-        try ends.open()
+        var pair = try StreamPair(dialerSends: 20)
+        try pair.open()
         var (sent, received) = (0, 0)
         while received < 13 * 70_000 {
             let piece = (0..<13 * 32).map { UInt8(truncatingIfNeeded: (sent + $0) / 13) }
-            sent += ends.dialer.send(piece, to: &ends.toListener)
-            for fragment in ends.toListener.reversed() { #expect(ends.listener.take(fragment)) }
-            ends.toListener = []
-            for byte in ends.listener.read(13 * 32) {
+            sent += pair.dialer.send(piece, to: &pair.toListener)
+            for fragment in pair.toListener.reversed() { #expect(pair.listener.take(fragment)) }
+            pair.toListener = []
+            for byte in pair.listener.read(13 * 32) {
                 #expect(byte == UInt8(truncatingIfNeeded: received / 13))
                 received += 1
             }
-            if let grant = ends.listener.grant() { #expect(ends.dialer.take(grant)) }
+            if let grant = pair.listener.grant() { #expect(pair.dialer.take(grant)) }
         }
     }
 
@@ -264,8 +268,8 @@ struct FragmentStreamTests {
     )
     func hostile(seed: UInt64) throws {
         var random = SeededGenerator(seed: seed)
-        var ends = try Ends()
-        try ends.open()
+        var pair = try StreamPair()
+        try pair.open()
         var waiting = 0
         for _ in 0..<5_000 {
             var bytes = random.bytes(Int.random(in: 0...30, using: &random))
@@ -274,8 +278,9 @@ struct FragmentStreamTests {
                     0..<4, with: [UInt8.random(in: 0...4, using: &random), 0, 1, 0])
                 bytes[4] &= 0x3F
             }
-            if ends.listener.take(bytes), bytes[0] == 2 { waiting += bytes.count - 7 }
-            if random.next() & 15 == 0 { waiting -= ends.listener.read(50).count }
+            if pair.listener.take(bytes), bytes[0] == 2 { waiting += bytes.count - 7 }
+            if random.next() & 15 == 0 { waiting -= pair.listener.read(50).count }
+            // 32 fragments of at most 30 bytes, 7 of them the header.
             #expect(waiting <= 32 * 23)
         }
     }
