@@ -39,7 +39,7 @@ struct ReplayTests {
 
     @Test("an acceptor's flight that is replayed never makes a dialer ready")
     func replayedAnswer() throws {
-        for offer in TamperingTests.stages.prefix(4) {
+        for offer in TamperingTests.scenarios.prefix(4) {
             let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
             let recorded = try AttackRun(configurations).sent[.acceptor, default: []]
             let pair = try MachinePair(
@@ -53,7 +53,8 @@ struct ReplayTests {
     }
 
     @Test(
-        "a dialer whose own bytes are reflected fails", arguments: TamperingTests.stages.prefix(4))
+        "a dialer whose own bytes are reflected fails",
+        arguments: TamperingTests.scenarios.prefix(4))
     func reflected(offer: String) throws {
         let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
         let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)

@@ -5,125 +5,126 @@ import Testing
 
 @testable import BLESec
 
-/// An attacker changes, withholds, repeats and moves the bytes of a whole channel. At least one
+/// An attacker changes, withholds, repeats and reorders the bytes of a whole channel. At least one
 /// side always fails, and no side reports anything false.
 @Suite("Tampering")
 struct TamperingTests {
-    static let stages = [
+    static let scenarios = [
         "Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_AESGCM_SHA256",
         "Noise_KK_25519_ChaChaPoly_BLAKE2s", "Noise_NNpsk0_25519_ChaChaPoly_SHA512",
         "fallback", "switch", "TLS1.3", "TLS1.3 to Noise", "Noise to TLS1.3",
     ]
     static let roles = [ChannelRole.dialer, .acceptor]
     /// The sum of the deadlines of all phases before data: 5 + 10 + 10 seconds.
-    static let handshakeTime = Duration.seconds(25)
+    static let handshakeLimit = Duration.seconds(25)
 
-    @Test("a channel without an attacker completes on both sides", arguments: stages)
+    @Test("a channel without an attacker completes on both sides", arguments: scenarios)
     func untouched(name: String) throws {
-        let stage = try Stage(name)
-        #expect(stage.reference.bothComplete)
+        let scenario = try AttackScenario(name)
+        #expect(scenario.reference.bothComplete)
         for role in Self.roles {
-            #expect(stage.reference[role].received == AttackRun.messages[role.peer])
+            #expect(scenario.reference[role].received == AttackRun.messages[role.peer])
         }
-        stage.reference.expectNoLie("untouched")
+        scenario.reference.expectNoLie("untouched")
     }
 
-    @Test("a change of any byte that has a meaning is noticed", arguments: stages, roles)
+    @Test("a change of any byte that has a meaning is noticed", arguments: scenarios, roles)
     func flips(name: String, sender: ChannelRole) throws {
-        let stage = try Stage(name)
+        let scenario = try AttackScenario(name)
         var random = SeededGenerator(seed: 0xB1E5EC)
-        for position in 0..<stage.length(sender) where position != stage.meaningless(sender) {
-            // A TLS handshake is long and slow to run, so one mask is enough.
+        let ignored = scenario.ignoredPosition(sender)
+        for position in 0..<scenario.length(sender) where position != ignored {
+            // A TLS handshake is long and slow to run, so only the first mask is tried.
             let masks = [UInt8.random(in: 1...255, using: &random), 1 << (position % 8)]
-            for mask in stage.framing == .tls ? masks.prefix(1) : masks[...] {
-                let course = try stage.run { role, offset, bytes in
+            for mask in scenario.framing == .tls ? masks.prefix(1) : masks[...] {
+                let run = try scenario.run { role, offset, bytes in
                     var bytes = bytes
                     if role == sender, bytes.indices.contains(position - offset) {
                         bytes[position - offset] ^= mask
                     }
                     return bytes
                 }
-                stage.expectNoticed(
-                    course, from: sender, at: position, "\(sender) byte \(position) ^ \(mask)")
+                scenario.expectNoticed(
+                    run, from: sender, at: position, "\(sender) byte \(position) ^ \(mask)")
             }
         }
     }
 
-    @Test("silence after any number of bytes is noticed", arguments: stages, roles)
+    @Test("silence after any number of bytes is noticed", arguments: scenarios, roles)
     func silence(name: String, sender: ChannelRole) throws {
-        let stage = try Stage(name)
-        for length in 0..<stage.length(sender) {
-            let course = try stage.run { role, offset, bytes in
+        let scenario = try AttackScenario(name)
+        for length in 0..<scenario.length(sender) {
+            let run = try scenario.run { role, offset, bytes in
                 role == sender ? Array(bytes.prefix(max(0, length - offset))) : bytes
             }
-            stage.expectNoticed(course, from: sender, at: length, "\(sender) silent at \(length)")
+            scenario.expectNoticed(run, from: sender, at: length, "\(sender) silent at \(length)")
         }
     }
 
-    @Test("a link that ends after any number of bytes is noticed", arguments: stages, roles)
+    @Test("a link that ends after any number of bytes is noticed", arguments: scenarios, roles)
     func cut(name: String, sender: ChannelRole) throws {
-        let stage = try Stage(name)
-        for length in 0..<stage.length(sender) {
+        let scenario = try AttackScenario(name)
+        for length in 0..<scenario.length(sender) {
             var isCut = false
-            let course = try stage.run { role, offset, bytes in
+            let run = try scenario.run { role, offset, bytes in
                 guard role == sender, offset + bytes.count > length else { return bytes }
-                // Bytes from before the cut still arrive.
+                // The first call still delivers the bytes before the cut.
                 if isCut { return nil }
                 isCut = true
                 return Array(bytes.prefix(max(0, length - offset)))
             } endsWhen: {
                 isCut
             }
-            stage.expectNoticed(course, from: sender, at: length, "\(sender) cut at \(length)")
+            scenario.expectNoticed(run, from: sender, at: length, "\(sender) cut at \(length)")
         }
     }
 
-    @Test("a piece that arrives twice is noticed", arguments: stages, roles)
+    @Test("a piece that arrives twice is noticed", arguments: scenarios, roles)
     func duplicates(name: String, sender: ChannelRole) throws {
-        let stage = try Stage(name)
-        for (index, piece) in stage.flight(sender).pieces.enumerated() {
-            let course = try stage.run { role, offset, bytes in
+        let scenario = try AttackScenario(name)
+        for (index, piece) in scenario.flight(sender).pieces.enumerated() {
+            let run = try scenario.run { role, offset, bytes in
                 guard role == sender, piece.lowerBound >= offset,
                     piece.upperBound <= offset + bytes.count
                 else { return bytes }
                 let end = piece.upperBound - offset
                 return Array(bytes[..<end] + bytes[piece.lowerBound - offset..<end] + bytes[end...])
             }
-            stage.expectNoticed(
-                course, from: sender, at: piece.upperBound, "\(sender) piece \(index) twice")
+            scenario.expectNoticed(
+                run, from: sender, at: piece.upperBound, "\(sender) piece \(index) twice")
         }
     }
 
-    @Test("two neighbouring pieces in the wrong order are noticed", arguments: stages, roles)
+    @Test("two neighbouring pieces in the wrong order are noticed", arguments: scenarios, roles)
     func swaps(name: String, sender: ChannelRole) throws {
-        let stage = try Stage(name)
-        let pieces = stage.flight(sender).pieces
-        for (index, (one, other)) in zip(pieces, pieces.dropFirst()).enumerated() {
+        let scenario = try AttackScenario(name)
+        let pieces = scenario.flight(sender).pieces
+        for (index, (first, second)) in zip(pieces, pieces.dropFirst()).enumerated() {
             // The first piece arrives directly after the second, or never if the second does not
             // come.
-            var firstPiece: [UInt8] = []
-            let course = try stage.run { role, offset, bytes in
+            var withheld: [UInt8] = []
+            let run = try scenario.run { role, offset, bytes in
                 guard role == sender else { return bytes }
                 var arriving: [UInt8] = []
                 for (position, byte) in bytes.enumerated() {
-                    if one.contains(offset + position) {
-                        firstPiece.append(byte)
+                    if first.contains(offset + position) {
+                        withheld.append(byte)
                     } else {
                         arriving.append(byte)
                     }
-                    if offset + position == other.upperBound - 1 { arriving += firstPiece }
+                    if offset + position == second.upperBound - 1 { arriving += withheld }
                 }
                 return arriving
             }
-            stage.expectNoticed(
-                course, from: sender, at: one.lowerBound, "\(sender) pieces \(index) swapped")
+            scenario.expectNoticed(
+                run, from: sender, at: first.lowerBound, "\(sender) pieces \(index) swapped")
         }
     }
 }
 
 /// The configurations of two peers that trust each other, and the run of their channel without an
 /// attacker.
-struct Stage {
+struct AttackScenario {
     let name: String
     let reference: AttackRun
     let configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration)
@@ -137,7 +138,7 @@ struct Stage {
         reference = try AttackRun(configurations)
     }
 
-    /// The stage for a protocol's name, or for a special case of ``TamperingTests/stages``.
+    /// The scenario for a protocol's name, or for a special case of ``TamperingTests/scenarios``.
     init(_ name: String) throws {
         let pinned = try PinnedPeers()
         switch name {
@@ -166,6 +167,7 @@ struct Stage {
                     dialer: [CertificateFixture.noise, CertificateFixture.tls],
                     acceptor: [CertificateFixture.tls]))
         case "switch":
+            // The acceptor accepts only the dialer's second offer.
             let offers = ["Noise_IK_25519_ChaChaPoly_SHA256", "Noise_KK_25519_AESGCM_SHA256"]
             try self.init(
                 name,
@@ -187,10 +189,10 @@ struct Stage {
 
     var framing: Flight.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
-    /// The position of the one byte that is not authenticated: the second byte of the legacy
-    /// version in the record of a ClientHello that is not an early message. The version has no
-    /// meaning (RFC 8446 §5.1).
-    func meaningless(_ role: ChannelRole) -> Int? {
+    /// The position of the one byte whose change nobody notices, or `nil` if `role` does not send
+    /// this byte. If a ClientHello follows the answer, this is the second byte of the legacy
+    /// version in the header of the ClientHello's TLS record; TLS ignores it (RFC 8446 §5.1).
+    func ignoredPosition(_ role: ChannelRole) -> Int? {
         guard name == "Noise to TLS1.3", role == .dialer else { return nil }
         return flight(role).pieces[2].lowerBound + 2
     }
@@ -202,23 +204,24 @@ struct Stage {
         try AttackRun(configurations, attack: attack, endsWhen: endsWhen)
     }
 
-    /// Records an issue unless a side failed, and neither side reported anything false. If
-    /// `position`, where the attack on the bytes of `sender` begins, is before the end of its
-    /// `ready`, the peer must not have become ready, and the run must have ended within
-    /// ``TamperingTests/handshakeTime``.
+    /// Records an issue unless a side failed and neither side reported anything false.
+    ///
+    /// `position` is where the attack on the bytes of `sender` begins. If that is before the end of
+    /// the sender's `ready`, the sender's peer must not have become ready, and the run must have
+    /// ended within ``TamperingTests/handshakeLimit``.
     func expectNoticed(
-        _ course: AttackRun, from sender: ChannelRole, at position: Int,
+        _ run: AttackRun, from sender: ChannelRole, at position: Int,
         _ comment: @autoclosure () -> Comment
     ) {
-        course.expectNoLie(comment())
-        #expect(!course.bothComplete, comment())
+        run.expectNoLie(comment())
+        #expect(!run.bothComplete, comment())
         guard let proving = flight(sender).provingBytes else {
             Issue.record("the \(sender) sends no ready")
             return
         }
         if position < proving {
-            #expect(!course[sender.peer].wasReady, comment())
-            #expect(course.elapsed <= TamperingTests.handshakeTime, comment())
+            #expect(!run[sender.peer].wasReady, comment())
+            #expect(run.elapsed <= TamperingTests.handshakeLimit, comment())
         }
     }
 }

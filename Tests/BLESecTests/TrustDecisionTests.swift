@@ -7,7 +7,7 @@ import Testing
 
 @testable import BLESec
 
-/// Policies that wait for an answer, deny lists that change, and when a store binds a peer.
+/// Policies that wait for an answer, deny lists that change, and when a store binds a name.
 @Suite("Trust decisions")
 struct TrustDecisionTests {
     static let roles = [ChannelRole.dialer, .acceptor]
@@ -29,16 +29,19 @@ struct TrustDecisionTests {
         }
 
         func answer(_ verdict: TrustPolicy.Verdict) { answers.yield(verdict) }
+        /// Makes the policy throw.
         func fail() { answers.finish() }
     }
 
-    /// Two channels of which one has asked a person and waits for the answer.
+    /// Two channels of which one has asked a person, and waits for the answer.
     struct Question {
         let fixture: ChannelFixture
         let person = Person()
-        let asking: Task<Void, any Error>
-        let other: Task<Void, any Error>
-        let channel: SecureChannel
+        /// Opens ``askingChannel``.
+        let askingTask: Task<Void, any Error>
+        /// Opens the peer's channel.
+        let peerTask: Task<Void, any Error>
+        let askingChannel: SecureChannel
 
         init(_ role: ChannelRole) async throws {
             fixture = try ChannelFixture()
@@ -51,19 +54,19 @@ struct TrustDecisionTests {
                 if role == .acceptor { $0.trust = person.policy }
             }
             let tasks = [fixture.opening(dialer), fixture.opening(acceptor)]
-            (asking, other) = role == .dialer ? (tasks[0], tasks[1]) : (tasks[1], tasks[0])
-            channel = role == .dialer ? dialer : acceptor
+            (askingTask, peerTask) = role == .dialer ? (tasks[0], tasks[1]) : (tasks[1], tasks[0])
+            askingChannel = role == .dialer ? dialer : acceptor
             while person.questions.withLock(\.isEmpty) { await fixture.clock.settle() }
         }
     }
 
-    @Test("a person who admits lets the channel become ready", arguments: roles)
+    @Test("the channel becomes ready when the person admits the peer", arguments: roles)
     func admits(role: ChannelRole) async throws {
         let question = try await Question(role)
         await question.fixture.clock.advance(by: .seconds(9))
         question.person.answer(.admit)
-        try await question.asking.value
-        try await question.other.value
+        try await question.askingTask.value
+        try await question.peerTask.value
         let expected =
             role == .dialer
             ? question.fixture.pinned.acceptor.fingerprint
@@ -71,7 +74,9 @@ struct TrustDecisionTests {
         #expect(question.person.questions.withLock { $0.map(\.fingerprint) } == [expected])
     }
 
-    @Test("a person who refuses, or an error, ends both sides", arguments: roles, [true, false])
+    @Test(
+        "a person's refusal, or an error of the policy, ends the channel on both sides",
+        arguments: roles, [true, false])
     func refuses(role: ChannelRole, throwing: Bool) async throws {
         let question = try await Question(role)
         if throwing {
@@ -79,10 +84,10 @@ struct TrustDecisionTests {
         } else {
             question.person.answer(.refuse("never seen"))
         }
-        // An acceptor sends a record, and waits until the dialer has closed.
-        #expect(await failure(of: question.asking) == .untrusted)
-        // A dialer that refuses only closes, so that it never sends its own key.
-        #expect(await failure(of: question.other) == (role == .dialer ? .truncated : .refused))
+        #expect(await failure(of: question.askingTask) == .untrusted)
+        // An acceptor that refuses sends `reject`. A dialer that refuses closes the link without
+        // another byte, so that it never sends its own key.
+        #expect(await failure(of: question.peerTask) == (role == .dialer ? .truncated : .refused))
     }
 
     @Test("the error untrusted contains the peer's claimed identity", arguments: roles)
@@ -97,7 +102,7 @@ struct TrustDecisionTests {
         }
         let pair = try MachinePair(dialer: configurations.0, acceptor: configurations.1)
         pair.run()
-        // An acceptor waits for the dialer to close.
+        // An acceptor that refuses waits for the dialer to close the link.
         pair.acceptor.linkEnded(nil, now: pair.now)
         let outcome = role == .dialer ? pair.dialer.outcome : pair.acceptor.outcome
         guard case .failed(let error) = outcome else {
@@ -108,36 +113,36 @@ struct TrustDecisionTests {
         #expect(error.claimed == ClaimedIdentity(.publicKey(unknown.publicKey, curve: .x25519)))
     }
 
-    @Test("without an answer within a minute the channel ends, and a late answer changes nothing")
+    @Test("without an answer the channel ends within 61 seconds, and a late answer changes nothing")
     func never() async throws {
         for role in Self.roles {
             let question = try await Question(role)
-            // The other side has shorter timeouts of its own, and closes the link first. This side
-            // must detect that while it waits for the answer.
+            // The peer has shorter timeouts, and closes the link first. The asking side must detect
+            // that while it waits for the answer.
             await question.fixture.clock.advance(by: .seconds(61))
-            #expect(await question.channel.isOver)
-            let code = await failure(of: question.asking)
+            #expect(await question.askingChannel.isOver)
+            let code = await failure(of: question.askingTask)
             #expect(code == .timedOut || code == .truncated)
-            #expect(await failure(of: question.other) == .timedOut)
+            #expect(await failure(of: question.peerTask) == .timedOut)
             question.person.answer(.admit)
             await question.fixture.clock.settle()
-            #expect(await question.channel.phase == .closed)
+            #expect(await question.askingChannel.phase == .closed)
         }
     }
 
-    @Test("a peer that closes while a person decides ends the channel before the answer")
+    @Test("if the peer closes while a person decides, the channel ends without the answer")
     func peerCloses() async throws {
         for role in Self.roles {
             let question = try await Question(role)
-            question.other.cancel()
-            _ = await failure(of: question.other)
+            question.peerTask.cancel()
+            _ = await failure(of: question.peerTask)
             await question.fixture.clock.settle()
-            #expect(await question.channel.isOver)
+            #expect(await question.askingChannel.isOver)
         }
     }
 
     @Test(
-        "a deny list that is replaced ends the live channels of the peers that it names, no others")
+        "a replaced deny list ends a live channel if it names the peer, and only then")
     func denyList() async throws {
         let fixture = try ChannelFixture()
         let list = DenyList()
@@ -157,7 +162,7 @@ struct TrustDecisionTests {
         await fixture.finish()
     }
 
-    @Test("a name is bound only once the peer is ready, and not if the peer refuses")
+    @Test("a name is bound after the peer is ready, and never if the peer refuses")
     func bindsLate() async throws {
         let fixture = try ChannelFixture()
         let store = MemoryStore()
@@ -165,10 +170,10 @@ struct TrustDecisionTests {
         let dialer = try fixture.channel(over: first, .dialer) {
             $0.trust = .firstUse(store, name: "desk")
         }
-        let otherKey = TrustPolicy.pinned([
+        let pinsAnotherKey = TrustPolicy.pinned([
             PeerKey(fingerprint: try IdentityKey.generate().fingerprint)
         ])
-        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = otherKey }
+        let refusing = try fixture.channel(over: second, .acceptor) { $0.trust = pinsAnotherKey }
         let tasks = [fixture.opening(dialer), fixture.opening(refusing)]
         #expect(await failure(of: tasks[0]) == .refused)
         #expect(await failure(of: tasks[1]) == .untrusted)
@@ -182,26 +187,27 @@ struct TrustDecisionTests {
         #expect(store.names.withLock { $0["desk"] } == fixture.pinned.acceptor.fingerprint)
     }
 
-    @Test(
-        "a window for one new key enrols the first ready peer, and ends the second's channel"
-    )
+    @Test("a window for one new key enrols one of two peers, and ends the other's channel")
     func pairing() async throws {
         let fixture = try ChannelFixture()
         let store = MemoryStore()
         let window = PairingWindow(for: .seconds(1_000))
         let peers = try (0..<2).map { _ in try IdentityKey.generate() }
-        var tasks: [(Task<Void, any Error>, Task<Void, any Error>)] = []
+        var acceptorTasks: [Task<Void, any Error>] = []
         for identity in peers {
             let (first, second) = await fixture.links()
             let dialer = try fixture.channel(over: first, .dialer) { $0.identity = identity }
             let acceptor = try fixture.channel(over: second, .acceptor) {
                 $0.trust = .enrolled(store, window: window)
             }
-            tasks.append((fixture.opening(dialer), fixture.opening(acceptor)))
+            _ = fixture.opening(dialer)
+            acceptorTasks.append(fixture.opening(acceptor))
         }
-        let codes = [await failure(of: tasks[0].1), await failure(of: tasks[1].1)]
-        #expect(codes.count { $0 == nil } == 1 && codes.count { $0 == .untrusted } == 1)
-        let enrolled = peers[codes[0] == nil ? 0 : 1]
+        let failures = [
+            await failure(of: acceptorTasks[0]), await failure(of: acceptorTasks[1]),
+        ]
+        #expect(failures.count { $0 == nil } == 1 && failures.count { $0 == .untrusted } == 1)
+        let enrolled = peers[failures[0] == nil ? 0 : 1]
         #expect(store.names.withLock { Array($0.values) } == [enrolled.fingerprint])
     }
 
@@ -218,7 +224,9 @@ struct TrustDecisionTests {
                 if names[name] == nil { names[name] = key }
                 return names[name]
             }
-            guard known == key else { throw ChannelError(.untrusted, "\(name) is another") }
+            guard known == key else {
+                throw ChannelError(.untrusted, "\(name) is bound to another key")
+            }
         }
 
         func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {

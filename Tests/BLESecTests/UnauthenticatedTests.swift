@@ -8,7 +8,9 @@ import Testing
 /// What unauthenticated peers can send, and how many bytes and how much time a machine allows them.
 @Suite("Before authentication")
 struct UnauthenticatedTests {
-    static func acceptor(
+    /// A dialer and an acceptor that pin each other's keys; `change` adapts the acceptor's
+    /// configuration.
+    static func pair(
         _ change: (inout ChannelConfiguration) -> Void = { _ in }
     ) throws -> MachinePair {
         let pinned = try PinnedPeers()
@@ -19,9 +21,9 @@ struct UnauthenticatedTests {
 
     static let hello = (try? Hello(offers: [ChannelConfiguration.defaultProtocol]).encoded) ?? []
 
-    @Test("a silent peer has five seconds")
+    @Test("a machine times out after five seconds if its peer is silent")
     func nothing() throws {
-        let pair = try Self.acceptor()
+        let pair = try Self.pair()
         pair.passTime(.milliseconds(4_999))
         #expect(pair.acceptor.outcome == nil)
         pair.passTime(.milliseconds(1))
@@ -29,49 +31,51 @@ struct UnauthenticatedTests {
         #expect(pair.dialer.outcome?.code == .timedOut)
     }
 
-    @Test("a hello that arrives byte by byte has five seconds as well")
+    @Test("an acceptor times out after five seconds, even while bytes of a hello arrive")
     func drips() throws {
-        let pair = try Self.acceptor()
+        let pair = try Self.pair()
         for byte in Self.hello.prefix(26) {
             pair.deliver([byte], to: .acceptor)
             pair.passTime(.milliseconds(199))
+            // The pair's clock begins at one second.
             if pair.now < 5_999_000_000 { #expect(pair.acceptor.outcome == nil) }
         }
         #expect(pair.acceptor.outcome?.code == .timedOut)
     }
 
-    @Test("a handshake that stops at any message ends within its deadline")
+    @Test("a handshake that stops after any flight ends within its deadline")
     func stops() throws {
         for flights in 1...3 {
-            let pair = try Self.acceptor()
+            let pair = try Self.pair()
             for index in 0..<flights { pair.step(index % 2 == 0 ? .dialer : .acceptor) }
             pair.passTime(.seconds(10))
             #expect(pair.dialer.outcome?.code == .timedOut || flights == 3)
             pair.passTime(.seconds(10))
+            // After the third flight the acceptor lacks nothing, so it may be ready.
             #expect(pair.acceptor.outcome?.code == .timedOut || pair.acceptor.isReady)
         }
     }
 
-    @Test("an early message above the bound is refused by its length alone")
+    @Test("an early message above the bound is refused as soon as its length has arrived")
     func longEarly() throws {
-        let pair = try Self.acceptor()
+        let pair = try Self.pair()
         pair.deliver(Self.hello + [0x80, 0x01], to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .protocolViolation)
     }
 
     @Test("an early message of no bytes is refused")
     func emptyEarly() throws {
-        let pair = try Self.acceptor()
+        let pair = try Self.pair()
         pair.deliver(Self.hello + [0, 0], to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .protocolViolation)
     }
 
     @Test(
-        "an unauthenticated peer gets at most the bound in bytes, in pieces of any size",
+        "before authentication a machine accepts no more bytes than its bound, in any pieces",
         arguments: [1, 100, 65_536])
     func bound(piece: Int) throws {
-        let pair = try Self.acceptor { $0.limits.unauthenticatedBytes = 4_096 }
-        // The early message alone is as long as is allowed; together with the hello it is too long.
+        let pair = try Self.pair { $0.limits.unauthenticatedBytes = 4_096 }
+        // The early message alone is as long as the bound, so hello and early message exceed it.
         let early = [UInt8](repeating: 1, count: 4_096)
         let flood = Self.hello + [0x10, 0x00] + early
         var sent = 0
@@ -111,18 +115,21 @@ struct UnauthenticatedTests {
         let needed = pair.sent[role.peer, default: []].reduce(0) { $0 + $1.count }
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()
-        let bound = { (configuration: inout ChannelConfiguration) in
+        let setBound = { (configuration: inout ChannelConfiguration) in
             configuration.limits.unauthenticatedBytes = needed - missing
         }
-        let dialer = try fixture.channel(over: first, .dialer) { if role == .dialer { bound(&$0) } }
-        let acceptor = try fixture.channel(over: second, .acceptor) {
-            if role == .acceptor { bound(&$0) }
+        let dialer = try fixture.channel(over: first, .dialer) {
+            if role == .dialer { setBound(&$0) }
         }
-        let (bounded, other) = role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
-        // The other side sends as soon as it is ready, so its messages directly follow its `ready`.
+        let acceptor = try fixture.channel(over: second, .acceptor) {
+            if role == .acceptor { setBound(&$0) }
+        }
+        let (bounded, peer) = role == .dialer ? (dialer, acceptor) : (acceptor, dialer)
+        // The peer sends as soon as it is ready, so its messages directly follow its `ready`. They
+        // must not count towards the bound.
         let sending = Task(executorPreference: fixture.loop) {
-            try await other.open()
-            for _ in 0..<40 { try await other.send(Array(repeating: 7, count: 1_000)) }
+            try await peer.open()
+            for _ in 0..<40 { try await peer.send(Array(repeating: 7, count: 1_000)) }
         }
         let opening = fixture.opening(bounded)
         if missing == 0 {
@@ -155,7 +162,7 @@ struct UnauthenticatedTests {
     func randomBytes() throws {
         var random = SeededGenerator(seed: 11)
         for round in 0..<300 {
-            let pair = try Self.acceptor()
+            let pair = try Self.pair()
             let bytes = random.bytes(Int.random(in: 1...3_000, using: &random))
             switch round % 4 {
             case 0: pair.deliver(bytes, to: .acceptor)
@@ -170,7 +177,7 @@ struct UnauthenticatedTests {
         }
     }
 
-    @Test("application data that comes before ready ends the channel and is not delivered")
+    @Test("a session's record that comes before ready ends the channel, and no data is delivered")
     func earlyData() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             for type in [RecordType.data, .dataMore, .end, .ping, .pong, .rekey, .ack] {
@@ -183,7 +190,7 @@ struct UnauthenticatedTests {
         }
     }
 
-    @Test("a ready of the other side, of another length or with one changed bit is refused")
+    @Test("the receiver's own ready, and one of another length or with a changed bit, are refused")
     func wrongReady() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let changes: [(MaliciousNoisePeer) -> [UInt8]] = [
@@ -209,7 +216,7 @@ struct UnauthenticatedTests {
     }
 
     @Test(
-        "a reject ends the channel with its code's error, and an unknown code breaks the protocol",
+        "a reject ends the channel with its code's error; an unknown code is a protocol violation",
         arguments: [
             (1, .refused), (2, .busy), (3, .refused), (0, .protocolViolation),
             (4, .protocolViolation),
@@ -223,7 +230,7 @@ struct UnauthenticatedTests {
         }
     }
 
-    @Test("a reject of a wrong length or with nonzero bytes after its code breaks the protocol")
+    @Test("a reject of a wrong length or with nonzero bytes after its code is a protocol violation")
     func malformedReject() throws {
         for payload in [
             [1], [1] + Array(repeating: 0, count: 30), [1] + Array(repeating: 0, count: 32),
@@ -236,7 +243,7 @@ struct UnauthenticatedTests {
         }
     }
 
-    @Test("a reject after ready breaks the protocol")
+    @Test("a reject after ready is a protocol violation")
     func lateReject() throws {
         let peer = try MaliciousNoisePeer.ready()
         try peer.send(.reject, [1] + Array(repeating: 0, count: 31))

@@ -6,18 +6,18 @@ import Testing
 /// What a buffer does with more bytes than it has room for.
 @Suite("Wire buffers")
 struct WireBufferTests {
-    @Test("bytes for which a buffer has no room are an error, and leave its bytes unchanged")
+    @Test("appending more than a buffer has room for throws, and leaves its bytes unchanged")
     func full() throws {
         var buffer = WireBuffer(pool: WireBufferPool(size: 100))
         try buffer.append([UInt8](repeating: 1, count: 60))
         #expect(throws: ChannelError(.limitExceeded, "")) {
             try buffer.append([UInt8](repeating: 2, count: 41))
         }
-        var wasAsked = false
+        var wasCalled = false
         #expect(throws: ChannelError(.limitExceeded, "")) {
-            try buffer.append(room: 41) { _ throws(ChannelError) in wasAsked = true }
+            try buffer.append(room: 41) { _ throws(ChannelError) in wasCalled = true }
         }
-        #expect(!wasAsked && buffer.count == 60)
+        #expect(!wasCalled && buffer.count == 60)
         buffer.consume(59)
         try buffer.append([UInt8](repeating: 2, count: 99))
         #expect(buffer.count == 100)
@@ -28,8 +28,7 @@ struct WireBufferTests {
         #expect(buffer.count == 100)
     }
 
-    @Test(
-        "bytes too many for the outbound buffer are an error that leaves the channel usable")
+    @Test("appending more than the outbound buffer has room for leaves the channel usable")
     func tooLong() throws {
         let pair = try PinnedPeers().pair()
         #expect(throws: ChannelError(.limitExceeded, "")) {

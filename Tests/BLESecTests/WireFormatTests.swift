@@ -11,16 +11,16 @@ import Testing
 /// that differs, fails the test.
 @Suite("The wire format's worked examples")
 struct WireFormatTests {
-    @Test("every hex block of the page equals what the code sends")
+    @Test("every hex block of the page equals what the code produces")
     func examples() throws {
-        let page = try Self.blocks()
-        let made = try Self.make()
-        #expect(page.map(\.name).sorted() == made.map(\.name).sorted())
-        for example in made {
-            let written = page.first { $0.name == example.name }?.bytes
+        let documented = try Self.documentedExamples()
+        let produced = try Self.producedExamples()
+        #expect(documented.map(\.name).sorted() == produced.map(\.name).sorted())
+        for example in produced {
+            let written = documented.first { $0.name == example.name }?.bytes
             #expect(
                 written == example.bytes,
-                "\(example.name) is \(Self.hex(example.bytes)), and the page differs")
+                "the code makes \(Self.hex(example.bytes)) for \(example.name); the page differs")
         }
     }
 
@@ -29,7 +29,7 @@ struct WireFormatTests {
         let bytes: [UInt8]
     }
 
-    static func make() throws -> [Example] {
+    static func producedExamples() throws -> [Example] {
         let offers = ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_AESGCM_SHA256"]
         let pair = try MachinePair(
             dialer: configuration(.dialer, offers), acceptor: configuration(.acceptor, offers))
@@ -42,16 +42,16 @@ struct WireFormatTests {
         pair.run()
         let dialer = pair.sent[.dialer] ?? []
         let acceptor = pair.sent[.acceptor] ?? []
-        let bound = try pair.transcript(context: Array("example".utf8))
+        let transcript = try pair.transcript(context: Array("example".utf8))
         return [
-            Example(name: "hello", bytes: bound.hello),
-            Example(name: "prologue", bytes: bound.prologue(for: .accept)),
+            Example(name: "hello", bytes: transcript.hello),
+            Example(name: "prologue", bytes: transcript.prologue(for: .accept)),
             Example(name: "flight 1", bytes: dialer[0]),
-            Example(name: "answer", bytes: bound.answer),
+            Example(name: "answer", bytes: transcript.answer),
             Example(name: "flight 2", bytes: acceptor[0]),
-            Example(name: "ready of the dialer", bytes: bound.ready(from: .dialer)),
+            Example(name: "ready of the dialer", bytes: transcript.ready(from: .dialer)),
             Example(name: "flight 3", bytes: dialer[1]),
-            Example(name: "ready of the acceptor", bytes: bound.ready(from: .acceptor)),
+            Example(name: "ready of the acceptor", bytes: transcript.ready(from: .acceptor)),
             Example(name: "flight 4", bytes: acceptor[1]),
             Example(name: "data", bytes: dialer[2]),
             Example(name: "ack and end", bytes: acceptor[2]),
@@ -64,11 +64,11 @@ struct WireFormatTests {
     }
 
     private static func export(_ pair: MachinePair) throws -> [UInt8] {
-        let key = try pair.dialer.export(label: "example", context: [1, 2, 3], count: 32)
-        let same = try pair.acceptor.export(label: "example", context: [1, 2, 3], count: 32)
-        let isSame = key.isEqual(to: same)
+        let dialerKey = try pair.dialer.export(label: "example", context: [1, 2, 3], count: 32)
+        let acceptorKey = try pair.acceptor.export(label: "example", context: [1, 2, 3], count: 32)
+        let isSame = dialerKey.isEqual(to: acceptorKey)
         #expect(isSame)
-        return key.span.array
+        return dialerKey.span.array
     }
 
     private static func directFlight() throws -> [UInt8] {
@@ -96,13 +96,14 @@ struct WireFormatTests {
             trust: .pinned([try PeerKey(publicKey: peer)]))
         configuration.protocols = offers
         configuration.context = Array("example".utf8)
+        // The example of direct mode has one offer and no context.
         if offers.count == 1 { configuration.context = [] }
         configuration.fixedEphemeral = try key(from: isDialer ? 0x40 : 0x60)
         return configuration
     }
 
     /// The fenced blocks of the page that begin with "```hex" and a name.
-    private static func blocks() throws -> [Example] {
+    private static func documentedExamples() throws -> [Example] {
         let page = URL(filePath: #filePath).deletingLastPathComponent()
             .deletingLastPathComponent().deletingLastPathComponent()
             .appending(path: "docs/wire-format.md")
@@ -113,11 +114,11 @@ struct WireFormatTests {
         for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
             if line.hasPrefix("```hex ") {
                 name = String(line.dropFirst(7))
-            } else if line == "```", let open = name {
-                examples.append(Example(name: open, bytes: try bytes(digits)))
+            } else if line == "```", let blockName = name {
+                examples.append(Example(name: blockName, bytes: try bytes(digits)))
                 (name, digits) = (nil, "")
             } else if name != nil {
-                // Text after a "#" explains the line.
+                // Text after a "#" is a comment.
                 digits += line.prefix { $0 != "#" }.filter { !$0.isWhitespace }
             }
         }

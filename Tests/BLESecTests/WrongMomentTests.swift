@@ -6,13 +6,13 @@ import Testing
 
 @testable import BLESec
 
-@Suite("Closing, sharing and receiving at the wrong moment")
+@Suite("Closing, receiving and claiming memory at the wrong moment")
 struct WrongMomentTests {
-    /// A dialer with a full inbox, behind which the acknowledgement of its message waits, and its
-    /// acceptor.
+    /// A dialer with a full inbox, and its acceptor. The acknowledgement of the dialer's message
+    /// waits behind the message that fills the inbox.
     private func withFullInbox(
         _ fixture: ChannelFixture
-    ) async throws -> (SecureChannel, SecureChannel) {
+    ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {
         let (dialer, acceptor) = try await fixture.channels { role, configuration in
             if role == .dialer {
                 configuration.limits.readAhead = 1_000
@@ -32,7 +32,7 @@ struct WrongMomentTests {
         return (dialer, acceptor)
     }
 
-    @Test("close reads an acknowledgement that is already in the buffer")
+    @Test("close processes an acknowledgement that is already in the buffer")
     func closeProcesses() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await withFullInbox(fixture)
@@ -45,7 +45,7 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("close after a long time without reading does not take the peer for dead")
+    @Test("close after a long time without receiving does not take the peer for dead")
     func closeStale() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await withFullInbox(fixture)
@@ -60,16 +60,16 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a bad record behind messages that fill the inbox ends the channel when it is reached")
+    @Test("a bad record behind a full inbox ends the channel only when the program receives")
     func failureBehindMessages() async throws {
         let pair = try PinnedPeers().pair()
         pair.run()
-        let handshake = pair.sent[.dialer, default: []].reduce(0) { $0 + $1.count }
+        let handshakeBytes = pair.sent[.dialer, default: []].reduce(0) { $0 + $1.count }
         let message = [UInt8](repeating: 1, count: 1_000)
         let fixture = try ChannelFixture()
-        // A byte of the second message's record.
+        // The changed byte belongs to the second message's record.
         let (first, second) = await fixture.links([
-            .dialer: [.flip(offset: handshake + 1_100, mask: 1)]
+            .dialer: [.flip(offset: handshakeBytes + 1_100, mask: 1)]
         ])
         let dialer = try fixture.channel(over: first, .dialer)
         let acceptor = try fixture.channel(over: second, .acceptor) { $0.limits.readAhead = 1_000 }
@@ -89,33 +89,34 @@ struct WrongMomentTests {
 
     @Test("a session that expires while the program does not receive sends end")
     func expiryWhileFull() throws {
-        let forger = try MaliciousNoisePeer.ready {
+        let peer = try MaliciousNoisePeer.ready {
             $0.timeouts.session = .seconds(90)
             $0.limits.readAhead = 1_000
         }
-        try forger.send(.data, [UInt8](repeating: 1, count: 1_000))
-        #expect(forger.victim.wantsBytes == false)
-        try forger.passTime(.seconds(91))
-        #expect(forger.failure == nil)
-        #expect(forger.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
+        try peer.send(.data, [UInt8](repeating: 1, count: 1_000))
+        #expect(peer.victim.wantsBytes == false)
+        try peer.passTime(.seconds(91))
+        #expect(peer.failure == nil)
+        #expect(peer.records.contains { $0 == (.end, [EndReason.expired.rawValue]) })
     }
 
-    @Test("a link that ends before this side's ready is on its way makes no channel")
+    @Test("if the link ends before an acceptor has sent its ready, the acceptor reports no peer")
     func endBeforeReady() throws {
         let pair = try PinnedPeers().pair()
         for role in [ChannelRole.dialer, .acceptor] { pair.step(role) }
-        let last = pair.take(.dialer)
-        pair.deliver(last, to: .acceptor)
+        let lastFlight = pair.take(.dialer)
+        pair.deliver(lastFlight, to: .acceptor)
         #expect(pair.acceptor.phase == .proving)
         pair.acceptor.linkEnded(nil, now: pair.now)
         #expect(pair.acceptor.peer == nil && pair.acceptor.outcome?.code == .truncated)
     }
 
-    @Test("a first piece directly after ready is charged to its peer")
+    @Test("the first piece of a message directly after ready counts towards its peer's share")
     func share() throws {
         let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
-        let peers = try (0..<3).map { _ in
+        // Three channels to one identity: together their pieces exceed the identity's share.
+        let channels = try (0..<3).map { _ in
             let peer = try MaliciousNoisePeer(pinned: pinned, budget: budget) {
                 $0.limits.maximumMessageLength = 40_000
             }
@@ -123,14 +124,14 @@ struct WrongMomentTests {
             #expect(peer.isReady)
             return peer
         }
-        for peer in peers {
-            try peer.send(.dataMore, Array(repeating: 1, count: 16_000))
-            try peer.send(.dataMore, Array(repeating: 1, count: 4_000))
+        for channel in channels {
+            try channel.send(.dataMore, Array(repeating: 1, count: 16_000))
+            try channel.send(.dataMore, Array(repeating: 1, count: 4_000))
         }
-        #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
+        #expect(channels.map(\.failure) == [nil, nil, .limitExceeded])
     }
 
-    @Test("a close after a long pause measures silence from the call to close")
+    @Test("a close after a minute without receiving measures the peer's silence from the close")
     func machineStale() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try peer.send(.data, Array(repeating: 1, count: 1_000))
@@ -163,15 +164,15 @@ struct WrongMomentTests {
         }
         var rules = ReconnectPolicy()
         rules.endsWithPeer = true
-        let a = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
-        let b = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
-        #expect(await a.offer(dialer))
-        #expect(await b.offer(acceptor))
+        let dialing = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
+        let accepting = await PeerConnection.start(.offered, rules: rules, loop: fixture.loop)
+        #expect(await dialing.offer(dialer))
+        #expect(await accepting.offer(acceptor))
         await fixture.clock.advance(by: .seconds(101))
-        #expect(await a.machine.hasPeerEnded == false)
-        #expect(await b.machine.hasPeerEnded == false)
-        await a.shut(nil)
-        await b.shut(nil)
+        #expect(await dialing.machine.hasPeerEnded == false)
+        #expect(await accepting.machine.hasPeerEnded == false)
+        await dialing.shut(nil)
+        await accepting.shut(nil)
         await dialer.abort()
         await acceptor.abort()
         await fixture.clock.settle()
@@ -211,34 +212,36 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a deliver continues while the program still receives slowly")
+    @Test("deliver succeeds although the program receives only one message a second")
     func slowReceiver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
-        let talking = Task(executorPreference: fixture.loop) {
+        let acceptorSending = Task(executorPreference: fixture.loop) {
             for _ in 0..<3 { try await acceptor.send(Array(repeating: 1, count: 1 << 20)) }
         }
-        let receiving = Task(executorPreference: fixture.loop) {
+        let dialerReceiving = Task(executorPreference: fixture.loop) {
             for _ in 0..<3 {
                 _ = try await dialer.receive()
                 try await fixture.loop.sleep(for: .seconds(1))
             }
         }
-        let answering = Task(executorPreference: fixture.loop) { _ = try await acceptor.receive() }
+        let acceptorReceiving = Task(executorPreference: fixture.loop) {
+            _ = try await acceptor.receive()
+        }
         let delivering = Task(executorPreference: fixture.loop) {
             _ = try await dialer.deliver([2])
         }
         for _ in 0..<10 { await fixture.clock.advance(by: .seconds(1)) }
         #expect(await failure(of: delivering) == nil)
-        _ = await failure(of: receiving)
-        _ = await failure(of: answering)
-        _ = await failure(of: talking)
+        _ = await failure(of: dialerReceiving)
+        _ = await failure(of: acceptorReceiving)
+        _ = await failure(of: acceptorSending)
         await dialer.abort()
         await acceptor.abort()
         await fixture.finish()
     }
 
-    @Test("a close continues while the link still takes bytes, however slowly")
+    @Test("a close waits while the link takes bytes every 9 seconds, and fails if it takes none")
     func slowLink() throws {
         let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(600) }
         _ = try peer.victim.queue(Array(repeating: 1, count: 60_000))
@@ -272,7 +275,7 @@ struct WrongMomentTests {
         #expect((20...24).contains(number))
     }
 
-    @Test("a session that is far too old still gets its time to close")
+    @Test("a session whose expiry is noticed late still gets its time to close")
     func longStop() throws {
         let peer = try MaliciousNoisePeer.ready { $0.timeouts.idle = .seconds(1_000_000) }
         peer.now += Duration.seconds(25 * 3_600).wholeNanoseconds
@@ -283,7 +286,7 @@ struct WrongMomentTests {
         #expect(peer.failure == .timedOut)
     }
 
-    @Test("an end with an unknown reason counts as an end")
+    @Test("an end with an unknown reason counts as the end of the peer's connection")
     func unknownReason() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -300,20 +303,21 @@ struct WrongMomentTests {
         await fixture.finish()
     }
 
-    @Test("a duration of any length gives a deadline without a trap")
+    @Test("a duration of any length is converted to nanoseconds without a trap")
     func longDurations() {
         #expect(Duration.seconds(18_446_744_073.8).wholeNanoseconds == .max)
         #expect(Duration.seconds(Int64.max).wholeNanoseconds == .max)
         #expect(Duration.seconds(-1).wholeNanoseconds == 0)
     }
 
-    @Test("a channel whose request cannot be met is refused, and no other channel ends")
+    @Test("a request for memory that cannot be met is refused, and ends no channel")
     func unmetRequest() {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked(0)
         let parts = (0..<3).map { _ in budget.part(of: nil) { ended.withLock { $0 += 1 } } }
         #expect(parts[0].take(50, limit: 0) && parts[1].take(30, limit: 0))
-        // With 60 bytes more the third part would hold 80, which is more than any other part.
+        // With 60 bytes more the third part would hold 80, more than any other part, so no other
+        // part loses its bytes.
         #expect(parts[2].take(20, limit: 0) && !parts[2].take(60, limit: 0))
         #expect(ended.withLock { $0 } == 0)
         #expect(budget.bytesLeft == 0)

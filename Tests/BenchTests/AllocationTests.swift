@@ -10,7 +10,7 @@ import Testing
     ]
 
     @Test(
-        "an engine makes no allocation for a record, except the first of its size",
+        "an engine makes no allocation for a record, except for the first of each size",
         .enabled(if: blesec_counts_allocations()), arguments: protocols)
     func engine(_ name: String) throws {
         var pair = try EnginePair(name)
@@ -24,8 +24,8 @@ import Testing
         }
     }
 
-    /// How many allocations an event from the link may cost. They are made to enter the channel's
-    /// isolation, and an optimized build makes fewer.
+    /// The most allocations for one event on the loop. Entering the channel's isolation makes them,
+    /// and makes fewer in an optimized build.
     #if DEBUG
         static let perEvent = 2
     #else
@@ -44,19 +44,22 @@ import Testing
             var counts: [Int: Int] = [:]
             for size in [1, 64, 1_024, 8_000] {
                 let message = [UInt8](repeating: 1, count: size)
-                for _ in 0..<200 { try await ChannelPair.pass(message, dialer, acceptor) }
+                for _ in 0..<200 { try await ChannelPair.pass(message, from: dialer, to: acceptor) }
                 let before = blesec_allocations()
-                for _ in 0..<messages { try await ChannelPair.pass(message, dialer, acceptor) }
+                for _ in 0..<messages {
+                    try await ChannelPair.pass(message, from: dialer, to: acceptor)
+                }
                 counts[size] = Int(blesec_allocations() - before)
             }
             return counts
         }.value
         await loop.shutdown()
+        // A received message takes one allocation for its array, an event at most `perEvent`.
         // Events: each message, an acknowledgement for every 32nd message, and timers on a busy
         // machine.
         let events = messages + messages / Int(Record.messagesPerAck) + 32
         for (size, count) in counts {
-            #expect(count >= messages, "the counter counts")
+            #expect(count >= messages, "fewer allocations are counted than messages are received")
             #expect(count <= messages + Self.perEvent * events, "\(size) bytes")
         }
     }

@@ -88,7 +88,7 @@ import Testing
     }
 
     @Test(
-        "handshakes are measured on both sides, with their size, and compared with their primitives"
+        "handshakes are measured on both sides, with flights and bytes, and against primitives"
     )
     func handshakes() throws {
         let names = ["XX_25519_ChaChaPoly_SHA256", "IKpsk2_448_AESGCM_BLAKE2b"]
@@ -118,7 +118,7 @@ import Testing
         #expect(table.text.contains("\nIKpsk2_448_AESGCM_BLAKE2b  "))
     }
 
-    @Test("TLS is compared with plain OpenSSL connections, and takes at most 1,450 bytes")
+    @Test("TLS is compared with plain OpenSSL, and its handshake takes at most 1,450 bytes")
     func tls() throws {
         let outcome = try Self.run(
             "--quick", "--scenario", "engine", "--scenario", "handshake", "--scenario", "link",
@@ -173,7 +173,7 @@ import Testing
     }
 
     @Test(
-        "a measurement that is not possible gives one line with the remedy",
+        "arguments that cannot be carried out give their exit status and one line with the reason",
         arguments: [
             (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
             (["--rounds", "x"], 64, "--rounds is a number"),
@@ -208,7 +208,7 @@ import Testing
     }
 
     @Test(
-        "the help pages have the form of manual pages",
+        "the help pages have the headings of manual pages",
         arguments: [["--help"], ["serve", "--help"], ["judge", "--help"]])
     func manual(_ arguments: [String]) throws {
         let page = try Subprocess.run(Bench.path, arguments)

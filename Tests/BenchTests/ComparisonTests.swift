@@ -14,8 +14,8 @@ import Testing
             environment: slowdown > 0 ? ["BLESEC_BENCH_SLOWDOWN": "\(slowdown)"] : [:], within: 60)
     }
 
-    /// Compares an equal run and a run that is slowed down by 20 % with a first run, and returns
-    /// the comparisons that are wrong.
+    /// Compares two runs with a first run: one of the same build, and one that is slowed down by
+    /// 20 %. Returns the text of each comparison that is wrong.
     private static func mistakes() throws -> [String] {
         let folder = ScratchFolder()
         let file = folder.file("before.json")
@@ -40,11 +40,11 @@ import Testing
     }
 
     @Test(
-        "two equal runs show no change, and in a run that is 20 % slower all worse ratios are named"
+        "two runs of one build show no change, and a run that is 20 % slower names 7 worse ratios"
     )
     func sameAndSlower() throws {
-        // Other load on the machine may hide a slower run, or slow down one of two equal runs. An
-        // error of the comparison itself occurs every time.
+        // Other load on the machine may hide a slower run, or slow down one of two equal runs, so
+        // one good attempt of four is enough. An error of the comparison itself occurs every time.
         var mistakes: [String] = []
         for _ in 0..<4 {
             mistakes = try Self.mistakes()
@@ -54,14 +54,14 @@ import Testing
     }
 
     private static func ratio(
-        _ samples: [Double], _ basis: Ratio.Basis = .processor, less: Bool = true
+        _ samples: [Double], _ basis: Ratio.Basis = .processor, lessIsBetter: Bool = true
     ) -> Ratio {
         Ratio(
-            name: "engine/a", limit: "primitive", basis: basis, lessIsBetter: less,
+            name: "engine/a", limit: "primitive", basis: basis, lessIsBetter: lessIsBetter,
             summary: Summary(samples))
     }
 
-    private static func changes(_ now: Ratio, _ old: [Double]) -> [Comparison.Change] {
+    private static func changes(from old: [Double], to now: Ratio) -> [Comparison.Change] {
         let summary = Summary(old)
         let before = RecordedReport.Ratio(
             name: now.name, median: summary.median,
@@ -70,29 +70,33 @@ import Testing
         return Comparison([now], to: [before]).changes
     }
 
-    @Test("each ratio defines whether less is better or worse")
+    @Test("each ratio defines whether a smaller value is better or worse")
     func direction() {
         let (low, high) = ([1.0, 1, 1], [1.2, 1.2, 1.2])
-        #expect(Self.changes(Self.ratio(high), low).map(\.isWorse) == [true])
-        #expect(Self.changes(Self.ratio(low), high).map(\.isWorse) == [false])
-        #expect(Self.changes(Self.ratio(high, less: false), low).map(\.isWorse) == [false])
-        #expect(Self.changes(Self.ratio(low, less: false), high).map(\.isWorse) == [true])
+        #expect(Self.changes(from: low, to: Self.ratio(high)).map(\.isWorse) == [true])
+        #expect(Self.changes(from: high, to: Self.ratio(low)).map(\.isWorse) == [false])
+        let (highGoodput, lowGoodput) = (
+            Self.ratio(high, lessIsBetter: false), Self.ratio(low, lessIsBetter: false)
+        )
+        #expect(Self.changes(from: low, to: highGoodput).map(\.isWorse) == [false])
+        #expect(Self.changes(from: high, to: lowGoodput).map(\.isWorse) == [true])
     }
 
-    @Test("a change counts when it exceeds three errors of both runs and the least margin")
+    @Test("a change counts if it exceeds both three standard errors and the least margin")
     func noise() {
-        // The spread is 0.1, so three errors of both runs are 0.19 with five samples each.
+        // The spread is 0.1, so with five samples each, three standard errors of both runs combined
+        // are 0.19.
         let wide = [0.8, 0.95, 1.0, 1.05, 1.2]
-        #expect(Self.changes(Self.ratio(wide.map { 1.18 * $0 }), wide).isEmpty)
-        #expect(Self.changes(Self.ratio(wide.map { 1.20 * $0 }), wide).count == 1)
+        #expect(Self.changes(from: wide, to: Self.ratio(wide.map { 1.18 * $0 })).isEmpty)
+        #expect(Self.changes(from: wide, to: Self.ratio(wide.map { 1.20 * $0 })).count == 1)
         let narrow = [Double](repeating: 1, count: 5)
-        func moved(by factor: Double, _ basis: Ratio.Basis) -> Bool {
-            !Self.changes(Self.ratio(narrow.map { factor * $0 }, basis), narrow).isEmpty
+        func isChange(by factor: Double, _ basis: Ratio.Basis) -> Bool {
+            !Self.changes(from: narrow, to: Self.ratio(narrow.map { factor * $0 }, basis)).isEmpty
         }
-        #expect(!moved(by: 1.07, .processor) && moved(by: 1.09, .processor))
-        #expect(!moved(by: 1 / 1.07, .processor) && moved(by: 1 / 1.09, .processor))
-        #expect(!moved(by: 1.24, .wall) && moved(by: 1.26, .wall))
-        #expect(!moved(by: 1.0005, .counted) && moved(by: 1.002, .counted))
+        #expect(!isChange(by: 1.07, .processor) && isChange(by: 1.09, .processor))
+        #expect(!isChange(by: 1 / 1.07, .processor) && isChange(by: 1 / 1.09, .processor))
+        #expect(!isChange(by: 1.24, .wall) && isChange(by: 1.26, .wall))
+        #expect(!isChange(by: 1.0005, .counted) && isChange(by: 1.002, .counted))
     }
 
     @Test("a change that another run does not confirm does not count")

@@ -11,8 +11,8 @@ struct EnginePair: ~Copyable {
         var dialer = try Self.engine(name, .dialer)
         var acceptor = try Self.engine(name, .acceptor)
         for _ in 0..<2 {
-            try Self.pass(from: &dialer, to: &acceptor)
-            try Self.pass(from: &acceptor, to: &dialer)
+            try Self.passHandshake(from: &dialer, to: &acceptor)
+            try Self.passHandshake(from: &acceptor, to: &dialer)
         }
         sender = dialer
         receiver = acceptor
@@ -25,7 +25,9 @@ struct EnginePair: ~Copyable {
         return try NoiseEngine(plan, prologue: [])
     }
 
-    private static func pass(from writer: inout NoiseEngine, to reader: inout NoiseEngine) throws {
+    private static func passHandshake(
+        from writer: inout NoiseEngine, to reader: inout NoiseEngine
+    ) throws {
         while let message = try writer.nextHandshake() {
             try reader.receiveHandshake(message.span)
             if case .awaitingTrustDecision = reader.phase { try reader.admit() }
@@ -35,11 +37,13 @@ struct EnginePair: ~Copyable {
     /// Seals one record and opens it.
     mutating func pass(_ payload: [UInt8]) throws {
         try Self.seal(payload, with: &sender, into: &wire)
+        // A record's plaintext is its type, in one byte, and the payload.
         guard try Self.open(&wire, with: &receiver) == payload.count + 1 else {
             throw Failure.wrongRecord
         }
     }
 
+    /// Opens the record, and returns the length of its plaintext.
     private static func open(
         _ wire: inout [UInt8], with receiver: inout NoiseEngine
     ) throws -> Int? {
@@ -82,7 +86,7 @@ enum ChannelPair {
 
     /// Sends one message and receives it.
     static func pass(
-        _ message: [UInt8], _ sender: SecureChannel, _ receiver: SecureChannel
+        _ message: [UInt8], from sender: SecureChannel, to receiver: SecureChannel
     ) async throws {
         try await sender.send(message)
         guard try await receiver.receive()?.count == message.count else {

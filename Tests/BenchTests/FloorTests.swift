@@ -8,12 +8,12 @@ import Testing
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
     private static let ratio = "engine/Noise_XX_25519_ChaChaPoly_SHA256/64/NoiseEngine"
 
-    private static func run(_ name: String, limit: Double) throws -> Subprocess.Outcome {
+    private static func run(_ ratio: String, limit: Double) throws -> Subprocess.Outcome {
         let folder = ScratchFolder()
         let file = folder.file("floors.json")
         let text = """
             {"runs": [["engine", "--size", "64", "--quick"]],
-             "floors": [{"ratio": "\(name)", "limit": \(limit), "reason": "Because."}]}
+             "floors": [{"ratio": "\(ratio)", "limit": \(limit), "reason": "Because."}]}
             """
         try text.write(toFile: file, atomically: false, encoding: .utf8)
         return try Subprocess.run(
@@ -43,7 +43,7 @@ import Testing
         #expect(outcome.text.contains("FAILED  engine/none: not measured"))
     }
 
-    @Test("each floor is a ratio with a limit and a reason of one sentence, and nothing else")
+    @Test("each floor has its own ratio, a limit below 10 and a reason that ends in a period")
     func file() throws {
         struct Floor: Decodable {
             var ratio: String

@@ -6,16 +6,18 @@ import Testing
 @Suite struct HandshakeTests {
     typealias Counts = HandshakeCalls.Counts
 
-    /// Protocols, and the number of calls on both sides, counted by hand from Noise §5 to §9.
+    /// Protocols, and the number of calls of primitives on both sides together, counted by hand
+    /// from Noise §5 to §9.
     ///
-    /// Each side hashes the prologue, each public key and each payload. Split() derives keys, and
-    /// with them the master of the additional symmetric keys.
+    /// Each side hashes the prologue, each public key and each payload. Split() calls HKDF twice:
+    /// for the transport keys, and for the master of the additional symmetric keys.
     static let counted: [(name: String, calls: Counts)] = [
         (
             "Noise_XX_25519_ChaChaPoly_SHA256",
             Counts(keyPairs: 2, products: 6, hashes: 16, hkdfs: 10, seals: 4, opens: 4)
         ),
-        // Two static keys are known beforehand, and the name is longer than a digest.
+        // Two static keys are known beforehand, and the name is hashed because it is longer than a
+        // digest.
         (
             "Noise_KK_25519_ChaChaPoly_BLAKE2s",
             Counts(keyPairs: 2, products: 8, hashes: 16, hkdfs: 12, seals: 2, opens: 2)
@@ -32,7 +34,7 @@ import Testing
         ),
     ]
 
-    @Test("a handshake makes exactly the calls of the specification", arguments: counted)
+    @Test("the calls listed for a handshake equal those counted by hand", arguments: counted)
     func calls(_ expected: (name: String, calls: Counts)) throws {
         #expect(HandshakeCalls(try ProtocolName(expected.name)).counts == expected.calls)
     }
@@ -40,6 +42,7 @@ import Testing
     @Test("every pattern's handshake can be run, and so can its primitives alone")
     func everyPattern() throws {
         let names = NoiseHandshakes.names
+        // All patterns in the first suite, XX in the other suites, and XXfallback.
         #expect(names.count == 38 + 15 + 1)
         #expect(Set(names).count == names.count)
         for name in names + ["Noise_XXfallback+psk0_25519_AESGCM_SHA256"] {
@@ -50,7 +53,7 @@ import Testing
         }
     }
 
-    @Test("a resumed TLS handshake is shorter on both sides, also when it is resumed repeatedly")
+    @Test("in each TLS resumption both sides send fewer bytes than in a full handshake")
     func resumption() throws {
         let company = try BenchCompany.shared()
         let full = try TLSHandshakes(company).run(2)
@@ -58,7 +61,8 @@ import Testing
         for _ in 0..<3 {
             let resumed = try resumptions.run(2)
             #expect(resumed.time.dialer > 0 && resumed.time.acceptor > 0)
-            #expect(resumed.flights == BothSides(dialer: 2, acceptor: 2), "the last is a ticket")
+            // The acceptor's second flight is a ticket.
+            #expect(resumed.flights == BothSides(dialer: 2, acceptor: 2))
             #expect(resumed.bytes.dialer < full.bytes.dialer)
             #expect(resumed.bytes.acceptor < full.bytes.acceptor)
         }

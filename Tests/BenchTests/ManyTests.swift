@@ -94,17 +94,17 @@ import Testing
             #expect(result.idle.memory < limit * 1_024, "\(result.idle.memory)")
             #expect(result.idle.descriptors == 1)
             #expect(result.idle.threads == 0 && result.busy.threads == 0)
-            // The report is about 600 ends. Linux allows 65,530 maps by default, of which 20,000
-            // ends may have a third.
+            // The report counts the maps of all 600 ends. Linux allows 65,530 maps by default; the
+            // 20,000 ends of 10,000 channels may use a third of them.
             #expect(result.idle.maps * 20_000 / 600 < 65_530 / 3, "\(result.idle.maps)")
-            // A process may lock 8 MiB of memory by default.
+            // By default a process may lock 8 MiB of memory.
             #expect(result.idle.locked * 20_000 / 600 < 8 << 20, "\(result.idle.locked)")
             #expect(result.goodput > 0 && result.fairness > 0 && result.fairness <= 1)
         }
         let flood = try #require(report.flood.first)
         #expect(flood.alone > 0 && flood.flooded > 0 && flood.unauthenticated > 0)
-        // Known peers next to the listener, 10 ms away, and 100 to 500 ms away with a flood as slow
-        // as LE.
+        // Known peers next to the listener, 10 ms away, and 100 to 500 ms away, the last with a
+        // flood as slow as over LE.
         #expect(flood.pinnedPeers.count == 3)
         for peers in flood.pinnedPeers {
             #expect(peers.dials > 0 && peers.served >= 0.99, "\(peers)")

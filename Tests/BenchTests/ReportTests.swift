@@ -6,7 +6,7 @@ import Testing
 @Suite struct ReportTests {
     private static let root = URL(fileURLWithPath: #filePath)
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
-    /// Options for short measurements of every kind: each scenario, a layer, a handshake, a link.
+    /// Options for a short run of every scenario, with two sizes, two transports and one protocol.
     private static let shortMeasurements = [
         "--quick", "--rounds", "1", "--sample", "1", "--size", "64", "--size", "1024",
         "--transport", "memory", "--transport", "unix-seqpacket", "--protocol",
@@ -15,7 +15,7 @@ import Testing
 
     /// A time limit in seconds that only a bench that hangs reaches. The bench measures each figure
     /// for a fixed time, and on a busy machine each figure waits for the processor.
-    private static let bound = 120.0
+    private static let timeLimit = 120.0
 
     private static func check(_ name: String, _ arguments: String...) throws -> Subprocess.Outcome {
         try Subprocess.run(
@@ -27,7 +27,7 @@ import Testing
         let folder = ScratchFolder()
         let file = folder.file("report.json")
         let outcome = try Subprocess.run(
-            Bench.path, Self.shortMeasurements + ["--json", file], within: Self.bound)
+            Bench.path, Self.shortMeasurements + ["--json", file], within: Self.timeLimit)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let schema = "\(Self.root)/docs/bench.schema.json"
         let fits = try Self.check("schema.py", schema, file)
@@ -58,7 +58,7 @@ import Testing
         let folder = ScratchFolder()
         let (svg, png) = (folder.file("plots.svg"), folder.file("plots.png"))
         let outcome = try Subprocess.run(
-            Bench.path, Self.shortMeasurements + ["--svg", svg], within: Self.bound)
+            Bench.path, Self.shortMeasurements + ["--svg", svg], within: Self.timeLimit)
         #expect(outcome.status == 0, "\(outcome.errors)")
         let rendering = try Subprocess.run("rsvg-convert", ["--output", png, svg])
         #expect(rendering.status == 0, "\(rendering.errors)")
@@ -84,9 +84,10 @@ import Testing
 /// `blesec-bench`, as built with these tests.
 enum Bench {
     static let path: String = {
-        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+        guard let program = CommandLine.arguments.first, let slash = program.lastIndex(of: "/")
+        else {
             return "./blesec-bench"
         }
-        return own[...slash] + "blesec-bench"
+        return program[...slash] + "blesec-bench"
     }()
 }

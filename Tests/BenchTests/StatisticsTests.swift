@@ -3,14 +3,14 @@ import Testing
 @testable import blesec_bench
 
 @Suite struct StatisticsTests {
-    @Test("the median of an even number of samples lies between the middle two")
+    @Test("the median is the middle sample, or the mean of the middle two")
     func median() {
         #expect([4.0, 1, 3, 2].median == 2.5)
         #expect([7.0].median == 7)
         #expect([3.0, 1, 2].median == 2)
     }
 
-    @Test("a summary's spread is the middle half's width over the median")
+    @Test("a summary's spread is the interquartile range divided by the median")
     func spread() {
         let summary = Summary([1, 2, 3, 4, 5])
         #expect(summary == Summary([5, 3, 1, 4, 2]))
@@ -21,7 +21,7 @@ import Testing
         #expect(Summary([0, 0]).spread == 0)
     }
 
-    @Test("of the 101 samples 0 to 100, percentile N is the sample N")
+    @Test("percentile N of the 101 samples 0 to 100 is N")
     func percentiles() {
         let percentiles = LinkScenario.Percentiles((0...100).reversed().map(Double.init))
         #expect(percentiles.p50 == 50)
@@ -48,7 +48,7 @@ import Testing
     }
 
     @Test(
-        "numbers are rounded to the requested number of digits",
+        "numbers are rounded to the requested number of decimal places",
         arguments: [
             (1.005, 1, "1.0"), (0.96, 1, "1.0"), (-0.04, 1, "0.0"), (-1.25, 1, "-1.3"),
             (12.0, 0, "12"), (0.049, 2, "0.05"), (.infinity, 2, "-"),
@@ -57,7 +57,7 @@ import Testing
         #expect(number.fixed(digits) == text)
     }
 
-    @Test("sizes are printed in the largest unit that divides them")
+    @Test("sizes are printed in the largest unit of which they are a whole multiple")
     func sizes() {
         #expect(
             [1, 1_000, 1_024, 65_519, 1 << 20].map(\.bytes) == [

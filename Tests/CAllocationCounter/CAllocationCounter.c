@@ -15,7 +15,8 @@ uint64_t blesec_allocations(void) { return 0; }
 
 #else
 
-// In the initial-exec model, reading the variable never allocates, which malloc requires.
+// With the initial-exec model, access to the variable never allocates. Otherwise malloc could call
+// itself.
 static __thread uint64_t count __attribute__((tls_model("initial-exec")));
 
 bool blesec_counts_allocations(void) { return true; }

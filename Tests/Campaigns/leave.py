@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE = 60
+PATIENCE = 60  # seconds
 
 
 class Chat:
@@ -32,7 +32,7 @@ class Chat:
             cwd=folder)
 
     def type(self, lines):
-        """Writes the lines 1 to `lines`, or fewer if the chat ends before."""
+        """Types the numbers 1 to `lines`, each on a line, or fewer if the chat ends first."""
         try:
             for first in range(1, lines + 1, 200):
                 last = min(first + 200, lines + 1)
@@ -42,12 +42,12 @@ class Chat:
             pass
 
     def lines(self):
-        """The complete lines that the chat has written so far."""
+        """The numbers on the complete lines that the chat has written so far."""
         return [int(line) for line in self.written.read_bytes().split(b"\n")[:-1]]
 
-    def fates(self, name):
-        """The numbers of the lines with this result."""
-        start = name + b" "
+    def with_fate(self, fate):
+        """The numbers of the typed lines that the chat reports with this fate."""
+        start = fate + b" "
         return [int(line.split()[1]) for line in self.reports.read_bytes().split(b"\n")[:-1]
                 if line.startswith(start)]
 
@@ -72,8 +72,8 @@ def fingerprint(tool, path):
 
 
 def one_round(tool, lines, chance):
-    """The lines reported as delivered, those of them that are missing, the number of lines with the
-    result unknown, and the seconds that the leaver took to end."""
+    """Runs one round. Returns the lines reported as delivered, those of them that did not arrive, the
+    number of lines with the fate unknown, and the seconds that the leaver took to end."""
     with tempfile.TemporaryDirectory(prefix="blesec-") as name:
         folder = Path(name)
         keys = {who: fingerprint(tool, folder / who) for who in ("leaver", "writer")}
@@ -85,23 +85,25 @@ def one_round(tool, lines, chance):
             typist = threading.Thread(target=writer.type, args=(lines,), daemon=True)
             wait("the channel", writer, lambda: b"channel ready" in writer.reports.read_bytes())
             typist.start()
+            # The leaver leaves after about `goal` lines, at five bytes a line.
             goal = chance.randrange(1, max(2, lines // 4))
             wait("a line", leaver, lambda: leaver.written.stat().st_size >= goal * 5)
             begun = time.monotonic()
             leaver.process.stdin.close()
             status = leaver.process.wait(PATIENCE)
             took = time.monotonic() - begun
-            # By now the writer has received everything that it will receive over that link.
+            # Gives the writer time to read what is left on the link.
             time.sleep(0.3)
             writer.process.kill()
             writer.process.wait()
             typist.join(PATIENCE)
-            came, claimed = leaver.lines(), writer.fates(b"delivered")
+            arrived, claimed = leaver.lines(), writer.with_fate(b"delivered")
             assert status == 0, f"the leaver ended with {status}: {leaver.reports.read_text()[-500:]}"
-            assert came == list(range(1, len(came) + 1)), "not in order, or not once"
+            assert arrived == list(range(1, len(arrived) + 1)), "lines are missing, repeated or out of order"
             assert len(set(claimed)) == len(claimed), "delivered twice"
-            assert not writer.fates(b"received"), "a peer of this version tells what was taken"
-            return claimed, sorted(set(claimed) - set(came)), len(writer.fates(b"unknown")), took
+            assert not writer.with_fate(b"received"), \
+                "received is reported, although the leaver acknowledges only what it has written"
+            return claimed, sorted(set(claimed) - set(arrived)), len(writer.with_fate(b"unknown")), took
         finally:
             leaver.end()
             if writer:

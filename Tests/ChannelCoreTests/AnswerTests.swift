@@ -67,14 +67,14 @@ struct AnswerTests {
         }
     }
 
-    @Test("a reflected hello is decoded as an answer only if its first bytes form one")
+    @Test("if a reflected hello is decoded as an answer, the index is its first name's length")
     func reflected() throws {
         var random = Random(seed: 4)
         for _ in 0..<500 {
             let hello = try HelloTests.random(&random)
             let answer = try? Answer(prefixOf: hello.encoded.span, offerCount: hello.offers.count)
-            // It may be decoded by chance: its count of offers is then the status, and the length
-            // of the first name is the index.
+            // A hello can have an answer's form by chance: its number of offers is then the status,
+            // and the length of its first name is the index.
             if let answer {
                 #expect(answer.index == hello.offers[0].utf8.count)
             }

@@ -13,15 +13,15 @@ struct ClaimedIdentityTests {
         #expect("\(ClaimedIdentity(.anonymous))" == "claimed anonymous")
     }
 
-    @Test("a claimed identity has the fingerprint and the URI that a person or a list compares")
+    @Test("a claimed key has a fingerprint, a certificate perhaps also a URI, and a group neither")
     func parts() throws {
         let info: [UInt8] = [0x30, 0x00]
-        let certified = ClaimedIdentity(
+        let withURI = ClaimedIdentity(
             .certificate(subjectPublicKeyInfo: info, uri: "blesec://devices/lamp"))
-        #expect(certified.fingerprint == Fingerprint(subjectPublicKeyInfo: info))
-        #expect(certified.uri == "blesec://devices/lamp")
-        let pinned = ClaimedIdentity(.certificate(subjectPublicKeyInfo: info, uri: nil))
-        #expect(pinned.fingerprint == certified.fingerprint && pinned.uri == nil)
+        #expect(withURI.fingerprint == Fingerprint(subjectPublicKeyInfo: info))
+        #expect(withURI.uri == "blesec://devices/lamp")
+        let withoutURI = ClaimedIdentity(.certificate(subjectPublicKeyInfo: info, uri: nil))
+        #expect(withoutURI.fingerprint == withURI.fingerprint && withoutURI.uri == nil)
         let key = ClaimedIdentity(.publicKey([UInt8](repeating: 9, count: 32), curve: .x25519))
         #expect(key.fingerprint != nil && key.uri == nil)
         #expect(ClaimedIdentity(.group).fingerprint == nil && ClaimedIdentity(.group).uri == nil)

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Hello")
 struct HelloTests {
-    @Test("random hellos are decoded unchanged, and only once they are complete")
+    @Test("random hellos are decoded unchanged, and not before they are complete")
     func roundTrip() throws {
         var random = Random(seed: 1)
         for _ in 0..<200 {
@@ -23,7 +23,7 @@ struct HelloTests {
         for _ in 0..<4_000 {
             var bytes = try Self.random(&random).encoded
             for _ in 0..<random.number(1...2) {
-                // Mostly near the beginning, where the structured fields are.
+                // Changes a byte near the beginning, where most of the structured fields are.
                 let position = min(bytes.count - 1, random.number(0...80))
                 bytes[position] = random.number(0...1) == 0 ? 1 : UInt8(random.number(0...255))
             }
@@ -48,7 +48,7 @@ struct HelloTests {
     }
 
     @Test(
-        "a malformed hello is refused as soon as it is complete",
+        "a hello that is complete but malformed is refused",
         arguments: [
             ("no offers", [0]),
             ("17 offers", [17] + (0..<17).flatMap { [1, UInt8(0x41 + $0)] }),
@@ -73,7 +73,7 @@ struct HelloTests {
         }
     }
 
-    @Test("a length of 0 or above 1,024 is refused before anything follows")
+    @Test("a length of 0 or above 1,024 is refused before the body arrives")
     func length() {
         for length in [0, 1_025, 65_535] {
             let bytes = Hello.magic + [UInt8(length >> 8), UInt8(length & 0xFF)]
@@ -83,14 +83,14 @@ struct HelloTests {
         }
     }
 
-    @Test("a wrong byte in the magic is refused at once", arguments: 0..<4)
+    @Test("a wrong byte in the magic is refused as soon as it arrives", arguments: 0..<4)
     func magic(position: Int) {
         var bytes = Array(Hello.magic.prefix(position + 1))
         bytes[position] ^= 0x20
         #expect(throws: ChannelError(.protocolViolation, "")) { try Hello(prefixOf: bytes.span) }
     }
 
-    @Test("the largest hello is accepted, and cannot be encoded with one more extension")
+    @Test("the largest hello is accepted, and one more extension is a configuration error")
     func largest() throws {
         // One byte of count, and four names with their lengths; the last name takes the remaining
         // bytes.
@@ -108,7 +108,7 @@ struct HelloTests {
     }
 
     @Test(
-        "offers that do not fit a hello are a configuration error",
+        "no offers, too many offers, and repeated or invalid names are a configuration error",
         arguments: [
             [], ["A", "A"], [""], ["with space"], ["é"], [String(repeating: "A", count: 256)],
             (0..<17).map { "Offer\($0)" },

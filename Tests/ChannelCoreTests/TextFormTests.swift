@@ -17,7 +17,7 @@ struct TextFormTests {
         #expect(try JSONDecoder().decode([Fingerprint].self, from: json) == [fingerprint])
     }
 
-    @Test("a peer's key is parsed from base64 or a fingerprint, and written in the same form")
+    @Test("a peer's key is parsed from base64 or a fingerprint, and printed in the same form")
     func peerKey() throws {
         for text in ["SHA256:\(Self.digest)", Self.key] {
             let key = try PeerKey(parsing: text)
@@ -28,7 +28,7 @@ struct TextFormTests {
     }
 
     @Test(
-        "a text that is no key gives an error, nil, or a decoding error",
+        "a text that is no key is refused by parsing, by conversion and by JSON decoding",
         arguments: ["", "SHA256:", "SHA256:" + digest.dropLast(), "sha256:" + digest, key + "="])
     func refused(text: String) throws {
         #expect(throws: ChannelError(.badKey, "")) { try Fingerprint(parsing: text) }
@@ -41,7 +41,7 @@ struct TextFormTests {
         #expect(throws: DecodingError.self) { try JSONDecoder().decode([PeerKey].self, from: json) }
     }
 
-    @Test("a policy of pinned keys accepts both fingerprints and keys")
+    @Test("a policy of pinned keys, made from fingerprints or peer keys, admits exactly these keys")
     func pinned() throws {
         let keys = try (0..<3).map { _ in try IdentityKey.generate() }
         let fingerprints = keys.map(\.fingerprint)

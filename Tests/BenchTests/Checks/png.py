@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""png.py FILE: prints a PNG of 8-bit RGB or RGBA as JSON: its size, and the most frequent colours
-with their pixel counts, as [red, green, blue, pixels]."""
+"""png.py FILE: prints, as JSON, the width and height of a PNG of 8-bit RGB or RGBA, and its 64 most
+frequent colours as [red, green, blue, number of pixels]."""
 
 import collections
 import json
@@ -11,11 +11,11 @@ import zlib
 with open(sys.argv[1], "rb") as file:
     data = file.read()
 assert data[:8] == b"\x89PNG\r\n\x1a\n", "no PNG"
-at, pixels = 8, b""
-while at < len(data):
-    (length,) = struct.unpack(">I", data[at:at + 4])
-    kind, body = data[at + 4:at + 8], data[at + 8:at + 8 + length]
-    at += 12 + length
+offset, pixels = 8, b""
+while offset < len(data):
+    (length,) = struct.unpack(">I", data[offset:offset + 4])
+    kind, body = data[offset + 4:offset + 8], data[offset + 8:offset + 8 + length]
+    offset += 12 + length
     if kind == b"IHDR":
         width, height, depth, colour = struct.unpack(">IIBB", body[:10])
         assert depth == 8 and colour in (2, 6) and body[12] == 0, "not 8-bit RGB without interlacing"
@@ -29,22 +29,22 @@ stride = channels * width
 above = bytearray(stride)
 for row in range(height):
     start = row * (stride + 1)
-    rule, line = pixels[start], bytearray(pixels[start + 1:start + 1 + stride])
+    filter_type, line = pixels[start], bytearray(pixels[start + 1:start + 1 + stride])
     for i in range(stride):
         left = line[i - channels] if i >= channels else 0
         corner = above[i - channels] if i >= channels else 0
         up = above[i]
-        if rule == 1:
+        if filter_type == 1:
             line[i] = (line[i] + left) & 255
-        elif rule == 2:
+        elif filter_type == 2:
             line[i] = (line[i] + up) & 255
-        elif rule == 3:
+        elif filter_type == 3:
             line[i] = (line[i] + (left + up) // 2) & 255
-        elif rule == 4:
-            guess = left + up - corner
-            nearest = min((left, up, corner), key=lambda value: abs(guess - value))
+        elif filter_type == 4:
+            estimate = left + up - corner
+            nearest = min((left, up, corner), key=lambda value: abs(estimate - value))
             line[i] = (line[i] + nearest) & 255
-    colours.update(zip(*(line[part::channels] for part in range(3))))
+    colours.update(zip(*(line[channel::channels] for channel in range(3))))
     above = line
 common = [[*colour, count] for colour, count in colours.most_common(64)]
 print(json.dumps({"width": width, "height": height, "colours": common}))

@@ -4,8 +4,9 @@
 
 // Counts the heap allocations of the calling thread, for tests that require an exact number.
 //
-// The process's malloc family is replaced by functions that count, and then call the C library's
-// own. Under a sanitizer, which has its own malloc, nothing is replaced and nothing is counted.
+// Replaces malloc and its relatives in the whole process by functions that count a call, and then
+// call the C library's function. Under a sanitizer, which has its own malloc, nothing is replaced
+// and nothing is counted.
 
 /// Whether allocations are counted in this build.
 bool blesec_counts_allocations(void);
