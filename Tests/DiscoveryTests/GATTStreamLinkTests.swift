@@ -6,9 +6,9 @@ import Testing
 
 @testable import BLESecDiscovery
 
-/// Simulates the radio between two ends of a stream: it delivers the fragments under way in any
-/// order.
-private final class Air: DeferredWork, @unchecked Sendable {
+/// Simulates the radio between the two ends of a stream: it delivers the fragments that are under
+/// way in a random order.
+private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
     // Sendable because its state is accessed on its loop's thread only.
     private let loop: EventLoop
     private var random = SeededGenerator(seed: 11)
@@ -16,40 +16,41 @@ private final class Air: DeferredWork, @unchecked Sendable {
     private weak var dialer: GATTStreamLink?
     private weak var listener: GATTStreamLink?
     /// How many of the next data fragments are lost.
-    var losses = 0
-    var fragments = 0
-    var closed = 0
+    var fragmentsToLose = 0
+    var fragmentsSent = 0
+    /// How many of the two links have closed their carrier.
+    var closedLinks = 0
 
     init(_ loop: EventLoop) { self.loop = loop }
 
-    /// Two open ends.
-    static func pair(_ loop: EventLoop, size: Int) async throws -> (
-        air: Air, dialer: GATTStreamLink, listener: GATTStreamLink
+    /// A dialer and a listener whose stream is open; no fragment is longer than `fragmentSize` bytes.
+    static func pair(_ loop: EventLoop, fragmentSize: Int) async throws -> (
+        radio: SimulatedRadio, dialer: GATTStreamLink, listener: GATTStreamLink
     ) {
-        let air = Air(loop)
-        var opening = FragmentStream(dialing: 7, sending: size, taking: size)
-        let first = StreamFragment(opening.opening())
-        let answer = try #require(first.flatMap { FragmentStream(answering: $0) })
+        let radio = SimulatedRadio(loop)
+        var dialing = FragmentStream(dialing: 7, sending: fragmentSize, taking: fragmentSize)
+        let opening = StreamFragment(dialing.opening())
+        let answering = try #require(opening.flatMap { FragmentStream(answering: $0) })
         let address = DeviceAddress(try #require(BluetoothAddress("AA:BB:CC:DD:EE:FF")), .random)
         let dialer = GATTStreamLink(
-            opening, to: address, loop: loop, over: air.carrier(toDialer: false))
+            dialing, to: address, loop: loop, over: radio.carrier(toDialer: false))
         let listener = GATTStreamLink(
-            answer, to: address, loop: loop, over: air.carrier(toDialer: true))
-        (air.dialer, air.listener) = (dialer, listener)
+            answering, to: address, loop: loop, over: radio.carrier(toDialer: true))
+        (radio.dialer, radio.listener) = (dialer, listener)
         listener.open()
         await loop.settle()
         #expect(dialer.isOpen && listener.isOpen)
-        return (air, dialer, listener)
+        return (radio, dialer, listener)
     }
 
     private func carrier(toDialer: Bool) -> GATTStreamLink.Carrier {
         GATTStreamLink.Carrier(
             carry: { fragment, done in
                 if self.underWay.isEmpty { self.loop.runSoon(self) }
-                self.fragments += 1
+                self.fragmentsSent += 1
                 self.underWay.append((fragment, toDialer))
                 done(nil)
-            }, close: { self.closed += 1 })
+            }, close: { self.closedLinks += 1 })
     }
 
     func runDeferred() {
@@ -57,8 +58,8 @@ private final class Air: DeferredWork, @unchecked Sendable {
         underWay = []
         for (bytes, toDialer) in batch {
             guard let fragment = StreamFragment(bytes) else { continue }
-            if losses > 0, fragment.kind == .data {
-                losses -= 1
+            if fragmentsToLose > 0, fragment.kind == .data {
+                fragmentsToLose -= 1
                 continue
             }
             (toDialer ? dialer : listener)?.take(fragment)
@@ -66,14 +67,14 @@ private final class Air: DeferredWork, @unchecked Sendable {
     }
 }
 
-/// Records what a link reports.
+/// Counts what a link reports.
 private final class Recorder: LinkHandler {
-    var writable = 0
+    var writableReports = 0
     var hangUps = 0
     var whenWritable: () -> Void = {}
     func linkIsReadable() {}
     func linkIsWritable() {
-        writable += 1
+        writableReports += 1
         whenWritable()
     }
     func linkDidHangUp() { hangUps += 1 }
@@ -107,9 +108,10 @@ struct GATTStreamLinkTests {
     @Test(
         "the link carries bytes in order over a reordering radio, in fragments of 20 and 508 bytes",
         arguments: [20, 508])
-    func order(size: Int) async throws {
+    func order(fragmentSize: Int) async throws {
         try await withLoop { loop in
-            let (_, dialer, listener) = try await Air.pair(loop, size: size)
+            let (_, dialer, listener) = try await SimulatedRadio.pair(
+                loop, fragmentSize: fragmentSize)
             var random = SeededGenerator(seed: 3)
             let content = random.bytes(100_000)
             var (sent, received): (Int, [UInt8]) = (0, [])
@@ -126,34 +128,37 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("the link takes nothing while the peer does not read, and reports when the peer has read")
+    @Test(
+        "the link takes no more than the peer's window, and reports when the peer has read"
+    )
     func backpressure() async throws {
         try await withLoop { loop in
-            let (_, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (_, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
             let handler = Recorder()
             dialer.setHandler(handler)
             var sent = 0
             while case let count = try dialer.send([UInt8](repeating: 1, count: 100)), count > 0 {
                 sent += count
             }
+            // The peer's window is 32 fragments, and a fragment of 20 bytes carries at most 13 bytes.
             #expect(sent >= 32 * 7 && sent <= 32 * 13)
             handler.whenWritable = { dialer.wantsWrite = false }
             dialer.wantsWrite = true
             await loop.settle()
-            #expect(handler.writable == 0)
+            #expect(handler.writableReports == 0)
             try #expect(listener.receive().bytes.count == sent)
             await loop.settle()
-            #expect(handler.writable == 1)
+            #expect(handler.writableReports == 1)
             try #expect(dialer.send([2]) == 1)
             dialer.close()
             listener.close()
         }
     }
 
-    @Test("the link ends when the peer closes, after all bytes that were sent")
+    @Test("when the peer closes, a hang-up is reported, and the link ends after the peer's bytes")
     func end() async throws {
         try await withLoop { loop in
-            let (air, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (radio, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
             let handler = Recorder()
             listener.setHandler(handler)
             let content = [UInt8](1...100)
@@ -162,7 +167,7 @@ struct GATTStreamLinkTests {
             dialer.close()
             dialer.close()
             await loop.settle()
-            #expect(handler.hangUps == 1 && air.closed == 1)
+            #expect(handler.hangUps == 1 && radio.closedLinks == 1)
             #expect(throws: LinkError.self) { try listener.send([1]) }
             #expect(throws: LinkError.self) { try dialer.send([1]) }
             try #expect(listener.receive(60).bytes == Array(content[..<60]))
@@ -170,7 +175,7 @@ struct GATTStreamLinkTests {
             try #expect(listener.receive().outcome == .end)
             listener.close()
             await loop.settle()
-            #expect(handler.hangUps == 1 && air.closed == 2)
+            #expect(handler.hangUps == 1 && radio.closedLinks == 2)
         }
     }
 
@@ -178,10 +183,10 @@ struct GATTStreamLinkTests {
     func loss() async throws {
         let clock = ManualClock()
         try await withLoop(clock: clock.loopClock) { loop in
-            let (air, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (radio, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
             let handler = Recorder()
             listener.setHandler(handler)
-            air.losses = 1
+            radio.fragmentsToLose = 1
             for _ in 0..<8 { try #expect(dialer.send([1]) == 1) }
             await loop.settle()
             _ = try listener.receive()
@@ -198,9 +203,9 @@ struct GATTStreamLinkTests {
     }
 
     @Test("the link ends when the device disconnects; received bytes stay readable, sending fails")
-    func device() async throws {
+    func disconnected() async throws {
         try await withLoop { loop in
-            let (air, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (radio, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
             let handler = Recorder()
             listener.setHandler(handler)
             _ = try dialer.send([1, 2, 3])
@@ -212,27 +217,27 @@ struct GATTStreamLinkTests {
             try #expect(listener.receive().outcome == .end)
             let error = #expect(throws: LinkError.self) { try listener.send([1]) }
             #expect(error?.code == .reset)
-            let count = air.fragments
+            let count = radio.fragmentsSent
             listener.close()
-            #expect(air.fragments == count, "no end is sent to a device that is gone")
+            #expect(radio.fragmentsSent == count, "no end is sent to a device that is gone")
             dialer.close()
         }
     }
 
     @Test(
-        "the link ends two seconds after the subscription ends, unless the stream's end comes first"
+        "the link ends two seconds after the subscription ends, and takes bytes until then"
     )
     func unsubscribed() async throws {
         let clock = ManualClock()
         try await withLoop(clock: clock.loopClock) { loop in
-            let (_, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (_, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
             let handler = Recorder()
             listener.setHandler(handler)
             listener.expectEnd()
             await clock.advance(by: .milliseconds(1_999))
             _ = try dialer.send([1, 2, 3])
             await loop.settle()
-            try #expect(listener.receive().bytes == [1, 2, 3], "it was on its way")
+            try #expect(listener.receive().bytes == [1, 2, 3], "bytes may come after that end")
             try #expect(listener.receive().outcome == .wouldBlock)
             #expect(handler.hangUps == 0)
             await clock.advance(by: .milliseconds(1))
@@ -243,41 +248,43 @@ struct GATTStreamLinkTests {
         }
     }
 
-    @Test("a link that is dropped is closed")
-    func dropped() async throws {
+    @Test("a link that is released without a call to close is closed")
+    func released() async throws {
         try await withLoop { loop in
-            var pair: (air: Air, dialer: GATTStreamLink, listener: GATTStreamLink)? =
-                try await Air.pair(loop, size: 20)
-            let air = try #require(pair?.air)
+            var pair: (radio: SimulatedRadio, dialer: GATTStreamLink, listener: GATTStreamLink)? =
+                try await SimulatedRadio.pair(loop, fragmentSize: 20)
+            let radio = try #require(pair?.radio)
             pair = nil
             await loop.settle()
-            #expect(air.closed == 2)
+            #expect(radio.closedLinks == 2)
         }
     }
 
     @Test("the link carries a channel over reordered fragments of 20 bytes")
     func channel() async throws {
         try await withLoop { loop in
-            let (_, dialer, listener) = try await Air.pair(loop, size: 20)
+            let (_, dialer, listener) = try await SimulatedRadio.pair(loop, fragmentSize: 20)
             let (alice, bob) = (try IdentityKey.generate(), try IdentityKey.generate())
-            func configuration(_ own: IdentityKey, _ other: IdentityKey) -> ChannelConfiguration {
-                .init(identity: own, trust: .pinned([PeerKey(fingerprint: other.fingerprint)]))
+            func configuration(
+                _ identity: IdentityKey, pinning peer: IdentityKey
+            ) -> ChannelConfiguration {
+                .init(identity: identity, trust: .pinned([PeerKey(fingerprint: peer.fingerprint)]))
             }
-            async let accepted = SecureChannel.open(
-                over: listener, role: .acceptor, configuration: configuration(bob, alice))
-            let channel = try await SecureChannel.open(
-                over: dialer, role: .dialer, configuration: configuration(alice, bob))
-            let theirs = try await accepted
+            async let accepting = SecureChannel.open(
+                over: listener, role: .acceptor, configuration: configuration(bob, pinning: alice))
+            let dialed = try await SecureChannel.open(
+                over: dialer, role: .dialer, configuration: configuration(alice, pinning: bob))
+            let accepted = try await accepting
             var random = SeededGenerator(seed: 9)
             let (question, reply) = (random.bytes(20_000), random.bytes(20_000))
-            async let got = theirs.receive()
-            #expect(try await channel.deliver(question) == .delivered)
-            try await #expect(got == question)
-            async let answer = channel.receive()
-            #expect(try await theirs.deliver(reply) == .delivered)
-            try await #expect(answer == reply)
-            async let closed: Void = theirs.close()
-            try await channel.close()
+            async let receivedQuestion = accepted.receive()
+            #expect(try await dialed.deliver(question) == .delivered)
+            try await #expect(receivedQuestion == question)
+            async let receivedReply = dialed.receive()
+            #expect(try await accepted.deliver(reply) == .delivered)
+            try await #expect(receivedReply == reply)
+            async let closed: Void = accepted.close()
+            try await dialed.close()
             try await closed
         }
     }

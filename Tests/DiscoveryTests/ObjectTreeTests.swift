@@ -5,6 +5,7 @@ import Testing
 @Suite("The objects of bluetoothd")
 struct ObjectTreeTests {
     let device = "/org/bluez/hci0/dev_00_11_22_33_44_55"
+    /// The interfaces of a device's object, as bluetoothd reports them.
     let interfaces = BusValue.array(
         [
             .entry(.string("org.bluez.Device1"), .properties(["Connected": .bool(false)])),
@@ -12,7 +13,7 @@ struct ObjectTreeTests {
         ], of: "{sa{sv}}")
 
     @Test(
-        "signals add, change and remove objects; only interfaces that this package uses are kept"
+        "signals add, change and remove objects; interfaces that this package does not use are ignored"
     )
     func signals() {
         var tree = ObjectTree()
@@ -29,7 +30,7 @@ struct ObjectTreeTests {
         #expect(tree.paths(of: "org.bluez.Device1") == [])
     }
 
-    @Test("objects are found below a path, and not beside it")
+    @Test("a search below hci1 does not find the objects of hci10")
     func below() {
         var tree = ObjectTree()
         tree.add("/org/bluez/hci1/dev_A", interfaces)
@@ -39,12 +40,12 @@ struct ObjectTreeTests {
                 == ["/org/bluez/hci1/dev_A"])
     }
 
-    @Test("the number of objects is bounded")
+    @Test("the number of devices is bounded, and separately that of their services' objects")
     func bounded() {
         var tree = ObjectTree()
         for number in 0..<10_000 { tree.add("/org/bluez/hci0/dev_\(number)", interfaces) }
         #expect(tree.paths(of: "org.bluez.Device1").count == ObjectTree.mostObjects)
-        // Many devices do not keep out an adapter, or the services of a connected device.
+        // Devices at their limit do not keep out an adapter, or the services of a connected device.
         tree.add("/org/bluez/hci1", Self.object("org.bluez.Adapter1"))
         let service = "/org/bluez/hci0/dev_7/service0001"
         for number in 0..<10_000 {
@@ -60,34 +61,35 @@ struct ObjectTreeTests {
         .array([.entry(.string(interface), .properties([:]))], of: "{sa{sv}}")
     }
 
-    /// Expects that a new listing of the objects is requested, or not.
-    private func expect(_ isRequested: Bool, _ tree: ObjectTree, _ reason: Comment) {
+    /// Expects whether `tree` requests a new listing of the objects, and leaves `tree` unchanged.
+    private func expectRequest(_ expected: Bool, of tree: ObjectTree, _ reason: Comment) {
         var copy = tree
-        let found = copy.takeGap()
-        #expect(found == isRequested, reason)
+        let isRequested = copy.takeGap()
+        #expect(isRequested == expected, reason)
     }
 
-    @Test("a new listing is requested once objects were left out and over half of the room is free")
+    @Test(
+        "after objects were left out, one new listing is requested when over half the room is free")
     func listingRequest() {
         var tree = ObjectTree()
         let paths = (0...ObjectTree.mostObjects).map { "/org/bluez/hci0/dev_\($0)" }
         for path in paths.dropLast() { tree.add(path, interfaces) }
         tree.add(paths[0], interfaces)
         for path in paths { tree.remove(path, ["org.bluez.Device1"]) }
-        expect(false, tree, "none was left out")
+        expectRequest(false, of: tree, "no object was left out")
         for path in paths { tree.add(path, interfaces) }
-        expect(false, tree, "there is no room")
+        expectRequest(false, of: tree, "all of the room is taken")
         for path in paths.prefix(ObjectTree.mostObjects / 2) {
             tree.remove(path, ["org.bluez.Device1"])
         }
-        expect(false, tree, "half of the room is taken")
+        expectRequest(false, of: tree, "half of the room is taken")
         tree.remove(paths[ObjectTree.mostObjects / 2], ["org.bluez.Device1"])
-        expect(true, tree, "there is room again")
+        expectRequest(true, of: tree, "over half of the room is free")
         _ = tree.takeGap()
-        expect(false, tree, "only once")
+        expectRequest(false, of: tree, "the listing was requested already")
     }
 
-    @Test("values of a wrong type are ignored")
+    @Test("values of a wrong type, and changes of an unknown object, are ignored")
     func wrongTypes() {
         var tree = ObjectTree()
         tree.replace(with: nil)
@@ -100,7 +102,7 @@ struct ObjectTreeTests {
         #expect(tree["/nowhere", "org.bluez.Device1"] == nil)
     }
 
-    @Test("values have their D-Bus type signatures")
+    @Test("values have their D-Bus type signatures, and a number above Int.max is no integer")
     func signatures() {
         #expect(BusValue.properties(["A": .bytes([1])]).signature == "a{sv}")
         #expect(

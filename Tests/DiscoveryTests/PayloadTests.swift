@@ -8,7 +8,7 @@ struct PayloadTests {
     static func psm(_ number: Int) throws -> PSM { try PSM(number) }
 
     @Test("a payload's six bytes and its eight characters follow the wire format")
-    func worked() throws {
+    func wireFormat() throws {
         let payload = AdvertisementPayload(
             capabilities: [.l2cap, .noise], psm: try Self.psm(0x83),
             tag: AdvertisementTag(rawValue: 0xC0FF_EE01)
@@ -19,7 +19,7 @@ struct PayloadTests {
         #expect(AdvertisementPayload(text: payload.text) == payload)
     }
 
-    @Test("a random payload is read back unchanged, in both forms")
+    @Test("a random payload is read back unchanged from its bytes and from its text")
     func roundTrips() throws {
         var generator = SeededGenerator(seed: 1)
         for _ in 0..<2_000 {
@@ -35,7 +35,7 @@ struct PayloadTests {
         }
     }
 
-    @Test("only version 1 with a dynamic PSM or no PSM is accepted in the first two bytes")
+    @Test("version 1 is accepted, with no PSM or with a dynamic PSM and the capability for L2CAP")
     func firstBytes() {
         for first in UInt8.min ... .max {
             for second in UInt8.min ... .max {
@@ -51,13 +51,13 @@ struct PayloadTests {
     @Test("a payload that is not six bytes or eight characters long is refused", arguments: 0..<300)
     func lengths(length: Int) {
         let bytes = [UInt8](repeating: 0x1A, count: length)
-        #expect((AdvertisementPayload(bytes) != nil) == false || length == 6)
+        #expect(AdvertisementPayload(bytes) == nil || length == 6)
         let text = String(repeating: "G", count: length)
         #expect(AdvertisementPayload(text: text) == nil || length == 8)
     }
 
     @Test(
-        "a name that is not a payload is refused",
+        "a local name that is not a payload in text form is refused",
         arguments: [
             "", "GoPA_-4", "GoPA_-4B=", "GoPA/-4B", "GoPA+-4B", "GoPA -4B", "GoPÄ_-4", "Notebook",
             "\0\0\0\0\0\0\0\0", "🎈🎈", "AAAAAAAA", "________",
@@ -66,7 +66,7 @@ struct PayloadTests {
         #expect(AdvertisementPayload(text: name) == nil)
     }
 
-    @Test("random bytes never trap, and a payload that is accepted is written in the same form")
+    @Test("random bytes cause no trap, and a payload that is accepted is written back unchanged")
     func random() {
         var generator = SeededGenerator(seed: 2)
         for _ in 0..<20_000 {
@@ -92,8 +92,8 @@ struct PSMValueTests {
         }
     }
 
-    @Test("a value without exactly one dynamic PSM, or of another length, is refused")
-    func others() {
+    @Test("a value that is not one dynamic PSM in two or four bytes is refused")
+    func refused() {
         for high in UInt8.min ... .max {
             for low in UInt8.min ... .max where (high == 0) == (low == 0) || max(high, low) < 0x80 {
                 #expect(PSMValue.parse([high, low]) == nil)
@@ -136,7 +136,8 @@ struct BluetoothUUIDTests {
 @Suite("Advertisements of a service")
 struct ServiceAdvertisementTests {
     let service = PSMValue.characteristic
-    let other = BluetoothUUID(high: 0x180F_0000_1000, low: 0x8000_0080_5F9B_34FB)
+    /// A UUID that the Bluetooth SIG has assigned: 0x180F, the battery service.
+    let assigned = BluetoothUUID(high: 0x180F_0000_1000, low: 0x8000_0080_5F9B_34FB)
     let payload = AdvertisementPayload(
         capabilities: .noise, psm: nil, tag: AdvertisementTag(rawValue: 7))
 
@@ -149,33 +150,34 @@ struct ServiceAdvertisementTests {
             manufacturerData: manufacturer)
     }
 
-    @Test("a payload is read in each of the three places")
+    @Test("a payload is read from the name, from service data and from manufacturer data")
     func carriers() {
         let expected = ServiceAdvertisement.payload(payload)
-        #expect(read(uuids: [other, service], name: payload.text) == expected)
+        #expect(read(uuids: [assigned, service], name: payload.text) == expected)
         #expect(read(data: [service: payload.bytes]) == expected)
         #expect(read(uuids: [service], manufacturer: [0xFFFF: payload.bytes]) == expected)
     }
 
-    @Test("a name or manufacturer's data without the service is ignored")
+    @Test("a payload is ignored if the advertisement does not name the service")
     func withoutService() {
         #expect(read(name: payload.text) == nil)
-        #expect(read(uuids: [other], name: payload.text) == nil)
+        #expect(read(uuids: [assigned], name: payload.text) == nil)
         #expect(read(manufacturer: [0xFFFF: payload.bytes]) == nil)
-        #expect(read(data: [other: payload.bytes]) == nil)
+        #expect(read(data: [assigned: payload.bytes]) == nil)
     }
 
-    @Test("beside another 128-bit service only service data are read as a payload")
+    @Test("if another 128-bit service is advertised too, a payload is read only from service data")
     func besideAnotherService() {
-        let another = BluetoothUUID(high: 1, low: 2)
-        #expect(read(uuids: [service, another], name: payload.text) == .serviceOnly)
+        let unassigned = BluetoothUUID(high: 1, low: 2)
+        #expect(read(uuids: [service, unassigned], name: payload.text) == .serviceOnly)
         #expect(
-            read(uuids: [service, another], manufacturer: [0xFFFF: payload.bytes]) == .serviceOnly)
+            read(uuids: [service, unassigned], manufacturer: [0xFFFF: payload.bytes])
+                == .serviceOnly)
         #expect(
-            read(uuids: [service, another], data: [service: payload.bytes]) == .payload(payload))
+            read(uuids: [service, unassigned], data: [service: payload.bytes]) == .payload(payload))
     }
 
-    @Test("a service with a missing or broken payload has to be queried")
+    @Test("an advertisement without a valid payload is read as the service alone")
     func serviceOnly() {
         #expect(read(uuids: [service]) == .serviceOnly)
         #expect(read(uuids: [service], name: "Alice's phone") == .serviceOnly)

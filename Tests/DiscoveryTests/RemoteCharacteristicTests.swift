@@ -10,8 +10,9 @@ struct RemoteCharacteristicTests {
     static let device = "/org/bluez/hci0/dev_00_11_22_33_44_55"
     static let service = BluetoothUUID(high: 1, low: 2)
 
-    /// bluetoothd's objects for a device with one service, and a characteristic for each value of
-    /// `Flags`, in which BlueZ lists a characteristic's properties.
+    /// bluetoothd's objects for a device with one service. The service has one characteristic for
+    /// each element of `flags`: the value of BlueZ's property `Flags`, the list of the
+    /// characteristic's GATT properties; nil omits it.
     static func tree(_ flags: [BusValue?]) -> ObjectTree {
         var tree = ObjectTree()
         func add(_ path: String, _ interface: String, _ properties: [String: BusValue]) {
@@ -22,11 +23,11 @@ struct RemoteCharacteristicTests {
         add(device, ObjectTree.Interface.device, ["Connected": .bool(true)])
         let path = device + "/service0010"
         add(path, ObjectTree.Interface.service, ["UUID": .string(service.description)])
-        for (index, flags) in flags.enumerated() {
+        for (index, value) in flags.enumerated() {
             var properties: [String: BusValue] = [
                 "UUID": .string(BluetoothUUID(high: 3, low: UInt64(index)).description)
             ]
-            properties["Flags"] = flags
+            properties["Flags"] = value
             add("\(path)/char000\(index)", ObjectTree.Interface.characteristic, properties)
         }
         return tree
@@ -36,7 +37,8 @@ struct RemoteCharacteristicTests {
         try #require(tree(flags).characteristics(of: service, below: device))
     }
 
-    @Test("a characteristic has exactly the properties that bluetoothd lists")
+    @Test(
+        "a characteristic has exactly the listed properties, and a missing service is not found")
     func properties() throws {
         let found = try Self.characteristics(
             .strings(["read", "notify"]), .strings(["write-without-response", "x"]), .strings([]),
@@ -54,7 +56,7 @@ struct RemoteCharacteristicTests {
                 == nil)
     }
 
-    @Test("a call that needs a missing property is an error that names the property")
+    @Test("a call that needs a missing property throws an error that names the property")
     func missing() async throws {
         // Each characteristic has all properties except those that the call needs.
         func without(_ properties: RemoteCharacteristic.Property...) throws -> RemoteCharacteristic
@@ -63,24 +65,26 @@ struct RemoteCharacteristicTests {
             return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
         }
         let loop = EventLoop(name: "test")
-        // bluetoothd must not be called: the error would then be its own error, or that it does not
-        // run.
+        // Each call must fail before it calls bluetoothd. After that, the error would be an error of
+        // bluetoothd, or that bluetoothd does not run.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
         let device = adapter.device(DeviceAddress(.any, .random))
-        await expect("`read`") { _ = try await device.read(try without(.read), until: loop.now) }
-        await expect("`write-without-response`") {
+        await expectError(naming: "`read`") {
+            _ = try await device.read(try without(.read), until: loop.now)
+        }
+        await expectError(naming: "`write-without-response`") {
             try without(.writeWithoutResponse).require(.writeWithoutResponse, to: "write")
         }
-        await expect("`notify` or `indicate`") {
+        await expectError(naming: "`notify` or `indicate`") {
             try await device.subscribe(to: try without(.notify, .indicate)) { _ in }
         }
         await bluetoothd.close()
         await loop.shutdown()
     }
 
-    @Test("a subscription needs the property notify or indicate")
-    func offered() throws {
+    @Test("one of the properties notify and indicate is enough for a subscription")
+    func subscription() throws {
         for flag in ["notify", "indicate"] {
             let found = try Self.characteristics(.strings([flag]))[0]
             try found.require(.notify, .indicate, to: "subscribe")
@@ -89,7 +93,7 @@ struct RemoteCharacteristicTests {
     }
 
     @Test(
-        "for a program that opens a channel, a missing property is a protocol violation by the peer"
+        "a channel error for a missing property has the code protocolViolation"
     )
     func channelError() throws {
         let found = try Self.characteristics(.strings(["notify"]))[0]
@@ -99,8 +103,9 @@ struct RemoteCharacteristicTests {
         #expect(ChannelError(discovery: try #require(error)).code == .protocolViolation)
     }
 
-    private func expect(
-        _ missing: String, _ body: () async throws -> Void,
+    /// Expects that `body` throws an error that names `missing` as the property that is needed.
+    private func expectError(
+        naming missing: String, _ body: () async throws -> Void,
         at location: SourceLocation = #_sourceLocation
     ) async {
         let error = await #expect(throws: DiscoveryError.self, sourceLocation: location) {

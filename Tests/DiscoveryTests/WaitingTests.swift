@@ -5,8 +5,9 @@ import Testing
 
 @Suite("Waiting for bluetoothd")
 struct WaitingTests {
-    /// Runs `end` while a task waits for something that does not happen, and awaits the wait's end.
-    private func wait(_ end: (EventLoop, Bluetoothd) async -> Void) async {
+    /// Runs `end` while a task waits for a condition that never becomes true, and expects that the
+    /// wait then throws.
+    private func expectWaitThrows(after end: (EventLoop, Bluetoothd) async -> Void) async {
         let loop = EventLoop(name: "test")
         // The result does not depend on whether bluetoothd runs here.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
@@ -22,14 +23,14 @@ struct WaitingTests {
         await loop.shutdown()
     }
 
-    @Test("a wait ends when the session is closed", .timeLimit(.minutes(1)))
-    func closed() async { await wait { await $1.close() } }
+    @Test("a wait throws when the session with bluetoothd is closed", .timeLimit(.minutes(1)))
+    func closed() async { await expectWaitThrows { await $1.close() } }
 
-    @Test("a wait ends when the loop is shut down", .timeLimit(.minutes(1)))
-    func shutDown() async { await wait { loop, _ in await loop.shutdown() } }
+    @Test("a wait throws when the loop is shut down", .timeLimit(.minutes(1)))
+    func shutDown() async { await expectWaitThrows { loop, _ in await loop.shutdown() } }
 
-    @Test("no state of an adapter follows once the session is closed", .timeLimit(.minutes(1)))
-    func states() async {
+    @Test("a wait for an adapter's state throws if the session is closed", .timeLimit(.minutes(1)))
+    func state() async {
         let loop = EventLoop(name: "test")
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let adapter = BluetoothAdapter(AdapterName("none"), of: bluetoothd)

@@ -4,14 +4,16 @@ import Testing
 /// Compares docs/assurance.md, which names tests for the statements of SECURITY.md, with
 /// SECURITY.md and with the tests.
 @Suite struct AssuranceTests {
-    /// A row of the table.
+    /// A row of a table: what SECURITY.md says, the tests that show it, and a note.
     struct Row {
         /// Words from a sentence of SECURITY.md.
-        let words: String
-        /// Files below `Tests`, with names of tests in these files.
+        let quote: String
+        /// The named tests, each with its file's path below `Tests`; a Swift file's path has no
+        /// `.swift`.
         let tests: [(file: String, name: String)]
-        /// Files in the same column without the name of a test.
-        let idle: [String]
+        /// Entries of the column of tests that name a file, but no test in the file.
+        let entriesWithoutTest: [String]
+        /// The last column, which gives the reason if the row names no test.
         let note: String
 
         init?(_ line: Substring) {
@@ -19,22 +21,22 @@ import Testing
             guard cells.count == 5, cells[0].isEmpty, cells[4].isEmpty,
                 !cells[1].allSatisfy({ $0 == "-" }), !cells[1].contains("SECURITY.md says")
             else { return nil }
-            words = String(cells[1]).trimmed
+            quote = String(cells[1]).trimmed
             note = String(cells[3]).trimmed
             var tests: [(String, String)] = []
-            var idle: [String] = []
-            for part in String(cells[2]).trimmed.split(separator: "; `") {
+            var entriesWithoutTest: [String] = []
+            for entry in String(cells[2]).trimmed.split(separator: "; `") {
                 // `FILE` "NAME", "NAME"
-                let pieces = part.drop { $0 == "`" }.split(separator: "`", maxSplits: 1)
-                let names = pieces.last.map { $0.split(separator: "\"") } ?? []
-                let named = names.filter { !$0.allSatisfy { ", ".contains($0) } }
-                if pieces.count < 2 || named.isEmpty { idle.append(String(part)) }
-                for name in named where pieces.count == 2 {
+                let pieces = entry.drop { $0 == "`" }.split(separator: "`", maxSplits: 1)
+                let texts = pieces.last.map { $0.split(separator: "\"") } ?? []
+                let names = texts.filter { !$0.allSatisfy { ", ".contains($0) } }
+                if pieces.count < 2 || names.isEmpty { entriesWithoutTest.append(String(entry)) }
+                for name in names where pieces.count == 2 {
                     tests.append((String(pieces[0]), String(name)))
                 }
             }
             self.tests = tests
-            self.idle = idle
+            self.entriesWithoutTest = entriesWithoutTest
         }
 
         /// All rows of the page.
@@ -43,21 +45,21 @@ import Testing
         }
     }
 
-    /// The sentences of SECURITY.md, without emphasis marks, each on one line.
+    /// The sentences of SECURITY.md without headings and emphasis marks, each on one line.
     static func sentences() throws -> [String] {
         let page = try Page("SECURITY.md").text.replacing("\n- ", with: "\n\n- ")
-        var isListOfLimits = false
+        var hasTitles = false
         var sentences: [String] = []
         for block in page.components("\n\n") {
             if block.hasPrefix("#") {
-                isListOfLimits = ["not protected", "a failure shows"].contains(
+                hasTitles = ["not protected", "a failure shows"].contains(
                     where: block.contains)
                 continue
             }
             var text = block.oneLine
             if text.hasPrefix("- ") { text = String(text.dropFirst(2)) }
-            // In these sections, bold text at the beginning is a title.
-            if isListOfLimits, text.hasPrefix("**") {
+            // Bold text at the beginning of a block is a title there, and no sentence.
+            if hasTitles, text.hasPrefix("**") {
                 text = text.components("**").dropFirst(2).joined(separator: "**")
             }
             sentences += text.replacing("**", with: "").sentences
@@ -71,11 +73,11 @@ import Testing
         let sentences = try Self.sentences()
         #expect(rows.count > 60 && sentences.count > 60)
         for sentence in sentences {
-            #expect(rows.contains { sentence.contains($0.words) }, "no row for: \(sentence)")
+            #expect(rows.contains { sentence.contains($0.quote) }, "no row for: \(sentence)")
         }
         for row in rows {
             #expect(
-                sentences.contains { $0.contains(row.words) }, "no sentence has: \(row.words)")
+                sentences.contains { $0.contains(row.quote) }, "no sentence has: \(row.quote)")
         }
     }
 
@@ -83,8 +85,8 @@ import Testing
     func testsExist() throws {
         for row in try Row.all() {
             #expect(
-                !row.tests.isEmpty || !row.note.isEmpty, "neither test nor reason: \(row.words)")
-            #expect(row.idle.isEmpty, "no test is named: \(row.idle)")
+                !row.tests.isEmpty || !row.note.isEmpty, "neither test nor reason: \(row.quote)")
+            #expect(row.entriesWithoutTest.isEmpty, "no test is named: \(row.entriesWithoutTest)")
             for (file, name) in row.tests {
                 let path = "Tests/" + file + (file.hasSuffix(".py") ? "" : ".swift")
                 let text = try #require(try? Page(path).text, "\(path) is not there")
@@ -92,8 +94,9 @@ import Testing
                     file.hasSuffix(".py")
                     ? ["\"\"\"\(name)\"\"\""]
                     : ["@Test(\"\(name)\"", "@Test( \"\(name)\"", "//: \(name)"]
-                let line = file.hasPrefix("Misuse/") ? text : text.oneLine
-                #expect(forms.contains(where: line.contains), "\(path) has no test: \(name)")
+                // In Misuse, a name is one line; in other files, a line break may precede it.
+                let searched = file.hasPrefix("Misuse/") ? text : text.oneLine
+                #expect(forms.contains(where: searched.contains), "\(path) has no test: \(name)")
             }
         }
     }

@@ -4,7 +4,7 @@ import Testing
 /// Checks what docs/dependencies.md and README.md state about required libraries and packages.
 @Suite struct DependencyTests {
     @Test(
-        "a tool needs only libraries that the page names as linked, and not libbluetooth",
+        "a tool is linked only with libraries that the page lists as linked, and not with libbluetooth",
         arguments: ["blesec", "blesec-bench"])
     func linked(_ tool: String) throws {
         let outcome = try Subprocess.run("readelf", ["-d", "-W", Program.path(tool)])
@@ -16,17 +16,18 @@ import Testing
         #expect(needed.contains { $0.hasPrefix("libsodium.so") })
         #expect(!needed.contains { $0.hasPrefix("libbluetooth") })
         let page = try Page("docs/dependencies.md").text
-        let linked = try #require(page.split(separator: "## Headers only").first)
+        let listed = try #require(page.split(separator: "## Headers only").first)
         for library in needed where !library.hasPrefix("libswift") {
-            // Parts of glibc, which sanitizers link by name.
-            let isC = ["ld-linux", "libdl.", "libpthread.", "librt.", "libresolv."]
+            // Builds with a sanitizer are linked with these by name too; the page lists glibc once.
+            let isPartOfGlibc = ["ld-linux", "libdl.", "libpthread.", "librt.", "libresolv."]
                 .contains { library.hasPrefix($0) }
-            #expect(isC || linked.contains("`\(library)`"), "\(library)")
+            #expect(isPartOfGlibc || listed.contains("`\(library)`"), "\(library)")
         }
         #expect(!needed.contains { $0.contains("Foundation") })
     }
 
-    @Test("README.md names the packages of Debian that each library of Package.swift needs")
+    @Test(
+        "README.md, the page and tools/install name the Debian packages that Package.swift needs")
     func packages() throws {
         let commands = try Page("README.md").blocks("sh").joined()
         let line = try #require(

@@ -1,6 +1,6 @@
 import FoundationEssentials
 
-/// A text file of this package.
+/// A text file of this package, usually a page of its documentation.
 struct Page {
     /// The package's folder.
     static let root = URL(filePath: #filePath).deletingLastPathComponent()
@@ -15,7 +15,7 @@ struct Page {
         text = try String(contentsOf: url, encoding: .utf8)
     }
 
-    /// The text of each code block that names `language`.
+    /// The text of each code block whose opening fence names `language`.
     func blocks(_ language: String) -> [String] {
         text.split(separator: "```\(language)\n", omittingEmptySubsequences: false).dropFirst()
             .map { part in
@@ -32,11 +32,13 @@ struct Page {
 
 /// Programs that were built with these tests.
 enum Program {
-    /// The path of a program: it is in the folder of the test executable.
+    /// The path of a program, which is in the folder of the test executable.
     static func path(_ name: String) -> String {
-        guard let own = CommandLine.arguments.first, let slash = own.lastIndex(of: "/") else {
+        guard let executable = CommandLine.arguments.first,
+            let slash = executable.lastIndex(of: "/")
+        else {
             return "./" + name
         }
-        return own[...slash] + name
+        return executable[...slash] + name
     }
 }

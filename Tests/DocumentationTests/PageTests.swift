@@ -2,7 +2,7 @@ import FoundationEssentials
 import TestSupport
 import Testing
 
-/// Checks that files, commands and targets named by the documentation exist.
+/// Checks that the files, commands and make targets that the documentation names exist.
 @Suite struct PageTests {
     static let pages = [
         "README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md",
@@ -21,11 +21,12 @@ import Testing
     }
 
     @Test("the paths in README.md's table of folders exist")
-    func places() throws {
+    func folders() throws {
         let readme = try Page("README.md")
         let table = try #require(readme.text.split(separator: "## Where things are").last)
         for row in table.split(separator: "\n") where row.hasPrefix("| `") {
             let cell = row.dropFirst(2).prefix { $0 != "|" }
+            // Paths are between backticks, so every second part is the text between two paths.
             for (index, name) in cell.split(separator: "`").enumerated() where index % 2 == 0 {
                 guard !name.hasSuffix("…") else { continue }
                 let file = Page.root.appending(path: String(name))
@@ -35,16 +36,16 @@ import Testing
     }
 
     @Test(
-        "a page's tool commands are valid",
+        "the commands and options of `blesec` in a page's shell blocks exist",
         arguments: [
             ("README.md", 9), ("docs/authority.md", 6), ("docs/choosing.md", 2),
             ("docs/discovery.md", 7),
         ])
-    func tool(_ path: String, _ count: Int) throws {
+    func toolCommands(_ path: String, commandCount: Int) throws {
         let text = try Page(path).blocks("sh").joined().replacing("\\\n", with: "")
         let lines = text.split(separator: "\n")
             .map { $0.split(separator: " ").map(String.init) }.filter { $0.first == "blesec" }
-        #expect(lines.count == count)
+        #expect(lines.count == commandCount)
         for words in lines {
             let command = words[1] == "ca" ? words[1...2] : words[1...1]
             let help = try Subprocess.run(Program.path("blesec"), command + ["--help"])

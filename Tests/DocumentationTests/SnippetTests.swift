@@ -1,8 +1,8 @@
 import FoundationEssentials
 import Testing
 
-/// The Swift code on pages is copied from the package `Examples`, which `tools/check examples`
-/// builds against the public interface.
+/// Checks that the Swift code on pages is copied from the package `Examples`, which
+/// `tools/check examples` builds against the public interface.
 @Suite struct SnippetTests {
     static let folder = "Examples/Sources"
 
@@ -14,16 +14,16 @@ import Testing
             ("Sources/BLESecTesting/BLESecTesting.docc/FaultyLinks.md", 1),
             ("Sources/BLESecNoise/BLESecNoise.docc/BLESecNoise.md", 1), ("docs/noise.md", 1),
         ])
-    func same(_ path: String, _ atLeast: Int) throws {
+    func copied(_ path: String, leastBlocks: Int) throws {
         let sources = try Self.sources()
         // The test `products` checks code for Package.swift.
         let blocks = try Page(path).blocks("swift").filter { !$0.hasPrefix("dependencies:") }
-        #expect(blocks.count >= atLeast)
+        #expect(blocks.count >= leastBlocks)
         for block in blocks {
             let lines = block.split(separator: "\n", omittingEmptySubsequences: false)
             let imports = lines.filter { $0.hasPrefix("import ") }
             let code = lines.drop { $0.isEmpty || $0.hasPrefix("import ") }
-            // The code is from a file, or from a function's body.
+            // The code is from the top level of a file, or from a function's body, which is indented.
             let text = code.joined(separator: "\n")
             let body = code.map { $0.isEmpty ? "" : "    " + $0 }.joined(separator: "\n")
             #expect(
@@ -34,7 +34,7 @@ import Testing
         }
     }
 
-    @Test("README.md shows dependencies on products that this package has")
+    @Test("README.md names products that this package has, and shows a dependency on BLESec")
     func products() throws {
         let readme = try Page("README.md")
         let manifest = try #require(readme.blocks("swift").first { $0.hasPrefix("dependencies:") })
@@ -48,7 +48,7 @@ import Testing
         }
     }
 
-    /// The text of each file.
+    /// The text of each Swift file of the examples.
     private static func sources() throws -> [String] {
         let root = Page.root.appending(path: folder).path
         let files = try FileManager.default.subpathsOfDirectory(atPath: root)

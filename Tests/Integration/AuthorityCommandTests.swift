@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// `blesec ca`.
+    /// `blesec ca`, whose files are also read by `openssl`.
     @Suite struct AuthorityCommandTests {
         let folder = ScratchFolder()
 
@@ -12,7 +12,8 @@ extension Integration {
             try Tool.run(arguments: ["ca"] + arguments)
         }
 
-        /// Runs a command that must succeed, and returns what its lines say, by their labels.
+        /// Runs a command that must succeed, and returns its output by label: each line is
+        /// `LABEL: VALUE`.
         private func fields(_ arguments: String...) throws -> [String: String] {
             let outcome = try Tool.run(arguments: ["ca"] + arguments)
             try #require(outcome.status == 0, "\(outcome.errors)")
@@ -25,12 +26,13 @@ extension Integration {
             return fields
         }
 
-        private func issue(_ name: String, _ more: String...) throws -> [String: String] {
+        /// Issues a device's certificate, and returns the output by label.
+        private func issue(_ name: String, _ options: String...) throws -> [String: String] {
             let arguments = [
                 "ca", "issue", directory, "--uri", "blesec://devices/\(name)", "--out",
                 folder.file(name),
             ]
-            let outcome = try Tool.run(arguments: arguments + more)
+            let outcome = try Tool.run(arguments: arguments + options)
             try #require(outcome.status == 0, "\(outcome.errors)")
             let lines = outcome.text.split(separator: "\n").map {
                 $0.split(separator: ":", maxSplits: 1)
@@ -39,8 +41,8 @@ extension Integration {
                 uniqueKeysWithValues: lines.map { (String($0[0]), String($0[1].dropFirst())) })
         }
 
-        @Test("openssl can read an authority's files from creation to revocation")
-        func life() throws {
+        @Test("openssl reads an authority's files, and refuses a certificate that is revoked")
+        func revocation() throws {
             let made = try fields("init", directory, "--name", "Greenhouse")
             #expect(Set(made.keys) == ["fingerprint", "authority", "revoked", "expires"])
             let authority = try #require(made["authority"])
@@ -166,7 +168,7 @@ extension Integration {
             #expect(try Tool.run("--help").text.contains("\n       ca "))
         }
 
-        @Test("many processes can issue and revoke at once, and every change is recorded")
+        @Test("twelve processes issue and revoke at the same time, and every change is recorded")
         func concurrentCommands() throws {
             _ = try fields("init", directory)
             let serials = try (0..<6).map { try #require(try issue("old\($0)")["serial"]) }

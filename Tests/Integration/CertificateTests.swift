@@ -11,7 +11,7 @@ extension Integration {
 
         private var folder: ScratchFolder { pair.folder }
 
-        @Test("a megabyte each way arrives over TLS, which the certificate options select")
+        @Test("with certificate options both tools use TLS, and a megabyte arrives each way")
         func transfer() throws {
             let up = ToolPair.noise(1_000_000, seed: 41)
             let down = ToolPair.noise(1_000_007, seed: 42)
@@ -21,7 +21,7 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             #expect(outcomes[0].output == up)
             #expect(outcomes[1].output == down)
-            for (outcome, peer) in zip(outcomes, [CertifiedPair.other, CertifiedPair.own]) {
+            for (outcome, peer) in zip(outcomes, [CertifiedPair.phone, CertifiedPair.lamp]) {
                 #expect(
                     outcome.errors.hasSuffix(
                         "channel ready: TLS1.3 with \(pair.fingerprint(of: peer)), "
@@ -39,124 +39,126 @@ extension Integration {
                 outcomes[1].errors.hasPrefix(
                     """
                     {"event": "ready", "protocol": "TLS1.3", \
-                    "peer": "\(pair.fingerprint(of: CertifiedPair.own))", \
-                    "uri": "blesec://devices/own"}
+                    "peer": "\(pair.fingerprint(of: CertifiedPair.lamp))", \
+                    "uri": "blesec://devices/lamp"}
 
                     """))
         }
 
-        /// Runs a dialer against a listener, and returns the dialer's status and both sides'
-        /// standard error.
+        /// Runs a dialer against a listener with these options, and returns the dialer's exit
+        /// status and both sides' standard error.
         private func meet(
-            _ dialer: [String], _ listener: [String], as name: String = CertifiedPair.other
-        ) throws -> (status: Int32, errors: String, listener: String) {
-            let listener = try pair.listen(listener)
-            let dialer = try pair.connect(dialer, as: name)
-            let outcome = try dialer.wait(with: [listener])
-            if outcome.status != 0 {
+            dialerOptions: [String] = [], listenerOptions: [String] = []
+        ) throws -> (status: Int32, dialerErrors: String, listenerErrors: String) {
+            let listener = try pair.listen(listenerOptions)
+            let dialer = try pair.connect(dialerOptions)
+            let dialed = try dialer.wait(with: [listener])
+            if dialed.status != 0 {
                 _ = try listener.line("blesec: no channel")
                 listener.signal(SIGTERM)
             }
-            let other = try listener.wait()
-            return (outcome.status, outcome.errors, other.errors)
+            let accepted = try listener.wait()
+            return (dialed.status, dialed.errors, accepted.errors)
         }
 
-        @Test("a listener accepts the peers that it names, by URI or by key")
+        @Test("a listener accepts the peers that its options name by URI or by key, and no others")
         func named() throws {
-            let uri = ["--peer-uri", "blesec://devices/other"]
-            let key = ["--peer", pair.fingerprint(of: CertifiedPair.other)]
-            let others = [
-                ["--peer-uri", "blesec://devices/nobody"],
-                ["--peer", pair.fingerprint(of: CertifiedPair.own)],
-            ]
-            for accepted in [
-                uri, key, uri + key, others[0] + key, others[1] + uri, others[0] + uri,
+            let uri = ["--peer-uri", "blesec://devices/phone"]
+            let key = ["--peer", pair.fingerprint(of: CertifiedPair.phone)]
+            let wrongURI = ["--peer-uri", "blesec://devices/nobody"]
+            let wrongKey = ["--peer", pair.fingerprint(of: CertifiedPair.lamp)]
+            for options in [
+                uri, key, uri + key, wrongURI + key, wrongKey + uri, wrongURI + uri,
             ] {
-                let outcome = try meet([], accepted)
-                #expect(outcome.status == 0, "\(accepted): \(outcome)")
+                let outcome = try meet(listenerOptions: options)
+                #expect(outcome.status == 0, "\(options): \(outcome)")
             }
-            for refused in others + [others[0] + others[1]] {
-                let outcome = try meet([], refused)
-                #expect(outcome.status == 69, "\(refused): \(outcome)")
-                #expect(outcome.listener.contains("expected"), "\(outcome)")
+            for options in [wrongURI, wrongKey, wrongURI + wrongKey] {
+                let outcome = try meet(listenerOptions: options)
+                #expect(outcome.status == 69, "\(options): \(outcome)")
+                #expect(outcome.listenerErrors.contains("expected"), "\(outcome)")
             }
         }
 
-        @Test("a dialer refuses an unexpected listener before it shows its own certificate")
+        @Test("a dialer refuses a listener whose URI it does not expect, and exits with 77")
         func unexpected() throws {
-            let outcome = try meet(["--peer-uri", "blesec://devices/nobody"], [])
+            let outcome = try meet(dialerOptions: ["--peer-uri", "blesec://devices/nobody"])
             #expect(outcome.status == 77)
             #expect(
-                outcome.errors.contains("the peer is blesec://devices/own, and others are expected")
-            )
+                outcome.dialerErrors.contains(
+                    "the peer is blesec://devices/lamp, and others are expected"))
         }
 
-        @Test("a pinned key needs no authority")
+        @Test("peers that pin each other's keys need no common authority")
         func pinned() throws {
-            func options(_ name: String, _ peer: String) -> [String] {
+            // The first four words are the options for the certificate and its key.
+            func options(of name: String, pinning peer: String) -> [String] {
                 Array(pair.certificate(name).prefix(4)) + ["--peer", pair.fingerprint(of: peer)]
             }
             let listener = try Tool.start(
-                ["listen", pair.endpoint] + options(CertifiedPair.own, "stranger"))
+                ["listen", pair.endpoint]
+                    + options(of: CertifiedPair.lamp, pinning: "stranger"))
             _ = try listener.line("listening on ")
             let dialer = try Tool.start(
-                ["connect", pair.endpoint] + options("stranger", CertifiedPair.own))
+                ["connect", pair.endpoint]
+                    + options(of: "stranger", pinning: CertifiedPair.lamp))
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             #expect(!outcomes[0].errors.contains("blesec://"), "no authority has certified a name")
         }
 
         @Test(
-            "a waiting listener refuses a peer once it is revoked, and all peers if the list is bad"
+            "a waiting listener refuses a revoked peer, and every peer if its revocation file is empty"
         )
         func revocation() throws {
             let listener = try pair.listen(["--keep"])
             #expect(try pair.connect().wait(with: [listener]).status == 0)
-            try pair.revoke(CertifiedPair.other)
-            // The dialer reads the same list and still dials: it applies the list to the listener's
-            // certificate, and not to its own, which is revoked.
+            try pair.revoke(CertifiedPair.phone)
+            // The dialer reads the same list and dials although the list has the dialer's certificate:
+            // a tool applies the list to its peer's certificate only.
             #expect(try pair.connect().wait(with: [listener]).status == 69)
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             folder.write("ca/ca.crl", "")
+            // The dialer gets no `--revoked`, so it does not read the empty file.
             let dialer = try Tool.start(
                 ["connect", pair.endpoint]
-                    + Array(pair.certificate(CertifiedPair.other).prefix(6)))
+                    + Array(pair.certificate(CertifiedPair.phone).prefix(6)))
             #expect(try dialer.wait(with: [listener]).status == 69)
             listener.signal(SIGTERM)
             let errors = try listener.wait().errors
             #expect(errors.contains("ca.crl revokes nothing"), "\(errors)")
         }
 
-        @Test("a listener with both engines serves a Noise peer and a TLS peer at once")
+        @Test("a listener with both engines serves a Noise peer and a TLS peer at the same time")
         func both() throws {
-            let noise = try ToolPair()
+            let noisePair = try ToolPair()
             let listener = try pair.listen([
-                "--keep", "--identity", noise.folder.file("listener"), "--peer", noise.dialerKey,
-                "--peer-uri", "blesec://devices/other",
+                "--keep", "--identity", noisePair.folder.file("listener"), "--peer",
+                noisePair.dialerKey, "--peer-uri", "blesec://devices/phone",
             ])
-            let first = try Tool.start(
+            let noiseDialer = try Tool.start(
                 [
-                    "connect", pair.endpoint, "--identity", noise.folder.file("dialer"), "--peer",
-                    noise.listenerKey,
+                    "connect", pair.endpoint, "--identity", noisePair.folder.file("dialer"),
+                    "--peer", noisePair.listenerKey,
                 ], input: .held)
             #expect(
-                try first.line("channel ready", with: [listener])
-                    == noise.dialerIsReady)
-            // The first peer is still connected.
-            let second = try pair.connect(input: .held)
+                try noiseDialer.line("channel ready", with: [listener])
+                    == noisePair.dialerIsReady)
+            // The Noise peer is still connected.
+            let tlsDialer = try pair.connect(input: .held)
             #expect(
-                try second.line("channel ready", with: [listener, first]).hasPrefix(
+                try tlsDialer.line("channel ready", with: [listener, noiseDialer]).hasPrefix(
                     "channel ready: TLS1.3 with "))
-            for tool in [first, second] {
+            for tool in [noiseDialer, tlsDialer] {
                 tool.send(Array("hello ".utf8))
                 tool.endInput()
             }
-            let outcomes = try [first, second].map { try $0.wait(with: [listener]) }
+            let outcomes = try [noiseDialer, tlsDialer].map { try $0.wait(with: [listener]) }
             #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
             listener.signal(SIGTERM)
             let outcome = try listener.wait()
             #expect(outcome.output == Array("hello hello ".utf8))
-            #expect(outcome.errors.contains("channel complete with \(noise.dialerKey)"))
+            #expect(outcome.errors.contains("channel complete with \(noisePair.dialerKey)"))
         }
 
         @Test("a Noise dialer reports that it has no protocol in common with a TLS listener")
@@ -172,17 +174,18 @@ extension Integration {
             #expect(try listener.wait().status == 143)
         }
 
-        @Test("options that contradict each other are a usage error with the remedy")
+        @Test("incomplete or contradictory certificate options are a usage error")
         func usage() throws {
-            let own = pair.certificate(CertifiedPair.own)
-            let certificate = Array(own.prefix(4))
-            let authority = Array(own.prefix(6))
-            let key = ["--peer", pair.fingerprint(of: CertifiedPair.other)]
+            // --certificate, --key, --authority and --revoked, each followed by its file.
+            let all = pair.certificate(CertifiedPair.lamp)
+            let certificate = Array(all.prefix(4))
+            let authority = Array(all.prefix(6))
+            let key = ["--peer", pair.fingerprint(of: CertifiedPair.phone)]
             let cases: [([String], String)] = [
-                (Array(own[0..<2]) + key, "--certificate goes with --key FILE"),
-                (Array(own[2..<4]) + key, "--key goes with --certificate FILE"),
-                (Array(own[4..<6]) + key, "--authority goes with --certificate FILE"),
-                (certificate + Array(own[6..<8]) + key, "--revoked goes with --authority FILE"),
+                (Array(all[0..<2]) + key, "--certificate goes with --key FILE"),
+                (Array(all[2..<4]) + key, "--key goes with --certificate FILE"),
+                (Array(all[4..<6]) + key, "--authority goes with --certificate FILE"),
+                (certificate + Array(all[6..<8]) + key, "--revoked goes with --authority FILE"),
                 (certificate + ["--peer-uri", "a:b"], "--peer-uri goes with --authority FILE"),
                 (authority + ["--peer-uri", "lamp"], "there is no scheme in the URI `lamp`"),
                 (authority + ["--anyone"], "--authority and --anyone exclude each other"),
@@ -219,46 +222,48 @@ extension Integration {
         @Test("each bad file is an error with its own reason, before the tool dials")
         func badFiles() throws {
             func run(_ change: (inout [String]) -> Void) throws -> Subprocess.Outcome {
-                var options = pair.certificate(CertifiedPair.own)
+                var options = pair.certificate(CertifiedPair.lamp)
                 change(&options)
                 return try Tool.run(arguments: ["connect", pair.endpoint] + options)
             }
             let text = folder.write("text", "hello\n")
-            let shared = folder.write("shared", try #require(folder.read("own.key")), mode: 0o644)
+            let shared = folder.write("shared", try #require(folder.read("lamp.key")), mode: 0o644)
             let locked = folder.file("locked")
             let locking = try Subprocess.run(
                 "openssl",
                 [
-                    "pkcs8", "-topk8", "-in", folder.file("own.key"), "-passout", "pass:x", "-out",
+                    "pkcs8", "-topk8", "-in", folder.file("lamp.key"), "-passout", "pass:x", "-out",
                     locked,
                 ])
             try #require(locking.status == 0, "\(locking.errors)")
             try #require(unsafe chmod(locked, 0o600) == 0)
-            let cases: [(Int, String, Int32, String)] = [
+            // The index is that of the replaced file in `pair.certificate`: 1 certificate, 3 key,
+            // 5 authority, 7 revocation list.
+            let cases: [(index: Int, path: String, status: Int32, reason: String)] = [
                 (1, folder.file("none"), 66, "none: no such file"),
                 (1, text, 65, "text holds no certificate"),
                 (1, folder.path, 65, "is a directory"),
-                (1, folder.file("other.pem"), 65, "does not belong to the private key"),
+                (1, folder.file("phone.pem"), 65, "does not belong to the private key"),
                 (3, folder.file("none"), 66, "none: no such file"),
                 (3, text, 65, "text is not a PEM file"),
                 (3, shared, 65, "run `chmod 600 \(shared)`"),
                 (3, locked, 65, "is encrypted: give its passphrase with --passphrase-file"),
                 (5, folder.file("none"), 66, "none: no such file"),
                 (5, text, 65, "text holds no certificate"),
-                (5, folder.file("other.pem"), 65, "no authority's"),
+                (5, folder.file("phone.pem"), 65, "no authority's"),
                 (7, folder.file("none"), 66, "none: no such file"),
                 (7, text, 65, "text, line 1: neither a revocation list"),
                 (7, folder.file("elsewhere/ca.crl"), 65, "none of the authorities has signed"),
             ]
-            for (place, path, status, reason) in cases {
-                Tool.expect(try run { $0[place] = path }, status: status, reason)
+            for (index, path, status, reason) in cases {
+                Tool.expect(try run { $0[index] = path }, status: status, reason)
             }
             let passphrase = folder.write("passphrase", "x\n")
             let outcome = try run {
                 $0[3] = locked
                 $0 += ["--passphrase-file", passphrase]
             }
-            // Now the key can be read, and no listener exists.
+            // The tool can read the key now, so it dials, and finds no listener.
             #expect(outcome.errors.contains("socket"), "\(outcome.errors)")
             #expect(outcome.status == 68)
         }

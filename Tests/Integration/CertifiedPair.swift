@@ -8,10 +8,10 @@ struct CertifiedPair {
     let folder = ScratchFolder()
     private let fingerprints: [String: String]
 
-    /// The names of two devices: the tool's (if both sides are tools, the listener's), and its
-    /// peer's.
-    static let own = "own"
-    static let other = "other"
+    /// The names of the two devices. If both sides are tools, the lamp listens and the phone dials;
+    /// if one side is `openssl`, the tool is the lamp, and `openssl` is the phone.
+    static let lamp = "lamp"
+    static let phone = "phone"
 
     /// Makes the authority and the certificates with `blesec ca`. `openssl genpkey` makes the
     /// devices' keys with `algorithm`; without `algorithm`, `blesec ca` makes them.
@@ -21,20 +21,20 @@ struct CertifiedPair {
             try Self.run(["ca", "init", folder.file(authority)])
         }
         for (name, authority) in [
-            (Self.own, "ca"), (Self.other, "ca"), ("revoked", "ca"), ("stranger", "elsewhere"),
+            (Self.lamp, "ca"), (Self.phone, "ca"), ("revoked", "ca"), ("stranger", "elsewhere"),
         ] {
-            var key: [String] = []
+            var keyOption: [String] = []
             if let algorithm {
-                key = ["--key", folder.write("\(name).key", "")]
+                keyOption = ["--key", folder.write("\(name).key", "")]
                 let made = try Subprocess.run(
-                    "openssl", ["genpkey", "-out", key[1], "-algorithm"] + algorithm)
+                    "openssl", ["genpkey", "-out", keyOption[1], "-algorithm"] + algorithm)
                 try #require(made.status == 0, "\(made.errors)")
             }
             let lines = try Self.run(
                 [
                     "ca", "issue", folder.file(authority), "--uri", "blesec://devices/\(name)",
                     "--out", folder.file(name),
-                ] + key)
+                ] + keyOption)
             let line = try #require(lines.first { $0.hasPrefix("fingerprint: ") })
             fingerprints[name] = String(line.dropFirst("fingerprint: ".count))
         }
@@ -49,7 +49,7 @@ struct CertifiedPair {
         return outcome.text.split(separator: "\n")
     }
 
-    /// Adds a device to the authority's revocation list.
+    /// Adds a device's certificate to the authority's revocation list.
     func revoke(_ name: String) throws {
         try Self.run(["ca", "revoke", folder.file("ca"), folder.file("\(name).pem")])
     }
@@ -61,7 +61,7 @@ struct CertifiedPair {
     var endpoint: String { "unix:" + folder.file("socket") }
 
     /// The options with which a device proves its identity and accepts the authority's
-    /// certificates.
+    /// certificates: `--certificate`, `--key`, `--authority` and `--revoked`, each with its file.
     func certificate(_ name: String) -> [String] {
         [
             "--certificate", folder.file("\(name).pem"), "--key", folder.file("\(name).key"),
@@ -71,36 +71,37 @@ struct CertifiedPair {
 
     /// Starts `blesec listen` and waits until it can be dialed.
     func listen(
-        _ more: [String], input: Subprocess.Input = .bytes([]), output: String? = nil
+        _ options: [String], input: Subprocess.Input = .bytes([]), output: String? = nil
     ) throws -> Subprocess {
         let tool = try Tool.start(
-            ["listen", endpoint] + certificate(Self.own) + more, input: input, output: output)
+            ["listen", endpoint] + certificate(Self.lamp) + options, input: input, output: output)
         _ = try tool.line("listening on ")
         return tool
     }
 
     /// Starts `blesec connect` as a device.
     func connect(
-        _ more: [String] = [], as name: String = other, input: Subprocess.Input = .bytes([]),
+        _ options: [String] = [], as name: String = phone, input: Subprocess.Input = .bytes([]),
         output: String? = nil
     ) throws -> Subprocess {
         try Tool.start(
-            ["connect", endpoint] + certificate(name) + more, input: input, output: output)
+            ["connect", endpoint] + certificate(name) + options, input: input, output: output)
     }
 
-    /// Starts `blesec listen` or `blesec connect` over TLS; the test ends its standard input.
+    /// Starts `blesec listen` or `blesec connect` with TLS alone; standard input stays open until the
+    /// test ends it.
     func tool(
-        _ command: String, _ more: String..., as name: String = own, within seconds: Double = 20
+        _ command: String, _ options: String..., as name: String = lamp, within seconds: Double = 20
     ) throws -> Subprocess {
         try Tool.start(
-            [command, endpoint, "--protocol", "TLS1.3"] + certificate(name) + more, input: .held,
+            [command, endpoint, "--protocol", "TLS1.3"] + certificate(name) + options, input: .held,
             within: seconds)
     }
 
-    /// Starts `openssl s_client` or `openssl s_server` as a device; the device `without` sends no
-    /// certificate.
+    /// Starts `openssl s_client` or `openssl s_server` as a device; with the name `without` it sends
+    /// no certificate.
     func openSSL(
-        _ command: String, _ more: String..., as name: String = other,
+        _ command: String, _ options: String..., as name: String = phone,
         version: [String] = ["-tls1_3"]
     ) throws -> Subprocess {
         var arguments = [
@@ -110,14 +111,14 @@ struct CertifiedPair {
         if name != "without" {
             arguments += ["-cert", folder.file("\(name).pem"), "-key", folder.file("\(name).key")]
         }
-        return try Subprocess("openssl", arguments + version + more, input: .held, within: 60)
+        return try Subprocess("openssl", arguments + version + options, input: .held, within: 60)
     }
 
     /// Waits until a process listens on the socket, according to the kernel's table.
     func waitForSocket() throws {
         let path = folder.file("socket")
         for _ in 0..<500 {
-            // The fourth field in the row of a listening socket has the flag __SO_ACCEPTCON.
+            // The fourth field is 00010000, the flag __SO_ACCEPTCON, if the socket listens.
             let rows = try Subprocess.run("grep", ["-F", " \(path)", "/proc/net/unix"]).text
             if rows.split(separator: "\n").contains(where: {
                 let words = $0.split(separator: " ")

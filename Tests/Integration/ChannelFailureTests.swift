@@ -1,19 +1,24 @@
+import Glibc
 import TestSupport
 import Testing
 
 extension Integration {
-    /// Channels that do not open, or do not end properly: the tool does not succeed, and reports
-    /// the reason in one line.
+    /// Channels that do not open, or do not end properly: the tool's exit status is not 0, and it
+    /// reports the reason.
     @Suite struct ChannelFailureTests {
-        private static let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
+        /// A well-formed fingerprint that is neither side's.
+        private static let strangerKey = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
         @Test(
-            "the tool exits with 64 for a wrong command line, 65 for a bad key, 68 for no adapter",
+            "exit status 64: wrong command line; 65: malformed key; 66: no key file; 68: no adapter",
             arguments: [
                 (["connect", "unix:s"], 64, "whom to accept is missing: --peer KEY, or --anyone"),
                 (["listen", "unix:s"], 64, "whom to accept is missing"),
                 (["listen", "--anyone"], 64, "ENDPOINT is missing"),
-                (["connect", "unix:s", "--anyone", "--peer", key], 64, "exclude each other"),
+                (
+                    ["connect", "unix:s", "--anyone", "--peer", strangerKey], 64,
+                    "exclude each other"
+                ),
                 (
                     ["connect", "unix:s", "--peer", "SHA256:short"], 65,
                     "a peer's key is SHA256: and 43"
@@ -68,7 +73,7 @@ extension Integration {
                     "/no/key: no such file"
                 ),
             ] as [([String], Int32, String)])
-        func refusedAtOnce(_ words: [String], _ status: Int32, _ reason: String) throws {
+        func refusedBeforeDialing(_ words: [String], _ status: Int32, _ reason: String) throws {
             Tool.expect(try Subprocess.run(Tool.path, words), status: status, reason)
         }
 
@@ -84,11 +89,11 @@ extension Integration {
             let first = try pair.listen()
             let second = try Tool.run("listen", pair.endpoint(), "--anyone")
             Tool.expect(second, status: 73, pair.folder.file("socket"))
-            first.signal(15)
+            first.signal(SIGTERM)
             #expect(try first.wait().status == 143)
         }
 
-        @Test("a listener without a peer gives up at its timeout")
+        @Test("a listener without a dialer ends at its timeout")
         func listenerTimeout() throws {
             let pair = try ToolPair()
             let outcome = try pair.listen(["--timeout", "0.2"]).wait()
@@ -97,7 +102,7 @@ extension Integration {
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("a dialer gives a silent listener up at its timeout")
+        @Test("a dialer whose listener is silent ends at the dialer's timeout")
         func silentPeer() throws {
             let pair = try ToolPair()
             let unresponsiveListener = RawSocket.listening(at: pair.folder.file("socket"))
@@ -107,15 +112,16 @@ extension Integration {
         }
 
         @Test(
-            "a dialer that finds a key other than the pinned one exits with 77, and the listener does not learn which key was pinned"
+            "a dialer that finds a key other than the pinned one exits with 77, and the listener's error does not contain the pinned key"
         )
         func wrongListener() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--timeout", "20"])
-            let dialer = try pair.connect(trust: ["--peer", Self.key]).wait(with: [listener])
+            let dialer = try pair.connect(trust: ["--peer", Self.strangerKey]).wait(with: [listener]
+            )
             Tool.expect(dialer, status: 77, pair.listenerKey)
             let line = try listener.line("blesec: no channel with ")
-            #expect(line.contains(Self.key) == false)
+            #expect(line.contains(Self.strangerKey) == false)
         }
 
         @Test(
@@ -123,7 +129,9 @@ extension Integration {
         )
         func wrongDialer() throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(trust: ["--peer", Self.key, "--peer", pair.dialerKey])
+            let listener = try pair.listen(trust: [
+                "--peer", Self.strangerKey, "--peer", pair.dialerKey,
+            ])
             let unexpectedDialer = try Tool.start(
                 ["connect", pair.endpoint(), "--peer", pair.listenerKey],
                 input: .bytes(Array("let me in".utf8)))
@@ -160,10 +168,12 @@ extension Integration {
         func invalidHello(_ bytes: [UInt8]) throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
-            let unexpectedDialer = RawSocket.dialing(pair.folder.file("socket"))
-            unexpectedDialer.send(bytes)
-            unexpectedDialer.close()
-            #expect(try listener.line("blesec: no channel with ").contains("\u{FFFD}") == false)
+            let rawDialer = RawSocket.dialing(pair.folder.file("socket"))
+            rawDialer.send(bytes)
+            rawDialer.close()
+            #expect(
+                try listener.line("blesec: no channel with ").contains("\u{FFFD}") == false,
+                "the error does not contain the dialer's bytes")
             let outcomes = try Subprocess.wait([listener, try pair.connect()])
             #expect(outcomes.map(\.status) == [0, 0])
         }
@@ -180,14 +190,15 @@ extension Integration {
         }
 
         @Test(
-            "a dialer whose listener is killed exits with 76, and keeps the data that has arrived")
+            "a dialer whose listener is killed has written the data that arrived, and exits with 76"
+        )
         func killed() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
             let dialer = try pair.connect(input: .held)
             listener.send(Array("half of it".utf8))
             _ = try dialer.output(10, with: [listener])
-            listener.signal(9)
+            listener.signal(SIGKILL)
             _ = try listener.wait(with: [dialer])
             let outcome = try dialer.wait()
             #expect(outcome.status == 76)
@@ -198,7 +209,7 @@ extension Integration {
         }
 
         @Test(
-            "a side detects that its peer was killed after the peer's `end`, even while its own standard input is silent"
+            "a dialer whose listener is killed after the listener's `end` exits with 76, even if the dialer's input stays open and silent"
         )
         func killedAfterEnd() throws {
             let pair = try ToolPair()
@@ -208,15 +219,18 @@ extension Integration {
             // Once it is ready, the listener sends its data and its `end`, and then waits for the
             // dialer's `end`.
             _ = try listener.line(pair.listenerIsReady)
-            listener.signal(9)
+            listener.signal(SIGKILL)
             _ = try listener.wait(with: [dialer])
             let outcome = try dialer.wait()
             #expect(outcome.status == 76)
         }
 
         @Test(
-            "SIGINT, SIGTERM and SIGHUP end a channel, and the peer reports incomplete data",
-            arguments: [(2, 130, "interrupted"), (15, 143, "terminated"), (1, 129, "hung up")])
+            "SIGINT, SIGTERM and SIGHUP end a dialer, and its listener reports incomplete data",
+            arguments: [
+                (SIGINT, 130, "interrupted"), (SIGTERM, 143, "terminated"),
+                (SIGHUP, 129, "hung up"),
+            ])
         func signals(_ number: Int32, _ status: Int32, _ reason: String) throws {
             let pair = try ToolPair()
             let listener = try pair.listen(input: .held)
@@ -242,7 +256,8 @@ extension Integration {
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
                 "--peer", pair.listenerKey,
             ]
-            // At first the reader takes 32 KiB every 1.2 s, when all buffers are full.
+            // In the first second the reader takes nothing, so all buffers fill; then it takes 32 KiB
+            // every 1.2 s, four times, and then the rest.
             let reader = """
                 { sleep 1
                 for piece in 1 2 3 4; do head -c 32768 >/dev/null; echo read >&2; sleep 1.2; done
@@ -252,7 +267,7 @@ extension Integration {
                 "sh", ["-c", #"{ "$@"; echo "exit $?" >&2; } | \#(reader)"#, "sh"] + words,
                 input: .held)
             _ = try dialer.line("read", with: [listener])
-            listener.signal(2)
+            listener.signal(SIGINT)
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes[0].status == 130)
             #expect(
@@ -265,18 +280,18 @@ extension Integration {
         func signalWhileWaiting() throws {
             let pair = try ToolPair()
             let listener = try pair.listen()
-            listener.signal(2)
+            listener.signal(SIGINT)
             #expect(try listener.wait().status == 130)
             #expect(pair.folder.mode("socket") == nil)
         }
 
-        @Test("a waiting dialer ends on a signal")
-        func signalWhileDialing() throws {
+        @Test("a dialer that waits for an answer ends on a signal")
+        func signalWhileHandshaking() throws {
             let pair = try ToolPair()
             let unresponsiveListener = RawSocket.listening(at: pair.folder.file("socket"))
             let dialer = try pair.connect()
             let accepted = unresponsiveListener.accepted()
-            dialer.signal(15)
+            dialer.signal(SIGTERM)
             Tool.expect(try dialer.wait(), status: 143, "terminated")
             accepted.close()
         }
@@ -327,7 +342,7 @@ extension Integration {
             #expect(outcomes[1].errors.contains("standard input cannot be read"))
         }
 
-        @Test("a negotiated dialer and a direct listener get no channel")
+        @Test("a dialer without --direct and a listener with --direct get no channel")
         func mixedModes() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(["--direct", "--timeout", "1"])

@@ -9,18 +9,22 @@ extension Integration {
 
         init() throws { pair = try ToolPair() }
 
+        /// Starts `blesec chat` with the identity of `side`, `listener` or `dialer`, and pins the
+        /// other side's key.
         private func chat(
-            _ who: String, _ arguments: [String], input: Subprocess.Input = .held
+            _ side: String, _ arguments: [String], input: Subprocess.Input = .held
         ) throws -> Subprocess {
-            let peer = who == "listener" ? pair.dialerKey : pair.listenerKey
+            let peer = side == "listener" ? pair.dialerKey : pair.listenerKey
             return try Tool.start(
-                ["chat", pair.endpoint(), "--identity", pair.folder.file(who), "--peer", peer]
+                ["chat", pair.endpoint(), "--identity", pair.folder.file(side), "--peer", peer]
                     + arguments, input: input, within: 40)
         }
 
-        /// Waits until the link counts as good, and its messages are acknowledged.
-        private static func holdLink() { usleep(1_100_000) }
+        /// Waits until the link has lasted for a second, so that it counts as good once it has carried
+        /// a message, and until its messages are acknowledged.
+        private static func waitUntilLinkIsGood() { usleep(1_100_000) }
 
+        /// Starts `blesec chat --listen`, and waits until it can be dialed.
         private func listen(_ arguments: [String] = []) throws -> Subprocess {
             let listener = try chat("listener", ["--listen"] + arguments)
             let isJSON = arguments.contains("--json")
@@ -36,8 +40,8 @@ extension Integration {
             _ = try dialer.line("sent 1", with: [listener])
             _ = try dialer.line("delivered 2", with: [listener])
             #expect(try listener.output(13, with: [dialer]) == Array("hello\nsecond\n".utf8))
-            Self.holdLink()
-            // A line without a line feed, with a control sequence for terminals.
+            Self.waitUntilLinkIsGood()
+            // This line has a control sequence for terminals, and no line feed.
             listener.send(Array("\u{1B}[2Jbye".utf8))
             listener.endInput()
             let ended = try listener.wait(with: [dialer])
@@ -46,7 +50,7 @@ extension Integration {
             let shown = #"\u{1B}[2Jbye"# + "\n"
             #expect(try dialer.output(shown.utf8.count) == Array(shown.utf8))
             _ = try dialer.line("the link is gone: the peer has left")
-            dialer.signal(2)
+            dialer.signal(SIGINT)
             let outcome = try dialer.wait()
             #expect(outcome.status == 130)
             #expect(outcome.errors.hasSuffix("blesec: interrupted\n"))
@@ -58,11 +62,11 @@ extension Integration {
             let first = try chat("dialer", ["--json"])
             first.send(Array("one\n".utf8))
             #expect(try listener.output(4, with: [first]) == Array("one\n".utf8))
-            Self.holdLink()
-            first.signal(9)
+            Self.waitUntilLinkIsGood()
+            first.signal(SIGKILL)
             _ = try first.wait(with: [listener])
             _ = try listener.line("the link is gone")
-            // This line is typed while no peer is connected: it waits.
+            // This line waits for the next peer, since no peer is connected.
             listener.send(Array("two\n".utf8))
             let second = try chat("dialer", [])
             #expect(try second.output(4, with: [listener]) == Array("two\n".utf8))
@@ -73,7 +77,7 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 0])
         }
 
-        @Test("a line without a line feed is sent in pieces, and only the first peer is accepted")
+        @Test("a line of 40,000 bytes is sent in pieces, and --anyone admits only the first peer")
         func firstComer() throws {
             let listener = try Tool.start(
                 ["chat", pair.endpoint(), "--listen", "--anyone"], input: .held, within: 40)
@@ -81,6 +85,7 @@ extension Integration {
             let first = try Tool.start(
                 ["chat", pair.endpoint(), "--anyone"],
                 input: .bytes([UInt8](repeating: 120, count: 40_000)), within: 40)
+            // Each of the three pieces is shown as a line, with a line feed.
             let count = 40_000 + 3
             let shown = try listener.output(count, with: [first])
             #expect(shown.split(separator: 10).map(\.count) == [16_384, 16_384, 7_232])
@@ -94,19 +99,19 @@ extension Integration {
         }
 
         @Test(
-            "a stopped peer is detected by the idle deadline, and gets later lines afterwards"
+            "the idle deadline detects a stopped peer, and the peer gets later lines when it runs again"
         )
         func stopped() throws {
             let listener = try listen(["--idle", "2", "--json"])
             let dialer = try chat("dialer", [])
             _ = try dialer.line("channel ready: ", with: [listener])
             _ = try listener.line(#"{"event": "state", "state": "connected""#)
-            dialer.signal(19)
+            dialer.signal(SIGSTOP)
             listener.send(Array("lost\n".utf8))
             _ = try listener.line(
                 #"{"event": "state", "state": "backing-off", "code": "timed-out""#)
             _ = try listener.line(#"{"event": "unknown", "number": 1}"#)
-            dialer.signal(18)
+            dialer.signal(SIGCONT)
             listener.send(Array("again\n".utf8))
             _ = try listener.line(#"{"event": "delivered", "number": 2}"#, with: [dialer])
             for tool in [dialer, listener] { tool.endInput() }
@@ -131,7 +136,7 @@ extension Integration {
             ).wait(with: [listener])
             #expect(again.status == 0, "\(again.errors)")
             #expect(again.errors.hasPrefix("dialing \(pair.endpoint()), where the peer was last\n"))
-            listener.signal(15)
+            listener.signal(SIGTERM)
             _ = try listener.wait()
             // Another peer listens at that address now.
             let otherListener = try Tool.start(
@@ -142,11 +147,11 @@ extension Integration {
             Tool.expect(refused, status: 77, "the key of `lamp` is another one")
             let unknown = try Tool.run(arguments: ["connect", "peer:nobody"] + state)
             Tool.expect(unknown, status: 68, "nobody called `nobody` is remembered")
-            otherListener.signal(15)
+            otherListener.signal(SIGTERM)
             _ = try otherListener.wait()
         }
 
-        @Test("stored peers are refused if others can change the files, or a line is malformed")
+        @Test("stored peers are refused if a file is missing or malformed, or others can change it")
         func hostileState() throws {
             let folder = pair.folder.file("state")
             let words = ["connect", "peer:lamp", "--state", folder]
@@ -166,7 +171,7 @@ extension Integration {
             Tool.expect(try Tool.run(arguments: words), status: 65, "can be changed by others")
         }
 
-        @Test("an unusable default folder stops only commands that look up a name")
+        @Test("an unusable default state folder stops only commands that look up a peer by name")
         func unusableDefault() throws {
             try #require(unsafe mkdir(pair.folder.file("blesec"), 0o755) == 0)
             let home = ["XDG_STATE_HOME": pair.folder.path]
@@ -186,20 +191,18 @@ extension Integration {
             #expect(accepted.status == 0, "\(accepted.errors)")
         }
 
-        @Test(
-            "connect --persist sends the rest of its input when its killed peer is back"
-        )
+        @Test("connect --persist sends the rest of its input when its killed peer was restarted")
         func persists() throws {
             let dialer = try pair.connect(["--persist", "--json"], input: .held)
             _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)
             let first = try pair.listen(input: .held)
             dialer.send(Array("one ".utf8))
             #expect(try first.output(4, with: [dialer]) == Array("one ".utf8))
-            Self.holdLink()
-            first.signal(9)
+            Self.waitUntilLinkIsGood()
+            first.signal(SIGKILL)
             _ = try first.wait(with: [dialer])
             let lost = try dialer.line(#"{"event": "state", "state": "searching", "code": "trunc"#)
-            #expect(lost.contains(#""failures": 0"#), "it was a good link")
+            #expect(lost.contains(#""failures": 0"#), "the link counted as good")
             dialer.send(Array("two".utf8))
             let second = try pair.listen(input: .bytes(Array("answer".utf8)))
             #expect(try second.output(3, with: [dialer]) == Array("two".utf8))
@@ -209,7 +212,7 @@ extension Integration {
             #expect(outcomes[1].text == "answer")
         }
 
-        @Test("options that contradict each other are refused")
+        @Test("options that do not go with the other arguments, and an empty name, are refused")
         func usage() throws {
             let socket = pair.endpoint()
             for (words, reason) in [

@@ -49,14 +49,14 @@ extension Integration {
             Tool.expect(try Subprocess.run(Tool.path, arguments), status: 64, reason)
         }
 
-        @Test("a very long argument is an ordinary error")
-        func longWord() throws {
-            let word = String(repeating: "x", count: 100_000)
-            let outcome = try Tool.run("keygen", "--" + word)
+        @Test("an unknown option of 100,000 characters is a usage error")
+        func longOption() throws {
+            let name = String(repeating: "x", count: 100_000)
+            let outcome = try Tool.run("keygen", "--" + name)
             #expect(outcome.status == 64)
         }
 
-        @Test("the tool's page lists every command, and each command has a manual page")
+        @Test("the tool's page lists each of these commands, and each has a manual page")
         func manualPages() throws {
             let overview = try Tool.run("--help")
             #expect(overview.status == 0)
@@ -77,12 +77,12 @@ extension Integration {
                 let lines = page.text.split(separator: "\n")
                 #expect(lines.allSatisfy { $0.count <= 80 && $0.last != " " })
                 let options = lines.filter { $0.hasPrefix("       --") }
-                #expect(Set(options).count == options.count, "an option is there twice")
+                #expect(Set(options).count == options.count, "the page lists an option twice")
             }
         }
 
         @Test(
-            "help is as wide as the terminal, up to 100 columns", arguments: [60, 300])
+            "the lines of help fill the terminal's width, up to 100 columns", arguments: [60, 300])
         func terminalWidth(_ columns: Int) throws {
             let command = "stty cols \(columns); '\(Tool.path)' keygen --help"
             let outcome = try Subprocess.run("script", ["-qec", command, "/dev/null"])
@@ -92,7 +92,7 @@ extension Integration {
             #expect(longest > min(columns, 100) - 10)
         }
 
-        @Test("help is shown even if other arguments are wrong", arguments: ["--help", "-h"])
+        @Test("help succeeds even if other arguments are wrong", arguments: ["--help", "-h"])
         func helpWins(_ help: String) throws {
             #expect(try Tool.run("keygen", help, "--nonsense").status == 0)
             #expect(try Tool.run(help).status == 0)
@@ -113,16 +113,17 @@ extension Integration {
             Tool.expect(outcome, status: 66, "a\\u{A}b\\u{1B}[2J\\u{202E}: no such file")
         }
 
-        @Test("a full disk, a closed pipe and a closed descriptor are output errors")
+        @Test(
+            "output to a full disk, a closed pipe or a closed descriptor gives exit status 74")
         func standardOutput() throws {
             let full = try Tool.run("--help", output: "/dev/full")
             Tool.expect(full, status: 74, "standard output cannot be written: No space left")
-            let script = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
+            let intoClosedPipe = "trap '' PIPE; { '\(Tool.path)' --help; echo $? >&2; } | true"
             let closed = try Subprocess.run("sh", ["-c", "'\(Tool.path)' --help >&-; echo $?"])
             #expect(closed.text == "74\n")
-            // If `true` ends only after the page is written, the pipe has taken the whole page, and
-            // there is no error to report.
-            let piped = try Subprocess.run("sh", ["-c", script])
+            // If `true` ends only after the tool has written the page, the pipe has taken the whole
+            // page, and the exit status is 0.
+            let piped = try Subprocess.run("sh", ["-c", intoClosedPipe])
             #expect(piped.errors.hasSuffix("74\n") || piped.errors == "0\n")
         }
     }

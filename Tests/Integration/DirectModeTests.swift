@@ -5,182 +5,196 @@ import Testing
 extension Integration {
     /// `--direct` against `noiseprotocol`, an independent implementation.
     @Suite struct DirectModeTests {
-        /// A protocol, which sides prove a key in it, and what its initiator must know beforehand.
+        /// A protocol, which sides prove a key in it, and whether its initiator must know the
+        /// responder's key beforehand.
         struct Case: Sendable, CustomTestStringConvertible {
             let name: String
-            /// Whether the initiator must know the responder's key.
-            var needsKey = false
+            /// Whether the initiator must know the responder's key beforehand.
+            var initiatorKnowsKey = false
             /// Whether the dialer proves a key.
-            var proves = true
-            /// Whether the listener proves a key, if the dialer does.
-            var provesListener = true
+            var dialerProvesKey = true
+            /// Whether the listener proves a key.
+            var listenerProvesKey = true
             /// The options of `blesec keygen` for this protocol.
-            var keygen: [String] = []
+            var keygenOptions: [String] = []
 
             var testDescription: String { name }
         }
 
         static let cases = [
             Case(name: "Noise_XX_25519_ChaChaPoly_SHA256"),
-            Case(name: "Noise_XX_25519_AESGCM_SHA512", keygen: ["--hash", "SHA512"]),
+            Case(name: "Noise_XX_25519_AESGCM_SHA512", keygenOptions: ["--hash", "SHA512"]),
             Case(
                 name: "Noise_XX_448_ChaChaPoly_BLAKE2b",
-                keygen: ["--curve", "x448", "--hash", "BLAKE2b"]),
+                keygenOptions: ["--curve", "x448", "--hash", "BLAKE2b"]),
             Case(
-                name: "Noise_IK_25519_AESGCM_BLAKE2s", needsKey: true,
-                keygen: ["--hash", "BLAKE2s"]),
-            Case(name: "Noise_NN_25519_ChaChaPoly_SHA256", proves: false),
+                name: "Noise_IK_25519_AESGCM_BLAKE2s", initiatorKnowsKey: true,
+                keygenOptions: ["--hash", "BLAKE2s"]),
+            Case(
+                name: "Noise_NN_25519_ChaChaPoly_SHA256", dialerProvesKey: false,
+                listenerProvesKey: false),
         ]
 
         let folder = ScratchFolder()
 
         @Test("a dialer exchanges 1 MiB each way with a noiseprotocol responder", arguments: cases)
-        func dialing(_ it: Case) throws {
-            let fixture = try Fixture(it, in: folder)
-            let peer = try fixture.peer("responder")
+        func dialing(_ testCase: Case) throws {
+            let sides = try ToolWithPeer(testCase, in: folder)
+            let peer = try sides.peer("responder")
             _ = try peer.line("listening")
-            let tool = try fixture.tool("connect")
-            try fixture.check(tool, peer)
+            let tool = try sides.tool("connect")
+            try sides.check(tool, peer)
         }
 
         @Test(
             "a listener exchanges 1 MiB each way with a noiseprotocol initiator", arguments: cases)
-        func listening(_ it: Case) throws {
-            let fixture = try Fixture(it, in: folder)
-            let tool = try fixture.tool("listen")
+        func listening(_ testCase: Case) throws {
+            let sides = try ToolWithPeer(testCase, in: folder)
+            let tool = try sides.tool("listen")
             _ = try tool.line("listening on ")
-            let peer = try fixture.peer("initiator")
-            try fixture.check(tool, peer)
+            let peer = try sides.peer("initiator")
+            try sides.check(tool, peer)
         }
 
         @Test(
             "a noiseprotocol initiator proves itself with its first transport message",
             arguments: [
                 Case(name: "Noise_IX_25519_ChaChaPoly_SHA256"),
-                Case(name: "Noise_KN_25519_ChaChaPoly_SHA256", provesListener: false),
+                Case(name: "Noise_KN_25519_ChaChaPoly_SHA256", listenerProvesKey: false),
             ])
-        func lateProof(_ it: Case) throws {
-            let fixture = try Fixture(it, in: folder)
-            let tool = try fixture.tool("listen")
+        func lateProof(_ testCase: Case) throws {
+            let sides = try ToolWithPeer(testCase, in: folder)
+            let tool = try sides.tool("listen")
             _ = try tool.line("listening on ")
-            let peer = try fixture.peer("initiator")
-            try fixture.check(tool, peer)
+            let peer = try sides.peer("initiator")
+            try sides.check(tool, peer)
         }
 
         @Test(
             "an attacker that has only the pinned public key gets no channel",
             arguments: ["IX", "IN", "KN", "KX"], [true, false])
-        func unproven(_ pattern: String, leaves: Bool) throws {
-            let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+        func unproven(_ pattern: String, attackerCloses: Bool) throws {
+            // 32 bytes of 1; the attacker does not know the private key.
+            let pinnedKey = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
             let made = try Tool.run("keygen", folder.file("key"))
             try #require(made.status == 0, "\(made.errors)")
             let path = folder.file("socket")
             let tool = try Tool.start([
                 "listen", "unix:" + path, "--direct", "--protocol",
-                "Noise_\(pattern)_25519_ChaChaPoly_SHA256", "--peer", key, "--identity",
-                folder.file("key"), "--timeout", leaves ? "50" : "2",
+                "Noise_\(pattern)_25519_ChaChaPoly_SHA256", "--peer", pinnedKey, "--identity",
+                folder.file("key"), "--timeout", attackerCloses ? "50" : "2",
             ])
             _ = try tool.line("listening on ")
             let attacker = RawSocket.dialing(path)
             let ephemeral = ToolPair.noise(31, seed: 5) + [0]
+            // In a pattern that begins with I, the initiator's key follows in clear.
             let message =
                 ephemeral + (pattern.hasPrefix("I") ? [UInt8](repeating: 1, count: 32) : [])
             attacker.send([0, UInt8(message.count)] + message)
-            if leaves {
+            if attackerCloses {
                 attacker.close()
                 _ = try tool.line("blesec: no channel with ")
                 tool.signal(SIGINT)
             }
             let outcome = try tool.wait()
-            #expect(outcome.status == (leaves ? 130 : 75), "\(outcome.errors)")
+            #expect(outcome.status == (attackerCloses ? 130 : 75), "\(outcome.errors)")
             #expect(!outcome.errors.contains("channel ready"))
             #expect(outcome.output == [])
             #expect(
                 outcome.errors.contains("the peer closed the link before it proved its key")
-                    == leaves,
+                    == attackerCloses,
                 "\(outcome.errors)")
         }
 
         @Test("a noiseprotocol responder whose key is not pinned gets no channel")
         func wrongKey() throws {
-            let fixture = try Fixture(Self.cases[0], in: folder)
-            let peer = try fixture.peer("responder")
+            let sides = try ToolWithPeer(Self.cases[0], in: folder)
+            let peer = try sides.peer("responder")
             _ = try peer.line("listening")
-            let other = try Tool.run("keygen", folder.file("other"))
-            let line = try #require(other.text.split(separator: "\n").last)
+            let otherIdentity = try Tool.run("keygen", folder.file("other"))
+            let line = try #require(otherIdentity.text.split(separator: "\n").last)
             let tool = try Tool.start([
-                "connect", fixture.endpoint, "--direct", "--peer",
+                "connect", sides.endpoint, "--direct", "--peer",
                 String(line.dropFirst("fingerprint: ".count)),
             ])
             Tool.expect(try tool.wait(with: [peer]), status: 77, "is not among the expected")
-            #expect(try peer.wait().errors.contains("peer ") == false)
+            #expect(
+                try peer.wait().errors.contains("peer ") == false, "the handshake is incomplete")
         }
     }
 }
 
-/// A tool and a peer for one protocol, with keys and data for both.
-private struct Fixture {
+/// The tool, and `noiseprotocol` as its peer, for one protocol, with keys and data for both.
+private struct ToolWithPeer {
     private static let script = #filePath.replacing(
         "DirectModeTests.swift", with: "Peers/noise_peer.py")
     private static let python = #filePath.replacing(
         "Tests/Integration/DirectModeTests.swift", with: ".build/venv/bin/python")
 
-    let it: Integration.DirectModeTests.Case
+    let testCase: Integration.DirectModeTests.Case
     let folder: ScratchFolder
+    /// What the tool sends, and what the peer sends.
     let up = ToolPair.noise(1 << 20, seed: 11)
     let down = ToolPair.noise((1 << 20) + 7, seed: 12)
-    /// The tool's public key.
-    let toolKey: String
-    /// The peer's keys, in base64.
-    let peerPrivate: String
-    let peerKey: String
+    /// The tool's public key, in base64.
+    let toolPublicKey: String
+    /// The peer's private and public key, in base64.
+    let peerPrivateKey: String
+    let peerPublicKey: String
 
-    init(_ it: Integration.DirectModeTests.Case, in folder: ScratchFolder) throws {
-        self.it = it
+    init(_ testCase: Integration.DirectModeTests.Case, in folder: ScratchFolder) throws {
+        self.testCase = testCase
         self.folder = folder
-        let made = try Tool.run(arguments: ["keygen", folder.file("key")] + it.keygen)
+        let made = try Tool.run(arguments: ["keygen", folder.file("key")] + testCase.keygenOptions)
         try #require(made.status == 0, "\(made.errors)")
         let line = try #require(made.text.split(separator: "\n").first)
-        toolKey = String(line.dropFirst("public-key: ".count))
+        toolPublicKey = String(line.dropFirst("public-key: ".count))
         // The peer's key is as long as the tool's key: 32 or 56 bytes.
-        let count = toolKey.count > 44 ? 56 : 32
+        let count = toolPublicKey.count > 44 ? 56 : 32
         let bytes = folder.write("peer-private", ToolPair.noise(count, seed: 13))
-        peerPrivate = try Subprocess.run("base64", ["-w0", bytes]).text
-        let shown = try Subprocess.run(Self.python, [Self.script, "public", it.name, peerPrivate])
+        peerPrivateKey = try Subprocess.run("base64", ["-w0", bytes]).text
+        let shown = try Subprocess.run(
+            Self.python, [Self.script, "public", testCase.name, peerPrivateKey])
         try #require(
             shown.status == 0,
             "make test, or tools/install --python, makes .build/venv: \(shown.errors)")
-        peerKey = String(shown.text.dropLast())
+        peerPublicKey = String(shown.text.dropLast())
         folder.write("up", up)
     }
 
     var endpoint: String { "unix:" + folder.file("socket") }
 
+    /// Starts `blesec listen` or `blesec connect` in direct mode; its output goes to `from-peer`.
     func tool(_ command: String) throws -> Subprocess {
         let trust =
-            it.proves ? ["--peer", peerKey, "--identity", folder.file("key")] : ["--anyone"]
+            testCase.dialerProvesKey
+            ? ["--peer", peerPublicKey, "--identity", folder.file("key")] : ["--anyone"]
         return try Tool.start(
-            [command, endpoint, "--direct", "--protocol", it.name] + trust,
+            [command, endpoint, "--direct", "--protocol", testCase.name] + trust,
             input: .file(folder.file("up")), output: folder.file("from-peer"), within: 60)
     }
 
+    /// Starts the peer as `initiator` or `responder`.
     func peer(_ role: String) throws -> Subprocess {
-        let known = it.needsKey && role == "initiator" ? [toolKey] : []
+        let responderKey = testCase.initiatorKnowsKey && role == "initiator" ? [toolPublicKey] : []
         return try Subprocess(
             Self.python,
-            [Self.script, role, it.name, peerPrivate, folder.file("socket")] + known,
+            [Self.script, role, testCase.name, peerPrivateKey, folder.file("socket")]
+                + responderKey,
             input: .bytes(down), within: 60)
     }
 
+    /// Waits for both sides, and expects that all bytes have arrived and, if both sides prove keys,
+    /// that the peer reports the tool's key.
     func check(_ tool: Subprocess, _ peer: Subprocess) throws {
         let outcomes = try Subprocess.wait([tool, peer])
         #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
         #expect(outcomes[1].output == up)
         #expect(folder.read("from-peer") == down)
-        #expect(outcomes[0].errors.contains("channel ready: \(it.name) with "))
+        #expect(outcomes[0].errors.contains("channel ready: \(testCase.name) with "))
         #expect(outcomes[1].errors.contains("ended by an empty message"))
-        if it.proves, it.provesListener {
-            #expect(outcomes[1].errors.contains("peer \(toolKey)\n"))
+        if testCase.dialerProvesKey, testCase.listenerProvesKey {
+            #expect(outcomes[1].errors.contains("peer \(toolPublicKey)\n"))
         }
     }
 }

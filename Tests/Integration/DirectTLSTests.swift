@@ -5,6 +5,7 @@ import Testing
 extension Integration {
     /// `--direct --protocol TLS1.3` against the real `openssl`, with certificates from `blesec ca`.
     @Suite struct DirectTLSTests {
+        /// Options of `openssl genpkey` for the devices' keys; nil for the keys that `blesec ca` makes.
         static let algorithms: [[String]?] = [nil, ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
 
         let up = ToolPair.noise(1 << 20, seed: 31)
@@ -32,9 +33,9 @@ extension Integration {
             try exchange(tool, client, pair)
         }
 
-        /// Sends all bytes both ways, and then ends both sides. `openssl` stops when the tool ends
-        /// its data, even if it still has bytes to send, so the tool does that only after all bytes
-        /// have arrived.
+        /// Sends all bytes both ways, and then ends both sides. When the tool ends its data, `openssl`
+        /// stops, even if `openssl` still has bytes to send; so the tool's input ends only after all
+        /// bytes have arrived on both sides.
         private func exchange(
             _ tool: Subprocess, _ peer: Subprocess, _ pair: CertifiedPair
         ) throws {
@@ -44,8 +45,8 @@ extension Integration {
             #expect(try tool.output(down.count, with: [peer]) == down)
             #expect(
                 try tool.line("channel ready: ")
-                    == "channel ready: TLS1.3 with \(pair.fingerprint(of: "other")), "
-                    + "blesec://devices/other")
+                    == "channel ready: TLS1.3 with \(pair.fingerprint(of: CertifiedPair.phone)), "
+                    + "blesec://devices/phone")
             tool.endInput()
             peer.endInput()
             let outcomes = try Subprocess.wait([tool, peer])
@@ -54,7 +55,7 @@ extension Integration {
             #expect(outcomes[1].output.count == up.count)
         }
 
-        @Test("the tool reports a transfer that is truncated because openssl was killed")
+        @Test("the tool reports a truncated transfer when openssl is killed")
         func truncated() throws {
             let pair = try CertifiedPair()
             let tool = try pair.tool("listen", "--direct")
@@ -69,7 +70,7 @@ extension Integration {
         }
 
         @Test(
-            "a client that is not accepted gets no channel, and sees an alert",
+            "a client that is not accepted gets an alert, and no channel",
             arguments: [
                 ("without", "certificate"), ("stranger", "leads to no authority"),
                 ("revoked", "is revoked"),
@@ -86,7 +87,7 @@ extension Integration {
             #expect(outcome.status == 1)
             #expect(outcome.errors.contains("alert"), "\(outcome.errors)")
             #expect(outcome.output == [])
-            try goesOnWaiting(tool)
+            try expectStillWaiting(tool)
         }
 
         @Test("a server that is not accepted gets no channel")
@@ -108,12 +109,12 @@ extension Integration {
             let client = try pair.openSSL("s_client", "-tls1_2", version: [])
             let outcome = try client.wait(with: [tool])
             #expect(outcome.status == 1)
-            try goesOnWaiting(tool)
+            try expectStillWaiting(tool)
         }
 
-        /// Expects that a listener that has refused a peer waits for the next peer; then ends the
-        /// listener.
-        private func goesOnWaiting(_ tool: Subprocess) throws {
+        /// Expects that a listener still waits for the next peer after it has refused one, and ends
+        /// the listener.
+        private func expectStillWaiting(_ tool: Subprocess) throws {
             tool.signal(SIGTERM)
             let outcome = try tool.wait()
             #expect(outcome.status == 143, "\(outcome.errors)")

@@ -1,5 +1,5 @@
 import Testing
 
-/// Tests that run the built tools, one after another: each test blocks its thread while it waits
-/// for processes, and all tests of all modules share a few threads.
+/// Tests that run the built tools, one test at a time. Each test blocks its thread while it waits
+/// for processes; in parallel, these tests would block the few threads that all tests share.
 @Suite(.serialized) enum Integration {}
