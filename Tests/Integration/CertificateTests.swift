@@ -13,8 +13,8 @@ extension Integration {
 
         @Test("with certificate options both tools use TLS, and a megabyte arrives each way")
         func transfer() throws {
-            let up = ToolPair.noise(1_000_000, seed: 41)
-            let down = ToolPair.noise(1_000_007, seed: 42)
+            let up = ToolPair.pseudoRandomBytes(1_000_000, seed: 41)
+            let down = ToolPair.pseudoRandomBytes(1_000_007, seed: 42)
             let listener = try pair.listen([], input: .bytes(down))
             let dialer = try pair.connect(input: .bytes(up))
             let outcomes = try Subprocess.wait([listener, dialer])

@@ -250,7 +250,7 @@ extension Integration {
         @Test("a peer that reads slowly still learns that the sender was interrupted")
         func signalWithSlowPeer() throws {
             let pair = try ToolPair()
-            let input = pair.folder.write("input", ToolPair.noise(8 << 20, seed: 5))
+            let input = pair.folder.write("input", ToolPair.pseudoRandomBytes(8 << 20, seed: 5))
             let listener = try pair.listen(input: .file(input))
             let words = [
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
@@ -301,7 +301,7 @@ extension Integration {
         func fullDisk() throws {
             let pair = try ToolPair()
             let listener = try pair.listen(
-                input: .bytes(ToolPair.noise(100_000, seed: 3)), within: 40)
+                input: .bytes(ToolPair.pseudoRandomBytes(100_000, seed: 3)), within: 40)
             let dialer = try pair.connect(input: .held, output: "/dev/full")
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [76, 74])
@@ -311,7 +311,8 @@ extension Integration {
         @Test("a dialer exits with 74 when the reader of its standard output closes")
         func closedPipe() throws {
             let pair = try ToolPair()
-            let listener = try pair.listen(input: .bytes(ToolPair.noise(1 << 20, seed: 4)))
+            let listener = try pair.listen(
+                input: .bytes(ToolPair.pseudoRandomBytes(1 << 20, seed: 4)))
             let words = [
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
                 "--peer", pair.listenerKey,

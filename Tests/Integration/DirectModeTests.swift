@@ -86,7 +86,7 @@ extension Integration {
             ])
             _ = try tool.line("listening on ")
             let attacker = RawSocket.dialing(path)
-            let ephemeral = ToolPair.noise(31, seed: 5) + [0]
+            let ephemeral = ToolPair.pseudoRandomBytes(31, seed: 5) + [0]
             // In a pattern that begins with I, the initiator's key follows in clear.
             let message =
                 ephemeral + (pattern.hasPrefix("I") ? [UInt8](repeating: 1, count: 32) : [])
@@ -134,8 +134,8 @@ private struct ToolWithPeer {
     let testCase: Integration.DirectModeTests.Case
     let folder: ScratchFolder
     /// What the tool sends, and what the peer sends.
-    let up = ToolPair.noise(1 << 20, seed: 11)
-    let down = ToolPair.noise((1 << 20) + 7, seed: 12)
+    let up = ToolPair.pseudoRandomBytes(1 << 20, seed: 11)
+    let down = ToolPair.pseudoRandomBytes((1 << 20) + 7, seed: 12)
     /// The tool's public key, in base64.
     let toolPublicKey: String
     /// The peer's private and public key, in base64.
@@ -151,7 +151,7 @@ private struct ToolWithPeer {
         toolPublicKey = String(line.dropFirst("public-key: ".count))
         // The peer's key is as long as the tool's key: 32 or 56 bytes.
         let count = toolPublicKey.count > 44 ? 56 : 32
-        let bytes = folder.write("peer-private", ToolPair.noise(count, seed: 13))
+        let bytes = folder.write("peer-private", ToolPair.pseudoRandomBytes(count, seed: 13))
         peerPrivateKey = try Subprocess.run("base64", ["-w0", bytes]).text
         let shown = try Subprocess.run(
             Self.python, [Self.script, "public", testCase.name, peerPrivateKey])

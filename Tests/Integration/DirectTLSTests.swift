@@ -8,8 +8,8 @@ extension Integration {
         /// Options of `openssl genpkey` for the devices' keys; nil for the keys that `blesec ca` makes.
         static let algorithms: [[String]?] = [nil, ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
 
-        let up = ToolPair.noise(1 << 20, seed: 31)
-        let down = ToolPair.noise((1 << 20) + 7, seed: 32)
+        let up = ToolPair.pseudoRandomBytes(1 << 20, seed: 31)
+        let down = ToolPair.pseudoRandomBytes((1 << 20) + 7, seed: 32)
 
         @Test(
             "a dialer exchanges 1 MiB each way with openssl s_server",

@@ -59,8 +59,8 @@ private struct NegotiatedFixture {
 
     let folder: ScratchFolder
     let hasFeatures: Bool
-    let fromTool = ToolPair.noise(1_000_000, seed: 21)
-    let fromPeer = ToolPair.noise(1_000_007, seed: 22)
+    let fromTool = ToolPair.pseudoRandomBytes(1_000_000, seed: 21)
+    let fromPeer = ToolPair.pseudoRandomBytes(1_000_007, seed: 22)
     /// The tool's public key, and the peer's private and public keys, in base64.
     let toolKey: String
     let peerPrivateKey: String
@@ -72,7 +72,7 @@ private struct NegotiatedFixture {
         let made = try Tool.run("keygen", folder.file("key"))
         let line = try #require(made.text.split(separator: "\n").first)
         toolKey = String(line.dropFirst("public-key: ".count))
-        let secret = folder.write("peer-private", ToolPair.noise(32, seed: 23))
+        let secret = folder.write("peer-private", ToolPair.pseudoRandomBytes(32, seed: 23))
         peerPrivateKey = try Subprocess.run("base64", ["-w0", secret]).text
         let shown = try Subprocess.run(Self.python, [Self.script, "public", peerPrivateKey])
         try #require(

@@ -10,8 +10,8 @@ extension Integration {
         func bothWays(_ kind: String) throws {
             let pair = try ToolPair()
             let folder = pair.folder
-            let up = ToolPair.noise(3 << 20, seed: 1)
-            let down = ToolPair.noise((2 << 20) + 1, seed: 2)
+            let up = ToolPair.pseudoRandomBytes(3 << 20, seed: 1)
+            let down = ToolPair.pseudoRandomBytes((2 << 20) + 1, seed: 2)
             folder.write("up", up)
             folder.write("down", down)
             let listener = try pair.listen(
