@@ -39,7 +39,7 @@ struct AttackerTests {
         // Both sides pin a key. So in every first offer the dialer proves a key, and knows the
         // acceptor's key.
         for attempt in SourceProperties.all
-        where attempt.hasKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
+        where attempt.provesKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
             try fixture.run(Scenario(fallingBackFrom: attempt, .dialer), &tally)
             // Every acceptor can read the first message of the other patterns, whatever its own key
             // is. So only an attacker in the acceptor's role answers that message with a fallback.
@@ -219,7 +219,7 @@ private struct Attackers {
                 PeerKey(fingerprint: peerKey.fingerprint),
             ])
         }
-        if !scenario.properties.hasKey(role == .dialer ? .responder : .initiator) {
+        if !scenario.properties.provesKey(role == .dialer ? .responder : .initiator) {
             trust = .anyone
         }
         var configuration = ChannelConfiguration(identity: identity(role), trust: trust)
@@ -293,7 +293,7 @@ private struct Attackers {
     private func identityProven(by attacker: Attacker, _ scenario: Scenario) -> PeerIdentity? {
         let (properties, role) = (scenario.properties, scenario.attacker)
         let lacksPSKs = !properties.psks.isEmpty && !(attacker.hasPSKs && attacker.isLive)
-        if properties.hasKey(role) {
+        if properties.provesKey(role) {
             guard attacker.hasKey, !lacksPSKs else { return nil }
             return .publicKey(identity(scenario.role.peer).publicKey, curve: .x25519)
         }

@@ -43,9 +43,7 @@ struct MemoryBoundTests {
         for _ in 0..<100 { #expect(peer.victim.nextMessage()?.count == 1_400) }
     }
 
-    @Test(
-        "messages in a link that ends can still be received, even if the program did not receive before"
-    )
+    @Test("messages that are in the link when it ends can be received, even if the inbox was full")
     func hangUpWhileFull() async throws {
         let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")
@@ -58,7 +56,9 @@ struct MemoryBoundTests {
             over: second, role: .acceptor, configuration: receiving)
         let (dialer, acceptor) = try await (dialing, accepting)
         let messages = (0..<1_000).map { [UInt8](repeating: UInt8($0 & 0xFF), count: 1_000) }
-        try await Task(executorPreference: loop) { try await dialer.sendAtOnce(messages) }.value
+        try await Task(executorPreference: loop) {
+            try await dialer.sendUninterrupted(messages)
+        }.value
         await loop.settle()
         await dialer.abort()
         for index in 0..<1_000 {
@@ -70,7 +70,7 @@ struct MemoryBoundTests {
         await loop.shutdown()
     }
 
-    @Test("a message above the limit ends the channel, and its memory is given back")
+    @Test("a message longer than the limit ends the channel, and its memory returns to the budget")
     func tooLong() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 100_000)
         let peer = try MaliciousNoisePeer.ready(budget: budget) {
@@ -98,7 +98,7 @@ struct MemoryBoundTests {
         #expect(budget.bytesLeft == 50_000)
     }
 
-    @Test("incomplete messages on all channels share a budget, and a channel that exceeds it ends")
+    @Test("of equally long incomplete messages, the one that exceeds the budget ends its channel")
     func sharedBudget() throws {
         let budget = ReassemblyBudget(bytes: 50_000, share: 50_000)
         let peers = try (0..<3).map { _ in try MaliciousNoisePeer.ready(budget: budget) }
@@ -112,9 +112,9 @@ struct MemoryBoundTests {
 }
 
 extension SecureChannel {
-    /// Sends without leaving the loop, so that all messages lie in the link before the other end
-    /// reads any.
-    fileprivate func sendAtOnce(_ messages: [[UInt8]]) async throws {
+    /// Sends all messages without leaving the loop, so that the link contains all of them before
+    /// the other side reads any.
+    fileprivate func sendUninterrupted(_ messages: [[UInt8]]) async throws {
         for message in messages { try await send(message) }
     }
 }

@@ -14,15 +14,15 @@ struct NegotiationTests {
     static let kk = "Noise_KK_25519_AESGCM_SHA256"
     static let tls = CertificateFixture.tls
 
-    /// Runs a channel in which `change` replaces the first flight of `sender`: the hello and the
-    /// early message, or the answer and what follows it. Expects that neither side becomes ready,
-    /// and that both fail within 25 seconds.
-    static func expectRefused(
-        offers: [String], accepts: [String]? = nil, _ sender: ChannelRole,
+    /// Runs a channel in which `change` replaces the first flight of `sender`: a dialer's hello and
+    /// early message, or an acceptor's answer and what follows it. Expects that neither side
+    /// becomes ready, and that both fail within 25 seconds.
+    static func expectNeverReady(
+        offers: [String], changingFlightOf sender: ChannelRole,
         _ change: @escaping ([UInt8]) throws -> [UInt8]
     ) throws {
         let course = try AttackRun(
-            CertificateFixture.shared().configurations(dialer: offers, acceptor: accepts ?? offers)
+            CertificateFixture.shared().configurations(dialer: offers, acceptor: offers)
         ) { role, offset, bytes in
             role == sender && offset == 0 ? (try? change(bytes)) ?? [] : bytes
         }
@@ -32,8 +32,8 @@ struct NegotiationTests {
     }
 
     /// Replaces the hello at the beginning of `bytes`, and keeps the bytes after it.
-    static func withHello(
-        _ bytes: [UInt8], _ offers: [String], _ extensions: [HelloExtension] = []
+    static func replacingHello(
+        of bytes: [UInt8], offers: [String], _ extensions: [HelloExtension] = []
     ) throws -> [UInt8] {
         let old = try #require(try Hello(prefixOf: bytes.span))
         return try Hello(offers: offers, extensions: extensions).encoded
@@ -42,14 +42,16 @@ struct NegotiationTests {
 
     @Test("a hello without its best offer never leads to ready")
     func removedOffer() throws {
-        try Self.expectRefused(offers: [Self.xx, Self.aes], .dialer) {
-            try Self.withHello($0, [Self.aes])
+        try Self.expectNeverReady(offers: [Self.xx, Self.aes], changingFlightOf: .dialer) {
+            try Self.replacingHello(of: $0, offers: [Self.aes])
         }
-        try Self.expectRefused(offers: [Self.ik, Self.xx], .dialer) {
-            try Self.withHello($0, [Self.xx])
+        try Self.expectNeverReady(offers: [Self.ik, Self.xx], changingFlightOf: .dialer) {
+            try Self.replacingHello(of: $0, offers: [Self.xx])
         }
         for offers in [[Self.tls, Self.xx], [Self.xx, Self.tls]] {
-            try Self.expectRefused(offers: offers, .dialer) { try Self.withHello($0, [offers[1]]) }
+            try Self.expectNeverReady(offers: offers, changingFlightOf: .dialer) {
+                try Self.replacingHello(of: $0, offers: [offers[1]])
+            }
         }
     }
 
@@ -57,22 +59,25 @@ struct NegotiationTests {
     func changedOffers() throws {
         let offers = [Self.xx, Self.aes]
         for changed in [[Self.xx], [Self.xx, Self.aes, Self.kk], [Self.aes, Self.xx]] {
-            try Self.expectRefused(offers: offers, .dialer) { try Self.withHello($0, changed) }
+            try Self.expectNeverReady(offers: offers, changingFlightOf: .dialer) {
+                try Self.replacingHello(of: $0, offers: changed)
+            }
         }
     }
 
     @Test("a hello with an inserted extension never leads to ready")
     func addedExtension() throws {
-        try Self.expectRefused(offers: [Self.xx], .dialer) {
-            try Self.withHello($0, [Self.xx], [HelloExtension(type: 200, value: [1])])
+        try Self.expectNeverReady(offers: [Self.xx], changingFlightOf: .dialer) {
+            try Self.replacingHello(
+                of: $0, offers: [Self.xx], [HelloExtension(type: 200, value: [1])])
         }
     }
 
     @Test(
-        "an answer with an inserted extension, which only ready binds, never leads to ready",
+        "an answer with an inserted extension never leads to ready, though only ready binds it",
         arguments: [xx, ik, kk, tls])
     func extendedAnswer(offer: String) throws {
-        try Self.expectRefused(offers: [offer], .acceptor) { bytes in
+        try Self.expectNeverReady(offers: [offer], changingFlightOf: .acceptor) { bytes in
             var bytes = bytes
             bytes[5] += 2
             bytes.insert(contentsOf: [200, 0], at: 8)
@@ -89,7 +94,7 @@ struct NegotiationTests {
             [Self.tls, Self.xx, Self.kk],
         ]
         where status != .accept || index > 0 {
-            try Self.expectRefused(offers: offers, .acceptor) { bytes in
+            try Self.expectNeverReady(offers: offers, changingFlightOf: .acceptor) { bytes in
                 var bytes = bytes
                 bytes[6] = status.rawValue
                 bytes[7] = UInt8(index)
@@ -99,7 +104,8 @@ struct NegotiationTests {
     }
 
     @Test(
-        "an answer with an index beyond the hello's offers is refused", arguments: [2, 15, 16, 255])
+        "an answer with an index beyond the hello's offers ends the dial with protocolViolation",
+        arguments: [2, 15, 16, 255])
     func unoffered(index: UInt8) throws {
         let pair = try PinnedPeers().pair([Self.xx, Self.aes])
         for status in [Answer.Status.fallback, .switch] {
@@ -163,7 +169,7 @@ struct NegotiationTests {
     }
 
     @Test(
-        "the first message of an offer that was not taken is bound into the handshake of a switch")
+        "the handshake after a switch binds the first message of the offer that was not accepted")
     func switchBindsEarly() throws {
         let pinned = try PinnedPeers()
         let course = try AttackRun(
@@ -173,8 +179,8 @@ struct NegotiationTests {
             )
         ) { role, offset, bytes in
             guard role == .dialer, offset == 0 else { return bytes }
-            // The last 10 bytes of the early message change. The acceptor does not read the
-            // message, but binds it.
+            // Zeros replace the last 10 bytes of the early message. The acceptor does not read the
+            // message, but binds it into the handshake.
             return bytes.dropLast(10) + Array(repeating: 0, count: 10)
         }
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
@@ -190,7 +196,7 @@ struct NegotiationTests {
     }
 
     @Test(
-        "a negotiated and a direct side never understand each other",
+        "a negotiated side and a direct side never become ready with each other",
         arguments: [ChannelRole.dialer, .acceptor], [xx, ik, kk])
     func mixedModes(direct: ChannelRole, offer: String) throws {
         let pinned = try PinnedPeers()

@@ -35,7 +35,7 @@ struct ObservationTests {
     }
 
     @Test("an observer that stops takes no value away from the others")
-    func gone() async {
+    func stoppedObserver() async {
         var observers = Observers<Int>()
         let stays = observers.add(beginningWith: 0, capacity: 8)
         do {
@@ -49,7 +49,7 @@ struct ObservationTests {
         #expect(await stays.reduce(into: []) { $0.append($1) } == [0, 1, 2])
     }
 
-    @Test("an observation ends when the observed object is released, even if that was not closed")
+    @Test("an observation ends when the observed object is released without having been closed")
     func droppedObject() async {
         func observe() -> Observation<Int> {
             var observers = Observers<Int>()
@@ -58,7 +58,7 @@ struct ObservationTests {
         #expect(await observe().reduce(into: []) { $0.append($1) } == [1])
     }
 
-    @Test("a connection's states begin with the present one and end when it is closed")
+    @Test("a connection's states begin with the present one and end when the connection is closed")
     func connection() async throws {
         let fixture = try ChannelFixture()
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
@@ -75,7 +75,7 @@ struct ObservationTests {
     }
 
     @Test(
-        "a listener reports failed peers and channels in two sequences, which end when it closes")
+        "a listener's channels and its failed peers are two sequences, which end when it closes")
     func listener() async throws {
         let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
         let pinned = try PinnedPeers()
@@ -84,13 +84,14 @@ struct ObservationTests {
             configuration: try pinned.configuration(.acceptor))
         let failures = await listener.failures()
         var channels = listener.channels.makeAsyncIterator()
-        let wrong = try PinnedPeers().configuration(.dialer)
+        let unknownDialer = try PinnedPeers().configuration(.dialer)
         await #expect(throws: ChannelError.self) {
-            try await SecureChannel.dial(listener.localEndpoint, configuration: wrong)
+            try await SecureChannel.dial(listener.localEndpoint, configuration: unknownDialer)
         }
         let dialer = try await SecureChannel.dial(
             listener.localEndpoint, configuration: try pinned.configuration(.dialer))
         let channel = try #require(try await channels.next())
+        // A message may be a string, its UTF-8 bytes, `Data` or a slice of an array.
         try await dialer.send("text")
         try await dialer.send("text".utf8)
         try await dialer.send(Data("text".utf8))
@@ -106,7 +107,7 @@ struct ObservationTests {
         await channel.abort()
     }
 
-    @Test("endpoints and UUIDs are parsed from text, and encoded as JSON")
+    @Test("endpoints and UUIDs have a text form and a JSON form, and other text is refused")
     func texts() throws {
         for text in ["unix:/path", "l2cap:any", "l2cap:AA:BB:CC:DD:EE:FF/0x80"] {
             let endpoint = try Endpoint(parsing: text)

@@ -7,7 +7,8 @@ import Testing
 
 @testable import BLESec
 
-/// A listener on a Unix socket and its dialer, for connections that lose their links.
+/// The identities of two peers and the path of a Unix socket, for connections between the peers
+/// that lose their links.
 private struct ReconnectFixture {
     let pinned: PinnedPeers
     let endpoint: Endpoint
@@ -43,13 +44,13 @@ private struct ReconnectFixture {
 }
 
 extension PeerConnection {
-    /// Cuts the link without notice, as a lost radio link does.
+    /// Ends the present link without telling the peer, as when radio contact is lost.
     fileprivate func cut() async {
         let channel = current
         await channel?.abort()
     }
 
-    /// Waits for a state.
+    /// Waits until the connection reports `state`, or has been closed.
     fileprivate func wait(for state: ConnectionState) async {
         for await status in states() where status.state == state { return }
     }
@@ -62,7 +63,7 @@ struct PeerConnectionTests {
         Int(String(decoding: message, as: UTF8.self))
     }
 
-    @Test("over ten cuts every delivered message has arrived, in order and only once")
+    @Test("over ten cuts messages arrive in order, none twice, and every delivered one has arrived")
     func cuts() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()
@@ -113,12 +114,12 @@ struct PeerConnectionTests {
                 zip(arrived, arrived.dropFirst()).allSatisfy { $0 < $1 }, "in order, none twice")
             let delivered = fates.withLock { $0[side] }.filter { $0.value == .delivered }.keys
             #expect(Set(arrived).isSuperset(of: delivered), "every delivered message has arrived")
-            #expect(delivered.count > 500)
+            #expect(delivered.count > 500, "most messages are delivered")
         }
     }
 
     @Test("a dialer waits for a listener that starts later, and for one that restarts")
-    func comesBack() async throws {
+    func listenerStartsAgain() async throws {
         let fixture = try ReconnectFixture()
         let dialer = try await fixture.dialing()
         await dialer.wait(for: .backingOff)
@@ -130,8 +131,8 @@ struct PeerConnectionTests {
             #expect(try await acceptor.receive() == Array(text.utf8))
             try await #expect(fate == .delivered)
             #expect(await dialer.status.peer?.fingerprint == fixture.pinned.acceptor.fingerprint)
-            // The listener's connections end with it. A message that is sent before the dialer
-            // detects that would be lost.
+            // An accepting connection ends with its listener. A message that the dialer sends
+            // before it detects this would be lost.
             await listener.close()
             await dialer.wait(for: .backingOff)
         }
@@ -139,7 +140,7 @@ struct PeerConnectionTests {
         #expect(try await dialer.receive() == nil)
     }
 
-    @Test("without a link a deliver fails or waits, as the caller chooses")
+    @Test("without a link deliver fails or waits, as the caller chooses")
     func whileDisconnected() async throws {
         let fixture = try ReconnectFixture()
         let dialer = try await fixture.dialing()
@@ -180,10 +181,12 @@ struct PeerConnectionTests {
         await fixture.loop.run { first.cut() }
         #expect(try await sent.value == .unknown)
         await fixture.clock.settle()
-        #expect(await connection.status.state == .backingOff, "the link has carried nothing")
+        #expect(
+            await connection.status.state == .backingOff,
+            "a link that carried no message counts as a failed attempt")
         let next = try await fixture.channels()
         #expect(await connection.offer(next.dialer))
-        try await connection.send(next.acceptor, [2])
+        try await connection.expectNext([2], sentBy: next.acceptor)
         await connection.shut(nil)
         await fixture.finish()
     }
@@ -195,12 +198,14 @@ struct PeerConnectionTests {
         let connection = await PeerConnection.start(.offered, loop: fixture.loop)
         #expect(await connection.offer(older.acceptor))
         for number: UInt8 in 0..<3 { try await older.dialer.send([number]) }
+        // A channel that begins more than two seconds after the older one was ready stays.
         await fixture.clock.advance(by: .seconds(30))
         let newer = try await fixture.channels()
         #expect(await connection.offer(newer.acceptor))
         #expect(await older.acceptor.isOver)
         let sent = Task(executorPreference: fixture.loop) { try await newer.dialer.deliver([3]) }
         for number: UInt8 in 0..<4 { #expect(try await connection.receive() == [number]) }
+        // An acknowledgement may wait for 50 ms.
         await fixture.clock.advance(by: .milliseconds(60))
         #expect(try await sent.value == .delivered)
         #expect(await connection.status.state == .connected)
@@ -222,15 +227,15 @@ struct PeerConnectionTests {
         for pair in pairs { await sides[0].offer(pair.dialer) }
         for pair in pairs.reversed() { await sides[1].offer(pair.acceptor) }
         await fixture.clock.settle()
-        let kept = await sides[0].current
-        let other = await sides[1].current
-        let (hash, otherHash) = (await kept?.handshakeHash, await other?.handshakeHash)
-        #expect(hash != nil && hash == otherHash)
+        let dialer = await sides[0].current
+        let acceptor = await sides[1].current
+        let (hash, peerHash) = (await dialer?.handshakeHash, await acceptor?.handshakeHash)
+        #expect(hash != nil && hash == peerHash)
         for side in sides { await side.shut(nil) }
         await fixture.finish()
     }
 
-    @Test("the first peer that connects is kept, and channels of other peers are closed")
+    @Test("the first peer that connects is the connection's peer, and channels of others are ended")
     func otherPeer() async throws {
         let fixture = try ChannelFixture()
         let otherFixture = try ChannelFixture()
@@ -275,12 +280,12 @@ struct PeerConnectionTests {
         await fixture.finish()
     }
 
-    @Test("a silent peer is detected within the idle deadline, and dialed again")
+    @Test("when a link stops carrying bytes, the dialer dials again after the idle deadline")
     func silent() async throws {
         let fixture = try ChannelFixture()
         let links = Locked<[FaultyLink]>([])
         let configuration = try fixture.pinned.configuration(.dialer)
-        let acceptors = await PeerConnection.start(.offered, loop: fixture.loop)
+        let accepting = await PeerConnection.start(.offered, loop: fixture.loop)
         let dialer = await PeerConnection.start(
             .dialing { _ throws(ChannelError) in
                 let (first, second) = await fixture.links()
@@ -296,27 +301,26 @@ struct PeerConnectionTests {
                     over: first, role: .dialer, configuration: configuration)
                 Task(executorPreference: fixture.loop) {
                     try? await opening.value
-                    await acceptors.offer(acceptor)
+                    await accepting.offer(acceptor)
                 }
                 return channel
             }, loop: fixture.loop)
         await fixture.clock.settle()
         #expect(await dialer.status.state == .connected)
-        let silenced = links.withLock { $0[0] }
-        await fixture.loop.run { silenced.hold() }
+        let dialersLink = links.withLock { $0[0] }
+        await fixture.loop.run { dialersLink.hold() }
         await fixture.clock.advance(by: .seconds(59))
         #expect(links.withLock { $0.count } == 1)
-        // The acceptor receives nothing at all, and detects the silence before the dialer or at the
-        // same time.
+        // The acceptor receives nothing more, and detects the silence no later than the dialer.
         await fixture.clock.advance(by: .seconds(2))
         #expect(links.withLock { $0.count } == 2)
         #expect(await dialer.status.state == .connected)
-        for side in [dialer, acceptors] { await side.shut(nil) }
+        for side in [dialer, accepting] { await side.shut(nil) }
         await fixture.clock.settle()
         await fixture.finish()
     }
 
-    @Test("with endsWithPeer, everything is read and sent before both sides are closed")
+    @Test("with endsWithPeer, both sides send and read everything before they are closed")
     func peerEnds() async throws {
         let fixture = try ReconnectFixture()
         var rules = ReconnectFixture.rules
@@ -331,7 +335,7 @@ struct PeerConnectionTests {
         #expect(try await acceptor.receive() == nil)
         async let second = acceptor.deliver([2])
         #expect(try await dialer.receive() == [2])
-        try await #expect(second == .delivered, "the acceptor's direction is open")
+        try await #expect(second == .delivered, "the acceptor can still send")
         // Over the next link the dialer sends its end again.
         await acceptor.cut()
         async let third = acceptor.deliver([3])
@@ -344,7 +348,7 @@ struct PeerConnectionTests {
         await listener.close()
     }
 
-    @Test("a peer that leaves is searched for again, and no message is lost")
+    @Test("after a peer closes, its connection waits for the next one, and no message is lost")
     func leaves() async throws {
         let fixture = try ReconnectFixture()
         let listener = try await fixture.listen()
@@ -352,11 +356,11 @@ struct PeerConnectionTests {
         for text in ["one", "two"] {
             let dialer = try await fixture.dialing()
             let sent = Task { try await dialer.send(Array(text.utf8)) }
-            let outgoing = try await sent.value
+            let message = try await sent.value
             async let closed: Void = dialer.close()
             #expect(try await acceptor.receive() == Array(text.utf8))
             try await closed
-            #expect(await outgoing.delivery() == .delivered)
+            #expect(await message.delivery() == .delivered)
             await acceptor.wait(for: .searching)
         }
         try await acceptor.close()
@@ -378,10 +382,10 @@ struct PeerConnectionTests {
 }
 
 extension PeerConnection {
-    /// Sends a message from `other`, the peer's end of the channel, and expects that this
-    /// connection receives it next.
-    fileprivate func send(_ other: SecureChannel, _ message: [UInt8]) async throws {
-        try await other.send(message)
+    /// Sends `message` from `sender`, the peer's end of the channel, and expects that this
+    /// connection receives this message next.
+    fileprivate func expectNext(_ message: [UInt8], sentBy sender: SecureChannel) async throws {
+        try await sender.send(message)
         #expect(try await receive() == message)
     }
 }

@@ -8,8 +8,7 @@ import Testing
 @Suite("Incomplete messages")
 struct ReassemblyTests {
     @Test(
-        "when incomplete messages fill the budget, the largest one's channel ends, and another peer gets room"
-    )
+        "when incomplete messages fill the budget, another peer still gets room for a message")
     func share() throws {
         let budget = ReassemblyBudget(bytes: 100_000, share: 60_000)
         let peers = try (0..<4).map { _ in try Self.readyPeer(budget) }
@@ -18,8 +17,8 @@ struct ReassemblyTests {
                 try peer.send(.dataMore, Array(repeating: 1, count: 10_000))
             }
         }
-        // Each peer has one channel. When the budget is used up, the largest holder's channel ends,
-        // and not the channel of the peer that asks for memory.
+        // Each peer has one channel. When the budget is used up, the channel with the largest
+        // incomplete message ends, and not the channel of the peer that needs memory.
         let other = try MaliciousNoisePeer.ready(budget: budget)
         for _ in 0..<2 { try other.send(.dataMore, Array(repeating: 1, count: 10_000)) }
         try other.send(.data)
@@ -27,7 +26,7 @@ struct ReassemblyTests {
         #expect(other.victim.nextMessage()?.count == 20_000)
     }
 
-    @Test("all channels of one peer together hold at most one share")
+    @Test("the incomplete messages on all channels of one peer take at most one share")
     func onePeer() throws {
         let pinned = try PinnedPeers()
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 50_000)
@@ -39,7 +38,7 @@ struct ReassemblyTests {
         #expect(peers.map(\.failure) == [nil, nil, .limitExceeded])
     }
 
-    @Test("one message may be as long as the message limit, even above the share")
+    @Test("one message may be as long as the message limit, even if the share is smaller")
     func oneMessage() throws {
         let budget = ReassemblyBudget(bytes: 1_000_000, share: 10_000)
         let peer = try MaliciousNoisePeer.ready(budget: budget) {
@@ -49,7 +48,7 @@ struct ReassemblyTests {
         #expect(peer.failure == nil)
     }
 
-    @Test("the largest holder's channel ends when another peer needs the room")
+    @Test("the channel with the largest incomplete message ends when another peer needs the memory")
     func revoked() async throws {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked<[String]>([])
@@ -60,9 +59,9 @@ struct ReassemblyTests {
         #expect(large.take(60, limit: 0) && middle.take(30, limit: 0) && small.take(10, limit: 0))
         #expect(small.take(20, limit: 0))
         #expect(ended.withLock { $0 } == ["large"])
-        #expect(!large.take(1, limit: 0), "a revoked part takes nothing more")
+        #expect(!large.take(1, limit: 0), "a revoked part gets no more memory")
         #expect(budget.bytesLeft == 40)
-        // A channel that would itself become the largest holder is refused.
+        // A channel that would itself need the most memory gets no more.
         #expect(!middle.take(80, limit: 0))
         #expect(ended.withLock { $0 } == ["large"])
         middle.giveAll()
@@ -82,7 +81,7 @@ struct ReassemblyTests {
         await fixture.finish()
     }
 
-    @Test("a message that makes no progress ends the channel, even while pings go on")
+    @Test("60 seconds without a new piece of a message end the channel, even if pongs arrive")
     func stalled() throws {
         let peer = try MaliciousNoisePeer.ready()
         try peer.send(.dataMore, [1])
@@ -94,7 +93,7 @@ struct ReassemblyTests {
         #expect(peer.failure == .timedOut)
     }
 
-    @Test("time in which this side does not read does not count against a message")
+    @Test("a message that begins after this side has not read for five minutes does not time out")
     func notReading() throws {
         let peer = try MaliciousNoisePeer.ready { $0.limits.readAhead = 1_000 }
         try peer.send(.data, Array(repeating: 1, count: 1_000))

@@ -70,7 +70,7 @@ extension Refusable {
     private static let usage = "extendedKeyUsage=clientAuth,serverAuth\n"
     private static let uri = "subjectAltName=URI:blesec://devices/rogue\n"
 
-    /// Bad certificates, each refused in every role in which the peer shows it.
+    /// Bad certificates. Each test name continues "a certificate …".
     static let certificates = [
         Self("of another authority", "leads to no authority") { it in
             let other = try TestAuthority("other", in: it.authority.folder)
@@ -102,10 +102,10 @@ extension Refusable {
             it.options.clock = { TestAuthority.now - 86_400 }
             return try it.good()
         },
-        Self("of a dialer for serverAuth", "in its extended key usage", roles: [.dialer]) { it in
+        Self("of a dialer, for serverAuth", "in its extended key usage", roles: [.dialer]) { it in
             try it.issued(TestAuthority.device("rogue", usage: "serverAuth"))
         },
-        Self("of an acceptor for clientAuth", "in its extended key usage", roles: [.acceptor]) {
+        Self("of an acceptor, for clientAuth", "in its extended key usage", roles: [.acceptor]) {
             try $0.issued(TestAuthority.device("rogue", usage: "clientAuth"))
         },
         Self("without an extended key usage", "in its extended key usage") { it in
@@ -114,7 +114,7 @@ extension Refusable {
         Self("for signing code", "in its extended key usage") { it in
             try it.issued(TestAuthority.device("rogue", usage: "codeSigning"))
         },
-        Self("whose key usage is encryption", "may not be used to sign") { it in
+        Self("whose key usage is key agreement alone", "may not be used to sign") { it in
             try it.issued(
                 uri + usage + "keyUsage=keyAgreement\n",
                 newKey: ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
@@ -166,7 +166,7 @@ extension Refusable {
                 authorities: it.authority.authorities())
             return manner
         },
-        Self("when the revocation list is missing", "no list", .noSuchFile) { it in
+        Self("whose revocation list is missing", "no list", .noSuchFile) { it in
             struct Lost: RevocationSource {
                 func current(at now: Int64) throws(ChannelError) -> RevocationList {
                     throw ChannelError(.noSuchFile, "no list")
@@ -210,7 +210,7 @@ extension Refusable {
                 lists: [middle.revocationList(["rogue"])], authorities: authorities)
             return Manner(certificate: "rogue", chain: ["middle"])
         },
-        Self("whose key was revoked, and comes back with a compressed point", "unusual encoding") {
+        Self("whose revoked key has another encoding, a compressed point", "unusual encoding") {
             it in
             let device = TestAuthority.device("rogue")
             try it.authority.issue("rogue", device, pointForm: "uncompressed")
@@ -245,11 +245,12 @@ extension Refusable {
     ]
 }
 
-/// Peers that are refused: the local reasons differ, and the peer sees the same alert.
+/// Peers that are refused. What is wrong with a certificate is only in the victim's own error: the
+/// alert for the peer is always the same.
 @Suite("Refusals")
 struct RefusalTests {
     @Test(
-        "every bad certificate has its own local reason, and the peer always sees the same alert",
+        "the victim's error tells why a certificate is bad; the peer's alert is always the same",
         arguments: Refusable.certificates)
     func certificate(_ refusable: Refusable) throws {
         let scenery = try Refusable.Scenery()
@@ -261,8 +262,8 @@ struct RefusalTests {
             try peer.run()
             #expect(peer.alert == 40, "\(role)")
             #expect(peer.types.isEmpty)
-            // The victim's last record is the alert. An acceptor sends it after its own flight, a
-            // dialer in place of its flight.
+            // The victim's last record is the alert. An acceptor sends it, sealed, after its own
+            // flight; a dialer sends it, in clear, in place of its flight.
             let last = try #require(peer.records.last)
             #expect(last.count == (role == .dialer ? TLSEngine.overhead + 2 : 7), "\(role)")
             #expect(peer.identity == nil)
@@ -272,7 +273,7 @@ struct RefusalTests {
         }
     }
 
-    /// Behaviours that are refused, and the one alert for each.
+    /// Behaviours that are refused, each with the number of its alert.
     static let manners: [(Refusable, Int32)] = [
         (
             Refusable("no certificate", "is missing", roles: [.dialer]) { _ in
@@ -288,7 +289,7 @@ struct RefusalTests {
             }, 70
         ),
         (
-            Refusable("no application", "not for blesec/1", .noCommonProtocol, roles: [.dialer]) {
+            Refusable("no ALPN name", "not for blesec/1", .noCommonProtocol, roles: [.dialer]) {
                 it in
                 var manner = try it.good()
                 manner.namesApplication = false
@@ -313,8 +314,8 @@ struct RefusalTests {
     ]
 
     @Test(
-        "a peer whose TLS does not follow the profile is refused with one alert", arguments: manners
-    )
+        "a peer whose TLS does not follow the profile is refused, with the alert for its fault",
+        arguments: manners)
     func manner(_ refusable: Refusable, alert: Int32) throws {
         let scenery = try Refusable.Scenery()
         let manner = try refusable.prepare(scenery)
@@ -383,7 +384,7 @@ struct RefusalTests {
         }
     }
 
-    @Test("intermediates that the peer sends are used")
+    @Test("a peer with an intermediate's certificate is accepted if it sends the intermediate too")
     func intermediate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -415,8 +416,9 @@ struct RefusalTests {
                         Array(peer.flights.count == flight ? $0.prefix(length) : $0[...])
                     }
                     try peer.run(flights: flight + 1)
-                    // A dialer's first flight has its length before it. The length is that of the
-                    // shortened flight, so the acceptor gets an incomplete ClientHello.
+                    // Two bytes before a dialer's first flight give its length. Here they give the
+                    // length of the shortened flight, so the acceptor knows that it has all of a
+                    // ClientHello that is incomplete.
                     let code: ChannelError.Code =
                         role == .dialer && flight == 0 ? .protocolViolation : .truncated
                     #expect(peer.failure?.code == code, "\(role) \(flight) \(length)")

@@ -5,7 +5,7 @@ import Testing
 
 @testable import BLESec
 
-/// First messages that are replayed, and channels that lead back to their sender.
+/// Bytes of an earlier channel that are replayed, and bytes that go back to their sender.
 @Suite("Replays and reflections")
 struct ReplayTests {
     @Test(
@@ -20,8 +20,8 @@ struct ReplayTests {
         let configurations = try pinned.configurations(offer)
         let recorded = try AttackRun(configurations).sent[.dialer, default: []]
         // Replays either the first flight alone, or everything that the dialer has sent.
-        let first = Flight(of: recorded).pieces[1].upperBound
-        for length in [first, recorded.count] {
+        let firstFlight = Flight(of: recorded).pieces[1].upperBound
+        for length in [firstFlight, recorded.count] {
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
             pair.deliver(Array(recorded.prefix(length)), to: .acceptor)
@@ -40,7 +40,8 @@ struct ReplayTests {
     @Test("an acceptor's flight that is replayed never makes a dialer ready")
     func replayedAnswer() throws {
         for offer in TamperingTests.scenarios.prefix(4) {
-            let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
+            let pinned = try PinnedPeers(hash: .init(ofProtocol: offer))
+            let configurations = try pinned.configurations(offer)
             let recorded = try AttackRun(configurations).sent[.acceptor, default: []]
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -53,17 +54,17 @@ struct ReplayTests {
     }
 
     @Test(
-        "a dialer whose own bytes are reflected fails",
-        arguments: TamperingTests.scenarios.prefix(4))
+        "a dialer that gets its own bytes back fails", arguments: TamperingTests.scenarios.prefix(4))
     func reflected(offer: String) throws {
-        let configurations = try PinnedPeers(hash: .init(offer)).configurations(offer)
+        let pinned = try PinnedPeers(hash: .init(ofProtocol: offer))
+        let configurations = try pinned.configurations(offer)
         let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         for _ in 0..<5 {
             let bytes = pair.take(.dialer)
             pair.deliver(bytes, to: .dialer)
         }
         #expect(pair.dialer.outcome?.code == .protocolViolation)
-        // An attacker that sends an answer of its own can then reflect the handshake messages.
+        // An attacker that forges an answer can then reflect the handshake messages.
         let second = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
         let flight = second.take(.dialer)
@@ -117,7 +118,8 @@ struct ReplayTests {
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
         let failures = [course.dialer.failure, course.acceptor.failure]
         #expect(failures.contains(.selfConnection))
-        // In one process the side that only sees the end of the link knows the reason, too.
+        // In one process the acceptor refuses the first message. The dialer sees only the end of
+        // its link, but knows the reason.
         if sharesDials { #expect(failures == [.selfConnection, .selfConnection]) }
     }
 
@@ -148,13 +150,13 @@ struct ReplayTests {
         let pair = try MachinePair(
             dialer: pinned.configuration(.dialer), acceptor: pinned.configuration(.acceptor))
         // What the dialer has sent arrives at a listener of the same device, too.
-        var own = ChannelMachine(
+        var ownAcceptor = ChannelMachine(
             role: .acceptor, configuration: try pinned.configuration(.dialer), maximumSDU: 4_096,
             now: pair.now)
-        try own.begin()
+        try ownAcceptor.begin()
         let hello = pair.take(.dialer)
-        own.arrive(hello, now: pair.now)
-        #expect(own.outcome?.code == .selfConnection)
+        ownAcceptor.arrive(hello, now: pair.now)
+        #expect(ownAcceptor.outcome?.code == .selfConnection)
         // The peer answers as well. How the dial ends depends on the peer alone.
         pair.deliver(hello, to: .acceptor)
         pair.deliver(pair.take(.acceptor), to: .dialer)
@@ -162,7 +164,7 @@ struct ReplayTests {
         #expect(pair.dialer.outcome?.code == .truncated)
     }
 
-    @Test("a device without an identity that dials itself is detected by its ephemeral key")
+    @Test("a device without an identity detects by the ephemeral key that it has dialed itself")
     func ownDial() throws {
         let configurations = try PinnedPeers().configurations("Noise_NN_25519_ChaChaPoly_SHA256")
         var dialer = configurations.dialer
@@ -182,19 +184,19 @@ struct ReplayTests {
         var dialer = try pinned.configuration(.dialer)
         dialer.pendingDials = dials
         let pair = try MachinePair(dialer: dialer, acceptor: pinned.configuration(.acceptor))
-        let early = try #require(pair.dialer.stage as? Negotiation).transcript.early
-        #expect(dials.contains(early, by: dialer.ownKeys))
+        let message = try #require(pair.dialer.stage as? Negotiation).transcript.early
+        #expect(dials.contains(message, by: dialer.ownKeys))
         pair.run()
-        #expect(!dials.contains(early, by: dialer.ownKeys))
+        #expect(!dials.contains(message, by: dialer.ownKeys))
         let failed = try MachinePair(dialer: dialer, acceptor: pinned.configuration(.acceptor))
-        let other = try #require(failed.dialer.stage as? Negotiation).transcript.early
-        #expect(dials.contains(other, by: dialer.ownKeys))
+        let failedMessage = try #require(failed.dialer.stage as? Negotiation).transcript.early
+        #expect(dials.contains(failedMessage, by: dialer.ownKeys))
         failed.passTime(.seconds(5))
-        #expect(!dials.contains(other, by: dialer.ownKeys))
+        #expect(!dials.contains(failedMessage, by: dialer.ownKeys))
     }
 }
 
 extension HashAlgorithm {
-    /// The hash of a protocol's name.
-    init(_ offer: String) throws { self = try ProtocolName(offer).hash }
+    /// The hash function that the name of a protocol contains.
+    init(ofProtocol offer: String) throws { self = try ProtocolName(offer).hash }
 }

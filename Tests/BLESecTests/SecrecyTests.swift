@@ -11,7 +11,7 @@ struct SecrecyTests {
     static let offers = [CertificateFixture.noise, CertificateFixture.tls]
 
     /// All bytes that the dialer has sent, and then all bytes that the acceptor has sent.
-    static func travelled(_ pair: MachinePair) -> [UInt8] {
+    static func bytesOnLink(of pair: MachinePair) -> [UInt8] {
         [ChannelRole.dialer, .acceptor].flatMap { pair.sent[$0, default: []].flatMap(\.self) }
     }
 
@@ -27,29 +27,29 @@ struct SecrecyTests {
             #expect(pair.acceptor.nextMessage() == message)
             #expect(pair.dialer.nextMessage() == message)
         }
-        let travelled = Self.travelled(pair)
+        let bytesOnLink = Self.bytesOnLink(of: pair)
         for start in 0...message.count - 8 {
-            #expect(!travelled.contains(Array(message[start..<start + 8])))
+            #expect(!bytesOnLink.contains(Array(message[start..<start + 8])))
         }
-        // The same message sent twice has two different ciphertexts.
+        // Each side has sent the same message three times, as three different ciphertexts.
         let lengths = pair.sent[.dialer, default: []].suffix(3).map(\.count)
-        #expect(Set(lengths).count == 1, "sizes are visible")
+        #expect(Set(lengths).count == 1, "the length of a message is visible")
         #expect(Set(pair.sent[.dialer, default: []].suffix(3)).count == 3)
-        #expect(travelled.contains(Array(offer.utf8)), "the hello is in clear")
+        #expect(bytesOnLink.contains(Array(offer.utf8)), "the hello is not encrypted")
     }
 
-    @Test("neither the dialer's nor the acceptor's key appears in clear on the link in XX")
+    @Test("with XX neither side's public key appears in clear on the link")
     func keys() throws {
         let pinned = try PinnedPeers()
         let pair = try pinned.pair()
         pair.run()
         #expect(pair.isReady)
-        let travelled = Self.travelled(pair)
-        #expect(!travelled.contains(pinned.dialer.publicKey))
-        #expect(!travelled.contains(pinned.acceptor.publicKey))
+        let bytesOnLink = Self.bytesOnLink(of: pair)
+        #expect(!bytesOnLink.contains(pinned.dialer.publicKey))
+        #expect(!bytesOnLink.contains(pinned.acceptor.publicKey))
     }
 
-    @Test("every protocol that is offered by default has a product of two ephemeral keys")
+    @Test("every protocol that is offered by default mixes in the product ee of two ephemeral keys")
     func forwardSecrecy() throws {
         let configuration = ChannelConfiguration(identity: try .generate(), trust: .anyone)
         for offer in configuration.protocols {
@@ -84,7 +84,7 @@ struct SecrecyTests {
         pair.run()
         _ = try pair.dialer.queue([1])
         pair.run()
-        // More data is sent, and does not arrive.
+        // The second message is sent, but does not arrive.
         _ = try pair.dialer.queue([2])
         _ = pair.take(.dialer)
         pair.acceptor.linkEnded(nil, now: pair.now)

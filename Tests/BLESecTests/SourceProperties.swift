@@ -4,10 +4,10 @@ import BLESecNoise
 /// interactive patterns) and §18.2 (deferred patterns), in revision 34, copied and not computed.
 ///
 /// Each payload has a direction, a source property and a destination property. After the bar come
-/// transport messages, which the tables list where they differ from the handshake's messages. Two
-/// patterns differ from the printed tables. For NX1 the revision has the transport messages
-/// `-> 2 1` and `<- 0 5`, with the arrows interchanged: the initiator has no key to prove. For X1N
-/// the revision leaves out the last transport message.
+/// transport messages, which the tables list where they differ from the handshake's messages. The
+/// printed tables have two mistakes, which are corrected here. For NX1 they have the transport
+/// messages `-> 2 1` and `<- 0 5`; the arrows must be interchanged, because the initiator has no
+/// key to prove. For X1N they leave out the last transport message.
 struct SourceProperties {
     private static let tables = """
         N     -> 0 2 |
@@ -109,35 +109,38 @@ struct SourceProperties {
         SourceProperties(name: name, payloads: payloads, psks: psks)
     }
 
-    /// The fallback (Noise §10.2), without the first message, which the previous handshake has
-    /// sent.
+    /// The pattern as a fallback (Noise §10.2): without its first message, which was sent in the
+    /// handshake before the fallback.
     var fallback: SourceProperties {
         SourceProperties(name: name, payloads: Array(payloads.dropFirst()), psks: psks)
     }
 
-    /// The name with its modifiers in a protocol.
+    /// The name of a protocol with this pattern and its modifiers.
     var protocolName: String {
         let modifiers = psks.map { "psk\($0)" }.joined(separator: "+")
         return "Noise_\(name)\(modifiers)_25519_ChaChaPoly_SHA256"
     }
 
-    /// Whether a payload of `role` has source property 2. Then `role` has a static key, and proves
-    /// it. In K and X the initiator has a key, but source property 1.
-    func hasKey(_ role: Role) -> Bool { payloads.contains { $0.sender == role && $0.source == 2 } }
+    /// Whether `role` has a static key and proves it: a payload of `role` has source property 2. In
+    /// K and X the initiator has a key, but only source property 1.
+    func provesKey(_ role: Role) -> Bool {
+        payloads.contains { $0.sender == role && $0.source == 2 }
+    }
 
     /// Whether the other party has proof of `role` after the first `count` messages of the
-    /// handshake.
+    /// handshake. A role with neither a key nor a psk has nothing to prove.
     ///
-    /// A key is proven by a payload with source property 2. A psk is mixed in the first message
-    /// (psk0) or at the end of message N (pskN), and each party's ephemeral with its first message
-    /// (§9.2). So a psk is proven by a payload of that message or of a later one, after the other
-    /// party's first message.
+    /// A payload with source property 2 proves a key. A psk is mixed in at the beginning of the
+    /// first message (psk0) or at the end of message N (pskN), and a party's ephemeral key in its
+    /// first message (§9.2). So a payload of `role` proves the psks if its message is the one that
+    /// mixes in the last psk, or a later one, and if it comes after the other party's first
+    /// message: then it depends on the other party's ephemeral key, and is no replay.
     func isProven(_ role: Role, after count: Int) -> Bool {
-        guard hasKey(role) || !psks.isEmpty else { return true }
+        guard provesKey(role) || !psks.isEmpty else { return true }
         let lastPSK = psks.map { max(0, $0 - 1) }.max() ?? 0
         let othersFirst = handshake.firstIndex { $0.sender != role } ?? .max
         return handshake.enumerated().prefix(count).contains { index, payload in
-            payload.sender == role && (payload.source == 2 || !hasKey(role))
+            payload.sender == role && (payload.source == 2 || !provesKey(role))
                 && (psks.isEmpty || index >= lastPSK && index > othersFirst)
         }
     }

@@ -32,14 +32,15 @@ struct StoreTests {
             unsafe semaphore.deallocate()
         }
 
-        /// Releases that many answers.
+        /// Lets `count` answers proceed.
         func release(_ count: Int = 1) { for _ in 0..<count { unsafe sem_post(semaphore) } }
 
-        private func pass(_ call: String) {
+        /// Records that a call has begun; waits for ``release(_:)`` if the call is slow.
+        private func begin(_ call: String) {
             begun.withLock { $0.append(call) }
             guard slow.contains(call) else { return }
-            // The limit ends a deadlock: a loop that waited here would wait for the test, and the
-            // test for the loop.
+            // The limit ends a deadlock: if the loop's thread waited here, it would wait for the
+            // test, and the test for the loop.
             var limit = timespec()
             unsafe clock_gettime(CLOCK_REALTIME, &limit)
             limit.tv_sec += 20
@@ -47,22 +48,22 @@ struct StoreTests {
         }
 
         func key(named name: String) throws(ChannelError) -> Fingerprint? {
-            pass("key")
+            begin("key")
             return names.withLock { $0[name] }
         }
 
         func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
-            pass("bind")
+            begin("bind")
             names.withLock { $0[name] = key }
         }
 
         func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
-            pass("contains")
+            begin("contains")
             return names.withLock { $0.values.contains(key) }
         }
     }
 
-    /// Starts a dialer with the store and an acceptor, and returns when `call` of the store has
+    /// Starts an acceptor and a dialer that uses `store`, and returns when the store's `call` has
     /// begun.
     private func begin(
         _ fixture: ChannelFixture, _ store: SlowStore, until call: String
@@ -81,7 +82,7 @@ struct StoreTests {
     }
 
     /// Expects that two other channels on the same loop become ready, and carry a message.
-    private func othersGoOn(_ fixture: ChannelFixture) async throws {
+    private func expectOthersWork(_ fixture: ChannelFixture) async throws {
         let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
         #expect(try await acceptor.receive() == [1])
@@ -94,7 +95,7 @@ struct StoreTests {
         let fixture = try ChannelFixture()
         let store = SlowStore(slow: call)
         let opening = try await begin(fixture, store, until: call)
-        try await othersGoOn(fixture)
+        try await expectOthersWork(fixture)
         #expect(
             await opening.dialer.phase == (call == "key" ? .awaitingTrustDecision : .established))
         store.release()
@@ -104,7 +105,7 @@ struct StoreTests {
         #expect(store.names.withLock { $0["desk"] } == fixture.pinned.acceptor.fingerprint)
     }
 
-    @Test("a lock on the known peers' file in another process delays no other channel")
+    @Test("a lock that another process has on the known peers' file delays no other channel")
     func lockedFile() async throws {
         let fixture = try ChannelFixture()
         let folder = ScratchFolder()
@@ -120,11 +121,11 @@ struct StoreTests {
         let (dialing, accepting) = (fixture.opening(dialer), fixture.opening(acceptor))
         try await accepting.value
         let began = ContinuousClock.now
-        try await othersGoOn(fixture)
-        // The store waits for the lock for two seconds. A loop that waited for the store would take
-        // that long, too.
+        try await expectOthersWork(fixture)
+        // The store waits at most two seconds for the lock. If the loop waited for the store, the
+        // other channels would wait as long.
         #expect(ContinuousClock.now - began < .seconds(1))
-        // Both sides are proven, but the dialer's application does not know that yet.
+        // Both sides are proven, but the dialer reports no channel before the peer is stored.
         #expect(await dialer.phase == .established)
         #expect(try KnownPeersFile(path).peers().isEmpty)
         holder.endInput()
@@ -134,7 +135,7 @@ struct StoreTests {
         #expect(known == fixture.pinned.acceptor.fingerprint)
     }
 
-    @Test("a lock that is never released leads to a refusal, and no peer is reported as ready")
+    @Test("a lock that is never released ends the dial with timedOut, and no peer is stored")
     func lockedForGood() async throws {
         let fixture = try ChannelFixture()
         let folder = ScratchFolder()
@@ -202,46 +203,48 @@ struct StoreTests {
         #expect(try await dialer.receive() == [1])
     }
 
-    @Test("store calls use no place for people's decisions, and have their own limit")
+    @Test("store calls take none of the places for people's decisions, and have their own limit")
     func places() async throws {
         var limits = SecureListener.Limits()
         limits.awaitingTrustDecision = 0
         limits.handshakes = 2
         let store = SlowStore(slow: "contains")
-        let fixture = try await ListenerFixture(limits: limits) { $0.trust = .enrolled(store) }
-        store.names.withLock { $0["pinned"] = fixture.fixture.pinned.dialer.fingerprint }
+        let listening = try await ListenerFixture(limits: limits) { $0.trust = .enrolled(store) }
+        let clock = listening.fixture.clock
+        store.names.withLock { $0["pinned"] = listening.fixture.pinned.dialer.fingerprint }
         var tasks: [Task<SecureChannel, any Error>] = []
         for count in 1...2 {
-            tasks.append(try await fixture.pinnedDial())
-            while store.begun.withLock(\.count) < count { await fixture.fixture.clock.settle() }
+            tasks.append(try await listening.pinnedDial())
+            while store.begun.withLock(\.count) < count { await clock.settle() }
         }
-        // The dialers close, and the store calls continue.
+        // The dialers close their links, but the store calls continue.
         for task in tasks {
             task.cancel()
             _ = await failure(of: task)
         }
-        while await fixture.listener.load.handshakes > 0 { await fixture.fixture.clock.settle() }
-        let third = try await fixture.pinnedDial()
-        while !fixture.failures.all.contains(.untrusted), store.begun.withLock(\.count) == 2 {
-            await fixture.fixture.clock.advance(by: .milliseconds(100))
+        while await listening.listener.load.handshakes > 0 { await clock.settle() }
+        // Two store calls are the limit, so the listener refuses the third dialer without a call.
+        let third = try await listening.pinnedDial()
+        while !listening.failures.all.contains(.untrusted), store.begun.withLock(\.count) == 2 {
+            await clock.advance(by: .milliseconds(100))
         }
         #expect(store.begun.withLock(\.count) == 2)
         store.release(100)
         #expect(await failure(of: third) != nil)
         // Both store calls end, and their places become free.
         while true {
-            let fourth = try await fixture.pinnedDial()
+            let fourth = try await listening.pinnedDial()
             if await failure(of: fourth) == nil { break }
-            await fixture.fixture.clock.advance(by: .seconds(3))
+            await clock.advance(by: .seconds(3))
         }
-        let accepted = try await fixture.listener.accept()
+        let accepted = try await listening.listener.accept()
         await accepted.abort()
-        await fixture.finish()
+        await listening.finish()
     }
 
     @Test("a listener whose store cannot write reports no peer")
     func cannotRemember() async throws {
-        final class Full: TrustStore {
+        final class FullStore: TrustStore {
             func key(named name: String) throws(ChannelError) -> Fingerprint? { nil }
             func contains(_ key: Fingerprint) throws(ChannelError) -> Bool { false }
             func bind(_ name: String, to key: Fingerprint) throws(ChannelError) {
@@ -249,12 +252,14 @@ struct StoreTests {
             }
         }
         let window = PairingWindow(for: .seconds(1_000))
-        let fixture = try await ListenerFixture { $0.trust = .enrolled(Full(), window: window) }
-        let dialing = try await fixture.pinnedDial()
-        while fixture.failures.all.isEmpty { await fixture.fixture.clock.settle() }
-        #expect(fixture.failures.all == [.cannotCreate])
-        #expect(await fixture.listener.load.ready == 0)
+        let listening = try await ListenerFixture {
+            $0.trust = .enrolled(FullStore(), window: window)
+        }
+        let dialing = try await listening.pinnedDial()
+        while listening.failures.all.isEmpty { await listening.fixture.clock.settle() }
+        #expect(listening.failures.all == [.cannotCreate])
+        #expect(await listening.listener.load.ready == 0)
         if let channel = try? await dialing.value { await channel.abort() }
-        await fixture.finish()
+        await listening.finish()
     }
 }

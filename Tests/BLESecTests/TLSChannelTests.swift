@@ -38,7 +38,7 @@ struct TLSChannelTests {
         #expect(try pair.acceptor.export(label: "a", context: [1], count: 32).isEqual(to: key))
     }
 
-    @Test("a channel works with its bytes in pieces of any size", arguments: [1, 5, 100])
+    @Test("a channel works when its bytes arrive in small pieces", arguments: [1, 5, 100])
     func pieces(piece: Int) throws {
         let pair = try CertificateFixture.shared().pair()
         pair.run(piece: piece)
@@ -63,7 +63,7 @@ struct TLSChannelTests {
         switch pair.dialer.peer {
         case .certificate: #expect(expected == Self.tls)
         case .publicKey: #expect(expected == Self.noise)
-        default: Issue.record("nobody is proven")
+        default: Issue.record("the dialer reports no certificate and no key")
         }
     }
 
@@ -100,23 +100,24 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("a pinned key is enough, even with a certificate that no authority has signed")
+    @Test("a pinned key admits a peer whose certificate is signed by no authority")
     func pinned() throws {
         let authority = try TestAuthority()
-        let (one, other) = try (authority.selfSigned("one"), authority.selfSigned("other"))
+        let dialerTLS = try authority.selfSigned("one")
+        let acceptorTLS = try authority.selfSigned("other")
         var dialer = ChannelConfiguration(
-            identity: nil, trust: .pinned([PeerKey(fingerprint: other.identity.fingerprint)]))
+            identity: nil, trust: .pinned([PeerKey(fingerprint: acceptorTLS.identity.fingerprint)]))
         var acceptor = ChannelConfiguration(
-            identity: nil, trust: .pinned([PeerKey(fingerprint: one.identity.fingerprint)]))
+            identity: nil, trust: .pinned([PeerKey(fingerprint: dialerTLS.identity.fingerprint)]))
         (dialer.protocols, acceptor.protocols) = ([Self.tls], [Self.tls])
-        (dialer.tls, acceptor.tls) = (one, other)
+        (dialer.tls, acceptor.tls) = (dialerTLS, acceptorTLS)
         let pair = try MachinePair(dialer: dialer, acceptor: acceptor)
         pair.run()
         #expect(pair.isReady)
         #expect(
             pair.dialer.peer
                 == .certificate(
-                    subjectPublicKeyInfo: other.identity.subjectPublicKeyInfo, uri: nil))
+                    subjectPublicKeyInfo: acceptorTLS.identity.subjectPublicKeyInfo, uri: nil))
     }
 
     @Test(
@@ -156,7 +157,7 @@ struct TLSChannelTests {
         #expect(course[role].failure == .untrusted && course[role.peer].failure == .refused)
     }
 
-    @Test("one permitted URI among others admits the peer, and a part of a URI does not")
+    @Test("a peer is admitted only if its URI is exactly one of the permitted URIs")
     func permittedURIs() throws {
         let fixture = try CertificateFixture.shared()
         for (uris, isReady) in [
@@ -186,7 +187,7 @@ struct TLSChannelTests {
     }
 
     @Test(
-        "a slow policy suspends the handshake, and is asked once", arguments: roles)
+        "a policy that asks a person suspends the handshake, and asks once", arguments: roles)
     func asking(role: ChannelRole) throws {
         for admits in [true, false] {
             var configurations = try CertificateFixture.shared().configurations()
@@ -217,8 +218,8 @@ struct TLSChannelTests {
             #expect(
                 pair.dialer.takeTrustQuestion() == nil && pair.acceptor.takeTrustQuestion() == nil)
             guard !admits else { continue }
-            let other = role == .dialer ? pair.acceptor.outcome : pair.dialer.outcome
-            #expect(other?.code == .refused)
+            let peerOutcome = role == .dialer ? pair.acceptor.outcome : pair.dialer.outcome
+            #expect(peerOutcome?.code == .refused)
         }
     }
 
@@ -237,7 +238,7 @@ struct TLSChannelTests {
         }
     }
 
-    @Test("a configuration that cannot work with TLS is refused before it is used")
+    @Test("a configuration whose protocol, policy and certificate do not fit together is refused")
     func configurations() throws {
         let fixture = try CertificateFixture.shared()
         func expectRefused(
@@ -334,7 +335,7 @@ struct TLSChannelTests {
         #expect(next.acceptor.outcome?.code == .untrusted)
     }
 
-    @Test("direct mode reports that a stream was cut short")
+    @Test("a direct TLS stream that is cut ends with truncated")
     func directTruncated() throws {
         var configurations = try CertificateFixture.shared().configurations()
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
@@ -347,9 +348,9 @@ struct TLSChannelTests {
     }
 
     @Test(
-        "a negotiated and a direct side never understand each other, even behind a forged hello",
+        "a negotiated and a direct side never become ready, even if an attacker forges the hello",
         arguments: roles, [true, false])
-    func mixedModes(direct: ChannelRole, hasHello: Bool) throws {
+    func mixedModes(direct: ChannelRole, isForged: Bool) throws {
         var configurations = try CertificateFixture.shared().configurations()
         if direct == .dialer {
             configurations.dialer.mode = .direct
@@ -360,7 +361,9 @@ struct TLSChannelTests {
             offers: [Self.tls], extensions: ChannelFeatures.known.extensions
         ).encoded
         let course = try AttackRun(configurations) { role, offset, bytes in
-            guard hasHello, offset == 0 else { return bytes }
+            guard isForged, offset == 0 else { return bytes }
+            // The attacker adds a hello or an answer to what the direct side sends, and removes it
+            // from what the negotiated side sends.
             switch (role, direct) {
             case (.dialer, .dialer): return hello + MaliciousNoisePeer.framed(bytes)
             case (.dialer, .acceptor): return Array(bytes.dropFirst(hello.count + 2))
@@ -370,6 +373,6 @@ struct TLSChannelTests {
         }
         #expect(!course.dialer.wasReady && !course.acceptor.wasReady)
         #expect(course.dialer.failure != nil && course.acceptor.failure != nil)
-        if hasHello { #expect(course[.acceptor].failure == .noCommonProtocol) }
+        if isForged { #expect(course[.acceptor].failure == .noCommonProtocol) }
     }
 }

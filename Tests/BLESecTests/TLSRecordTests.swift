@@ -4,8 +4,8 @@ import Testing
 
 @testable import BLESec
 
-/// A proven peer that breaks the rules of records over TLS, or divides records over TLS records at
-/// will.
+/// A proven peer that breaks the rules of records over TLS, or divides records over TLS records in
+/// unusual ways.
 @Suite("Records over TLS")
 struct TLSRecordTests {
     static let roles = [ChannelRole.dialer, .acceptor]
@@ -27,7 +27,7 @@ struct TLSRecordTests {
         }
     }
 
-    @Test("a rekey record ends the channel at any time, since TLS has its own rekeying")
+    @Test("even after 1,100 records a rekey record ends the channel: TLS has its own rekeying")
     func lateRekey() throws {
         let peer = try MaliciousTLSPeer.ready()
         for _ in 0..<1_100 { peer.send(.padding) }
@@ -47,7 +47,9 @@ struct TLSRecordTests {
         #expect(peer.failure?.code == .authenticationFailed)
     }
 
-    @Test("before ready every other record is refused, and so is a wrong ready", arguments: roles)
+    @Test(
+        "before ready a data, end or reject record ends the channel, and so does a wrong ready",
+        arguments: roles)
     func beforeReady(role: ChannelRole) throws {
         let fixture = try CertificateFixture.shared()
         for (record, code) in [
@@ -69,7 +71,8 @@ struct TLSRecordTests {
     }
 
     @Test(
-        "records may be divided over TLS records in any way", arguments: [1, 2, 3, 7, 100, 16_384])
+        "a TLS record may contain a part of a record, or several records",
+        arguments: [1, 2, 3, 7, 100, 16_384])
     func cut(piece: Int) throws {
         let peer = try MaliciousTLSPeer.ready()
         var stream: [UInt8] = []
@@ -87,15 +90,14 @@ struct TLSRecordTests {
     }
 
     @Test(
-        "the longest record is read from TLS records of one byte, with less than 100,000 bytes held"
-    )
+        "the longest record may arrive in TLS records of one byte; fewer than 100,000 bytes wait")
     func byteByByte() throws {
         let peer = try MaliciousTLSPeer.ready()
         let payload = (0..<Record.maximumPayload).map { UInt8(truncatingIfNeeded: $0) }
         for byte in MaliciousTLSPeer.record(.data, payload) {
             peer.deliver(peer.sealed([byte]))
             guard peer.held < 100_000 else {
-                Issue.record("\(peer.held) bytes are held")
+                Issue.record("\(peer.held) bytes wait to be processed")
                 break
             }
         }
@@ -134,8 +136,8 @@ struct TLSRecordTests {
         }
     }
 
-    @Test("this side changes its key when its limit is reached, without a rekey record")
-    func ownRekey() throws {
+    @Test("with a limit of one record, this side changes its key after 1,024, and sends no rekey")
+    func rekeyOfThisSide() throws {
         let peer = try MaliciousTLSPeer.ready {
             $0.limits.rekeyAfterRecords = 1
             $0.limits.sendAhead = 1 << 20
@@ -157,7 +159,7 @@ struct TLSRecordTests {
             records += MaliciousTLSPeer.record(
                 .data, [UInt8](repeating: UInt8(index), count: 1_000))
         }
-        // Each TLS record has several records in it.
+        // Each TLS record contains several records of blesec/1.
         peer.deliver(peer.sealed(records))
         #expect(!peer.victim.wantsBytes && peer.victim.unreceivedBytes < 12_000)
         for index in 0..<30 {
@@ -184,6 +186,7 @@ struct TLSRecordTests {
         let silent = try MaliciousTLSPeer.ready()
         silent.shutDown()
         #expect(!silent.isOver && silent.held == 0)
+        // `failure` first tells the victim that the link has ended.
         #expect(silent.failure?.code == .truncated)
         let sending = try MaliciousTLSPeer.ready()
         let more = sending.sealed(MaliciousTLSPeer.record(.data, [1]))
