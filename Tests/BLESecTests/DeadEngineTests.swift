@@ -8,6 +8,8 @@ import Testing
 struct DeadEngineTests {
     static let offers = [CertificateFixture.noise, CertificateFixture.tls]
 
+    enum Attack: CaseIterable { case replayed, skipped, reflected, changed }
+
     @Test("sealing before the handshake is over throws and writes nothing", arguments: offers)
     func sealingTooEarly(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
@@ -23,21 +25,27 @@ struct DeadEngineTests {
 
     @Test(
         "an engine is dead for good after a record is replayed, skipped, reflected or changed",
-        arguments: offers, 0..<4)
-    func order(offer: String, attack: Int) throws {
+        arguments: offers, Attack.allCases)
+    func attackedRecord(offer: String, attack: Attack) throws {
         var pair = try EnginePair.established(offer)
         let first = try pair.dialer.sealed(0, [1])
         let second = try pair.dialer.sealed(0, [1])
-        if attack == 0 { #expect(try pair.acceptor.opened(first) == [0, 1]) }
+        if attack == .replayed { #expect(try pair.acceptor.opened(first) == [0, 1]) }
         #expect(throws: ChannelError(.authenticationFailed, "")) {
             switch attack {
-            case 0: _ = try pair.acceptor.opened(first)
-            case 1: _ = try pair.acceptor.opened(second)
-            case 2: _ = try pair.dialer.opened(first)
-            default: _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
+            case .replayed: _ = try pair.acceptor.opened(first)
+            // The second record arrives without the first.
+            case .skipped: _ = try pair.acceptor.opened(second)
+            case .reflected: _ = try pair.dialer.opened(first)
+            case .changed:
+                _ = try pair.acceptor.opened(first.dropLast() + [first[first.count - 1] ^ 1])
             }
         }
-        if attack == 2 { Self.expectDead(&pair.dialer) } else { Self.expectDead(&pair.acceptor) }
+        if attack == .reflected {
+            Self.expectDead(&pair.dialer)
+        } else {
+            Self.expectDead(&pair.acceptor)
+        }
     }
 
     @Test("a Noise record shorter than a tag kills the engine", arguments: 0..<16)
@@ -49,7 +57,7 @@ struct DeadEngineTests {
         Self.expectDead(&pair.acceptor)
     }
 
-    @Test("sealing more than the longest TLS record kills the engine, and nothing is sent")
+    @Test("sealing a record above the maximum length kills a TLS engine")
     func longRecord() throws {
         var pair = try EnginePair.established(CertificateFixture.tls)
         #expect(throws: ChannelError(.internal, "")) {
@@ -84,7 +92,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "after a failed TLS handshake the engine sends one alert and refuses every other call")
+        "after a failed TLS handshake the engine sends one alert, drops input and cannot seal")
     func failing() throws {
         var pair = try EnginePair(CertificateFixture.tls)
         // A handshake record with a message of an unknown type.
@@ -112,7 +120,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "bytes that arrive while a dialer's trust decision is pending kill the engine",
+        "handing bytes to a dialer's engine while its trust decision is pending kills the engine",
         arguments: offers)
     func bytesDuringDecision(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
@@ -122,7 +130,7 @@ struct DeadEngineTests {
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("a change of key before the handshake is over kills the engine", arguments: offers)
+    @Test("changing a key before the handshake is over kills the engine", arguments: offers)
     func rekeyingTooEarly(offer: String) throws {
         var pair = try EnginePair(offer)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeySending() }
@@ -132,14 +140,14 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "a request to change the receiving key kills a TLS engine: only the peer changes that key")
+        "calling rekeyReceiving kills a TLS engine: with TLS the peer changes the receiving key")
     func rekeyReceiving() throws {
         var pair = try EnginePair.established(CertificateFixture.tls)
         #expect(throws: ChannelError(.internal, "")) { try pair.dialer.rekeyReceiving() }
         Self.expectDead(&pair.dialer)
     }
 
-    @Test("TLS has no fallback, and asking for a fallback kills the engine")
+    @Test("TLS has no fallback, and calling fallBack kills the engine")
     func fallback() throws {
         var pair = try EnginePair(CertificateFixture.tls)
         let configuration = try PinnedPeers().configuration(.dialer)
@@ -164,7 +172,7 @@ struct DeadEngineTests {
         #expect(try pair.acceptor.opened(pair.dialer.sealed(0, [1])) == [0, 1])
     }
 
-    @Test("a missing engine answers as a dead engine does")
+    @Test("Engine.none behaves like a dead engine")
     func none() {
         var engine = Engine.none
         Self.expectDead(&engine)
@@ -188,12 +196,12 @@ struct DeadEngineTests {
     private static let dead = ChannelError(.closed, "")
 }
 
-/// The engines of a dialer and an acceptor, without channels; each gets the other's handshake
-/// bytes.
+/// The engines of a dialer and an acceptor, without channels. The pair carries the handshake bytes
+/// from one engine to the other.
 private struct EnginePair: ~Copyable {
     var dialer: Engine
     var acceptor: Engine
-    /// The bytes that have arrived for each side and are not used up.
+    /// The handshake bytes that have arrived at each side and that its engine has not consumed.
     private var dialerInbound: [UInt8] = []
     private var acceptorInbound: [UInt8] = []
 
@@ -207,7 +215,7 @@ private struct EnginePair: ~Copyable {
         self.acceptor = acceptor
     }
 
-    /// A pair whose dialer has read the acceptor's claimed identity, and waits for the trust
+    /// A pair whose dialer has read the acceptor's claimed identity and waits for its trust
     /// decision.
     static func awaitingTrustDecision(_ offer: String) throws -> EnginePair {
         var pair = try EnginePair(offer)
@@ -259,7 +267,7 @@ extension Engine {
         }
     }
 
-    /// Opens a record, and returns its plaintext.
+    /// Opens a record, and returns its type followed by its payload; `nil` if it has no plaintext.
     fileprivate mutating func opened(_ record: [UInt8]) throws -> [UInt8]? {
         var record = record
         var span = record.mutableSpan

@@ -18,7 +18,7 @@ struct DeadlineTests {
         #expect(peer.failure == .timedOut)
     }
 
-    @Test("the limits in the documentation are the defaults")
+    @Test("the default timeouts and limits are those in the documentation")
     func defaults() {
         let timeouts = ChannelTimeouts()
         #expect(timeouts.negotiate == .seconds(5) && timeouts.handshake == .seconds(10))
@@ -47,7 +47,7 @@ struct DeadlineTests {
         }
     }
 
-    @Test("an acknowledgement that is due while the link is full sets no timeout that has passed")
+    @Test("while the link is full, an overdue acknowledgement leaves no timeout in the past")
     func ackWhileBlocked() throws {
         let peer = try MaliciousNoisePeer.ready()
         peer.isBlocked = true
@@ -64,9 +64,9 @@ struct DeadlineTests {
     }
 
     @Test(
-        "a direct channel that has ended its side waits for the peer with timeouts of 1 s or more",
+        "while a direct channel waits for its peer's end, its next timeout is at least 1 s away",
         arguments: [ChannelRole.dialer, .acceptor])
-    func directQuiet(role: ChannelRole) throws {
+    func directEnd(role: ChannelRole) throws {
         let pinned = try PinnedPeers()
         func configuration(_ role: ChannelRole) throws -> ChannelConfiguration {
             var configuration = try pinned.configuration(role)
@@ -91,8 +91,8 @@ struct DeadlineTests {
 }
 
 extension MaliciousNoisePeer {
-    /// Lets time pass, and sends a record each second: a pong if the victim waits for one,
-    /// otherwise padding.
+    /// Advances the time, and sends the victim a record each second: a pong if the victim waits for
+    /// one, otherwise padding.
     func keepAlive(for duration: Duration) throws {
         for _ in 0..<duration.components.seconds {
             guard victim.outcome == nil else { return }

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Delivered means that the peer's program has it")
 struct DeliveryTests {
-    @Test("a message that has arrived is delivered only once the program has taken it")
+    @Test("a message that has arrived is not delivered before the program takes it")
     func taken() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -76,8 +76,8 @@ struct DeliveryTests {
         }
     }
 
-    @Test("no message is delivered to a peer that does not report what its program has taken")
-    func received() async throws {
+    @Test("deliver returns received, not delivered, if the peer acknowledges messages on arrival")
+    func acknowledgesOnArrival() async throws {
         let peer = try MaliciousNoisePeer.ready(.acceptor)
         let agreement = peer.victim.session?.agreement
         #expect(agreement?.features.contains(.acknowledgesTaken) == false)
@@ -94,18 +94,18 @@ struct DeliveryTests {
         await fixture.end(dialer, acceptor)
     }
 
-    @Test("a peer without delivery reports gets its acknowledgement when the message arrives")
+    @Test("a message from a peer without the feature acknowledgesTaken is acknowledged on arrival")
     func oldPeer() throws {
         let peer = try MaliciousNoisePeer.ready()
         try peer.send(.data, [1])
         try peer.passTime(.milliseconds(60))
         #expect(peer.records.contains { $0 == (.ack, UInt64(1).bigEndianBytes) })
-        #expect(peer.victim.unreceivedBytes > 0, "its program has not taken it")
+        #expect(peer.victim.unreceivedBytes > 0, "the victim's program has not taken the message")
     }
 
     @Test(
-        "a program that has received the last message need not receive again for the peer to close")
-    func endIsAcknowledged() async throws {
+        "a close does not need the peer's program to call receive again after the last message")
+    func endNeedsNoReceive() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
         try await dialer.send([1])
@@ -116,7 +116,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a close goes on while the peer's program still takes messages from time to time")
+    @Test("a close does not time out while the peer's program takes a message every nine seconds")
     func slowReader() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -147,7 +147,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a close with its own limit fails when there is no progress for that long")
+    @Test("a close with its own limit fails when no acknowledgement arrives for that long")
     func closeWithin() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -182,7 +182,8 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("two programs that both deliver before they receive time out, and can continue")
+    @Test(
+        "if both programs deliver before they receive, both calls fail, but the channel stays open")
     func bothDeliver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -201,7 +202,7 @@ struct DeliveryTests {
         await fixture.end(dialer, acceptor)
     }
 
-    @Test("a deliver that finds no room fails at its deadline, and has sent nothing")
+    @Test("a deliver that finds no room fails at its deadline, and queues no message")
     func noRoom() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
@@ -227,15 +228,15 @@ struct DeliveryTests {
     }
 
     @Test(
-        "acknowledgements behind a full inbox are read up to a bound; beyond it deliver fails"
+        "deliver reads an acknowledgement behind a full inbox, but fails behind 1 MiB more"
     )
     func fullInbox() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
         }
-        // The peer has sent more than is read ahead, and its acknowledgement comes after these
-        // messages.
+        // The peer sends more than the dialer reads ahead, and its acknowledgement comes after
+        // these messages.
         let talking = Task(executorPreference: fixture.loop) {
             for _ in 0..<100 { try await acceptor.send(Array(repeating: 1, count: 1_000)) }
         }
@@ -248,7 +249,9 @@ struct DeliveryTests {
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
         try await talking.value
-        // More messages than the second bound, so the acknowledgement after them is not read.
+        // The peer's messages now also fill the extra room, so the acknowledgement after them is
+        // not read. `deliver` fails without a wait, because the dialer's program has received
+        // nothing.
         let endless = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
@@ -267,27 +270,29 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
+    enum ReceivingCall: CaseIterable { case receive, byteStream, messages }
+
     @Test(
         "an end with a reason other than done is an error for the side that receives it",
         arguments: [1, 2, 3, 4] as [UInt8])
     func notDone(reason: UInt8) async throws {
         let fixture = try ChannelFixture()
-        for reads in 0..<3 {
+        for way in ReceivingCall.allCases {
             let (dialer, acceptor) = try await fixture.channels()
             try await dialer.send([1, 2, 3])
             try await dialer.finish(EndReason(rawValue: reason))
             let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
-            switch reads {
-            case 0:
+            switch way {
+            case .receive:
                 #expect(try await acceptor.receive() == [1, 2, 3])
                 await #expect(throws: ChannelError(.truncated, "")) { try await acceptor.receive() }
-            case 1:
+            case .byteStream:
                 let stream = acceptor.byteStream
                 #expect(try await stream.read(atMost: 9) == [1, 2, 3])
                 await #expect(throws: ChannelError(.truncated, "")) {
                     try await stream.read(atMost: 9)
                 }
-            default:
+            case .messages:
                 var count = 0
                 await #expect(throws: ChannelError(.truncated, "")) {
                     for try await message in acceptor.messages { count += message.count }
@@ -295,15 +300,15 @@ struct DeliveryTests {
                 #expect(count == 3)
             }
             #expect(await acceptor.peerEndReason == EndReason(rawValue: reason))
-            let other = Task(executorPreference: fixture.loop) { try await acceptor.close() }
-            // This side's close succeeds, because the other side has received everything.
+            let peerClosing = Task(executorPreference: fixture.loop) { try await acceptor.close() }
+            // The dialer's close succeeds, because the acceptor has received everything.
             await fixture.advance(until: closing)
-            #expect(await failure(of: other) == .truncated)
+            #expect(await failure(of: peerClosing) == .truncated)
         }
         await fixture.finish()
     }
 
-    @Test("a connection numbers messages over all links, and confirms each on its own link")
+    @Test("a connection numbers messages across its links, and confirms each on its own link")
     func connection() async throws {
         let fixture = try ChannelFixture()
         let pairs = [
@@ -340,12 +345,12 @@ struct DeliveryTests {
 }
 
 extension ChannelFixture {
-    /// Closes both channels without error, and ends the fixture.
+    /// Closes both channels, expects no error, and ends the fixture.
     fileprivate func end(_ dialer: SecureChannel, _ acceptor: SecureChannel) async {
         let closings = [dialer, acceptor].map { channel in
             Task(executorPreference: loop) { try await channel.close() }
         }
-        // The clock must move: a side that closes looks every 2 ms whether its link has sent
+        // The clock must advance: a side that closes checks every 2 ms whether its link has sent
         // everything.
         for closing in closings { await advance(until: closing) }
         await finish()

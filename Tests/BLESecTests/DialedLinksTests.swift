@@ -4,20 +4,20 @@ import Testing
 
 @testable import BLESec
 
-@Suite("The links of dials")
+@Suite("Links that this side's dials have made")
 struct DialedLinksTests {
     private static let address = DeviceAddress(
         BluetoothAddress(bytes: [1, 2, 3, 4, 5, 6]) ?? .any, .random)
-    /// The links after a dial over a link of this side has failed.
-    private static func failed(accepts: Bool = true) -> DialedLinks {
+    /// The state after a dial has made a link to `address` and has then failed.
+    private static func afterFailedDial(accepts: Bool = true) -> DialedLinks {
         var links = DialedLinks(accepts: accepts)
         links.insert(address)
         return links
     }
 
-    @Test("after a failed dial the peer has 500 ms, and then the link is ended once")
+    @Test("after a failed dial the peer's turn is 500 ms, and the link is then ended exactly once")
     func turn() {
-        var links = Self.failed()
+        var links = Self.afterFailedDial()
         #expect(links.turn(of: Self.address) == .milliseconds(500))
         #expect(links.contains(Self.address))
         #expect(links.take(Self.address, isUsed: false) == true)
@@ -25,17 +25,17 @@ struct DialedLinksTests {
         #expect(!links.contains(Self.address))
     }
 
-    @Test("a link over which the peer's channel has arrived stays as long as it is used")
+    @Test("a link stays while a channel of the peer uses it, and is ended after that")
     func used() {
-        var links = Self.failed()
+        var links = Self.afterFailedDial()
         #expect(links.take(Self.address, isUsed: true) == false)
         #expect(links.take(Self.address, isUsed: true) == false)
         #expect(links.take(Self.address, isUsed: false) == true)
     }
 
-    @Test("a peer has no turn if this side accepts no channels")
+    @Test("if this side accepts no channels, the peer has no turn, and the link is ended")
     func dialsOnly() {
-        var links = Self.failed(accepts: false)
+        var links = Self.afterFailedDial(accepts: false)
         #expect(links.turn(of: Self.address) == nil)
         #expect(links.take(Self.address, isUsed: false) == true)
     }

@@ -32,8 +32,8 @@ struct DirectProofTests {
         return try MachinePair(dialer: both.dialer, acceptor: both.acceptor)
     }
 
-    /// Expects that a side waits for its peer's proof and sends nothing meanwhile, and that it
-    /// fails with `unproven` after 60 seconds.
+    /// Expects that a side waits for its peer's proof, sends nothing meanwhile, reports no peer,
+    /// and fails with `unproven` after 60 seconds.
     private static func expectUnproven(_ pair: MachinePair, _ role: ChannelRole) {
         func outcome() -> ChannelError.Code? {
             role == .dialer ? pair.dialer.outcome?.code : pair.acceptor.outcome?.code
@@ -102,7 +102,7 @@ struct DirectProofTests {
     }
 
     @Test(
-        "an attacker with the acceptor's stolen key can forge ss, but proves nothing",
+        "an attacker with the acceptor's stolen key can compute ss, but proves nothing",
         arguments: ["IK", "KK"])
     func stolen(pattern: String) throws {
         let pinned = try PinnedPeers()
@@ -118,7 +118,7 @@ struct DirectProofTests {
         Self.expectUnproven(pair, .acceptor)
     }
 
-    @Test("a replay uses a handshake's place, enrols no peer, and gives no channel")
+    @Test("a replay takes the place of one handshake, enrols no peer, and makes no channel ready")
     func enrolment() async throws {
         let store = EmptyStore()
         let pinned = try PinnedPeers()
@@ -130,12 +130,12 @@ struct DirectProofTests {
         }
         let attacker = await fixture.rawPeer()
         await attacker.say(recorded)
-        // The listener answers once the store, which is asked on another thread, has answered.
-        while await attacker.hears().isEmpty { await fixture.fixture.clock.settle() }
+        // The listener asks the store on another thread, and answers the attacker after that.
+        while await attacker.hears().isEmpty { await fixture.clock.settle() }
         var load = await fixture.listener.load
         #expect(load.handshakes == 1 && load.ready == 0)
-        await fixture.fixture.clock.advance(by: .seconds(61))
-        await fixture.fixture.clock.settle()
+        await fixture.clock.advance(by: .seconds(61))
+        await fixture.clock.settle()
         load = await fixture.listener.load
         #expect(load.handshakes == 0 && load.ready == 0)
         #expect(fixture.failures.all == [.unproven])
@@ -156,7 +156,7 @@ struct DirectProofTests {
     // MARK: - Honest peers
 
     @Test(
-        "two machines prove themselves without messages from their applications",
+        "two machines prove themselves to each other without messages from their applications",
         arguments: [
             "KN", "KK", "KX", "IN", "IK", "IX", "NX1", "X1N", "XX1", "KX1", "IX1", "XX", "NN",
             "NNpsk0", "NNpsk2", "XXpsk3", "IKpsk2",
@@ -165,8 +165,8 @@ struct DirectProofTests {
         let pair = try Self.pair(pattern)
         pair.run()
         #expect(pair.isReady)
-        // The proof is an empty message. It does not count as the peer's end, whichever side is
-        // ready first.
+        // The proof is an empty message. An empty message is also how a direct side ends, so the
+        // proof must not be taken for the peer's end, whichever side is ready first.
         #expect(!pair.dialer.peerWentQuiet && !pair.acceptor.peerWentQuiet)
         #expect([pair.dialer.hasPeerEnded, pair.acceptor.hasPeerEnded] == [false, false])
         let (answer, question) = (
@@ -222,7 +222,7 @@ struct DirectProofTests {
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
     }
 
-    @Test("an unproven peer may send one transport message beyond the bound, and no more")
+    @Test("an unproven peer may send one transport message of any length on top of the bound")
     func bound() throws {
         var both = try Self.configurations("KN", PinnedPeers())
         both.acceptor.limits.unauthenticatedBytes = 4_096

@@ -53,7 +53,7 @@ struct FallbackTests {
         #expect(pair.dialer.protocolName == "Noise_XXfallback_25519_ChaChaPoly_SHA256")
     }
 
-    @Test("without XX among the offers an unreadable IK message ends the handshake")
+    @Test("if the dialer does not offer XX, an IK message that cannot be read ends the handshake")
     func noFallback() throws {
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [Self.pipes[0]])
@@ -62,7 +62,7 @@ struct FallbackTests {
             dialer: dialer, acceptor: pinned.configuration(.acceptor, Self.pipes))
         pair.run()
         guard case .failed(let error) = pair.acceptor.outcome else {
-            Issue.record("the acceptor goes on")
+            Issue.record("the acceptor has not failed")
             return
         }
         #expect(error.code == .authenticationFailed)
@@ -72,7 +72,7 @@ struct FallbackTests {
     }
 
     @Test(
-        "where the offers' ciphers differ, no fallback is possible, and the acceptor switches")
+        "an acceptor switches to the second offer if it is not XX, since only XX has a fallback")
     func switches() throws {
         let pinned = try PinnedPeers()
         let offers = ["Noise_KK_25519_AESGCM_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]
@@ -84,14 +84,14 @@ struct FallbackTests {
         #expect(pair.dialer.protocolName == offers[1])
     }
 
-    @Test("an answer with a fallback to an offer that has none breaks the protocol")
+    @Test("a dialer fails if the answer is a fallback to an offer that is not XX")
     func wrongFallback() throws {
         let pinned = try PinnedPeers()
         let offers = ["Noise_XX_25519_ChaChaPoly_SHA256", "Noise_IK_25519_ChaChaPoly_SHA256"]
         let pair = try pinned.pair(offers)
         pair.deliver(Answer(.fallback, index: 1).encoded, to: .dialer)
         guard case .failed(let error) = pair.dialer.outcome else {
-            Issue.record("the dialer goes on")
+            Issue.record("the dialer has not failed")
             return
         }
         #expect(error.code == .protocolViolation)

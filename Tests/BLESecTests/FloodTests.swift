@@ -9,17 +9,18 @@ import Testing
 /// Known peers dial a listener on which unauthenticated peers take every place, on a manual clock.
 @Suite("A listener in a flood")
 struct FloodTests {
-    /// How many known peers have dialed, were served at the first dial, and were served at one of
-    /// their two dials.
+    /// How many known peers have finished dialing, how many of them got a channel at their first
+    /// dial, and how many at either of their two dials.
     final class Score: Sendable {
-        private let counts = Locked<(dials: Int, atOnce: Int, served: Int)>((0, 0, 0))
-        var all: (dials: Int, atOnce: Int, served: Int) { counts.withLock { $0 } }
+        private let counts = Locked<(peers: Int, atFirstDial: Int, served: Int)>((0, 0, 0))
+        var all: (peers: Int, atFirstDial: Int, served: Int) { counts.withLock { $0 } }
 
-        func add(tries: Int?) {
+        /// Counts a peer that got a channel at its first or second dial, or (`nil`) at neither.
+        func addPeer(servedAtDial number: Int?) {
             counts.withLock { counts in
-                counts.dials += 1
-                if tries == 1 { counts.atOnce += 1 }
-                if tries != nil { counts.served += 1 }
+                counts.peers += 1
+                if number == 1 { counts.atFirstDial += 1 }
+                if number != nil { counts.served += 1 }
             }
         }
     }
@@ -36,17 +37,17 @@ struct FloodTests {
                 let dialing = try await fixture.pinnedDial(from: address, roundTrip: roundTrip)
                 if let channel = try? await dialing.value {
                     await channel.abort()
-                    return score.add(tries: number)
+                    return score.addPeer(servedAtDial: number)
                 }
-                try await fixture.fixture.loop.sleep(for: retryAfter)
+                try await fixture.loop.sleep(for: retryAfter)
             }
-            score.add(tries: nil)
+            score.addPeer(servedAtDial: nil)
         }
     }
 
-    /// Accepts every channel that becomes ready.
-    private static func host(_ fixture: ListenerFixture) -> Task<Void, Never> {
-        Task(executorPreference: fixture.fixture.loop) {
+    /// Accepts every channel that becomes ready, and aborts it.
+    private static func acceptAll(_ fixture: ListenerFixture) -> Task<Void, Never> {
+        Task(executorPreference: fixture.loop) {
             while let channel = try? await fixture.listener.accept() { await channel.abort() }
         }
     }
@@ -92,18 +93,18 @@ struct FloodTests {
     }
 
     @Test(
-        "a peer that finishes within the guaranteed time is served at its first dial in any flood",
+        "in a full-speed flood a handshake within the guaranteed time succeeds at the first dial",
         arguments: [[], ListenerTests.hello, ListenerTests.firstFlight])
     func fullSpeed(firstBytes: [UInt8]) async throws {
-        let fixture = try await ListenerFixture(limits: ListenerTests.limits(32))
-        let host = Self.host(fixture)
+        let fixture = try await ListenerFixture(limits: ListenerTests.limits(handshakes: 32))
+        let accepting = Self.acceptAll(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 64)
-        let flood = await fixture.fixture.loop.run { FullSpeed(fixture, firstBytes, links: 128) }
+        let flood = await fixture.loop.run { FullSpeed(fixture, firstBytes, links: 128) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<2_000 {
-            // Two round trips, and the time for the answers on the loop, must fit into the 100 ms
-            // of the guaranteed time.
+            // A handshake takes two round trips and the time that the loop needs to answer;
+            // together they must fit into the guaranteed time of 100 ms.
             if time % 20 == 0, time < 1_000 {
                 dials.append(
                     Self.dial(
@@ -111,15 +112,15 @@ struct FloodTests {
                         roundTrip: .milliseconds(Int.random(in: 10...45, using: &random)),
                         retryAfter: .milliseconds(100), score))
             }
-            await fixture.fixture.loop.run { flood.step() }
-            await fixture.fixture.clock.advance(by: .milliseconds(1))
+            await fixture.loop.run { flood.step() }
+            await fixture.clock.advance(by: .milliseconds(1))
             #expect(await fixture.listener.load.handshakes <= 32)
         }
         for dial in dials { try await dial.value }
-        #expect(score.all == (50, 50, 50))
-        await fixture.fixture.loop.run { flood.end() }
+        #expect(score.all == (peers: 50, atFirstDial: 50, served: 50))
+        await fixture.loop.run { flood.end() }
         await fixture.listener.close()
-        await host.value
+        await accepting.value
         await fixture.finish()
     }
 
@@ -127,12 +128,12 @@ struct FloodTests {
     ///
     /// An adapter holds links to a limited number of devices, each with its own address. A link
     /// holds 64 channels, the dynamic CIDs from 0x0040 to 0x007F (Core Specification, Volume 3,
-    /// Part A, §2.1). A new link is made every 50 ms, since each needs a connectable advertisement
-    /// of its own, of at least 20 ms, and the time before that advertisement. A new channel is
-    /// opened every millisecond: the air has no room for more, since each needs at least two
-    /// packets of signalling and two of hello and answer. Used on the loop's thread.
+    /// Part A, §2.1). A new link is made every 50 ms: each needs a connectable advertisement of its
+    /// own, advertisements are at least 20 ms apart, and the flooder has to wait for one. A new
+    /// channel is opened every millisecond: the air has no room for more, since each needs at least
+    /// two packets of signalling, and two more for hello and answer. Used on the loop's thread.
     private final class LowEnergy: @unchecked Sendable {
-        static let channelsOfLink = 64
+        static let channelsPerLink = 64
 
         private struct Device {
             let address: String
@@ -141,56 +142,58 @@ struct FloodTests {
 
         private let fixture: ListenerFixture
         private var devices: [Device]
-        private var made: Int
-        private var next = 0
+        /// How many devices have made a link so far.
+        private var devicesMade: Int
+        /// The index of the device that opens the next channel.
+        private var current = 0
 
         init(_ fixture: ListenerFixture, devices count: Int) {
             self.fixture = fixture
             devices = (0..<count).map { Device(address: "flooder \($0)") }
-            made = count
+            devicesMade = count
         }
 
-        /// Simulates one millisecond.
+        /// Simulates the millisecond number `time`.
         func step(_ time: Int) {
             if time % 50 == 0 {
                 // The device whose link is oldest closes it, and a new device makes a link.
                 for channel in devices.removeFirst().channels { channel.close() }
-                devices.append(Device(address: "flooder \(made)"))
-                made += 1
+                devices.append(Device(address: "flooder \(devicesMade)"))
+                devicesMade += 1
             }
-            next = (next + 1) % devices.count
-            devices[next].channels.removeAll { channel in
+            current = (current + 1) % devices.count
+            devices[current].channels.removeAll { channel in
                 guard FloodTests.hasEnded(channel) else { return false }
                 channel.close()
                 return true
             }
-            // At the limit the device closes its oldest channel. The oldest channels have the
-            // places with the listener, so the closed channel's place goes to a later channel.
-            if devices[next].channels.count == Self.channelsOfLink {
-                devices[next].channels.removeFirst().close()
+            // A device that has 64 channels closes its oldest one. The oldest channels have the
+            // listener's places, so the place becomes free for a later channel.
+            if devices[current].channels.count == Self.channelsPerLink {
+                devices[current].channels.removeFirst().close()
             }
-            let link = fixture.knock(from: devices[next].address)
+            let link = fixture.knock(from: devices[current].address)
             let firstBytes = ListenerTests.firstFlight
             if time % 2 == 0 { _ = try? link.send(firstBytes.span) }
-            devices[next].channels.append(link)
+            devices[current].channels.append(link)
         }
 
         func end() { for device in devices { for channel in device.channels { channel.close() } } }
     }
 
     @Test(
-        "99 of 100 distant known peers are served within two dials in a flood at LE's highest rate",
+        "in LE's fastest flood, 99 of 100 known peers with long round trips succeed in two dials",
         arguments: [32, 64])
     func lowEnergy(devices: Int) async throws {
         let fixture = try await ListenerFixture()
-        let host = Self.host(fixture)
+        let accepting = Self.acceptAll(fixture)
         let score = Score()
         var random = SeededGenerator(seed: 500)
-        let flood = await fixture.fixture.loop.run { LowEnergy(fixture, devices: devices) }
+        let flood = await fixture.loop.run { LowEnergy(fixture, devices: devices) }
         var dials: [Task<Void, any Error>] = []
         for time in 0..<8_000 {
-            // The known peers start after one second, when the flood has every place that it can
-            // get.
+            // The known peers begin to dial after one second, when the flood has every place that
+            // it can get.
             if time % 50 == 0, time >= 1_000, time < 6_000 {
                 dials.append(
                     Self.dial(
@@ -199,17 +202,17 @@ struct FloodTests {
                         retryAfter: .milliseconds(Int.random(in: 100...500, using: &random)),
                         score))
             }
-            await fixture.fixture.loop.run { flood.step(time) }
-            await fixture.fixture.clock.advance(by: .milliseconds(1))
+            await fixture.loop.run { flood.step(time) }
+            await fixture.clock.advance(by: .milliseconds(1))
             let load = await fixture.listener.load
             #expect(load.handshakes <= 256 && load.leaving <= 32)
         }
         for dial in dials { try await dial.value }
-        #expect(score.all.dials == 100)
+        #expect(score.all.peers == 100)
         #expect(score.all.served >= 99, "\(score.all)")
-        await fixture.fixture.loop.run { flood.end() }
+        await fixture.loop.run { flood.end() }
         await fixture.listener.close()
-        await host.value
+        await accepting.value
         await fixture.finish()
     }
 }

@@ -37,7 +37,7 @@ struct HandshakeTests {
         #expect(pair.dialer.isReady && pair.acceptor.isReady)
     }
 
-    @Test("messages go both ways, and are acknowledged 50 ms after the program has taken them")
+    @Test("messages go both ways, and one is acknowledged 50 ms after the program has taken it")
     func messages() throws {
         let pair = try PinnedPeers().pair()
         pair.run()
@@ -76,7 +76,7 @@ struct HandshakeTests {
 @Suite("Long messages")
 struct BulkTests {
     @Test(
-        "a message of 3,000,000 bytes arrives whole, whatever the maximum SDU",
+        "a message of 3,000,000 bytes arrives complete with SDUs of 1,000 to 32,768 bytes",
         arguments: [1_000, 8_192, 32_768])
     func long(sdu: Int) throws {
         let pair = try PinnedPeers().pair(maximumSDU: sdu)

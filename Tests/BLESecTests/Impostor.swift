@@ -4,22 +4,24 @@ import BLESecPrimitives
 @testable import BLESecNoise
 
 /// A party of a Noise handshake that sends the messages of its pattern but lies about its keys.
-/// Where it lacks the key for a DH product, or a psk, it mixes random bytes and goes on.
+/// Where it lacks the key for a DH product, or a psk, it mixes random bytes and continues.
 ///
-/// It uses the symmetric and the transport state alone, and neither channels nor engines.
+/// It uses Noise's symmetric and transport states directly, without channels or engines.
 final class Impostor {
     /// The keys that the party has. With public keys only it is an attacker; with all keys it is
     /// the honest peer.
     struct Keys {
         /// The static public key that the party presents as its own.
         var shown: [UInt8]
-        /// The key pair that the party uses where the private half of `shown` is needed.
+        /// The key pair that the party uses where the private key of `shown` is needed. A party
+        /// that claims another's key uses a key pair that does not match `shown`.
         var own: DHKeyPair?
         /// The victim's static public key, which is no secret.
         var victim: [UInt8]
         /// The victim's static key pair, if it was stolen.
         var stolen: DHKeyPair?
-        /// The pre-shared keys, in their order; `nil` if the party has none.
+        /// The pre-shared keys, in the order of the pattern's psk tokens; `nil` if the party has
+        /// none.
         var psks: [PreSharedKey]?
     }
 
@@ -36,8 +38,8 @@ final class Impostor {
     private(set) var isLost = false
     private var transport: TransportState?
 
-    /// Begins a handshake. In a fallback the initiator's ephemeral key is known before: `ephemeral`
-    /// is that key for an initiator, `remoteEphemeral` for a responder.
+    /// Begins a handshake. In a fallback both parties know the initiator's ephemeral key before:
+    /// pass it as `ephemeral` for an initiator, and as `remoteEphemeral` for a responder.
     init(
         _ name: ProtocolName, _ role: Role, prologue: [UInt8], keys: Keys,
         ephemeral: DHKeyPair? = nil, remoteEphemeral: [UInt8]? = nil
@@ -85,7 +87,8 @@ final class Impostor {
         return message
     }
 
-    /// Reads the victim's next message. A payload or a key that cannot be decrypted is no error.
+    /// Reads the victim's next message. If a key or payload cannot be decrypted, that is no error:
+    /// the party continues with a random key.
     func read(_ message: [UInt8]) throws {
         var rest = message[...]
         func take(_ count: Int) -> [UInt8] {
@@ -107,8 +110,8 @@ final class Impostor {
         try splitIfFinished()
     }
 
-    /// A transport message with its length before it, under the keys that the party takes for the
-    /// session's.
+    /// A transport message after its length, sealed with the keys that the party has computed,
+    /// which may differ from the victim's.
     func seal(_ plaintext: [UInt8]) throws -> [UInt8] {
         var bytes = plaintext + [UInt8](repeating: 0, count: 16)
         var span = bytes.mutableSpan
@@ -140,7 +143,7 @@ final class Impostor {
                 try state?.decryptAndHash(ciphertext.span, into: &output)
             }
         } catch {
-            // The party's key differs from the victim's. From here on it uses a random key.
+            // The party's key differs from the victim's. From now on the party uses a random key.
             isLost = true
             var guess = SymmetricState(name)
             guess.mixKey(SecretBytes(randomCount: 32).span)

@@ -8,11 +8,17 @@ import Testing
 
 /// A listener on a manual clock, to which a test opens links from addresses of its choice.
 struct ListenerFixture {
+    /// The known peers, and the loop and the clock of the listener and of the dialers.
     let fixture: ChannelFixture
-    let source: InjectableListener
+    /// Where the listener gets its links from.
+    private let source: InjectableListener
     let listener: SecureListener
     /// The codes with which handshakes failed.
     let failures: Failures
+
+    var loop: EventLoop { fixture.loop }
+    var clock: ManualClock { fixture.clock }
+    var pinned: PinnedPeers { fixture.pinned }
 
     final class Failures: Sendable {
         private let codes = Locked<[ChannelError.Code]>([])
@@ -40,21 +46,21 @@ struct ListenerFixture {
     /// Opens a link to the listener, and returns the unauthenticated peer's end. Used on the loop's
     /// thread.
     func knock(from address: String? = nil) -> MemoryLink {
-        let (near, far) = MemoryLink.pair(loop: fixture.loop, dropsQueueOnClose: true)
-        source.take(AddressedLink(far, address.map { LinkAddress($0) }))
+        let (near, far) = MemoryLink.pair(loop: loop, dropsQueueOnClose: true)
+        source.inject(AddressedLink(far, address.map { LinkAddress($0) }))
         return near
     }
 
     /// Opens a link to the listener, lets the listener accept it, and returns the unauthenticated
     /// peer's end.
     func rawPeer(from address: String? = nil) async -> RawPeer {
-        let peer = await fixture.loop.run { RawPeer(knock(from: address)) }
-        await fixture.clock.settle()
+        let peer = await loop.run { RawPeer(knock(from: address)) }
+        await clock.settle()
         return peer
     }
 
-    /// Dials as the known peer; the result is the task that opens the channel. Everything that the
-    /// peer sends arrives `roundTrip` later.
+    /// Dials as the known peer, and returns the task that opens the channel. What the peer sends is
+    /// delayed by the whole `roundTrip`; what the listener sends arrives without delay.
     func pinnedDial(
         from address: String? = nil, roundTrip: Duration = .zero
     ) async throws -> Task<SecureChannel, any Error> {
@@ -62,17 +68,17 @@ struct ListenerFixture {
         let link: any Link =
             roundTrip == .zero ? peer.link : FaultyLink(peer.link, [.delay(roundTrip)])
         let channel = try fixture.channel(over: link, .dialer)
-        return Task(executorPreference: fixture.loop) {
+        return Task(executorPreference: loop) {
             try await channel.open()
             return channel
         }
     }
 
-    /// Closes the listener, and expects that it has no links left, and the loop no timers or
-    /// sources.
+    /// Closes the listener, expects that the listener has no links left and the loop no timers or
+    /// sources, and ends the loop.
     func finish() async {
         await listener.close()
-        await fixture.clock.settle()
+        await clock.settle()
         let load = await listener.load
         #expect(load.handshakes == 0 && load.leaving == 0 && load.ready == 0)
         await fixture.finish()
@@ -108,7 +114,8 @@ final class RawPeer: Sendable {
         }
     }
 
-    /// Whether the other side has closed the link. Bytes that have arrived are discarded.
+    /// Whether the listener has closed the link. The property first reads and discards all bytes
+    /// that have arrived.
     var isTurnedAway: Bool {
         get async {
             await link.loop.run { [link] in
@@ -137,7 +144,8 @@ final class InjectableListener: LinkListener, @unchecked Sendable {
 
     let localDescription = "injected"
 
-    func take(_ link: any Link) {
+    /// Hands a link to the next `accept`.
+    func inject(_ link: any Link) {
         if isClosed { return link.close() }
         guard !waiters.isEmpty else { return waiting.append(link) }
         waiters.removeFirst().resume(returning: link)

@@ -22,8 +22,9 @@ struct ListenerResourceTests {
                 try await Self.flood(listener, address, pinned)
                 use.append(Use.now)
             }
-            // The first two floods fill pools and caches. Each flood opens 100 links, and a handshake
-            // that was left behind would take 10 KiB.
+            // The first two floods fill pools and caches. The other two open 200 links. A handshake
+            // that was left behind would take 10 KiB, so 200 of them would exceed the 1 MiB
+            // allowed.
             #expect(use[3].descriptors == use[1].descriptors)
             #expect(use[3].memory <= use[1].memory + 1 << 20)
             await listener.close()
@@ -31,7 +32,7 @@ struct ListenerResourceTests {
         }
     }
 
-    /// What the process uses at one moment.
+    /// The number of descriptors and the memory that the process uses at one moment.
     struct Use {
         let descriptors: Int
         /// Resident bytes.

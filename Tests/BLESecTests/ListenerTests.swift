@@ -14,7 +14,7 @@ struct ListenerTests {
     static let firstFlight = hello + [0, 32] + (1...32).map { UInt8($0) }
 
     static func limits(
-        _ handshakes: Int, perAddress: Int = 4, backlog: Int = 16
+        handshakes: Int, perAddress: Int = 4, backlog: Int = 16
     ) -> SecureListener.Limits {
         var limits = SecureListener.Limits()
         limits.handshakes = handshakes
@@ -27,7 +27,7 @@ struct ListenerTests {
 
     @Test("more unauthenticated peers than there are places do not keep a known peer out")
     func morePeersThanPlaces() async throws {
-        let fixture = try await ListenerFixture(limits: Self.limits(8))
+        let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 8))
         var peers: [RawPeer] = []
         for index in 0..<100 { peers.append(await fixture.rawPeer(from: "peer \(index)")) }
         let dialing = try await fixture.pinnedDial(from: "pinned")
@@ -36,13 +36,13 @@ struct ListenerTests {
         for _ in 0..<12 {
             #expect(await fixture.listener.load.handshakes == 8)
             #expect(await fixture.listener.load.ready == 0)
-            await fixture.fixture.clock.advance(by: .milliseconds(100))
+            await fixture.clock.advance(by: .milliseconds(100))
         }
         let accepted = try await fixture.listener.accept()
         let dialed = try await dialing.value
         try await dialed.send([1])
         #expect(try await accepted.receive() == [1])
-        await fixture.fixture.clock.advance(by: .seconds(2))
+        await fixture.clock.advance(by: .seconds(2))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 93))
         await dialed.abort()
         await accepted.abort()
@@ -50,28 +50,28 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("after its guaranteed time the oldest link makes room for a newer one at any stage")
+    @Test("after its guaranteed time the oldest link makes room, however far its handshake is")
     func oldest() async throws {
-        let fixture = try await ListenerFixture(limits: Self.limits(4))
+        let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 4))
         var peers: [RawPeer] = []
         for index in 0..<4 {
             peers.append(await fixture.rawPeer())
             if index % 2 == 0 { await peers[index].say(Self.firstFlight) }
-            await fixture.fixture.clock.advance(by: .milliseconds(10))
+            await fixture.clock.advance(by: .milliseconds(10))
         }
         peers += [await fixture.rawPeer(), await fixture.rawPeer()]
-        await fixture.fixture.clock.advance(by: .milliseconds(59))
+        await fixture.clock.advance(by: .milliseconds(59))
         for peer in peers { #expect(await !peer.isTurnedAway) }
-        await fixture.fixture.clock.advance(by: .milliseconds(1))
-        // This peer has already got its answer to the first flight, so it is not told busy.
+        await fixture.clock.advance(by: .milliseconds(1))
+        // This peer has already got the answer to its first flight, so it gets no answer `busy`.
         #expect(await peers[0].isTurnedAway)
         #expect(await peers[1].hears().isEmpty)
-        await fixture.fixture.clock.advance(by: .milliseconds(10))
+        await fixture.clock.advance(by: .milliseconds(10))
         #expect(await peers[1].hears() == Self.busy)
-        // No further peer waits for a place, so the other peers keep theirs.
-        await fixture.fixture.clock.advance(by: .seconds(1))
+        // No peer waits for a place now, so the other peers keep their places.
+        await fixture.clock.advance(by: .seconds(1))
         for peer in peers[2...] { #expect(await !peer.isTurnedAway) }
-        #expect(await fixture.listener.load == (4, 1, 0))
+        #expect(await fixture.listener.load == (handshakes: 4, leaving: 1, ready: 0))
         await fixture.finish()
     }
 
@@ -81,24 +81,26 @@ struct ListenerTests {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
         for _ in 0..<104 { peers.append(await fixture.rawPeer(from: "one")) }
-        #expect(await fixture.listener.load == (4, 32, 0))
+        // Four links of the address have places, and 100 were turned away. The newest 32 of these
+        // have time to close; the other 68 are closed.
+        #expect(await fixture.listener.load == (handshakes: 4, leaving: 32, ready: 0))
         #expect(fixture.failures.all == Array(repeating: .busy, count: 68))
         for peer in peers[72...] { #expect(await peer.hears() == Self.busy) }
         // Bytes from a link that was turned away are ignored.
         await peers[72].say(Self.firstFlight)
-        // A link that its peer closes no longer counts.
+        // A link that its peer has closed is not among the leaving links.
         await peers[103].leave()
-        await fixture.fixture.clock.settle()
-        #expect(await fixture.listener.load == (4, 31, 0))
-        await fixture.fixture.clock.advance(by: .seconds(2))
-        #expect(await fixture.listener.load == (4, 0, 0))
+        await fixture.clock.settle()
+        #expect(await fixture.listener.load == (handshakes: 4, leaving: 31, ready: 0))
+        await fixture.clock.advance(by: .seconds(2))
+        #expect(await fixture.listener.load == (handshakes: 4, leaving: 0, ready: 0))
         #expect(await peers[72].hears().isEmpty)
         #expect(await peers[72].isTurnedAway)
         await fixture.finish()
     }
 
-    @Test("bytes that arrived in time count, even if a stopped process has not read them yet")
-    func stopped() async throws {
+    @Test("a handshake keeps its place if bytes that wait unread complete it")
+    func completedByUnreadBytes() async throws {
         let fixture = try ChannelFixture()
         let (first, second) = await fixture.links()
         let channels = [
@@ -110,8 +112,8 @@ struct ListenerTests {
         await fixture.loop.run { first.hold() }
         let accepting = fixture.opening(acceptor)
         await fixture.clock.settle()
-        // The peer's last message and its `ready` arrive now, and the listener needs the place at
-        // this moment.
+        // The peer's last message and its `ready` arrive now. Before the channel reads them,
+        // `turnAway` is called, as by a listener that needs the place.
         let isTurnedAway = await fixture.loop.run {
             first.release()
             return acceptor.assumeIsolated { $0.turnAway(ChannelError(.busy, "no room")) }
@@ -122,48 +124,51 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("a direct peer that has not proven itself keeps its place no longer than others")
+    @Test("a direct peer that has not proven itself can lose its place after the guaranteed time")
     func unproven() async throws {
         let direct = { (configuration: inout ChannelConfiguration) in
             configuration.mode = .direct
             configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]
         }
-        let fixture = try await ListenerFixture(limits: Self.limits(2), change: direct)
-        // The known peer's first message, which an unauthenticated peer has recorded.
-        let (near, far) = await fixture.fixture.loop.run { [loop = fixture.fixture.loop] in
+        let listening = try await ListenerFixture(
+            limits: Self.limits(handshakes: 2), change: direct)
+        // An unauthenticated peer records the known peer's first message, to replay it.
+        let (near, far) = await listening.loop.run { [loop = listening.loop] in
             MemoryLink.pair(loop: loop)
         }
-        let channel = try fixture.fixture.channel(over: near, .dialer, change: direct)
-        let opening = fixture.fixture.opening(channel)
-        await fixture.fixture.clock.settle()
+        let channel = try listening.fixture.channel(over: near, .dialer, change: direct)
+        let opening = listening.fixture.opening(channel)
+        await listening.clock.settle()
         let recording = await RawPeer(far).hears()
         #expect(!recording.isEmpty)
         var peers: [RawPeer] = []
         for _ in 0..<3 {
-            peers.append(await fixture.rawPeer())
+            peers.append(await listening.rawPeer())
             await peers.last?.say(recording)
-            await fixture.fixture.clock.settle()
+            await listening.clock.settle()
         }
         #expect(await !peers[0].hears().isEmpty)
-        await fixture.fixture.clock.advance(by: .milliseconds(99))
+        await listening.clock.advance(by: .milliseconds(99))
         #expect(await !peers[0].isTurnedAway)
-        await fixture.fixture.clock.advance(by: .milliseconds(1))
+        await listening.clock.advance(by: .milliseconds(1))
         #expect(await peers[0].isTurnedAway)
-        #expect(await fixture.listener.load == (2, 0, 0))
+        #expect(await listening.listener.load == (handshakes: 2, leaving: 0, ready: 0))
         await channel.abort()
         _ = await failure(of: opening)
-        await fixture.finish()
+        await listening.finish()
     }
 
     @Test("a peer whose trust decision is pending keeps its place")
     func decisionPending() async throws {
         let person = TrustDecisionTests.Person()
-        let fixture = try await ListenerFixture(limits: Self.limits(2)) { $0.trust = person.policy }
+        let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 2)) {
+            $0.trust = person.policy
+        }
         let dialing = try await fixture.pinnedDial()
-        while person.questions.withLock(\.isEmpty) { await fixture.fixture.clock.settle() }
+        while person.questions.withLock(\.isEmpty) { await fixture.clock.settle() }
         for _ in 0..<10 {
             _ = await fixture.rawPeer()
-            await fixture.fixture.clock.advance(by: .milliseconds(100))
+            await fixture.clock.advance(by: .milliseconds(100))
         }
         person.answer(.admit)
         _ = try await dialing.value
@@ -172,30 +177,30 @@ struct ListenerTests {
 
     @Test("closing a listener also closes the links that wait for a place")
     func closesWhileLinksWait() async throws {
-        let fixture = try await ListenerFixture(limits: Self.limits(2))
+        let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 2))
         var peers: [RawPeer] = []
         for _ in 0..<4 { peers.append(await fixture.rawPeer()) }
         await fixture.listener.close()
-        await fixture.fixture.clock.settle()
+        await fixture.clock.settle()
         for peer in peers { #expect(await peer.isTurnedAway) }
         await fixture.finish()
     }
 
-    @Test("one address has at most four handshakes at once, however many places are free")
+    @Test("one address has at most four handshakes at a time, however many places are free")
     func perAddress() async throws {
         let fixture = try await ListenerFixture()
         var peers: [RawPeer] = []
         for _ in 0..<10 { peers.append(await fixture.rawPeer(from: "one")) }
-        #expect(await fixture.listener.load == (4, 6, 0))
+        #expect(await fixture.listener.load == (handshakes: 4, leaving: 6, ready: 0))
         for (index, peer) in peers.enumerated() {
             #expect(await peer.hears() == (index >= 4 ? Self.busy : []))
         }
-        // Another address is still served. So is this address, once one of its handshakes has
-        // ended.
+        // Another address is still served. This address is served again when one of its handshakes
+        // has ended.
         let dialing = try await fixture.pinnedDial(from: "another")
         _ = try await dialing.value
         await peers[0].leave()
-        await fixture.fixture.clock.settle()
+        await fixture.clock.settle()
         let again = try await fixture.pinnedDial(from: "one")
         _ = try await again.value
         await fixture.finish()
@@ -220,10 +225,10 @@ struct ListenerTests {
         let dripping = await fixture.rawPeer()
         for index in 0..<10 {
             await dripping.say([Self.hello[index]])
-            await fixture.fixture.clock.advance(by: .milliseconds(499))
+            await fixture.clock.advance(by: .milliseconds(499))
         }
         #expect(await fixture.listener.load.handshakes == 3)
-        await fixture.fixture.clock.advance(by: .milliseconds(10))
+        await fixture.clock.advance(by: .milliseconds(10))
         #expect(await fixture.listener.load.handshakes == 0)
         for peer in [silent, half, dripping] { #expect(await peer.isTurnedAway) }
         #expect(fixture.failures.all == [.timedOut, .timedOut, .timedOut])
@@ -235,21 +240,21 @@ struct ListenerTests {
         let fixture = try await ListenerFixture()
         let peer = await fixture.rawPeer()
         await peer.say(Self.firstFlight)
-        await fixture.fixture.clock.advance(by: .seconds(9))
+        await fixture.clock.advance(by: .seconds(9))
         #expect(await !peer.isTurnedAway)
-        await fixture.fixture.clock.advance(by: .seconds(2))
+        await fixture.clock.advance(by: .seconds(2))
         #expect(await peer.isTurnedAway)
         await fixture.finish()
     }
 
-    @Test("bytes that begin no hello end the handshake at once")
+    @Test("bytes that begin no hello end the handshake immediately")
     func noHello() async throws {
         let fixture = try await ListenerFixture()
         var random = SeededGenerator(seed: 21)
         for _ in 0..<50 {
             let peer = await fixture.rawPeer()
             await peer.say([0xFF] + random.bytes(Int.random(in: 1...200, using: &random)))
-            await fixture.fixture.clock.settle()
+            await fixture.clock.settle()
             #expect(await peer.isTurnedAway)
         }
         #expect(fixture.failures.all == Array(repeating: .protocolViolation, count: 50))
@@ -257,7 +262,7 @@ struct ListenerTests {
         await fixture.finish()
     }
 
-    @Test("too many bytes end a handshake, and little more than the bound is ever read")
+    @Test("a peer that sends too many bytes is turned away after about 40 KiB")
     func tooMuch() async throws {
         let fixture = try await ListenerFixture()
         let peer = await fixture.rawPeer()
@@ -265,24 +270,24 @@ struct ListenerTests {
         var sent = 0
         while await peer.say(Array(repeating: 0, count: 8_192)), sent < 1 << 20 {
             sent += 8_192
-            await fixture.fixture.clock.settle()
+            await fixture.clock.settle()
         }
         #expect(sent <= 5 * 8_192)
         #expect(fixture.failures.all.count == 1)
         await fixture.finish()
     }
 
-    @Test("if ready channels are not accepted, the next peers wait, and no channel is lost")
+    @Test("while the backlog of ready channels is full, other peers wait; no channel is lost")
     func backlog() async throws {
-        let fixture = try await ListenerFixture(limits: Self.limits(8, backlog: 2))
+        let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 8, backlog: 2))
         var dialings: [Task<SecureChannel, any Error>] = []
         for _ in 0..<5 { dialings.append(try await fixture.pinnedDial()) }
-        await fixture.fixture.clock.settle()
+        await fixture.clock.settle()
         #expect(await fixture.listener.load.ready == 2)
         var channels: [SecureChannel] = []
         for _ in 0..<5 {
             channels.append(try await fixture.listener.accept())
-            await fixture.fixture.clock.settle()
+            await fixture.clock.settle()
         }
         for dialing in dialings { channels.append(try await dialing.value) }
         for channel in channels { #expect(await !channel.isOver) }
@@ -293,33 +298,33 @@ struct ListenerTests {
     @Test("closing a listener ends waiting accepts and handshakes under way")
     func closes() async throws {
         let fixture = try await ListenerFixture()
-        let accepting = Task(executorPreference: fixture.fixture.loop) {
+        let accepting = Task(executorPreference: fixture.loop) {
             _ = try await fixture.listener.accept()
             _ = try await fixture.listener.accept()
         }
-        let kept = try await fixture.pinnedDial().value
+        let dialed = try await fixture.pinnedDial().value
         let waiting = await fixture.rawPeer()
         await fixture.listener.close()
         #expect(await failure(of: accepting) == .closed)
-        await fixture.fixture.clock.settle()
+        await fixture.clock.settle()
         #expect(await waiting.isTurnedAway)
         await fixture.listener.close()
-        await kept.abort()
+        await dialed.abort()
         await fixture.finish()
     }
 
     @Test("an accept that is cancelled does not take a peer away from the next accept")
     func cancelled() async throws {
         let fixture = try await ListenerFixture()
-        let accepting = Task(executorPreference: fixture.fixture.loop) {
+        let accepting = Task(executorPreference: fixture.loop) {
             _ = try await fixture.listener.accept()
         }
-        await fixture.fixture.clock.settle()
+        await fixture.clock.settle()
         accepting.cancel()
         #expect(await failure(of: accepting) == .cancelled)
         let dialing = try await fixture.pinnedDial()
         let accepted = try await fixture.listener.accept()
-        #expect(await accepted.peer.fingerprint == fixture.fixture.pinned.dialer.fingerprint)
+        #expect(await accepted.peer.fingerprint == fixture.pinned.dialer.fingerprint)
         await accepted.abort()
         _ = try await dialing.value
         await fixture.finish()
@@ -332,11 +337,11 @@ struct ListenerTests {
         let address = try UnixAddress(path: path)
         let listener = try await SecureListener.listen(
             on: Endpoint(address), configuration: fixture.pinned.configuration(.acceptor),
-            limits: Self.limits(2), loop: fixture.loop)
+            limits: Self.limits(handshakes: 2), loop: fixture.loop)
         let accepting = Task(executorPreference: fixture.loop) { _ = try await listener.accept() }
         let outside = EventLoop(name: "unauthenticated")
         var peers: [any Link] = []
-        // There are two places, so two of four peers wait for a place.
+        // There are two places, so of four peers two wait for a place.
         for _ in 0..<count {
             peers.append(try await SocketLink.dial(address, loop: outside))
             await fixture.clock.settle()
@@ -347,15 +352,15 @@ struct ListenerTests {
         await outside.shutdown()
     }
 
-    @Test("a listener that is released after an unauthenticated peer leaves nothing on the loop")
+    @Test("a released listener leaves nothing on the loop, even after an unauthenticated peer")
     func dropped() async throws {
         weak var weakListener: SecureListener?
         let channels: ChannelFixture
         do {
-            let fixture = try await ListenerFixture()
-            weakListener = fixture.listener
-            channels = fixture.fixture
-            let peer = await fixture.rawPeer()
+            let listening = try await ListenerFixture()
+            weakListener = listening.listener
+            channels = listening.fixture
+            let peer = await listening.rawPeer()
             await peer.leave()
         }
         await channels.finish()

@@ -4,9 +4,9 @@ import BLESecLinks
 @testable import BLESec
 
 extension ChannelMachine {
-    /// Hands bytes to the machine, as a driver does with the bytes of a link, but even if the
-    /// machine does not want any. Bytes beyond what an unauthenticated peer may send are dropped.
-    /// The test traps if the machine has no room.
+    /// Hands bytes to the machine, as a driver does with the bytes of a link, but also when the
+    /// machine does not want any. Drops the bytes beyond what an unauthenticated peer may send.
+    /// Traps if the machine's buffer is full.
     mutating func arrive(_ bytes: [UInt8], now: UInt64) {
         var rest = bytes[...]
         while !rest.isEmpty, !isOver {
@@ -40,16 +40,16 @@ extension ChannelMachine {
         return taken
     }
 
-    /// Offers bytes to a link that takes none.
+    /// Lets the machine offer its bytes to a link that takes none of them.
     mutating func block(now: UInt64) { _ = transmit(atMost: 0, now: now) }
 
     /// How many bytes wait for the link.
     var unsentBytes: Int { stage?.records.outbound.count ?? 0 }
     /// How many bytes have arrived and are not processed.
     var unprocessedBytes: Int { stage?.records.inbound.count ?? 0 }
-    /// The size of the messages that the program has not received, with an overhead for each.
+    /// The bytes of the messages that the program has not received, with an overhead for each.
     var unreceivedBytes: Int { session?.inbox.byteCount ?? 0 }
-    /// The size of the messages that are not sealed yet, with an overhead for each.
+    /// The bytes of the messages that are not sealed yet, with an overhead for each.
     var unsealedBytes: Int { session?.outbox.byteCount ?? 0 }
     /// How many messages have been queued so far.
     var queued: UInt64 { session?.queued ?? 0 }
@@ -63,10 +63,11 @@ extension ChannelMachine {
     /// In direct mode, whether the peer's last message was empty.
     var peerWentQuiet: Bool { (session as? DirectSession)?.peerWentQuiet ?? false }
 
-    /// Takes the next message out of the inbox, without telling the machine that there is room.
+    /// Takes the next message out of the inbox, without telling the machine that the program has
+    /// taken it.
     func nextMessage() -> [UInt8]? { session?.inbox.next() }
 
-    /// Takes the next message, as an application does.
+    /// Takes the next message as an application does, and tells the machine.
     mutating func takeMessage(now: UInt64) -> [UInt8]? {
         guard let message = popMessage() else { return nil }
         session?.didTakeMessage(now: now)

@@ -5,16 +5,16 @@ import Testing
 @testable import BLESec
 
 /// A dialer's and an acceptor's machine without a link between them: a test carries the bytes, may
-/// change the bytes on the way, and moves the time.
+/// change the bytes on the way, and sets the time.
 final class MachinePair {
     var dialer: ChannelMachine
     var acceptor: ChannelMachine
+    /// The present time, in nanoseconds.
     var now: UInt64 = 1_000_000_000
-    /// Gets the sender and each SDU that it sends, and returns the bytes that arrive. With `nil`
-    /// every SDU arrives unchanged.
+    /// Changes what ``step(_:piece:)`` carries: gets the sender and an SDU, and returns the bytes
+    /// that arrive. With `nil` every SDU arrives unchanged.
     var tamper: ((ChannelRole, [UInt8]) -> [UInt8])?
-    /// Everything that each side has sent through ``step(_:piece:)``, before ``tamper``, one
-    /// element for each SDU.
+    /// The SDUs that each side has sent through ``step(_:piece:)``, as they were before ``tamper``.
     private(set) var sent: [ChannelRole: [[UInt8]]] = [.dialer: [], .acceptor: []]
 
     init(
@@ -28,12 +28,12 @@ final class MachinePair {
         try self.acceptor.begin()
     }
 
-    /// Carries bytes in both directions until neither side has any left, in pieces of at most
-    /// `piece` bytes.
+    /// Carries SDUs in both directions until neither side has any left. Each SDU arrives in pieces
+    /// of at most `piece` bytes.
     func run(piece: Int = .max) {
         for _ in 0..<100_000 {
-            let moved = step(.dialer, piece: piece) || step(.acceptor, piece: piece)
-            if !moved { return }
+            let hasCarried = step(.dialer, piece: piece) || step(.acceptor, piece: piece)
+            if !hasCarried { return }
         }
     }
 
@@ -54,7 +54,7 @@ final class MachinePair {
         return true
     }
 
-    /// Takes one SDU from what `role` wants to send.
+    /// Takes the next SDU that `role` wants to send; empty if there is none.
     func take(_ role: ChannelRole) -> [UInt8] {
         role == .dialer ? dialer.transmit(now: now) : acceptor.transmit(now: now)
     }
@@ -84,13 +84,13 @@ final class MachinePair {
     private static func deliver(_ bytes: [UInt8], to machine: inout ChannelMachine, now: UInt64) {
         guard machine.outcome == nil else { return }
         machine.arrive(bytes, now: now)
-        // A driver would call the store on another thread and pass its answer to `didDecide`. Here
-        // the call is direct.
+        // A driver would call the store on another thread. Here the store is called directly, and
+        // its answer is passed to `didDecide`.
         let handshake = machine.stage as? Handshake
         if case .lookUp(let lookUp) = handshake?.question { machine.didDecide(lookUp(), now: now) }
     }
 
-    /// The transcript of the negotiation, taken from what both sides have sent.
+    /// The transcript of the negotiation, made from the first SDU that each side has sent.
     func transcript(context: [UInt8] = []) throws -> NegotiationTranscript {
         var transcript = NegotiationTranscript(context: context)
         let flight = sent[.dialer, default: []].first ?? []
@@ -118,10 +118,10 @@ struct PinnedPeers {
     func configuration(_ role: ChannelRole, _ protocols: [String]? = nil) throws
         -> ChannelConfiguration
     {
-        let own = role == .dialer ? dialer : acceptor
-        let other = role == .dialer ? acceptor : dialer
+        let identity = role == .dialer ? dialer : acceptor
+        let peer = role == .dialer ? acceptor : dialer
         var configuration = ChannelConfiguration(
-            identity: own, trust: .pinned([try PeerKey(publicKey: other.publicKey)]))
+            identity: identity, trust: .pinned([try PeerKey(publicKey: peer.publicKey)]))
         if let protocols { configuration.protocols = protocols }
         return configuration
     }

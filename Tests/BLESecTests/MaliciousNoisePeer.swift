@@ -6,8 +6,8 @@ import Testing
 
 @testable import BLESec
 
-/// A peer with real keys that breaks the rules: a test drives its engine, and seals any record. The
-/// other side is a ``ChannelMachine``, the victim.
+/// A peer that has the keys of a pinned peer and breaks the rules: a test drives its engine, which
+/// can seal any record. The other side is a ``ChannelMachine``, the victim.
 final class MaliciousNoisePeer {
     /// The malicious peer's own role.
     let role: ChannelRole
@@ -15,12 +15,13 @@ final class MaliciousNoisePeer {
     var victim: ChannelMachine
     var engine: NoiseEngine
     var transcript: NegotiationTranscript
+    /// The present time, in nanoseconds.
     var now: UInt64 = 1_000_000_000
     /// The records that the victim has sent.
     private(set) var records: [(type: RecordType, payload: [UInt8])] = []
     /// What the victim has sent and the test has not read yet.
     private(set) var incoming: [UInt8] = []
-    /// Whether the link takes nothing of what the victim sends.
+    /// Whether the link is full, so that it takes none of the victim's bytes.
     var isBlocked = false
 
     /// A malicious peer whose handshake has not begun; `change` adapts the victim's configuration.
@@ -39,9 +40,10 @@ final class MaliciousNoisePeer {
             budget: budget)
         transcript = NegotiationTranscript(context: configuration.context)
         if role == .dialer { transcript.hello = try Hello(offers: [offer]).encoded }
-        let own = try pinned.configuration(role, [offer])
+        let peerConfiguration = try pinned.configuration(role, [offer])
         let plan = try NoisePlan(
-            offer, role: role, identity: own.identity, trust: own.trust,
+            offer, role: role, identity: peerConfiguration.identity,
+            trust: peerConfiguration.trust,
             presharedKeys: configuration.presharedKeys, allowsExposedIdentity: true)
         try victim.begin()
         if role == .acceptor {
@@ -82,8 +84,8 @@ final class MaliciousNoisePeer {
         Issue.record("the handshake does not end: \(String(describing: victim.outcome))")
     }
 
-    /// Runs a dialer's handshake; delivers its last message, the `ready` and the first piece of a
-    /// message at once.
+    /// Runs a dialer's handshake, and delivers its last handshake message, the `ready` and the
+    /// first piece of an application's message together.
     func rush() throws {
         transcript.early = try #require(try engine.nextHandshake())
         deliver(transcript.hello + Self.framed(transcript.early))
@@ -96,8 +98,8 @@ final class MaliciousNoisePeer {
         if case .awaitingTrustDecision = engine.phase { try engine.admit() }
         let third = Self.framed(try #require(try engine.nextHandshake()))
         let ready = try sealed(RecordType.ready.rawValue, transcript.ready(from: role))
-        let more = try sealed(RecordType.dataMore.rawValue, [1])
-        deliver(third + ready + more)
+        let piece = try sealed(RecordType.dataMore.rawValue, [1])
+        deliver(third + ready + piece)
         try pump()
     }
 
@@ -128,7 +130,7 @@ final class MaliciousNoisePeer {
         }
     }
 
-    /// Hands bytes to the victim as they are.
+    /// Hands bytes to the victim unchanged, in pieces of at most `piece` bytes.
     func deliver(_ bytes: [UInt8], piece: Int = .max) {
         var rest = bytes[...]
         while !rest.isEmpty, victim.outcome == nil {
@@ -144,7 +146,8 @@ final class MaliciousNoisePeer {
         try readRecords()
     }
 
-    /// Moves the time as a driver's timer would: every deadline of the victim on the way is served.
+    /// Advances the time as a driver's timer would: stops at each timeout of the victim, and calls
+    /// `handleTimeout`.
     func passTime(_ duration: Duration) throws {
         let target = now.after(duration)
         for _ in 0..<1_000 {
@@ -161,7 +164,7 @@ final class MaliciousNoisePeer {
     /// Whether the victim reports that both sides are proven.
     var isReady: Bool { victim.isReady }
 
-    /// The code with which the victim has failed.
+    /// The code with which the victim has failed; `nil` if it has not.
     var failure: ChannelError.Code? {
         switch victim.outcome {
         case .failed(let error): error.code
@@ -208,7 +211,7 @@ final class MaliciousNoisePeer {
         return Array(incoming[2..<2 + length])
     }
 
-    /// The message after two bytes with its length.
+    /// The message, preceded by its length in two bytes.
     static func framed(_ message: [UInt8]) -> [UInt8] {
         [UInt8(message.count >> 8), UInt8(message.count & 0xFF)] + message
     }

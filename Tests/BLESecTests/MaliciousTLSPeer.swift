@@ -10,29 +10,35 @@ import Testing
 @safe final class MaliciousTLSPeer {
     /// How the malicious peer behaves.
     struct Manner: Sendable {
-        /// The name of a certificate and its key in the folder, or `nil` for none.
+        /// The name, without extension, of the files with the certificate and its key; `nil` if the
+        /// peer has no certificate.
         var certificate: String? = "dialer"
-        /// The certificate in DER form, if it is not the one in the file.
+        /// A certificate in DER form to send instead of the one in the file.
         var leaf: [UInt8]?
-        /// The names of the files with the certificates to send after this certificate.
+        /// The names, without extension, of the files with the certificates to send after the
+        /// peer's own.
         var chain: [String] = []
         var newestVersion = TLS1_3_VERSION
+        /// Whether a dialer sends ALPN with the name `blesec/1`.
         var namesApplication = true
         var groups = "X25519"
     }
 
     let role: ChannelRole
     var victim: ChannelMachine
+    /// The present time, in nanoseconds.
     var now: UInt64 = 1_000_000_000
     private let context: OpaquePointer?
     private let ssl: OpaquePointer?
     private let input: OpaquePointer?
     private let output: OpaquePointer?
+    /// What the victim has sent and is not a complete TLS record yet.
     private var incoming: [UInt8] = []
     private var hasNegotiated = false
     private var transcript = NegotiationTranscript(context: [])
-    private var stream: [UInt8] = []
-    /// TLS records that the victim has sent, each with its header.
+    /// The plaintext from the victim that is not a complete record of blesec/1 yet.
+    private var plaintext: [UInt8] = []
+    /// The TLS records that the victim has sent, each with its header.
     private(set) var records: [[UInt8]] = []
     /// The number of the alert that the victim has sent, if any.
     private(set) var alert: Int32?
@@ -42,7 +48,7 @@ import Testing
     var types: [RecordType] { opened.map(\.type) }
     /// Whether the malicious peer's own handshake is over.
     private(set) var isDone = false
-    /// Changes what the malicious peer sends.
+    /// Changes each flight before it is sent.
     var tamper: ([UInt8]) -> [UInt8] = { $0 }
     /// The flights that the malicious peer has sent, after ``tamper``.
     private(set) var flights: [[UInt8]] = []
@@ -64,11 +70,13 @@ import Testing
         unsafe input = BIO_new(BIO_s_mem())
         unsafe output = BIO_new(BIO_s_mem())
         unsafe SSL_set_bio(ssl, input, output)
-        let name: [UInt8] = Array("\u{8}blesec/1".utf8)
+        let protocols: [UInt8] = Array("\u{8}blesec/1".utf8)
         switch role {
         case .dialer:
             unsafe SSL_set_connect_state(ssl)
-            if manner.namesApplication { unsafe SSL_set_alpn_protos(ssl, name, UInt32(name.count)) }
+            if manner.namesApplication {
+                unsafe SSL_set_alpn_protos(ssl, protocols, UInt32(protocols.count))
+            }
         case .acceptor:
             unsafe SSL_set_accept_state(ssl)
             unsafe SSL_set_verify(ssl, SSL_VERIFY_PEER) { _, _ in 1 }
@@ -112,8 +120,8 @@ import Testing
         }
     }
 
-    /// Exchanges bytes in ten rounds, more than a handshake needs; the malicious peer sends at most
-    /// `flights` flights.
+    /// Runs the handshake: exchanges bytes in ten rounds, more than it needs. The malicious peer
+    /// sends no more than `flights` flights in all.
     func run(flights most: Int = .max) throws {
         if role == .acceptor { collect() }
         for _ in 0..<10 {
@@ -148,13 +156,14 @@ import Testing
         MaliciousNoisePeer.framed([type.rawValue] + payload)
     }
 
-    /// Sends application data as it is, and reads what the victim sends.
+    /// Sends application data, without making a record of blesec/1 of it, and reads what the victim
+    /// sends.
     func write(_ bytes: [UInt8]) {
         deliver(sealed(bytes))
         advance()
     }
 
-    /// Application data as TLS records, preceded by any bytes that OpenSSL sends first.
+    /// Application data as TLS records, after any other bytes that OpenSSL has waiting.
     func sealed(_ bytes: [UInt8]) -> [UInt8] {
         if !bytes.isEmpty {
             #expect(unsafe SSL_write(ssl, bytes, Int32(bytes.count)) == bytes.count)
@@ -170,7 +179,7 @@ import Testing
         deliver(take())
     }
 
-    /// Sends close_notify, so that the malicious peer sends no more.
+    /// Sends close_notify, which says that the malicious peer will send no more.
     func shutDown() {
         unsafe SSL_shutdown(ssl)
         deliver(take())
@@ -182,7 +191,7 @@ import Testing
         advance()
     }
 
-    /// Hands bytes to the victim as they are.
+    /// Hands bytes to the victim unchanged, and collects what the victim sends.
     func deliver(_ bytes: [UInt8]) {
         guard victim.outcome == nil else { return }
         victim.arrive(bytes, now: now)
@@ -200,8 +209,8 @@ import Testing
     /// The phase that the victim has reached.
     var phase: ChannelPhase { victim.phase }
 
-    /// Tells the victim that its link has ended, and returns the error with which the victim has
-    /// failed.
+    /// Tells the victim that its link has ended, and returns the error with which the
+    /// victim has failed; `nil` if it has not.
     var failure: ChannelError? {
         victim.linkEnded(nil, now: now)
         guard case .failed(let error) = victim.outcome else { return nil }
@@ -240,12 +249,13 @@ import Testing
     }
 
     private func read(_ bytes: ArraySlice<UInt8>) {
-        stream += bytes
-        while stream.count >= 3 {
-            let length = Int(stream[0]) << 8 | Int(stream[1])
-            guard stream.count >= 2 + length else { return }
-            opened.append((RecordType(rawValue: stream[2]), Array(stream[3..<2 + length])))
-            stream.removeFirst(2 + length)
+        plaintext += bytes
+        while plaintext.count >= 3 {
+            let length = Int(plaintext[0]) << 8 | Int(plaintext[1])
+            guard plaintext.count >= 2 + length else { return }
+            opened.append(
+                (RecordType(rawValue: plaintext[2]), Array(plaintext[3..<2 + length])))
+            plaintext.removeFirst(2 + length)
         }
     }
 
