@@ -203,7 +203,7 @@ import Testing
     /// The identity that the victim reports for the malicious peer.
     var identity: PeerIdentity? { victim.peer }
     /// How many bytes have arrived at the victim and are not processed.
-    var held: Int { victim.unprocessedBytes }
+    var unprocessedBytes: Int { victim.unprocessedBytes }
     /// Whether the victim's channel is over.
     var isOver: Bool { victim.outcome != nil }
     /// The phase that the victim has reached.

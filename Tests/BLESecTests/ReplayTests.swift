@@ -54,7 +54,8 @@ struct ReplayTests {
     }
 
     @Test(
-        "a dialer that gets its own bytes back fails", arguments: TamperingTests.scenarios.prefix(4))
+        "a dialer that gets its own bytes back fails", arguments: TamperingTests.scenarios.prefix(4)
+    )
     func reflected(offer: String) throws {
         let pinned = try PinnedPeers(hash: .init(ofProtocol: offer))
         let configurations = try pinned.configurations(offer)

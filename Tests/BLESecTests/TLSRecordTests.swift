@@ -84,7 +84,7 @@ struct TLSRecordTests {
             peer.write(Array(stream[start..<min(start + piece, stream.count)]))
         }
         for size in sizes { #expect(peer.victim.nextMessage()?.count == size) }
-        #expect(peer.held == 0)
+        #expect(peer.unprocessedBytes == 0)
         peer.send(.ping, [1])
         #expect(peer.types.last == .pong)
     }
@@ -96,13 +96,13 @@ struct TLSRecordTests {
         let payload = (0..<Record.maximumPayload).map { UInt8(truncatingIfNeeded: $0) }
         for byte in MaliciousTLSPeer.record(.data, payload) {
             peer.deliver(peer.sealed([byte]))
-            guard peer.held < 100_000 else {
-                Issue.record("\(peer.held) bytes wait to be processed")
+            guard peer.unprocessedBytes < 100_000 else {
+                Issue.record("\(peer.unprocessedBytes) bytes wait to be processed")
                 break
             }
         }
         #expect(peer.victim.nextMessage() == payload)
-        #expect(peer.held == 0)
+        #expect(peer.unprocessedBytes == 0)
     }
 
     @Test(
@@ -166,7 +166,7 @@ struct TLSRecordTests {
             #expect(peer.victim.nextMessage() == [UInt8](repeating: UInt8(index), count: 1_000))
             if peer.victim.wantsBytes { peer.victim.didResumeReading(now: peer.now) }
         }
-        #expect(peer.held == 0)
+        #expect(peer.unprocessedBytes == 0)
     }
 
     @Test("a changed record ends the channel without an alert", arguments: roles)
@@ -185,7 +185,7 @@ struct TLSRecordTests {
     func closeNotify() throws {
         let silent = try MaliciousTLSPeer.ready()
         silent.shutDown()
-        #expect(!silent.isOver && silent.held == 0)
+        #expect(!silent.isOver && silent.unprocessedBytes == 0)
         // `failure` first tells the victim that the link has ended.
         #expect(silent.failure?.code == .truncated)
         let sending = try MaliciousTLSPeer.ready()
