@@ -5,7 +5,7 @@ internal import BLESecTLSEngine
 
 // Only the configuration and its trust policy, and nothing from a peer, decide what is offered.
 extension ChannelConfiguration {
-    /// Refuses a configuration that contradicts itself, before anything is sent.
+    /// Refuses a configuration that contradicts itself or lacks a part, before anything is sent.
     func validate(for role: ChannelRole) throws(ChannelError) {
         try require(!protocols.isEmpty, "a channel needs at least one protocol")
         try require(context.count <= 255, "the context has at most 255 bytes")

@@ -17,7 +17,7 @@ public struct ChannelConfiguration: Sendable {
         case direct
     }
 
-    /// Which of the peer's messages this side acknowledges, so that they count there as delivered.
+    /// Which of the peer's messages this side acknowledges, so that they count as delivered.
     public enum Acknowledgement: Sendable, Hashable {
         /// The messages that the application has taken: ``SecureChannel/receive()`` has returned
         /// the message, or ``SecureChannel/ByteStream/read(atMost:)`` has returned its last byte.

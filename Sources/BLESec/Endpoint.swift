@@ -22,7 +22,7 @@ public struct Endpoint: Sendable, Hashable {
     /// Unix sockets, and by a listener on the address of an adapter.
     public var adapter: String?
 
-    /// The address type of the device to dial: public by default, and for any other endpoint.
+    /// The address type of the device to dial, public by default; always public without a device.
     public var addressType: AddressType {
         get {
             guard case .device(let address) = kind else { return .public }
@@ -131,7 +131,7 @@ extension Endpoint {
         case .anyDevice:
             throw LinkError(
                 .invalidAddress, "\(self) can be listened on; to dial, name the device and its PSM")
-        case .gatt: throw Self.noPlace
+        case .gatt: throw Self.gattHasNoAddress
         }
     }
 
@@ -146,11 +146,11 @@ extension Endpoint {
         case .device(let address):
             let adapter = try Adapter.named(address.device.description)
             return try await listen(on: adapter, psm: address.psm, loop: loop)
-        case .gatt: throw Self.noPlace
+        case .gatt: throw Self.gattHasNoAddress
         }
     }
 
-    private static let noPlace = LinkError(
+    private static let gattHasNoAddress = LinkError(
         .invalidAddress, "a stream over GATT is found by its service")
 
     private func listen(

@@ -12,7 +12,7 @@ extension SecureChannel {
     public struct ByteStream: Sendable {
         let channel: SecureChannel
 
-        /// The maximum number of bytes in one message of a long write.
+        /// ``write(_:)`` sends messages of at most this many bytes.
         public static let pieceLength = 64 << 10
 
         /// Returns 1 to `count` bytes, or `nil` once the peer sends no more.
@@ -37,7 +37,7 @@ extension SecureChannel {
 
     func read(atMost count: Int) async throws(ChannelError) -> [UInt8]? {
         while unread.isEmpty {
-            // Another reader may have left bytes meanwhile; they come first.
+            // While this read waited, another may have put the rest of a message into `unread`.
             guard canReceive else {
                 try await wait(for: .message) { !unread.isEmpty || canReceive }
                 continue

@@ -12,7 +12,7 @@ final class ChannelDriver {
         @safe @exclusivity(unchecked)
     #endif
     var machine: ChannelMachine
-    /// Asks the trust policy about the peer and has the store remember the peer; nil after that.
+    /// Asks the trust policy about the peer, and the store to remember it; nil once that is done.
     var trust: TrustRequests?
     private(set) var callDeadlines: [UInt64] = []
 
@@ -24,16 +24,16 @@ final class ChannelDriver {
     private var hasLinkEnded = false
     private var halfClose = HalfClose.possible
     private var lastAcknowledged: UInt64 = 0
-    /// Whether a call of the link is under way that may not call its handler.
+    /// Whether a call to the link is under way; the link may not call its handler meanwhile.
     private var isCallingLink = false
     private enum HalfClose { case possible, done, unsupported }
 
     /// The most link calls that one turn makes to read or to send, before other channels run.
     private static let callsPerTurn = 8
-    /// The maximum number of reads before a deadline is checked. A socket returns enough bytes in
-    /// each call that they hold more than one whole record.
+    /// The maximum number of reads before a deadline is checked. With SDUs of the default size they
+    /// hold more than one whole record.
     private static let callsBeforeDeadline = 32
-    /// How often a draining link queue is checked.
+    /// The time between two checks whether the link's own queue is empty, before the link closes.
     private static let drainPoll: Duration = .milliseconds(2)
 
     init(over link: any Link, _ machine: consuming ChannelMachine, _ trust: TrustRequests) {
@@ -101,7 +101,7 @@ final class ChannelDriver {
 
     private func linkEnded(_ error: ChannelError?) {
         hasLinkEnded = true
-        // In direct mode the end of the link is the only end, so it is no error.
+        // In direct mode a peer may end by closing the link: the stage decides if this is an error.
         let isEnd = error == nil && machine.parameters.configuration.mode == .direct
         machine.linkEnded(isEnd ? nil : error ?? sendError, canSend: sendError == nil, now: now)
     }
@@ -114,7 +114,7 @@ final class ChannelDriver {
     /// Sends what can be sent, wakes waiting tasks, and arms the timer.
     func pump() { pump(now: now) }
 
-    /// Does the same, with the time already read in this turn.
+    /// Does the same as ``pump()``, with the time that this turn has already read.
     func pump(now: UInt64) {
         askAboutPeer(now: now)
         transmit(now: now)
@@ -184,8 +184,8 @@ final class ChannelDriver {
 
     // MARK: - Time
 
-    /// At `deadline`, wakes the calls that wait for room or for an acknowledgement. The call removes
-    /// its deadline with ``removeCallDeadline(_:)``.
+    /// At `deadline`, wakes the calls that wait for room or for an acknowledgement. Each caller
+    /// removes its own deadline with ``removeCallDeadline(_:)``.
     func addCallDeadline(_ deadline: UInt64) { callDeadlines.append(deadline) }
 
     func removeCallDeadline(_ deadline: UInt64) {
@@ -240,7 +240,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         checkCaller()
         if sendError == nil { sendError = ChannelError(.truncated, "the link to the peer broke") }
         machine.linkWasLost(now: now)
-        // While a trust policy decides, nothing is read, and what the peer sent no longer matters.
+        // While a trust policy decides, nothing is read: unread bytes are dropped with the channel.
         if machine.phase == .awaitingTrustDecision { linkEnded(nil) }
         // In direct mode, the peer may have ended its direction before; now the channel ends.
         if hasLinkEnded { linkEnded(nil) }
@@ -256,8 +256,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         }
         let now = now
         trust?.handleTimeout(now: now)
-        // After a stop of the process its deadlines are past, although bytes that arrived in time
-        // are unread. Reading first avoids taking that for silence of the peer.
+        // When a stopped process continues, deadlines have passed, although bytes that arrived in
+        // time are unread. They are read first, so that the peer does not count as silent.
         read(calls: Self.callsBeforeDeadline, now: now)
         machine.handleTimeout(now: now)
         pump(now: now)

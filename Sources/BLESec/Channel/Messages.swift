@@ -4,9 +4,8 @@ extension SecureChannel {
     /// The peer's messages, read on demand: the channel reads at most ``ChannelLimits/readAhead``
     /// bytes ahead, so a slow consumer slows the peer down.
     ///
-    /// The sequence ends when the peer has sent its end, and throws the error that ended the
-    /// channel otherwise, as ``receive()`` does. Several consumers share the messages: each message
-    /// goes to the consumer that asked first.
+    /// The sequence ends or throws as ``receive()`` does. Several consumers share the messages:
+    /// each message goes to the consumer that asked first.
     public nonisolated var messages: Messages { Messages(channel: self) }
 
     /// See ``SecureChannel/messages``.

@@ -5,8 +5,8 @@ extension SecureChannel {
     /// Dials an endpoint, authenticates both sides, and returns the channel.
     ///
     /// The call returns only after the configuration's trust policy has accepted the peer, and the
-    /// peer has proven its identity and has sent that it is ready. If the peer is busy, the call
-    /// dials once more, 100 to 500 ms later. Cancelling the task ends the attempt at once.
+    /// peer has proven its identity and, in negotiated mode, has sent that it is ready. A busy peer
+    /// is dialed once more, 100 to 500 ms later. Cancelling the task ends the attempt at once.
     ///
     /// - Throws: ``ChannelError``: `noSuchPeer`, `timedOut`, `untrusted` when this side's policy
     ///   refused the peer, `refused` when the peer refused this side, `busy` when the peer was busy
@@ -29,7 +29,7 @@ extension SecureChannel {
             guard error.code == .busy else { throw error }
         }
         do {
-            // A random delay, because the peer may have turned away other dialers just now.
+            // A random delay, so that dialers that were turned away together return one by one.
             try await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
         } catch {
             throw ChannelError(.cancelled, "the dial was cancelled", phase: .connecting)

@@ -8,8 +8,8 @@ public import BLESecPrimitives
 /// ``dial(_:configuration:loop:)``, ``open(over:role:configuration:)`` and
 /// ``SecureListener/accept()`` return a channel only then. The channel runs on its link's event
 /// loop; calls from tasks that run there (`Task(executorPreference: channel.loop)`) do not change
-/// threads. Close a channel with ``close(within:)``: dropping the last reference closes the link without
-/// an `end`, and the peer then sees a truncated channel.
+/// threads. Close a channel with ``close(within:)``: dropping the last reference closes the link
+/// without an `end`, and the peer then sees a truncated channel.
 public actor SecureChannel {
     /// The loop on which the channel and its link run.
     public nonisolated let loop: EventLoop
@@ -84,12 +84,12 @@ public actor SecureChannel {
     }
 
     /// Waits until both sides have proven their identity, and until the policy has remembered the
-    /// peer, if it remembers peers. Returns only after both.
+    /// peer, if it remembers peers.
     func becomeReady() async throws(ChannelError) {
         do throws(ChannelError) {
             try await wait(for: .ready) { driver.machine.isReady || isOver }
             if !driver.machine.isReady, let outcome { throw outcome.error }
-            // A channel that became ready and ended in one turn may still have messages to receive.
+            // A channel that became ready and then ended may have messages, so it is returned.
             try await remember()
         } catch {
             driver.fail(error)
@@ -112,14 +112,14 @@ public actor SecureChannel {
     ///
     /// True for a peer that has not proven its identity, except while an asking trust policy
     /// decides about it: such decisions have a limit of their own. What an unproven peer has sent
-    /// does not count, because it can be replayed.
+    /// does not protect its place, because it can be replayed.
     var mayLosePlace: Bool {
         !driver.machine.isOver && !driver.machine.isReady
             && driver.trust?.holdsDecisionPlace != true
     }
 
-    /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if the
-    /// handshake keeps its place, because unread bytes that had arrived completed it.
+    /// Ends a handshake to make room (``ChannelMachine/turnAway(_:now:)``). Returns false if it may
+    /// not lose its place any more, for example because bytes that had arrived completed it.
     func turnAway(_ error: ChannelError) -> Bool {
         // Before the hello is answered, unread bytes cannot complete the handshake.
         if [.handshaking, .proving].contains(phase) { driver.read() }
@@ -148,8 +148,8 @@ public actor SecureChannel {
     /// The peer's address as a value; it proves nothing.
     nonisolated var linkAddress: LinkAddress? { link.peerAddress }
 
-    /// Derives bytes for another layer, bound to this session and to `label`; both sides get the
-    /// same bytes.
+    /// Derives bytes for another layer, bound to this session, `label` and `context`; both sides
+    /// get the same bytes.
     ///
     /// The bytes stay the same when record keys change. Throws `closed` once the channel is over.
     public func export(
@@ -186,11 +186,11 @@ public actor SecureChannel {
     /// - Parameters:
     ///   - message: the message.
     ///   - limit: how long to wait; `nil` means ``ChannelTimeouts/delivery``.
-    /// - Throws: `timedOut` past the limit; `limitExceeded` when the peer's unread messages fill
-    ///   the buffers here (``ChannelLimits/readAhead`` and ``ChannelLimits/extraReadAhead``), so
-    ///   that acknowledgements cannot be read, and the program received none for 5 seconds; the
-    ///   error that ended the channel; `cancelled`; in direct mode, which has no acknowledgements,
-    ///   `configuration`.
+    /// - Throws: `timedOut` past the limit; `limitExceeded` for a message above the limit, or when
+    ///   the peer's unread messages fill the buffers here (``ChannelLimits/readAhead`` and
+    ///   ``ChannelLimits/extraReadAhead``), so that acknowledgements cannot be read, and the
+    ///   program received none for 5 seconds; the error that ended the channel; `cancelled`; in
+    ///   direct mode, which has no acknowledgements, `configuration`.
     public func deliver(
         _ message: [UInt8], within limit: Duration? = nil
     ) async throws(ChannelError) -> Delivery {
@@ -346,10 +346,10 @@ public actor SecureChannel {
     /// Acknowledges all messages up to `number`, so that they count as delivered. Messages are
     /// numbered from 1 in the order in which ``receive()`` returns them.
     ///
-    /// Only for ``ChannelConfiguration/Acknowledgement/manual``. A number that is not above the
-    /// last one changes nothing.
+    /// Only for ``ChannelConfiguration/Acknowledgement/manual``. A confirmed message stays
+    /// confirmed, whatever a later `number` is.
     ///
-    /// - Throws: `configuration` when acknowledgement is automatic or the message not received yet.
+    /// - Throws: `configuration` with automatic acknowledgement, or if `number` is not received.
     public func confirm(through number: UInt64) throws(ChannelError) {
         try require(
             configuration.acknowledgement == .manual,
@@ -367,7 +367,7 @@ public actor SecureChannel {
         let wasPending = session.ackPendingSince != nil
         count(session, now)
         guard !driver.machine.isOver, session.ackPendingSince != nil else { return }
-        // The timer of a delayed acknowledgement was armed for its first message.
+        // A delayed acknowledgement needs no pump: its first message has armed the timer.
         if !wasPending || session.owesAck(now: now) || session.isClosing { driver.pump(now: now) }
     }
 
@@ -378,14 +378,14 @@ public actor SecureChannel {
     /// arrived rather than what its program has taken, both sides know only that everything has
     /// arrived.)
     ///
-    /// What the link takes and each acknowledgement restart the close deadline, so that a slow link
-    /// or reader is not cut off.
+    /// The close deadline restarts when the link takes bytes and at each acknowledgement, so that a
+    /// slow link or reader is not cut off.
     ///
     /// - Parameter limit: how long there may be no progress; `nil` means ``ChannelTimeouts/close``.
     /// - Throws: `truncated` when the link was lost before the peer's `end`, or when the peer's end
     ///   said that it did not send everything; `unacknowledged` when the fate of a sent message is
-    ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, past
-    ///   the close deadline, the peer still sends or its messages still wait to be received here.
+    ///   unknown, for example because the peer's program stopped receiving; `timedOut` when, at the
+    ///   close deadline, the peer has not ended or its messages still wait to be received here.
     public func close(within limit: Duration? = nil) async throws(ChannelError) {
         driver.machine.close(within: limit, now: now)
         driver.pump()
@@ -405,7 +405,7 @@ public actor SecureChannel {
         return driver.machine.hasPeerEnded ? peerEndReason ?? .done : nil
     }
 
-    /// Whether the channel takes no more messages.
+    /// Whether no more messages can be queued.
     var isEnding: Bool { isOver || session?.endRequested != nil }
     /// The error with which the channel has ended; `nil` while it has not ended.
     var endError: ChannelError? { outcome?.error }

@@ -8,7 +8,7 @@ public import BLESecLinks
 /// handshake has had its guaranteed time; until then new links wait to be accepted. So a peer that
 /// can finish a handshake within the guaranteed time connects even during a flood.
 public actor SecureListener {
-    /// Limits on what unauthenticated peers can make a listener do at once.
+    /// Limits on what unauthenticated peers can make a listener do at the same time.
     public struct Limits: Sendable {
         /// Handshakes under way; 256. Each holds a descriptor and about 14 KiB of memory with
         /// Noise, 66 KiB with TLS, and up to ``ChannelLimits/unauthenticatedBytes`` more if the
@@ -16,16 +16,16 @@ public actor SecureListener {
         /// 2 seconds to close.
         public var handshakes = 256
         /// Handshakes under way from one address; 4. A further link from that address is turned
-        /// away at once. ``handshakes`` alone limits links without an address (Unix, memory).
+        /// away immediately. ``handshakes`` alone limits links without an address (Unix, memory).
         public var handshakesPerAddress = 4
         /// The minimum time that a handshake keeps its place; 100 ms. When all places are taken, a
         /// new link waits to be accepted until a handshake has had this time, and replaces the
         /// oldest such handshake. So at most `handshakes / guaranteedTime` links a second, 2,560 by
         /// default, can replace others.
         public var guaranteedTime: Duration = .milliseconds(100)
-        /// Peers that wait for an asking trust policy at once; 8. They keep their handshake places
-        /// meanwhile, and a further peer is refused. Trust store queries do not count here: they
-        /// have as many places of their own as there are ``handshakes``.
+        /// Peers about which an asking trust policy is deciding; 8. They keep their handshake
+        /// places meanwhile, and a further peer is refused. Trust store queries do not count here:
+        /// they have as many places of their own as there are ``handshakes``.
         public var awaitingTrustDecision = 8
         /// Ready channels that wait for ``SecureListener/accept()``; 16. At this limit no more
         /// links are accepted, but the handshakes under way continue and may become ready.
@@ -139,7 +139,7 @@ public actor SecureListener {
         failureObservers.add(capacity: Observers<PeerFailure>.failureCapacity, isOver: isClosed)
     }
 
-    /// Stops listening, and ends the handshakes under way. Accepted channels stay open.
+    /// Stops listening, and ends all handshakes and waiting channels. Accepted channels stay open.
     public func close() async {
         guard !isClosed else { return }
         isClosed = true
@@ -227,7 +227,7 @@ public actor SecureListener {
     }
 
     /// Turns a handshake away, and gives the peer time to read the answer and close. Returns false
-    /// if the handshake has just ended by itself.
+    /// if the handshake is over, or may not lose its place any more.
     private func turnAway(_ token: UInt64, _ error: ChannelError) -> Bool {
         guard let entry = halfOpen[token],
             entry.channel.assumeIsolated({ $0.turnAway(error) })

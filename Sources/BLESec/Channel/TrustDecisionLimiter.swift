@@ -1,14 +1,14 @@
 internal import BLESecLocking
 
-/// Limits how many peers wait for a trust decision, or for a trust store, at once.
+/// Limits how many peers at a time wait for a trust decision, or for a trust store.
 ///
 /// A decision by a person or a store may take long, and keeps a handshake open meanwhile.
 final class TrustDecisionLimiter: Sendable {
     /// One place, given back when its last reference is released.
     final class Place: Sendable {
-        private let places: TrustDecisionLimiter
-        fileprivate init(_ places: TrustDecisionLimiter) { self.places = places }
-        deinit { places.free.withLock { $0 += 1 } }
+        private let limiter: TrustDecisionLimiter
+        fileprivate init(_ limiter: TrustDecisionLimiter) { self.limiter = limiter }
+        deinit { limiter.free.withLock { $0 += 1 } }
     }
 
     private let free: Locked<Int>

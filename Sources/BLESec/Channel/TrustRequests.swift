@@ -7,7 +7,7 @@ internal import BLESecLinks
 final class TrustRequests {
     /// Limits that the channels of a listener share.
     struct Limits: Sendable {
-        /// How many decisions of applications a listener waits for at once; `nil` for a dialer.
+        /// How many peers of a listener may wait for an application to decide; `nil` for a dialer.
         let decisions: TrustDecisionLimiter?
         /// How many store threads there are at once.
         let stores: TrustDecisionLimiter
@@ -19,7 +19,7 @@ final class TrustRequests {
     private var decisionTask: Task<Void, Never>?
     private var decisionPlace: TrustDecisionLimiter.Place?
     private var rememberTimeout: Duration?
-    /// When the store must have remembered the peer; `nil` when the store is not asked.
+    /// When the store must have remembered the peer; `nil` unless its answer is awaited.
     private(set) var rememberDeadline: UInt64?
     /// The result of remembering the peer.
     private(set) var rememberResult: Result<Void, ChannelError>?
@@ -28,7 +28,7 @@ final class TrustRequests {
     var onRemembered: @Sendable (Result<Void, ChannelError>) -> Void = { _ in }
 
     init(_ limits: Limits) { self.limits = limits }
-    /// Whether an application decides about the peer, within the listener's limit.
+    /// Whether the peer has one of the listener's places for decisions by an application.
     var holdsDecisionPlace: Bool { decisionPlace != nil }
 
     /// Asks a question; returns the reason for a refusal if the question cannot be asked.
@@ -91,7 +91,7 @@ final class TrustRequests {
             .failure(.late("the trust store did not remember the peer within", rememberTimeout)))
     }
 
-    /// Runs `body` on a thread of its own. It holds a place until `body` returns, even if the
+    /// Runs `body` on a thread of its own. The thread has a place until `body` returns, even if the
     /// channel ends earlier, so that repeated dials cannot pile up threads behind a slow store.
     private func startStoreWork(_ body: @escaping @Sendable () -> Void) -> Bool {
         guard let place = limits.stores.take() else { return false }

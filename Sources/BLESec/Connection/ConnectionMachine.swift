@@ -23,14 +23,14 @@ struct ConnectionMachine {
         let history: ChannelHistory
         var protocolName = ""
         var linkDescription = ""
-        /// Whether the channel takes no more messages.
+        /// Whether no more messages can be queued on the channel.
         var isEnding = false
     }
 
     enum Admission {
-        /// It is the channel in use from now on; the channel in use before, if any, is to be ended.
+        /// Use the new channel from now on, and end the channel that was in use before, if any.
         case use
-        /// It is over or ending: keep only the messages that have arrived.
+        /// The new channel is over or ending: keep only its messages that have arrived.
         case keepMessages
         /// The channel in use stays: end the new one, but keep the messages that it has brought.
         case endAsDuplicate
@@ -47,7 +47,7 @@ struct ConnectionMachine {
         case leaves(Step)
     }
 
-    /// The most channels with unread messages or in use; with so many, no new link is made.
+    /// At this number of channels in use or with unread messages, no new link is made.
     static let mostUnread = 8
     let rules: ReconnectPolicy
     /// Whether the source of the channels decides which of two channels to the peer stays.
@@ -244,8 +244,8 @@ struct ConnectionMachine {
         _ generator: inout some RandomNumberGenerator
     ) {
         status.failures = failures
-        let isFar = now >= unreachedSince.advanced(by: rules.searching)
-        enter(isFar ? .outOfRange : .backingOff, now)
+        let isOutOfRange = now >= unreachedSince.advanced(by: rules.searching)
+        enter(isOutOfRange ? .outOfRange : .backingOff, now)
         status.failure = error
         status.deadline = now.advanced(
             by: rules.backoff.delay(afterFailures: status.failures, using: &generator))

@@ -8,7 +8,7 @@ public enum ConnectionState: String, Sendable, Hashable {
     case searching
     /// Making a link to the peer.
     case dialing
-    /// The link is up; the transport of the channel is found and opened.
+    /// The link is up; this side looks for the transport of the channel and opens it.
     case opening
     /// Both sides authenticate each other.
     case handshaking
@@ -55,7 +55,7 @@ public struct ReconnectPolicy: Sendable {
     public var opening = Duration.seconds(20)
     /// The limit for the handshake, including a trust policy that asks a person; 90 seconds.
     public var handshaking = Duration.seconds(90)
-    /// The wait after failures: one second to a minute, less a random part of up to half.
+    /// How long to wait after failures: the longest wait grows from 1 to 60 seconds.
     public var backoff = Backoff()
     /// How long a link must last to count as good; 10 seconds. A link that has carried a message
     /// counts as good if it lasts as long as ``Backoff/first``.

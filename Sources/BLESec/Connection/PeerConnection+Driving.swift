@@ -45,7 +45,7 @@ extension PeerConnection {
         perform(step)
     }
 
-    /// Changes the machine, and reports its status if it differs.
+    /// Changes the machine, and reports its status if it has entered a state.
     private func change<Result>(_ body: (inout ConnectionMachine) -> Result) -> Result {
         let before = machine.status
         let result = body(&machine)
@@ -58,7 +58,7 @@ extension PeerConnection {
         case (.attempt, .dial(let dial, _)): begin(dial)
         case (.abandon, .dial): attempt?.cancel()
         case (.close(let error), _): shut(error)
-        // The other routes search or wait all the time.
+        // The other routes search or wait all the time: there is nothing to begin or to cancel.
         default: break
         }
     }
@@ -108,7 +108,7 @@ extension PeerConnection {
     /// Gives the connection a channel that the program has made or accepted, and returns whether
     /// the connection uses it now. The channel is ended if it leads to another peer, if the channel
     /// in use stays instead, if too many channels have unread messages, or if the connection is
-    /// closed. If this side has already ended the channel, the connection only keeps its messages.
+    /// closed. If the channel is over or ended on this side, only its messages are kept.
     @discardableResult
     public func offer(_ channel: SecureChannel) async -> Bool {
         let new = ConnectionMachine.NewChannel(

@@ -120,7 +120,7 @@ public actor PeerConnection {
     }
 
     /// Queues a message after the messages queued before, and returns when a channel has it.
-    /// Neither the link nor the peer needs to have the message then. Throws as
+    /// The link and the peer may not have the message yet. Throws as
     /// ``deliver(_:whenDisconnected:)-([UInt8],_)`` does.
     public func send(
         _ message: [UInt8], whenDisconnected: WhenDisconnected = .wait
@@ -161,8 +161,8 @@ public actor PeerConnection {
 
     // MARK: - Receiving
 
-    /// Returns the next message from any link. Returns `nil` when everything that arrived is read
-    /// and the connection is closed, or the peer has ended for good
+    /// Returns the next message from any link. Returns `nil` when everything that arrived is read,
+    /// and either the connection is closed or the peer has ended for good
     /// (``ReconnectPolicy/endsWithPeer``).
     ///
     /// - Throws: the error that closed the connection, unless ``close(_:)`` or the peer's end

@@ -46,12 +46,12 @@ public struct PeerRoute: Sendable {
         PeerRoute(kind: .dial(dial, on: nil))
     }
 
-    /// The peer dials a listener, which only this connection may use, and which it closes.
+    /// The peer dials a listener, which no other connection may use; this connection closes it.
     public static func accepting(from listener: SecureListener) -> PeerRoute {
         PeerRoute(kind: .listener(listener))
     }
 
-    /// Peers find each other by a service that only this connection may use, and that it closes.
+    /// The service finds the peer. No other connection may use it, and this connection closes it.
     public static func nearby(_ service: NearbyService) -> PeerRoute {
         PeerRoute(kind: .nearby(service))
     }
@@ -70,7 +70,7 @@ public struct PeerRoute: Sendable {
         }
     }
 
-    /// Whether the route itself resolves duplicate channels to one peer.
+    /// Whether the route itself decides which of two channels to one peer stays.
     var settlesDuplicates: Bool { if case .nearby = kind { true } else { false } }
 
     /// The loop of the route's channels; `nil` if it is not known yet.

@@ -1,4 +1,4 @@
-/// Which channel delivered each message that a program has received and not confirmed yet.
+/// Which channel brought each message that a program has received and not confirmed yet.
 struct Receipts {
     /// Consecutive messages from one channel.
     private struct Run {
@@ -9,7 +9,7 @@ struct Receipts {
     }
 
     private var runs: [Run] = []
-    /// How many messages have been returned.
+    /// How many messages the program has received, over all channels.
     private(set) var count: UInt64 = 0
 
     /// Records the next message, which has `number` on its channel.
@@ -37,9 +37,9 @@ struct Receipts {
                 runs.removeFirst()
                 continue
             }
-            let left = run.last - number
-            if left < run.lastOnChannel {
-                confirmed.append((run.channel, run.lastOnChannel - left))
+            let unconfirmed = run.last - number
+            if unconfirmed < run.lastOnChannel {
+                confirmed.append((run.channel, run.lastOnChannel - unconfirmed))
             }
             break
         }

@@ -35,7 +35,7 @@ struct AcknowledgementState {
     /// Whether the peer has sent its end, and this side has acknowledged everything.
     var isReceivingComplete: Bool { endReceived && ackSent == received }
 
-    /// How many messages may be acknowledged now; the peer's `end` counts with its last message.
+    /// How many messages may be acknowledged now, with the peer's `end` once all of them may be.
     private var acknowledgeable: UInt64 {
         let count =
             switch rule {

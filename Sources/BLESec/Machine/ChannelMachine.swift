@@ -9,7 +9,7 @@ internal import BLESecPrimitives
 /// of any monotonic clock. After each call, the driver checks what has changed:
 /// ``takeTrustQuestion()``, ``session`` and ``outcome``.
 ///
-/// A channel passes through stages, each an object that is valid for that time only:
+/// A channel passes through stages. Each is an object that is valid only while the stage lasts:
 ///
 ///     Negotiation → Handshake → ReadyExchange → NegotiatedSession
 ///                   Handshake → (DirectProof) → DirectSession
@@ -18,7 +18,8 @@ internal import BLESecPrimitives
 struct ChannelMachine: ~Copyable {
     /// How a channel ends.
     enum Outcome: Sendable {
-        /// Both sides sent `end`, and everything is acknowledged.
+        /// Both sides sent `end`, and everything is acknowledged; in direct mode, the link ended
+        /// after all queued messages were sent.
         case complete
         case failed(ChannelError)
 
@@ -63,8 +64,8 @@ struct ChannelMachine: ~Copyable {
     }
 
     /// Begins the channel. A dialer then has its first bytes to send.
-    /// `onBudgetRevoked` is called, on any thread, when the channel has to end because its incomplete
-    /// message takes too much of the process's memory budget.
+    /// `onBudgetRevoked` is called, on any thread, when the channel has to end because its
+    /// incomplete message takes too much of the process's memory budget.
     /// - Throws: `configuration` for a contradiction: nothing is sent, and the channel has ended.
     mutating func begin(onBudgetRevoked: @escaping @Sendable () -> Void = {}) throws(ChannelError) {
         if let outcome { throw outcome.error }
@@ -152,7 +153,7 @@ struct ChannelMachine: ~Copyable {
         } catch {
             fail(error)
         }
-        // This side's `ready` may be the last thing that the session waited for.
+        // Once this side's `ready` is sealed, the session can begin.
         if stage is ReadyExchange { process(arrived: 0, now: now) }
     }
 
@@ -162,8 +163,8 @@ struct ChannelMachine: ~Copyable {
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
-        // Processes the records that had no room before: a read must not begin while a whole record
-        // waits and has room.
+        // Processes the records that had no room before: the buffer has space for a read only after
+        // an incomplete record.
         process(arrived: 0, now: now)
     }
 
@@ -308,8 +309,7 @@ struct ChannelMachine: ~Copyable {
         }
     }
 
-    /// Ends the channel when both ends are sent and everything is acknowledged: successfully,
-    /// unless the peer's end said that it did not send everything.
+    /// Ends the channel: with an error only if the peer's end said that it did not send everything.
     private mutating func complete() {
         finish(session?.peerEndReason?.error.map { .failed($0) } ?? .complete)
     }

@@ -10,8 +10,8 @@ final class ChannelParameters: Sendable {
     let start: UInt64
     let budget: ReassemblyBudget
 
-    /// The most bytes that are sealed ahead for one SDU, whatever the link accepts, so that these
-    /// bytes and the record that exceeds them fit into the buffer.
+    /// The limit of ``maximumSDU``, even if the link takes more: an incomplete SDU and the record
+    /// that completes it must fit into the buffer.
     private static let largestSDU = 32 << 10
 
     init(
@@ -37,7 +37,7 @@ class ChannelStage {
         case again
         /// The next stage begins.
         case next(ChannelStage)
-        /// Both sides sent `end`, and everything is acknowledged.
+        /// The channel ends: ``ChannelMachine/Outcome/complete``.
         case complete
     }
 
@@ -111,7 +111,7 @@ class UnauthenticatedStage: ChannelStage {
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
     /// Whether the channel ends when the peer has sent the last byte that it may send.
     var failsAtLimit: Bool { true }
-    /// The rest of the limit: bytes beyond it stay in the link, and are not held or processed.
+    /// The rest of the limit: bytes beyond it stay in the link.
     final override var readAllowance: Int { max(0, unauthenticatedLimit - arrived) }
 
     final override func didReceive(_ count: Int, now: UInt64) throws(ChannelError) {

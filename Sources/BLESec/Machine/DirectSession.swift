@@ -23,7 +23,7 @@ final class DirectSession: Session {
         proven previous: UnauthenticatedStage, _ agreement: Agreement, now: UInt64
     ) throws(ChannelError) {
         super.init(after: previous, agreement, now: now)
-        // The peer waits for the proof, and the application may have nothing to send first.
+        // An empty record is the proof, because the application may have nothing to send first.
         if records.engine.owesProof { try seal([UInt8]().span) }
     }
 

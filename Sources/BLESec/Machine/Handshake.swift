@@ -57,7 +57,7 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
-    /// At the limit nothing more is read: only a pending trust decision can change the outcome.
+    /// Nothing is read beyond the limit, so only a pending trust decision can prevent the failure.
     override var failsAtLimit: Bool { awaitingTrustSince == nil }
     override var claimedKey: Fingerprint? { claimedIdentity?.fingerprint }
 
@@ -111,7 +111,7 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // A TLS hello in direct mode stays in the buffer until it is complete.
+            // While no byte is consumed, the buffer begins with the hello of TLS in direct mode.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })
@@ -125,7 +125,7 @@ final class Handshake: UnauthenticatedStage {
         return true
     }
 
-    /// Rejects a dial of the acceptor's own process without sending anything.
+    /// Refuses a dial by this device itself without sending anything.
     private func refuseOwnDial(_ message: [UInt8]) throws(ChannelError) {
         guard parameters.role == .acceptor,
             configuration.pendingDials.refuses(message, by: configuration.ownKeys)

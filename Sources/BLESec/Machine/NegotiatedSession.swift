@@ -8,15 +8,15 @@ final class NegotiatedSession: Session {
     #endif
     private(set) var acknowledgements: AcknowledgementState
     private var peerEnd: EndReason?
-    /// The payload of a ping that has no pong yet.
+    /// The payload of the peer's ping that this side must answer.
     private var owedPong: [UInt8]?
     private var owesPing = false
-    /// Whether padding waits to be sealed: a side that does not read cannot ping.
+    /// Whether padding waits to be sealed; a side that does not read sends it in place of a ping.
     private var owesPadding = false
-    /// This side's ping that has no pong yet.
+    /// The payload of this side's ping that the peer has not answered.
     private(set) var outstandingPing: UInt64?
     private var lastPadding: UInt64 = 0
-    /// When the last piece of a still incomplete message arrived, or when reading resumed.
+    /// When the latest piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
     private let idle, message, ackDelay: UInt64
 
@@ -246,7 +246,7 @@ final class NegotiatedSession: Session {
     /// limited time for the dialer to close the link.
     override func didProgress(now: UInt64) { if isComplete { beginClosing(now: now) } }
 
-    /// The dialer closes, because its last record is an acknowledgement that the acceptor needs.
+    /// The dialer closes the link once its last acknowledgement has left: the acceptor needs it.
     override func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown {
         isComplete && parameters.role == .dialer ? .closeWhenDrained : .stay
     }
