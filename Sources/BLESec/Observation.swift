@@ -44,7 +44,7 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// The observers of one kind of value; the observations end with the observed object, their owner.
+/// The observers of an object, their owner; when the owner is released, the observations end.
 struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
     deinit { for observer in observers { observer.feed.finish() } }

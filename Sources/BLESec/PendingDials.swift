@@ -13,7 +13,7 @@ package final class PendingDials: Sendable {
     /// TLS hello these bytes include part of its random field.
     static let prefixLength = 32
 
-    /// A first message that this process has sent in dials that are still under way.
+    /// The unfinished dials that began with the same first message.
     private struct Dial: Sendable {
         var count = 0
         /// Whether this process has also received the message.

@@ -7,12 +7,12 @@ package struct Answer: Sendable, Equatable {
     package enum Status: UInt8, Sendable, Hashable {
         /// Offer 0 is accepted; the acceptor's handshake message follows.
         case accept = 0
-        /// The dialer's early message could not be read; a fallback handshake to another offer
-        /// follows, with the dialer's ephemeral key from that message.
+        /// Offer 0 is not accepted, or its early message could not be read. A fallback to another
+        /// offer follows, with the dialer's ephemeral key from the early message.
         case fallback = 1
         /// Another offer is accepted; the dialer begins it with a fresh ephemeral key.
         case `switch` = 2
-        /// Nothing in the hello is acceptable.
+        /// The acceptor accepts none of the offers.
         case refused = 3
         /// Too many handshakes are under way.
         case busy = 4

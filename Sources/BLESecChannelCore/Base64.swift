@@ -1,4 +1,4 @@
-/// Strict Base64 (RFC 4648 §4): no white space, no bits after the last byte, padding as requested.
+/// Strict Base64 (RFC 4648 §4): no white space, unused bits are zero, padding as requested.
 package enum Base64 {
     private static let alphabet = Array(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)

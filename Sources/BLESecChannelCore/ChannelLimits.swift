@@ -4,8 +4,8 @@ public struct ChannelLimits: Sendable {
     public var maximumMessageLength = 16 << 20
     /// How many bytes of complete messages may wait for the program before reading stops; 256 KiB.
     public var readAhead = 256 << 10
-    /// How many bytes more than ``readAhead`` may wait once the link has ended, and while a task
-    /// waits for the peer's acknowledgement, because it comes after the peer's messages; 1 MiB.
+    /// How many bytes more than ``readAhead`` may wait once the link has ended, and while this side
+    /// waits for an acknowledgement, which may arrive behind the peer's messages; 1 MiB.
     public static let extraReadAhead = 1 << 20
     /// How many bytes of messages may wait to be sent before `send` suspends; 64 KiB.
     public var sendAhead = 64 << 10
@@ -31,7 +31,7 @@ public struct ChannelTimeouts: Sendable {
     /// From the open link to a complete hello or answer; 5 seconds (blesec/1, "Limits").
     public var negotiate: Duration = .seconds(5)
     /// From the end of the negotiation (in direct mode, from the open link) to the end of the
-    /// handshake, and again from a trust decision; 10 seconds.
+    /// handshake; begins anew after a trust decision; 10 seconds.
     public var handshake: Duration = .seconds(10)
     /// For a trust policy to decide, if it asks a person or a store, and for a store to remember
     /// the peer; 60 seconds each.

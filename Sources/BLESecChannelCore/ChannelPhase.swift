@@ -8,11 +8,11 @@ public enum ChannelPhase: String, Sendable, Hashable {
     case handshaking
     /// The local trust policy is deciding about the peer.
     case awaitingTrustDecision
-    /// The handshake is over; the peer's `ready` has not arrived yet.
+    /// The handshake is over; the peer's `ready` (in direct mode, its proof) has not arrived yet.
     case proving
     /// Both peers have proven their identities; application data can be sent.
     case established
-    /// `end` was sent or received, and acknowledgements are outstanding.
+    /// An end was sent or received, and the channel is not over yet.
     case closing
     /// The channel has ended: the keys are wiped and the link is closed.
     case closed

@@ -3,7 +3,7 @@
 /// A trust policy is asked about the claim before this side reveals anything more about itself. The
 /// peer may not have proven the claim at that time: a replay of an earlier handshake makes the same
 /// claim. A policy may show the claim to a person and compare it with the expected identity.
-/// Everything else must rely on the proven ``PeerIdentity``; only an engine makes one of a claim.
+/// Everything else must rely on the proven ``PeerIdentity``; only an engine turns a claim into one.
 public struct ClaimedIdentity: Sendable, Hashable, CustomStringConvertible {
     private let identity: PeerIdentity
 

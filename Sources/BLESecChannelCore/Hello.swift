@@ -11,14 +11,14 @@ package struct Hello: Sendable, Equatable {
     /// The most protocol names in one hello.
     package static let maximumOfferCount = 16
 
-    /// Protocol names, best first: 1 to 16 different names, each 1 to 255 bytes of printable ASCII.
+    /// Protocol names, best first: 1 to 16 different names of 1 to 255 visible ASCII characters.
     package let offers: [String]
     /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
     /// The encoded hello.
     package let encoded: [UInt8]
 
-    /// Makes a hello. Throws if the offers exceed a limit; the error names the limit.
+    /// Makes a hello; throws `configuration` if the offers are invalid or too long.
     package init(offers: [String], extensions: [HelloExtension] = []) throws(ChannelError) {
         guard (1...Self.maximumOfferCount).contains(offers.count) else {
             throw ChannelError(
@@ -50,8 +50,8 @@ package struct Hello: Sendable, Equatable {
 
     /// Reads a hello at the start of `bytes`, or returns `nil` while it is incomplete.
     ///
-    /// An invalid first byte is refused at once, so that a peer in another mode does not keep a
-    /// half-open handshake until its deadline.
+    /// A wrong byte of the magic is refused as soon as it arrives, so that a peer in another mode
+    /// does not keep a half-open handshake until its deadline.
     package init?(prefixOf bytes: Span<UInt8>) throws(ChannelError) {
         guard let body = try NegotiationFrame.body(of: bytes, named: "hello") else { return nil }
         var reader = ByteReader(bytes, in: body)

@@ -14,8 +14,8 @@ package struct NegotiationTranscript: Sendable {
     /// A transcript with only the context.
     package init(context: [UInt8]) { self.context = context }
 
-    /// The Noise prologue for a handshake that begins after an answer with `status`: each field
-    /// after a u16 length (`docs/wire-format.md`, "Prologue").
+    /// The Noise prologue of the handshake that an answer with `status` selects. A u16 length
+    /// precedes each field (`docs/wire-format.md`, "Prologue").
     package func prologue(for status: Answer.Status) -> [UInt8] {
         switch status {
         case .accept, .refused, .busy: Self.encode([Array("blesec/1 accept".utf8), hello, context])

@@ -2,7 +2,7 @@ internal import BLESecLocking
 
 /// A limited time in which a listener enrols peers with unknown keys. Only a person should open it.
 ///
-/// It closes when its time is over, when it has admitted its number of keys, or with ``close()``.
+/// It closes when its time is over, when it has no place left for a key, or with ``close()``.
 public final class PairingWindow: Sendable {
     private struct State: Sendable {
         var taken: Set<Fingerprint> = []

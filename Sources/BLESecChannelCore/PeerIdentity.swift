@@ -7,7 +7,7 @@ public enum PeerIdentity: Sendable, Hashable, CustomStringConvertible {
     /// The peer holds the private key of a certificate with this DER SubjectPublicKeyInfo; `uri` is
     /// the only URI in the certificate, if an authority vouches for it.
     case certificate(subjectPublicKeyInfo: [UInt8], uri: String?)
-    /// The peer knows a pre-shared key: it is a member of a group, but which one is unknown.
+    /// The peer knows a pre-shared key: it is some member of the group that shares the key.
     case group
     /// The peer has proven nothing: the pattern does not authenticate the peer's side.
     case anonymous

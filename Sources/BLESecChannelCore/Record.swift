@@ -35,14 +35,14 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
 package enum Record {
     /// The largest payload of one Noise record: 65,535 less the 16-byte tag and the 1-byte type.
     package static let maximumPayload = 65_518
-    /// The payload of a bulk record: so long that 19 bytes of overhead hardly matter, and so short
-    /// that an acknowledgement does not wait long behind it.
+    /// The payload of a bulk record in bytes: so long that 19 bytes of overhead hardly matter, and
+    /// so short that an acknowledgement does not wait long behind it.
     package static let bulkPayload = 16_384
     /// The smallest payload of a bulk record, for a link with a tiny MTU.
     package static let leastBulkPayload = 512
-    /// The payload of `ready` and `reject`.
+    /// The length of the payload of `ready` and of `reject`.
     package static let readyLength = 32
-    /// The longest payload of a ping.
+    /// The length of the longest payload of a ping.
     package static let maximumPing = 8
     /// The number of messages after which an acknowledgement is sent at the latest.
     package static let messagesPerAck: UInt64 = 32
@@ -61,7 +61,7 @@ public struct EndReason: RawRepresentable, Hashable, Sendable {
 
     /// Everything has been sent.
     public static let done = Self(rawValue: 0)
-    /// The sender kept another link to the same identity.
+    /// The sender kept another channel to the same identity.
     public static let duplicate = Self(rawValue: 1)
     /// The session is too old.
     public static let expired = Self(rawValue: 2)

@@ -28,10 +28,10 @@ package enum Refusal: Sendable, Equatable {
 
 /// A record that `open` found at the start of the receive buffer.
 package struct OpenedRecord: Sendable {
-    /// The number of bytes of the receive buffer that were consumed.
+    /// The number of bytes that the caller must remove from the start of the receive buffer.
     package var consumed: Int
-    /// The position of the record's plaintext in the receive buffer; `nil` if the consumed bytes
-    /// concerned only the engine, such as a change of key.
+    /// The position of the record's plaintext in the receive buffer; `nil` if the bytes were for
+    /// the engine alone, such as a change of key.
     package var plaintext: Range<Int>?
 
     /// A record of `plaintext` in the first `consumed` bytes of the buffer.
@@ -54,7 +54,7 @@ package protocol SecureEngine: ~Copyable {
 
     /// Takes handshake bytes from the peer and returns how many were consumed. If
     /// ``framesHandshake``, the bytes are one whole message, and all are consumed. Otherwise they
-    /// are any chunk, and fewer are consumed when more have to arrive or records begin.
+    /// are any part of a stream; incomplete messages and later records are not consumed.
     @discardableResult
     mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int
 
@@ -76,7 +76,7 @@ package protocol SecureEngine: ~Copyable {
     /// Whether the peer of an established engine has no proof of this side's identity yet, so that
     /// the first record that this side seals will be the proof.
     var owesProof: Bool { get }
-    /// The payload of a record in a bulk transfer.
+    /// The payload of a bulk record in bytes.
     var bulkPayload: Int { get }
 
     /// The length of a sealed record with `count` bytes of plaintext.
@@ -90,7 +90,7 @@ package protocol SecureEngine: ~Copyable {
 
     /// Opens the record at the start of `buffer` in place, or returns `nil` while it is incomplete.
     ///
-    /// The buffer must begin with the bytes that the last call left, unchanged; new ones follow.
+    /// The buffer must begin with the bytes that the last call did not consume, unchanged.
     mutating func open(_ buffer: inout MutableSpan<UInt8>) throws(ChannelError) -> OpenedRecord?
 
     /// Changes the sending key, from the next record on.

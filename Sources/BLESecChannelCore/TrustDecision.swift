@@ -1,5 +1,5 @@
 extension TrustPolicy {
-    /// What the policy returns at once: a decision, or a question that leads to one.
+    /// What the policy answers without waiting: a decision, or a question that leads to one.
     package enum Decision: Sendable {
         case admit
         case refuse(String)
@@ -55,7 +55,7 @@ extension TrustPolicy {
         }
     }
 
-    /// Whether ``remember(_:)`` writes anything.
+    /// Whether ``remember(_:)`` may write to a store.
     package var remembers: Bool {
         switch rule {
         case .firstUse, .enrolled: true
@@ -63,7 +63,7 @@ extension TrustPolicy {
         }
     }
 
-    /// Stores what the policy remembers about a peer, proven and ready on both sides. May block.
+    /// Stores what the policy remembers about a proven peer; see ``TrustPolicy``. May block.
     package func remember(_ identity: PeerIdentity) throws(ChannelError) {
         guard let key = identity.fingerprint else { return }
         switch rule {

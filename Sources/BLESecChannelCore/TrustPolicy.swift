@@ -96,7 +96,7 @@ public struct TrustPolicy: Sendable {
         }
     }
 
-    /// Whether the policy compares keys, so that a pattern must prove the peer's key.
+    /// Whether the policy admits only peers with a key, which the pattern must therefore prove.
     package var requiresPeerKey: Bool {
         switch rule {
         case .pinned, .firstUse, .enrolled, .authority: true

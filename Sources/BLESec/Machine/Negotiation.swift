@@ -5,7 +5,6 @@ internal import BLESecNoiseEngine
 /// Hello and answer, and the first handshake message that follows the hello
 /// (`docs/wire-format.md`, "Flights").
 final class Negotiation: UnauthenticatedStage {
-    /// What arrives next.
     private enum Expected {
         /// The acceptor waits for a hello, and then for the early message that follows the hello.
         case hello
@@ -16,7 +15,7 @@ final class Negotiation: UnauthenticatedStage {
 
     private var expected: Expected
     private(set) var transcript: NegotiationTranscript
-    /// The features that the peer supports.
+    /// The known features in the peer's hello or answer.
     private var features: ChannelFeatures = []
 
     init(acceptor parameters: ChannelParameters) {
@@ -107,14 +106,15 @@ final class Negotiation: UnauthenticatedStage {
         }
     }
 
-    /// Begins a handshake with the first acceptable offer, at `index`; returns the protocol's name.
+    /// Begins a handshake, and returns its protocol's name. `index` is the first offer that this
+    /// side supports; a fallback to a later offer is tried before a switch to this one.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {
-        if index == 0, try accept(offers[0], early) { return offers[0] }
+        if index == 0, try acceptFirst(offers[0], early) { return offers[0] }
         if let protocolName = try fallBack(offers, from: early) { return protocolName }
         guard index > 0 else { throw .unreadable }
-        try accept(.switch, index: index)
+        try sendAcceptance(.switch, index: index)
         records.begin(
             try configuration.makeEngine(
                 offers[index], role: .acceptor, prologue: transcript.prologue(for: .switch)))
@@ -122,7 +122,7 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     /// Accepts the first offer; returns false if the early message fails to authenticate.
-    private func accept(_ offer: String, _ early: [UInt8]) throws(ChannelError) -> Bool {
+    private func acceptFirst(_ offer: String, _ early: [UInt8]) throws(ChannelError) -> Bool {
         records.begin(
             try configuration.makeEngine(
                 offer, role: .acceptor, prologue: transcript.prologue(for: .accept)))
@@ -134,19 +134,19 @@ final class Negotiation: UnauthenticatedStage {
             guard error.code == .authenticationFailed else { throw error }
             return false
         }
-        try accept(.accept)
+        try sendAcceptance(.accept)
         return true
     }
 
-    /// Answers with the fallback of a later offer, which needs fewer flights than a switch, and
-    /// returns the fallback's name; returns nil if there is none.
+    /// Answers with a fallback to a later offer, because it needs fewer flights than a switch.
+    /// Returns the fallback's protocol name; nil if no offer permits a fallback.
     private func fallBack(_ offers: [String], from early: [UInt8]) throws(ChannelError) -> String? {
         for (index, offer) in offers.enumerated().dropFirst()
         where configuration.protocols.contains(offer) {
             guard
                 let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
             else { continue }
-            try accept(.fallback, index: index)
+            try sendAcceptance(.fallback, index: index)
             records.begin(
                 Engine(
                     try NoiseEngine(
@@ -158,7 +158,7 @@ final class Negotiation: UnauthenticatedStage {
     }
 
     /// Sends an answer that accepts an offer, with the features that apply from now on.
-    private func accept(_ status: Answer.Status, index: Int = 0) throws(ChannelError) {
+    private func sendAcceptance(_ status: Answer.Status, index: Int = 0) throws(ChannelError) {
         try answer(Answer(status, index: index, extensions: features.extensions))
     }
 

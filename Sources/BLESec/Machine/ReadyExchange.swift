@@ -1,15 +1,15 @@
 internal import BLESecChannelCore
 internal import BLESecPrimitives
 
-/// Both sides send `ready`, by which each learns that the other has completed the handshake and
-/// accepts it (`docs/wire-format.md`, "Records").
+/// Each side sends `ready` to say that it has completed the handshake and trusts the other side
+/// (`docs/wire-format.md`, "Records").
 final class ReadyExchange: UnauthenticatedStage {
     private let agreement: Agreement
     /// The payload of the peer's `ready`.
-    private let expected: [UInt8]
+    private let expectedPayload: [UInt8]
     /// The payload of this side's `ready`.
-    private let own: [UInt8]
-    private var isOwnSealed = false
+    private let ownPayload: [UInt8]
+    private var hasSealedReady = false
     private var isPeerReady = false
 
     init(
@@ -17,21 +17,21 @@ final class ReadyExchange: UnauthenticatedStage {
         now: UInt64
     ) {
         self.agreement = agreement
-        own = transcript.ready(from: handshake.parameters.role)
-        expected = transcript.ready(from: handshake.parameters.role.peer)
+        ownPayload = transcript.ready(from: handshake.parameters.role)
+        expectedPayload = transcript.ready(from: handshake.parameters.role.peer)
         super.init(after: handshake, now: now)
     }
 
     override var phase: ChannelPhase { .proving }
-    /// Not while this side's `ready` waits for the link: until then nothing may follow the peer's.
+    /// False after the peer's `ready`: the peer sends no data before it has this side's `ready`.
     override var wantsBytes: Bool { !isPeerReady }
     override var failsAtLimit: Bool { !isPeerReady }
     override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
 
     override func step(now: UInt64) throws(ChannelError) -> Step {
-        // A channel is ready when this side's `ready` is on its way, too.
+        // The session begins only when this side's `ready` is sealed, too.
         if isPeerReady {
-            guard isOwnSealed else { return .wait }
+            guard hasSealedReady else { return .wait }
             return .next(NegotiatedSession(after: self, agreement, now: now))
         }
         guard !records.inbound.isEmpty, let record = try records.open() else { return .wait }
@@ -41,20 +41,20 @@ final class ReadyExchange: UnauthenticatedStage {
     }
 
     override func sealNext(now: UInt64) throws(ChannelError) -> Bool {
-        guard !isOwnSealed else { return false }
-        try records.seal(.ready, own)
-        isOwnSealed = true
+        guard !hasSealedReady else { return false }
+        try records.seal(.ready, ownPayload)
+        hasSealedReady = true
         return true
     }
 
-    /// Whether a record is the peer's `ready`; before it, only meaningless records may arrive.
+    /// Whether a record is the peer's `ready`; before it, only ignorable records may arrive.
     private func isReady(_ plaintext: Range<Int>) throws(ChannelError) -> Bool {
         guard !plaintext.isEmpty else { throw .violation("a record without a type") }
         let record = records.inbound.withBytes { $0.span.array(in: plaintext) }
         let payload = Array(record.dropFirst())
         switch RecordType(rawValue: record[0]) {
         case .ready:
-            let expected = expected
+            let expected = expectedPayload
             guard constantTimeEqual(payload.span, expected.span) else { throw .wrongReady }
             return true
         case .reject: throw try Self.rejection(payload)

@@ -6,10 +6,9 @@ internal import BLESecLocking
 /// When the memory does not suffice, the peer that holds most loses its largest incomplete message
 /// and that message's channel, so that one peer cannot keep others from receiving.
 final class ReassemblyBudget: Sendable {
-    /// The process's budget: 256 MiB, 16 messages of the default maximum; a peer's share is 64 MiB.
+    /// 256 MiB, or 16 messages of the default maximum length; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
-    /// What one channel holds.
     private struct Holding {
         /// `nil` for a peer without an identity of its own.
         let peer: PeerIdentity?
@@ -37,7 +36,7 @@ final class ReassemblyBudget: Sendable {
             peers[peer] = sum > 0 ? sum : nil
         }
 
-        /// The bytes that the peer of a holding has over all its channels.
+        /// The bytes in all channels of a holding's peer; in this channel, if the peer has no key.
         func sum(of token: UInt64) -> Int {
             guard let holding = holdings[token] else { return 0 }
             return holding.peer.map { peers[$0, default: 0] } ?? holding.bytes
@@ -45,9 +44,9 @@ final class ReassemblyBudget: Sendable {
 
         /// The largest holding of the peer that holds most.
         func largest() -> UInt64? {
-            holdings.max { left, right in
-                let (one, other) = (sum(of: left.key), sum(of: right.key))
-                return (one, left.value.bytes) < (other, right.value.bytes)
+            holdings.max { first, second in
+                let (firstSum, secondSum) = (sum(of: first.key), sum(of: second.key))
+                return (firstSum, first.value.bytes) < (secondSum, second.value.bytes)
             }?.key
         }
     }
@@ -77,10 +76,10 @@ final class ReassemblyBudget: Sendable {
         func giveAll() { budget.giveAll(token) }
     }
 
-    /// Makes the part of a channel to a peer. `revoke` is called, on any thread, if the peer holds
-    /// most while another peer needs memory; the part then no longer holds its bytes.
+    /// Makes the part for one channel to `peer`. `revoke` is called, on any thread, if the peer
+    /// holds most while another peer needs memory; the part has lost its bytes by then.
     func part(of peer: PeerIdentity?, revoke: @escaping @Sendable () -> Void) -> Part {
-        // A group or an anonymous peer has no share: each of its channels counts separately.
+        // Peers without a key cannot be told apart, so each of their channels counts as a peer.
         let owner = peer?.fingerprint == nil ? nil : peer
         let token = state.withLock { state in
             state.lastToken += 1

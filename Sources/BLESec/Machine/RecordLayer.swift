@@ -28,7 +28,7 @@ final class RecordLayer {
     var receiving = DirectionCount()
 
     init(_ engine: consuming Engine = .none) { self.engine = engine }
-    /// Replaces the engine, whose keys are wiped.
+    /// Replaces the engine; the old engine's keys are wiped.
     func begin(_ engine: consuming Engine) { self.engine = engine }
     /// Ends the engine: its keys are wiped. Bytes for the link stay.
     func endEngine() { engine = .none }
@@ -49,7 +49,7 @@ final class RecordLayer {
         return message
     }
 
-    /// A message after its length.
+    /// The message, preceded by its u16 length.
     static func framed(_ message: [UInt8]) -> [UInt8] {
         [UInt8(truncatingIfNeeded: message.count >> 8), UInt8(truncatingIfNeeded: message.count)]
             + message
@@ -114,7 +114,7 @@ final class RecordLayer {
         return record
     }
 
-    /// Changes the sending key, after a `rekey` record unless the engine announces the change.
+    /// Changes the sending key. A `rekey` record announces this first, unless the engine does.
     func rekeySending() throws(ChannelError) {
         if !engine.announcesRekey { try seal(.rekey, []) }
         try engine.rekeySending()

@@ -27,7 +27,7 @@ class Session: ChannelStage {
     #endif
     final var inbox: Inbox
     final var activity: LinkActivity
-    /// Whether the link is lost: its remaining bytes are read, with extra room for their messages.
+    /// Whether the link has ended: bytes that arrived before are read, with room for more messages.
     final var isLinkLost = false
     /// How many calls wait for the peer's acknowledgement.
     final var acknowledgementWaiters = 0
@@ -40,7 +40,7 @@ class Session: ChannelStage {
     private var hasEndLeft = false
     /// When closing began, and when it last made progress.
     private var closing: (began: UInt64, moved: UInt64)?
-    /// How long closing may make no progress.
+    /// How long closing may go without progress.
     private(set) final var closeTimeout: Duration
     /// When the first byte of a still incomplete record arrived.
     private var recordBegan: UInt64?
@@ -73,7 +73,7 @@ class Session: ChannelStage {
     var isSendingComplete: Bool { false }
     /// Whether the peer has sent a message on this channel, or acknowledged one.
     var hasCarried: Bool { false }
-    /// Since when an acknowledgement has been pending; `nil` if none is.
+    /// Since when this side has had an acknowledgement to send; `nil` if it has none.
     var ackPendingSince: UInt64? { nil }
     /// Whether an acknowledgement is to be sent now.
     func owesAck(now: UInt64) -> Bool { false }
@@ -83,7 +83,7 @@ class Session: ChannelStage {
     func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {}
     /// Records that the program has taken the next message completely.
     func didTakeMessage(now: UInt64) {}
-    /// Records that the program has confirmed its first `count` messages.
+    /// Records that the program has confirmed the peer's first `count` messages.
     func confirm(through count: UInt64, now: UInt64) {}
     /// How far the driver may close the link, now that nothing waits to be sent.
     func linkShutdown(canHalfClose: Bool, now: UInt64) -> LinkShutdown { .stay }
@@ -123,7 +123,7 @@ class Session: ChannelStage {
     }
 
     final override func didSend(now: UInt64) {
-        // Until this side's end has left, sending restarts the deadline: the queue is finite.
+        // Sending restarts the close deadline until this side's end has left: the queue is finite.
         if !hasEndLeft { closing?.moved = now }
         if hasSealedEnd, records.outbound.isEmpty { hasEndLeft = true }
         activity.didSend(now: now)
@@ -138,7 +138,7 @@ class Session: ChannelStage {
 
     override var phase: ChannelPhase { hasSealedEnd || hasPeerEnded ? .closing : .established }
     final override var claimedKey: Fingerprint? { agreement.peer.fingerprint }
-    /// Not while the program has enough messages to receive.
+    /// False while enough messages wait for the program.
     final override var wantsBytes: Bool { inbox.byteCount < readAhead }
 
     private var readAhead: Int {
@@ -146,7 +146,7 @@ class Session: ChannelStage {
             + (isLinkLost || awaitsAcknowledgement ? ChannelLimits.extraReadAhead : 0)
     }
 
-    /// Whether a call waits for an acknowledgement, which follows the peer's own messages.
+    /// Whether this side waits for an acknowledgement; it may arrive behind the peer's messages.
     private var awaitsAcknowledgement: Bool {
         acknowledgementWaiters > 0 || closing != nil && !isSendingComplete
     }
@@ -186,7 +186,7 @@ class Session: ChannelStage {
         }
     }
 
-    /// Records that the program receives again: silence is measured from now on.
+    /// Records that this side reads again: the limits on silence and on a record begin anew.
     func didResumeReading(now: UInt64) {
         activity.didReceive(now: now)
         if recordBegan != nil { recordBegan = now }
@@ -195,7 +195,7 @@ class Session: ChannelStage {
     // MARK: - Time
 
     override func nextTimeout(now: UInt64) -> UInt64 {
-        // What is already due waits for something other than time, such as room on the link.
+        // While the session closes, the close deadline includes the session's limit.
         var next = closing == nil ? expiry : closeDeadline
         if wantsBytes, let recordBegan { next = min(next, recordBegan.after(recordTimeout)) }
         return next
@@ -219,7 +219,7 @@ class Session: ChannelStage {
 
     final var isClosing: Bool { closing != nil }
 
-    /// When closing has taken too long; the session's limit applies even to slow acknowledgements.
+    /// When closing has taken too long. Progress after ``expiry`` does not postpone this time.
     private var closeDeadline: UInt64 {
         guard let closing else { return .max }
         return min(closing.moved, max(expiry, closing.began)).after(closeTimeout)

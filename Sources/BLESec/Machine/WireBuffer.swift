@@ -45,7 +45,7 @@ internal import BLESecLocking
         return result
     }
 
-    /// Does the same; throws `limitExceeded` if the storage does not have that space.
+    /// Lets `body` append to space for at least `room` bytes; without it, throws `limitExceeded`.
     mutating func append<Result>(
         room: Int, _ body: (inout OutputSpan<UInt8>) throws(ChannelError) -> Result
     ) throws(ChannelError) -> Result {
@@ -116,7 +116,7 @@ final class WireBufferPool: Sendable {
     static let outgoing = WireBufferPool(size: 64 << 10)
     /// Incoming bytes: the longest record without its last byte, followed by the longest SDU.
     static let incoming = WireBufferPool(size: 144 << 10)
-    /// How many unused pieces the pool keeps.
+    /// The most unused pieces that the pool keeps.
     private static let kept = 32
     /// The size of one piece in bytes.
     let size: Int

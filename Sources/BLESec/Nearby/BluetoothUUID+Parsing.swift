@@ -6,7 +6,7 @@ extension BluetoothUUID {
     public static let blesec = BluetoothUUID(
         high: 0x5D33_9621_A61D_45FC, low: 0x989A_C49E_8747_2DC2)
 
-    /// Parses the full form, or the 4 or 8 digits of a UUID of the Bluetooth SIG, in either case.
+    /// Parses the full form, or the 4 or 8 digits of an assigned UUID, in upper or lower case.
     ///
     /// - Throws: `configuration` for anything else.
     public init(parsing text: String) throws(ChannelError) {

@@ -1,10 +1,10 @@
 internal import BLESecChannelCore
 internal import BLESecDiscovery
 
-/// The channels of a service that are not over.
+/// The channels of a service, until they are over and removed.
 ///
-/// Of two channels to one peer one stays. All channels run on the service's loop, on which the
-/// registry is used.
+/// Of two channels to one peer, one stays. The registry is used only on the service's loop, where
+/// all its channels run.
 struct ChannelRegistry {
     struct Entry {
         let channel: SecureChannel
@@ -12,7 +12,7 @@ struct ChannelRegistry {
         let peer: PeerIdentity
         let history: ChannelHistory
         /// Whether the channel is being ended in favour of another channel to the same peer.
-        fileprivate var isDuplicate = false
+        fileprivate var isSuperseded = false
 
         /// For a channel that has become ready just now.
         init(_ channel: SecureChannel, to address: DeviceAddress) async {
@@ -22,8 +22,8 @@ struct ChannelRegistry {
             history = await ChannelHistory(of: channel, readyAt: channel.loop.now)
         }
 
-        fileprivate func isDuplicate(of other: Entry) -> Bool {
-            !isDuplicate && peer.fingerprint != nil && peer == other.peer
+        fileprivate func competes(with other: Entry) -> Bool {
+            !isSuperseded && peer.fingerprint != nil && peer == other.peer
                 && !channel.assumeIsolated { $0.isOver }
         }
     }
@@ -55,14 +55,14 @@ struct ChannelRegistry {
     /// Adds a channel, and decides which one stays if there is another to the same peer.
     mutating func admit(_ fresh: Entry) -> Admission {
         let key = ObjectIdentifier(fresh.channel)
-        let older = entries.first { $0.value.isDuplicate(of: fresh) }
+        let older = entries.first { $0.value.competes(with: fresh) }
         entries[key] = fresh
         guard let older else { return .only }
         guard fresh.history.stays(insteadOf: older.value.history) else {
-            entries[key]?.isDuplicate = true
+            entries[key]?.isSuperseded = true
             return .isEnded
         }
-        entries[older.key]?.isDuplicate = true
+        entries[older.key]?.isSuperseded = true
         return .ends(older: older.value.channel)
     }
 

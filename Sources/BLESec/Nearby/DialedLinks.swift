@@ -4,8 +4,8 @@ internal import BLESecDiscovery
 ///
 /// bluetoothd takes 2 seconds to end a link, and ends every channel over it. So a link is ended
 /// only when nothing uses it. After a failed dial, this side waits before it ends the link (the
-/// peer's turn): two sides that dial each other end one another's attempts, and the peer's channel
-/// arrives a moment after this side's dial has failed.
+/// peer's turn): if both sides dial at the same time, this side's dial can fail a moment before the
+/// peer's channel arrives.
 struct DialedLinks {
     /// Whether peers can open channels to this side.
     let accepts: Bool
@@ -15,8 +15,8 @@ struct DialedLinks {
     func contains(_ address: DeviceAddress) -> Bool { made.contains(address) }
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 
-    /// The peer's turn after a dial over the link to an address has failed. The result is `nil` if
-    /// peers cannot open channels to this side, or if the link is not to be ended by this side.
+    /// How long the peer's turn lasts after a failed dial to an address; `nil` if peers cannot open
+    /// channels to this side, or if there is no link that this side must end.
     func turn(of address: DeviceAddress) -> Duration? {
         accepts && contains(address) ? .milliseconds(500) : nil
     }

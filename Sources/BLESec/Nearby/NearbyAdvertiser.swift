@@ -3,10 +3,10 @@ internal import BLESecDiscovery
 internal import BLESecL2CAP
 internal import BLESecLinks
 
-/// Advertises a service: publishes a GATT service with the PSM and a byte stream, and an
-/// advertisement, and renews the tag and the PSM.
+/// Publishes an advertisement, and a GATT service with the PSM and a byte stream; renews the tag
+/// and the PSM.
 actor NearbyAdvertiser {
-    /// How long bluetoothd is not asked again after a refusal.
+    /// How long to wait before asking bluetoothd again after a refusal.
     private static let retryDelay = Duration.seconds(5)
 
     private nonisolated let loop: EventLoop
@@ -97,8 +97,8 @@ actor NearbyAdvertiser {
     private func keepAdvertising() async -> Task<Void, Never>? {
         guard !isClosed else { return nil }
         mustAdvertise = false
-        let isOver = state.isSame(as: .crowded) && throttle.reopens(at: loop.now) == nil
-        if isOver || loop.now >= renewal ?? .distantFuture {
+        let isResuming = state.isSame(as: .crowded) && throttle.reopens(at: loop.now) == nil
+        if isResuming || loop.now >= renewal ?? .distantFuture {
             renewal = nil
             await renew()
         }
@@ -153,7 +153,7 @@ actor NearbyAdvertiser {
 
     /// Publishes the current state instead of what was published before, if they differ.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
-        // A returning adapter repeats the old registrations; the next call replaces what changed.
+        // When the adapter is on again, its registrations return; the next call updates them.
         guard await setup.adapter.state == .on else { return }
         let psm = await listener.localAddress?.psm
         guard !isClosed else { return }
@@ -210,7 +210,7 @@ actor NearbyAdvertiser {
 }
 
 extension AdvertisingState {
-    /// Whether a change from `other` need not be reported.
+    /// Whether both are the same case: a change of the error alone is not reported.
     fileprivate func isSame(as other: AdvertisingState) -> Bool {
         switch (self, other) {
         case (.on, .on), (.crowded, .crowded), (.failed, .failed): true

@@ -8,7 +8,7 @@ actor NearbyDialer {
     private static let connectTimeout = Duration.seconds(4)
     /// The time that a peer has to open its channel over a link that it has made.
     private static let acceptTimeout = Duration.seconds(10)
-    /// The longest wait before the dialer acts on new sightings.
+    /// Sightings make the dialer act at most once in this time.
     private static let pause = Duration.milliseconds(50)
 
     private nonisolated let loop: EventLoop
@@ -182,7 +182,7 @@ actor NearbyDialer {
 
     // MARK: - Links of either side
 
-    /// A link from an address was accepted: this side does not dial the address meanwhile.
+    /// A link from an address was accepted: cancels this side's dials to the address.
     func accepted(from address: DeviceAddress) {
         for candidate in policy.accepted(from: address) { dials[candidate]?.cancel() }
     }
@@ -201,7 +201,7 @@ actor NearbyDialer {
         }
     }
 
-    /// A channel is over: ends its link, and counts how the link went.
+    /// A channel is over: ends its link, and tells the policy how the channel went.
     func ended(_ entry: ChannelRegistry.Entry) async {
         // A new dial to the address before the link is down would lose its channel with the link.
         await release(entry.address)

@@ -60,7 +60,7 @@ package enum NearbyEvent: Sendable {
     case dialing(Candidate)
     /// The link to the candidate is up; the service finds the transport and opens it.
     case opening(Candidate)
-    /// The channel's transport is open; the endpoint is given if it can be dialed without asking.
+    /// The channel's transport is open; the endpoint is set if a dial to it needs no query.
     case handshaking(Candidate, Endpoint?)
     /// A dial has failed.
     case dialFailed(Candidate, ChannelError)
@@ -84,7 +84,7 @@ public struct NearbyStatus: Sendable {
 public enum AdvertisingState: Sendable {
     /// The service advertises.
     case on
-    /// In 10 s, the peers of 32 accepted links have failed to authenticate: the service stops
+    /// Within 10 s, the peers of 32 accepted links have failed to authenticate: the service stops
     /// advertising for 30 s, and then advertises with a new tag and PSM.
     case crowded
     /// bluetoothd or the kernel refused to publish; the service will ask again.

@@ -202,7 +202,7 @@ public actor NearbyService {
         await listener?.close()
         await advertiser?.withdraw(whileChannelsAreOpen: !registry.isEmpty)
         for channel in registry.over { await ended(channel) }
-        // A new dial to such an address before its link is down would lose its channel with it.
+        // Until the links are down, a new dial to one of their addresses would lose its channel.
         await dialer?.waitUntilQuiet()
         if registry.isEmpty { await setup.adapter.bluetoothd.close() }
         statusObservers.finish()
@@ -309,7 +309,7 @@ public actor NearbyService {
             }
         case .isEnded:
             report(.duplicate(fresh.peer))
-            // At once: a proper close would wait until a program has taken the peer's messages, and
+            // No proper close: it would wait until a program has taken the peer's messages, and
             // no program gets this channel before it is over.
             try? await channel.finish(.duplicate)
             await channel.abort()
@@ -326,12 +326,12 @@ public actor NearbyService {
     }
 
     private func ended(_ channel: SecureChannel) async {
-        guard let ended = registry.remove(channel) else { return }
+        guard let entry = registry.remove(channel) else { return }
         // A channel with unread messages can still be taken.
         if await !channel.hasUnread { ready.removeAll { $0 === channel } }
         waiting.wake(.room)
         guard let dialer else { return }
-        await dialer.ended(ended)
+        await dialer.ended(entry)
         if isClosed, registry.isEmpty, await dialer.isQuiet {
             await setup.adapter.bluetoothd.close()
         }

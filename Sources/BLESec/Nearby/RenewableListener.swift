@@ -87,7 +87,7 @@ actor RenewableListener: LinkListener {
         await current?.close()
     }
 
-    /// Takes a link that arrived by another transport; closes the link if the queue is full.
+    /// Queues a link that has arrived over any transport; closes the link if the queue is full.
     func admit(_ link: any Link) {
         guard arrived.count < Self.backlog, !isClosed else { return link.close() }
         onAccept(link)

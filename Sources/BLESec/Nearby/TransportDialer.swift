@@ -49,7 +49,7 @@ final class TransportDialer {
     }
 
     /// Returns the candidate's transport: from an earlier GATT read, from its advertisement, or
-    /// from a GATT read now. If the read finds no transport, the candidate has none.
+    /// from a GATT read now. Throws `noSuchPeer` if this read finds no transport either.
     private func transport(
         of candidate: Candidate, _ advertised: PSM?
     ) async throws(ChannelError) -> Transport {

@@ -12,7 +12,7 @@ struct AuthorityFolder: Sendable {
     var key: String { path + "/ca.key" }
     /// The revocation list, for all peers that accept its devices.
     var revoked: String { path + "/ca.crl" }
-    /// The lock file for replacing the list.
+    /// The lock file for replacing the revocation list.
     var lock: String { path + "/lock" }
     /// Copies of all issued certificates, named by serial number.
     var issued: String { path + "/issued" }

@@ -49,12 +49,12 @@ struct AuthorityRecords: Sendable {
         }
     }
 
-    /// Records a certificate in DER form. An existing file is never replaced.
+    /// Records a certificate, given in DER form. An existing file is never replaced.
     func add(_ certificate: [UInt8], _ serial: SerialNumber) throws(ChannelError) {
         try PEM.write(certificate, "CERTIFICATE", to: folder.record(of: serial))
     }
 
-    /// Replaces the revocation list by one in DER form.
+    /// Replaces the file of the revocation list; `list` is in DER form, the file in PEM form.
     func replaceRevocations(_ list: [UInt8]) throws(ChannelError) {
         let text = PEM.encode(list.span, label: "X509 CRL", preamble: "")
         guard text.count <= RevocationFile.maximumLength else {

@@ -49,9 +49,9 @@ package struct CertificateAuthority: Sendable {
     /// Makes an authority in a directory that is new or empty; if this fails, nothing is left
     /// behind.
     ///
-    /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, the name gets
-    /// eight random digits, since devices find their authority by its name. `days` is the validity
-    /// from `now`, in seconds since 1970. `passphrase` encrypts its key.
+    /// `name` is its common name: 1 to 64 printable ASCII characters. If it is nil, the name has
+    /// eight random digits, since devices tell authorities apart by name. The validity ends `days`
+    /// days after `now` (seconds since 1970). `passphrase` encrypts the authority's key.
     /// - Throws: `cannotCreate`, mainly when the directory is not empty; `configuration` for an
     ///   invalid name or number of days; `badKey` in a directory that other users can write to;
     ///   what `passphrase` throws.
@@ -102,14 +102,14 @@ package struct CertificateAuthority: Sendable {
         try records.certificates()
     }
 
-    /// Issues a certificate for a device, valid for `days` days from `now`, in seconds since 1970.
+    /// Issues a certificate for a device, valid until `days` days after `now` (seconds since 1970).
     ///
     /// The certificate is written to `PREFIX.pem`. `keyPath` names a file with the device's key; if
     /// it is nil, a new key is written to `PREFIX.key`. The authority records a copy of the
     /// certificate first. `passphrase` opens the authority's key.
-    /// - Throws: `cannotCreate`, mainly when a file exists; `configuration` for an invalid number
-    ///   of days, or one that exceeds the authority's own validity; `badKey` for a key that cannot
-    ///   be used, or when the authority's own certificate is not valid at `now`.
+    /// - Throws: `cannotCreate`, mainly when an output file exists; `configuration` for an invalid
+    ///   number of days, or one that exceeds the authority's own validity; `badKey` for a key that
+    ///   cannot be used, or when the authority's own certificate is not valid at `now`.
     package func issue(
         _ uri: SubjectURI, days: Int, key keyPath: String?, to prefix: String,
         passphrase: PassphraseSource?, now: Int64
@@ -129,7 +129,7 @@ package struct CertificateAuthority: Sendable {
             do throws(ChannelError) {
                 try PEM.write(der, "CERTIFICATE", to: certificatePath)
             } catch {
-                // A key without its certificate is useless, and no copy of the key exists.
+                // A key without its certificate is useless, and would make the next call fail.
                 unsafe unlink(newKeyPath)
                 throw error
             }

@@ -78,7 +78,7 @@ enum CertificateProfile {
             key, DER.tagged(3, DER.sequence(Array(extensions.joined()))))
     }
 
-    /// An extension with an identifier under the arc 2.5.29.
+    /// An extension under the arc 2.5.29, critical only if `mark` is the encoded flag.
     private static func optional(_ arc: UInt8, mark: [UInt8] = [], _ value: [UInt8]) -> [UInt8] {
         DER.sequence(DER.identifier(0x55, 0x1D, arc), mark, DER.element(DER.octetString, value))
     }
@@ -91,7 +91,7 @@ enum CertificateProfile {
         optional(0x23, DER.sequence(DER.element(0x80, keyIdentifier(key))))
     }
 
-    /// Eight bytes of a hash over the key, as long as the shorter method of RFC 5280 (§4.2.1.2);
-    /// any value that distinguishes keys is allowed.
+    /// Eight bytes of a hash over the key. The shorter method of RFC 5280 (§4.2.1.2) also gives
+    /// eight bytes; any value that distinguishes keys is allowed.
     private static func keyIdentifier(_ key: [UInt8]) -> [UInt8] { Array(sha256(key).prefix(8)) }
 }

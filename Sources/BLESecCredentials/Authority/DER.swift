@@ -6,7 +6,7 @@ enum DER {
     static let sequence: UInt8 = 0x30
     static let set: UInt8 = 0x31
 
-    /// An element of a tag, the length, and the concatenated parts.
+    /// An element: the tag, the length, and the concatenated parts.
     static func element(_ tag: UInt8, _ parts: [UInt8]...) -> [UInt8] {
         let content = Array(parts.joined())
         guard content.count > 0x7F else { return [tag, UInt8(content.count)] + content }

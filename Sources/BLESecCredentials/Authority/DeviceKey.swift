@@ -38,6 +38,7 @@ enum DeviceKey {
                 return unsafe d2i_PUBKEY(nil, &position, bytes.count)
             }
         case "PRIVATE KEY":
+            // The second read checks that nobody else can read the private key's file.
             _ = try SecretFile.read(path, limit: limit)
             unsafe key = DERForm.privateKey(pem.content)
         default:
