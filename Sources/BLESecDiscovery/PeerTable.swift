@@ -2,11 +2,11 @@ package import BLESecLinks
 
 /// A bounded table of the candidates that were heard.
 ///
-/// Anyone can send any number of advertisements, so the table drops entries. It holds a few tags
-/// for each address. When the table is full, it takes two unproven candidates at random and drops
-/// the one that was heard less often. A peer that is heard again and again is therefore hardly ever
-/// dropped, and a new peer has a chance even when the table is full of others. A candidate that has
-/// proven an identity, or that is being dialed, is dropped only when there are no others.
+/// Anyone can send any number of advertisements, so the table holds at most ``capacity``
+/// candidates, and ``tagsPerAddress`` for one address. To make room, it takes two unproven
+/// candidates at random and drops the one that was heard less often. A peer that is heard again and
+/// again is therefore hardly ever dropped, and a new peer always finds room. A candidate that has a
+/// proven identity, or that is being dialed, is dropped only when there are no others.
 package struct PeerTable: Sendable {
     /// One candidate.
     package struct Entry: Sendable {
@@ -32,7 +32,7 @@ package struct PeerTable: Sendable {
     package let capacity: Int
     /// The most tags that are kept for one address.
     package let tagsPerAddress: Int
-    /// The most entries of ``Entry/recent``: at least as many as any rule needs.
+    /// The most times in ``Entry/recent``, and so the most that a dialing rule may require.
     static let recentTimes = 8
 
     private var byCandidate: [Candidate: Entry] = [:]
@@ -67,12 +67,12 @@ package struct PeerTable: Sendable {
     ///
     /// An advertisement comes in two parts, of which one may be lost, and a phone's app in the
     /// background omits the name. An advertisement without a payload is therefore counted for the
-    /// candidate of its address that has a payload and was heard last.
+    /// candidate with a payload that was last heard at the same address.
     package mutating func hear(
         _ sighting: Sighting, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
     ) {
-        let candidate = known(sighting)
+        let candidate = candidate(for: sighting)
         if byCandidate[candidate] == nil { makeRoom(for: candidate, using: &generator) }
         var entry = byCandidate[candidate] ?? Entry(candidate: candidate, lastHeard: now)
         entry.payload = sighting.advertisement.payload ?? entry.payload
@@ -96,24 +96,27 @@ package struct PeerTable: Sendable {
         }
     }
 
-    private mutating func known(_ sighting: Sighting) -> Candidate {
+    /// The candidate of a sighting. A tagged one replaces the untagged one of the same address.
+    private mutating func candidate(for sighting: Sighting) -> Candidate {
         let candidate = sighting.candidate
-        let nameless = Candidate(address: sighting.address, tag: nil)
-        if candidate != nameless {
-            if byCandidate[nameless]?.isUnproven ?? false { byCandidate[nameless] = nil }
+        let untagged = Candidate(address: sighting.address, tag: nil)
+        if candidate != untagged {
+            if byCandidate[untagged]?.isUnproven ?? false { byCandidate[untagged] = nil }
             return candidate
         }
         let tagged = byCandidate.values.filter {
             $0.candidate.address == sighting.address && $0.payload != nil
         }
-        return tagged.max { $0.lastHeard < $1.lastHeard }?.candidate ?? nameless
+        return tagged.max { $0.lastHeard < $1.lastHeard }?.candidate ?? untagged
     }
 
     private mutating func makeRoom(
         for candidate: Candidate, using generator: inout some RandomNumberGenerator
     ) {
-        let same = byCandidate.values.filter { $0.candidate.address == candidate.address }
-        if same.count >= tagsPerAddress { removeOne(of: same, using: &generator) }
+        let sameAddress = byCandidate.values.filter { $0.candidate.address == candidate.address }
+        if sameAddress.count >= tagsPerAddress {
+            removeOne(of: sameAddress, using: &generator)
+        }
         if byCandidate.count >= capacity {
             removeOne(of: Array(byCandidate.values), using: &generator)
         }
@@ -130,8 +133,8 @@ package struct PeerTable: Sendable {
         if pool.count > 1 {
             second = (first + Int.random(in: 1..<pool.count, using: &generator)) % pool.count
         }
-        let isSecond = pool[second].timesHeard < pool[first].timesHeard
-        byCandidate[pool[isSecond ? second : first].candidate] = nil
+        let dropsSecond = pool[second].timesHeard < pool[first].timesHeard
+        byCandidate[pool[dropsSecond ? second : first].candidate] = nil
     }
 }
 

@@ -1,7 +1,6 @@
 internal import Glibc
 
-/// Checks whether the kernel's rfkill blocks an adapter, which bluetoothd before version 5.69 does
-/// not report.
+/// Checks whether the kernel's rfkill blocks an adapter: bluetoothd before 5.69 does not report it.
 enum RFKill {
     /// Whether `/sys/class/bluetooth/hci0/rfkill*/{soft,hard}` reports a block; false when there is
     /// no such file.

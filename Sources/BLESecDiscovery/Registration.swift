@@ -1,7 +1,7 @@
 internal import BLESecLinks
 
-/// Something that bluetoothd does for this process until the registration ends. It ends with its
-/// last reference, too.
+/// Something that bluetoothd does for this process until the registration ends. Releasing the last
+/// reference ends it too.
 package final class Registration: Sendable {
     let token: UInt64
     let registrations: Registrations
@@ -17,6 +17,6 @@ package final class Registration: Sendable {
         Task(executorPreference: loop) { [registrations, token] in await registrations.end(token) }
     }
 
-    /// Ends it, and returns when bluetoothd knows. A second call does nothing.
+    /// Ends it, and returns after bluetoothd was told. A second call does nothing.
     package func end() async { await registrations.end(token) }
 }

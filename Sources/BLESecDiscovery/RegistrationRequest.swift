@@ -5,7 +5,7 @@ struct RegistrationRequest: Sendable {
     let adapter: AdapterName
     /// The operation, for the sentence "cannot …".
     let doing: String
-    /// The path of the object that bluetoothd is given; nil for a scan.
+    /// The path of the object to register with bluetoothd; nil for a scan.
     var path: String?
     /// The interface of the adapter's object whose methods begin and end the request.
     let interface: String

@@ -5,7 +5,7 @@ internal import BLESecLinks
 /// Whenever the two may differ, because bluetoothd restarted or an adapter came back, the
 /// difference is requested again.
 actor Registrations {
-    /// Slightly longer than the kernel sends one of several advertisements before it sends the next
+    /// Slightly longer than the turn that the kernel gives to each of several advertisements
     /// (HCI_DEFAULT_ADV_DURATION, 2 s).
     private static let advertisingRotation = Duration.milliseconds(2_500)
 
@@ -23,7 +23,7 @@ actor Registrations {
     private struct Entry {
         let request: RegistrationRequest
         var state = State.lapsed
-        /// Whether bluetoothd may still hold the request from before.
+        /// Whether bluetoothd has granted the request before, and may still have it.
         var wasGranted = false
         /// The last of the calls to bluetoothd for this request, which run one after another.
         var lastCall: Task<Void, Never>?
@@ -58,8 +58,8 @@ actor Registrations {
 
     // MARK: - What is wanted
 
-    /// Sends a request for the first time, and repeats it from then on; throws, and gives it up, if
-    /// bluetoothd refuses.
+    /// Sends a request, and sends it again whenever bluetoothd may have dropped it. Throws, and
+    /// gives the request up, if bluetoothd at first refuses it or does not answer in time.
     func register(
         _ request: RegistrationRequest, as token: UInt64
     ) async throws(DiscoveryError) -> Registration {
@@ -92,19 +92,19 @@ actor Registrations {
         }
     }
 
-    /// Ends a request, and returns when bluetoothd knows. A second call does nothing.
+    /// Ends a request, and returns after bluetoothd was told. A second call does nothing.
     func end(_ token: UInt64) async {
         guard let entry = entries.removeValue(forKey: token) else { return }
         await bluetoothd?.ended(token)
         entry.renewal?.cancel()
-        // A task of its own, because bluetoothd must know even if the caller was cancelled.
+        // A task of its own, because bluetoothd must be told even if the caller was cancelled.
         await Task(executorPreference: loop) {
             await entry.lastCall?.value
             guard case .lapsed = entry.state else { return await self.cancel(entry.request) }
         }.value
     }
 
-    /// Pauses a scan, and returns when bluetoothd has stopped it.
+    /// Pauses a scan. Returns when bluetoothd has stopped scanning, unless another scan needs it.
     func pause(_ token: UInt64) async {
         guard let entry = entries[token] else { return }
         entries[token]?.state = .paused
@@ -137,7 +137,7 @@ actor Registrations {
         }
     }
 
-    /// Marks every request as not granted any more: bluetoothd has stopped.
+    /// bluetoothd has stopped: marks every request, except paused ones, as one to send again.
     func lapse() {
         for (token, entry) in entries {
             if case .paused = entry.state { continue }
@@ -153,7 +153,7 @@ actor Registrations {
         settle()
     }
 
-    /// bluetoothd has dropped an object on its own: asks for it again, after a delay.
+    /// bluetoothd has dropped an object on its own: registers it again, after a delay.
     func dropped(_ path: String) {
         for (token, entry) in entries where entry.request.path == path {
             entries[token]?.state = .refused(
@@ -167,9 +167,9 @@ actor Registrations {
     ///
     /// A kernel alternates between the advertisements of all processes. When a link ends, the
     /// kernel continues with the advertisement through which the link was made. If that
-    /// advertisement was withdrawn meanwhile, the kernel keeps sending the last one from a random
-    /// address to which nobody can connect, and sends no other. A new advertisement that is
-    /// registered before the alternation period has passed is not sent either.
+    /// advertisement was withdrawn meanwhile, the kernel sends only the one that it sent last, from
+    /// a random address to which nobody can connect. Nor does it send an advertisement that is
+    /// registered before one turn has passed, so this function waits that long.
     func linkEnded(on adapter: AdapterName) {
         guard !advertisements(on: adapter).isEmpty else { return }
         guard linksEnded[adapter] == nil else {
@@ -188,7 +188,7 @@ actor Registrations {
             if case .granted = entries[token]?.state { entries[token]?.state = .lapsed }
         }
         settle()
-        // If a link has ended in the meantime, wait for another period.
+        // If a link has ended in the meantime, wait for one more turn.
         if linksEnded.removeValue(forKey: adapter) == true { linkEnded(on: adapter) }
     }
 
@@ -207,7 +207,7 @@ actor Registrations {
 
     private func ask(_ token: UInt64) {
         entries[token]?.state = .asking
-        queue(token) { await $0.finishAsking(token) }
+        queue(token) { await $0.sendRequest(token) }
     }
 
     /// Runs `calls` after all earlier calls for the request: bluetoothd must not receive the end of
@@ -222,9 +222,9 @@ actor Registrations {
         }
     }
 
-    private func finishAsking(_ token: UInt64) async {
+    private func sendRequest(_ token: UInt64) async {
         guard let entry = entries[token], case .asking = entry.state else { return }
-        let asked = owner
+        let askedOwner = owner
         var state = State.granted
         do throws(DiscoveryError) {
             try await begin(entry, token)
@@ -232,13 +232,13 @@ actor Registrations {
             state = .refused(error)
         }
         // If bluetoothd has stopped meanwhile, the answer means nothing.
-        guard owner == asked, case .asking = entries[token]?.state else { return }
+        guard owner == askedOwner, case .asking = entries[token]?.state else { return }
         entries[token]?.state = state
         if case .refused = state {
             await bluetoothd?.retrySoon()
         } else {
             entries[token]?.wasGranted = true
-            if let interval = entry.request.interval { scanAnew(token, in: interval) }
+            if let interval = entry.request.interval { scheduleRestart(token, in: interval) }
         }
         await bluetoothd?.treeChanged()
     }
@@ -253,7 +253,7 @@ actor Registrations {
             try await call(request.begin, request)
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
-            // Another scan of this process runs, and bluetoothd counts one for each process.
+            // bluetoothd counts one scan for each process: if another one runs, so does this one.
             let others = entries.filter { $0.key != token }.values
             if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
             // Otherwise the kernel is still busy with a request from an earlier bluetoothd.
@@ -278,7 +278,7 @@ actor Registrations {
             request.doing, request.adapter.path, request.interface, method.name, method.arguments)
     }
 
-    private func scanAnew(_ token: UInt64, in interval: Duration) {
+    private func scheduleRestart(_ token: UInt64, in interval: Duration) {
         entries[token]?.renewal?.cancel()
         entries[token]?.renewal = Task(executorPreference: loop) { [weak self, loop] in
             guard (try? await loop.sleep(for: interval)) != nil else { return }

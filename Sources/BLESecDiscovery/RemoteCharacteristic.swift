@@ -1,7 +1,6 @@
 /// A characteristic of a connected device.
 package struct RemoteCharacteristic: Sendable, Hashable {
-    /// A GATT property that a characteristic may have. BlueZ calls properties flags
-    /// (doc/gatt-api.txt).
+    /// A GATT property that a characteristic may have; BlueZ's word is "flag" (doc/gatt-api.txt).
     package enum Property: String, Sendable, Hashable, CaseIterable {
         /// Its value can be read.
         case read
@@ -29,7 +28,7 @@ package struct RemoteCharacteristic: Sendable, Hashable {
     /// Whether it has a property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
-    /// Checks, before it is used for `doing`, that it has at least one of these properties.
+    /// Checks that it has at least one of these properties, as `doing` requires.
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names these properties.
     func require(_ properties: Property..., to doing: String) throws(DiscoveryError) {

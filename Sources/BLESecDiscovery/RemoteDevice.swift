@@ -1,7 +1,7 @@
 package import BLESecL2CAP
 package import BLESecLinks
 
-/// Another device, as an adapter hears and reaches it; a GATT client of its services.
+/// Another device, with calls that connect to it over one adapter and use its GATT services.
 package struct RemoteDevice: Sendable {
     /// The adapter.
     package let adapter: BluetoothAdapter
@@ -25,31 +25,34 @@ package struct RemoteDevice: Sendable {
 
     // MARK: - The link
 
-    /// Connects to the device, which the adapter has heard.
+    /// Connects to the device, which the adapter must have heard before.
     ///
     /// - Returns: whether this call made the link, so that the caller may end it.
     /// - Throws: ``DiscoveryError/Code/notFound`` when the adapter has not heard the device,
-    ///   ``DiscoveryError/Code/unreachable``, ``DiscoveryError/Code/timedOut`` at the deadline.
+    ///   ``DiscoveryError/Code/unreachable`` when bluetoothd cannot connect,
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
         let doing = "connect to \(address)"
         let path = try await path(to: doing)
-        let isMine = await !bluetoothd.tree.isConnected(path)
+        let makesLink = await !bluetoothd.tree.isConnected(path)
         do throws(DiscoveryError) {
-            if isMine { try await call(doing, path, Interface.device, "Connect", until: deadline) }
+            if makesLink {
+                try await call(doing, path, Interface.device, "Connect", until: deadline)
+            }
             // bluetoothd replies before it reports the device as connected.
             try await bluetoothd.wait(until: deadline, doing) {
                 $0.tree.isConnected(path) ? () : nil
             }
         } catch {
             // bluetoothd keeps trying until it is asked to stop.
-            if isMine { await bluetoothd.send(doing, path, Interface.device, "Disconnect") }
+            if makesLink { await bluetoothd.send(doing, path, Interface.device, "Disconnect") }
             if error.code == .failed {
                 throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
             }
             throw error
         }
-        return isMine
+        return makesLink
     }
 
     /// Waits until bluetoothd knows the services of the connected device.
@@ -141,11 +144,10 @@ package struct RemoteDevice: Sendable {
         }
     }
 
-    /// Reads the PSM of the connected device's L2CAP channel from the characteristic that Apple
-    /// defined for it.
+    /// Reads the PSM of a service of the connected device from the characteristic that Apple has
+    /// defined for PSMs.
     ///
-    /// - Returns: nil when the service lacks this characteristic; then the device has no L2CAP
-    ///   channel for it.
+    /// - Returns: nil when the service lacks this characteristic, and so offers no L2CAP channel.
     /// - Throws: ``DiscoveryError/Code/malformed`` when the value is not a PSM, and what
     ///   ``read(_:until:)`` throws.
     package func readPSM(

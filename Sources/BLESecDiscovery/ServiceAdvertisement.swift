@@ -18,10 +18,10 @@ package enum ServiceAdvertisement: Sendable, Hashable {
 
     /// Reads what a scanner has collected about one device.
     ///
-    /// Service data contain the UUID of their service. A name or manufacturer data count only if
-    /// the service's UUID is also advertised, since anyone may use the same values, and only if the
-    /// address offers no other vendor-specific service: a scanner keeps one name and one company's
-    /// data for each device, and they may belong to the other service.
+    /// Service data carry the UUID of their service, so they always count. A name or manufacturer
+    /// data count only if the service's UUID is also advertised, since anyone may use the same
+    /// values, and only if no other vendor-specific UUID is advertised: a scanner keeps one name
+    /// and one company's data for each device, and they may belong to the other service.
     ///
     /// - Returns: nil when nothing in it concerns the service.
     package init?(
@@ -29,10 +29,10 @@ package enum ServiceAdvertisement: Sendable, Hashable {
         serviceData: [BluetoothUUID: [UInt8]], manufacturerData: [UInt16: [UInt8]]
     ) {
         let data = serviceData[service]
-        let isNamed = uuids.contains(service)
-        guard data != nil || isNamed else { return nil }
+        let listsService = uuids.contains(service)
+        guard data != nil || listsService else { return nil }
         var payload = data.flatMap { AdvertisementPayload($0) }
-        if isNamed, uuids.allSatisfy({ $0 == service || $0.isAssigned }) {
+        if listsService, uuids.allSatisfy({ $0 == service || $0.isAssigned }) {
             payload = payload ?? manufacturerData[Self.company].flatMap { AdvertisementPayload($0) }
             payload = payload ?? name.flatMap { AdvertisementPayload(text: $0) }
         }

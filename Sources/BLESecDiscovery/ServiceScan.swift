@@ -1,13 +1,13 @@
 internal import BLESecL2CAP
 
-/// A scan for one service on one adapter, which ends when its sequence ends or is dropped.
+/// A scan for one service on one adapter. It ends when `sightings` ends or is released.
 package struct ServiceScan: Sendable {
-    /// The advertisements as they are heard. Slow consumers lose the oldest values.
+    /// Each advertisement, as soon as it is heard. A slow consumer loses the oldest ones.
     package let sightings: AsyncStream<Sighting>
     let registration: Registration
 
-    /// Pauses the scan, and returns when the adapter has stopped scanning: while an adapter scans,
-    /// the kernel makes no links.
+    /// Pauses the scan, so that the kernel can make links: it makes none while an adapter scans.
+    /// Returns when the adapter has stopped, unless another scan of this process goes on.
     package func pause() async { await registration.registrations.pause(registration.token) }
     /// Continues the scan.
     package func resume() async { await registration.registrations.resume(registration.token) }

@@ -3,7 +3,6 @@
 /// A repeated member is refused, since parsers differ in which value they use. Nesting of more than
 /// 32 levels is refused as well.
 package struct JSONReader {
-    /// The text, and the current position in it.
     private let bytes: [UInt8]
     private var position = 0
     private var depth = 0
@@ -22,14 +21,14 @@ package struct JSONReader {
         var reader = JSONReader(bytes: bytes)
         let value = try reader.value()
         reader.skipSpace()
-        guard reader.next == nil else { throw reader.failure() }
+        guard reader.current == nil else { throw reader.failure() }
         return value
     }
 
     // MARK: Bytes
 
     /// The current byte; nil at the end.
-    private var next: UInt8? { position < bytes.count ? bytes[position] : nil }
+    private var current: UInt8? { position < bytes.count ? bytes[position] : nil }
 
     private func failure(_ reason: String = "not valid JSON") -> Failure {
         Failure(
@@ -38,14 +37,14 @@ package struct JSONReader {
     }
 
     private mutating func skipSpace() {
-        while let byte = next, byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 {
+        while let byte = current, byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 {
             position += 1
         }
     }
 
     /// Skips `byte`; false if it is not the current byte.
     private mutating func take(_ byte: Unicode.Scalar) -> Bool {
-        guard next == UInt8(ascii: byte) else { return false }
+        guard current == UInt8(ascii: byte) else { return false }
         position += 1
         return true
     }
@@ -64,11 +63,11 @@ package struct JSONReader {
 
     private mutating func value() throws(Failure) -> JSONValue {
         skipSpace()
-        switch next {
+        switch current {
         case UInt8(ascii: "{"): return try nested { reader throws(Failure) in try reader.object() }
         case UInt8(ascii: "["): return try nested { reader throws(Failure) in try reader.array() }
         case UInt8(ascii: "\""): return .string(try string())
-        default: return try scalar()
+        default: return try wordOrNumber()
         }
     }
 
@@ -90,7 +89,7 @@ package struct JSONReader {
         repeat {
             skipSpace()
             let start = position
-            guard next == UInt8(ascii: "\"") else { throw failure() }
+            guard current == UInt8(ascii: "\"") else { throw failure() }
             let name = try string()
             guard names.insert(name).inserted else {
                 throw Failure(position: start, reason: "not valid here: a member for a second time")
@@ -116,7 +115,7 @@ package struct JSONReader {
         let start = position
         position += 1
         var units: [UInt8] = []
-        while let byte = next, byte >= 0x20 {
+        while let byte = current, byte >= 0x20 {
             position += 1
             switch byte {
             case UInt8(ascii: "\""):
@@ -135,7 +134,7 @@ package struct JSONReader {
     /// Reads the part of an escape after the backslash.
     private mutating func escape() throws(Failure) -> Unicode.Scalar {
         if take("u") { return try escapedScalar() }
-        guard let scalar = next.flatMap({ Self.escapes[$0] }) else { throw failure() }
+        guard let scalar = current.flatMap({ Self.escapes[$0] }) else { throw failure() }
         position += 1
         return scalar
     }
@@ -146,7 +145,7 @@ package struct JSONReader {
         UInt8(ascii: "r"): "\r", UInt8(ascii: "t"): "\t",
     ]
 
-    /// Reads four hexadecimal digits, or two such escapes for a character above U+FFFF.
+    /// Reads the digits after `\u`, and a second `\u` escape if the first is half a surrogate pair.
     private mutating func escapedScalar() throws(Failure) -> Unicode.Scalar {
         let start = position
         let first = try fourDigits()
@@ -166,7 +165,7 @@ package struct JSONReader {
     private mutating func fourDigits() throws(Failure) -> UInt32 {
         var value: UInt32 = 0
         for _ in 0..<4 {
-            guard let byte = next, let digit = UInt32(String(Unicode.Scalar(byte)), radix: 16)
+            guard let byte = current, let digit = UInt32(String(Unicode.Scalar(byte)), radix: 16)
             else { throw failure() }
             value = value << 4 | digit
             position += 1
@@ -177,9 +176,9 @@ package struct JSONReader {
     // MARK: Words and numbers
 
     /// A number, `true`, `false` or `null`.
-    private mutating func scalar() throws(Failure) -> JSONValue {
+    private mutating func wordOrNumber() throws(Failure) -> JSONValue {
         let start = position
-        while let byte = next, Self.isInScalar(byte) { position += 1 }
+        while let byte = current, Self.isInWordOrNumber(byte) { position += 1 }
         switch String(decoding: bytes[start..<position], as: UTF8.self) {
         case "true": return .bool(true)
         case "false": return .bool(false)
@@ -191,7 +190,7 @@ package struct JSONReader {
         }
     }
 
-    /// `Double` accepts more than the grammar: hexadecimal digits, a plus sign, leading zeros.
+    /// Checks the grammar, because `Double` accepts hexadecimal digits, a plus sign, leading zeros.
     private static func isNumber(_ word: String) -> Bool {
         var rest = Substring(word)
         func skipDigits() -> Int {
@@ -215,7 +214,7 @@ package struct JSONReader {
         return rest.isEmpty
     }
 
-    private static func isInScalar(_ byte: UInt8) -> Bool {
+    private static func isInWordOrNumber(_ byte: UInt8) -> Bool {
         switch byte {
         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
             UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "+"), UInt8(ascii: "-"),

@@ -50,6 +50,6 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
         throw LinkError(.noSuchAdapter, reason)
     }
 
-    /// The form `hci0 (AA:BB:CC:DD:EE:FF)`.
+    /// The form `hci0 (AA:BB:CC:DD:EE:FF)`, and `, off` after it when the adapter is off.
     package var description: String { "\(name) (\(address))\(isUp ? "" : ", off")" }
 }

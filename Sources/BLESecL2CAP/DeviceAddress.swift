@@ -1,6 +1,6 @@
 package import BLESecLinks
 
-/// Where a device can be dialed: its address and the address type. It proves nothing.
+/// Where a device can be dialed: its address and the address type. It authenticates nobody.
 package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
     /// The six bytes.
     package let address: BluetoothAddress
@@ -13,11 +13,11 @@ package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
         self.type = type
     }
 
-    /// The form `AA:BB:CC:DD:EE:FF (random)`, in which links also print their peers.
+    /// The form `AA:BB:CC:DD:EE:FF (random)`, which links also use to describe their peers.
     package var description: String { "\(address) (\(type.rawValue))" }
 }
 
 extension LinkAddress {
-    /// The device at the other end of the link; nil for a link that leads to no device.
+    /// The Bluetooth device at the other end; nil for the address of another kind of link.
     package var device: DeviceAddress? { value as? DeviceAddress }
 }

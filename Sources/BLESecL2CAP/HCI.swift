@@ -8,7 +8,6 @@ enum HCI {
     /// The size of `sockaddr_l2`, which ``L2CAPSocketAddress`` lays out by hand.
     static var socketAddressSize: Int { MemoryLayout<sockaddr_l2>.size }
 
-    /// All adapters, in the order of their numbers.
     static func adapters() throws(SystemError) -> [Adapter] {
         let descriptor = try openSocket()
         defer { close(descriptor) }
@@ -18,7 +17,6 @@ enum HCI {
         return numbers.prefix(Int(count)).sorted().compactMap { adapter(descriptor, $0) }
     }
 
-    /// The result of ``Adapter/packets()`` for the adapter with that number.
     static func packets(_ number: UInt16) throws(SystemError) -> PacketCount {
         let descriptor = try openSocket()
         defer { close(descriptor) }

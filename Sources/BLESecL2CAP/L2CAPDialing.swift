@@ -3,7 +3,7 @@ package import BLESecLinks
 // Links over L2CAP connection-oriented channels on LE.
 extension SocketLink {
     /// Opens a channel. Only one of two devices should open the channels between them: kernels
-    /// confuse the signalling when the accepting device at once opens a channel to the dialing one.
+    /// confuse the signalling when both devices open channels at the same time.
     ///
     /// The kernel gives up on an absent device after 40 s; `deadline` may be earlier.
     ///

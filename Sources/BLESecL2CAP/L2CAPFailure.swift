@@ -10,7 +10,7 @@ enum L2CAPFailure {
         do throws(SystemError) { return try body() } catch { throw explain(error) }
     }
 
-    /// The code of an error, and what follows "cannot connect to …: " in its reason.
+    /// The code of an error, and what follows "cannot …: " in its reason.
     typealias Meaning = (code: LinkError.Code, text: String)
 
     static func explainDial(_ error: SystemError, _ address: L2CAPAddress) -> LinkError {

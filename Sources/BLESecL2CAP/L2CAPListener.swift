@@ -22,8 +22,7 @@ package final class L2CAPListener: LinkListener {
     ///   - receiveMTU: the largest SDU that a peer may send, 23 to 8,192 bytes.
     ///   - maximumSDU: the largest SDU that is sent, 23 to 8,192 bytes; the peer's MTU limits it as
     ///     well.
-    ///   - backlog: the number of peers that the kernel connects before they are accepted, less
-    ///     one.
+    ///   - backlog: one less than the number of peers that the kernel connects before `accept`.
     /// - Throws: ``LinkError``: ``LinkError/Code/addressInUse``, ``LinkError/Code/permission`` for
     ///   a PSM below 0x80 without CAP_NET_BIND_SERVICE, ``LinkError/Code/noSuchAdapter`` when no
     ///   adapter is on.

@@ -12,8 +12,8 @@ package enum L2CAPSocket {
     /// this size fills 17 packets of 247 bytes, and a message of 4 KiB fits.
     package static let maximumSDU = 4_197
 
-    /// The default and the upper limit for the largest SDU that is received, in bytes. If the
-    /// receive buffer is small, kernels stall for ever in the middle of a larger SDU.
+    /// The default and the upper limit for the largest SDU that is received, in bytes. With a small
+    /// receive buffer, kernels stall for ever in the middle of an SDU that is larger than this.
     package static let maximumReceiveMTU = 8_192
 
     /// The smallest MTU that the specification allows, in bytes.

@@ -36,7 +36,7 @@ extension EventLoop {
         if isCurrent { return ready.append(work) }
         let mustStart = inbox.withLock { inbox in
             inbox.work.append(work)
-            // Called under the mutex, under which the ending thread closes the poller's descriptor.
+            // Under the mutex, because the ending thread may close the poller's descriptor.
             if inbox.isAsleep { poller.wake() }
             inbox.isAsleep = false
             defer { inbox.isRunning = true }
@@ -73,7 +73,7 @@ extension EventLoop {
         }
     }
 
-    /// Runs jobs, and the work that they defer, until none is left or the limit is reached.
+    /// Runs jobs, and the work that they defer, until none is left or their limit is reached.
     private func runQueued() {
         var budget = Self.jobsBetweenPolls
         while budget > 0 {
@@ -118,7 +118,7 @@ extension EventLoop {
 
     private func nanosecondsToNextTimer() -> Int64 {
         guard let next = timers.earliest else { return -1 }
-        // The source of a manual clock wakes the loop when it has moved the time.
+        // No timeout: the source of a manual clock wakes the loop when it has moved the time.
         if clock.source != nil { return next <= now ? 0 : -1 }
         return max(0, next.duration(since: now).clampedNanoseconds)
     }

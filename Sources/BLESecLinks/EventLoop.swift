@@ -5,7 +5,7 @@ internal import Synchronization
 ///
 /// The loop is a serial executor: actors that return it as their `unownedExecutor` run on its
 /// thread. It is also a task executor, so that an application can run its tasks on the same thread
-/// as the channels they use, without changes of threads:
+/// as the channels they use, without changing threads:
 /// `Task(executorPreference: EventLoop.shared) { … }`.
 ///
 /// Jobs that one thread has queued run in the order in which it queued them; priorities are
@@ -46,7 +46,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
 
     /// Starts a loop with a thread of its own.
     ///
-    /// Needs two descriptors and a thread; traps if the process has none left. The loop runs until
+    /// Needs two descriptors and a thread; traps if the process has no more. The loop runs until
     /// ``shutdown()``, even when nothing refers to it.
     public init(name: String, clock: LoopClock = .system) {
         guard let poller = Poller() else {
@@ -105,7 +105,7 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     /// Ends the loop and returns when its thread and its descriptors are gone.
     ///
     /// Every task that waits for a link, a connection or a timer is woken and fails with
-    /// ``LinkError/Code/closed`` or a `CancellationError`; armed timers fire once. The owners of
+    /// ``LinkError/Code/closed`` or a `CancellationError`; armed timers fire early. The owners of
     /// links and listeners must close them, before or after the shutdown. Tasks that resume later
     /// still run, on a temporary thread. May be called again.
     public func shutdown() async {
@@ -139,7 +139,8 @@ public final class EventLoop: TaskExecutor, SerialExecutor, @unchecked Sendable 
     public func checkIsolated() { assertCurrent() }
 }
 
-/// An object that the loop calls back once, soon, without an allocation.
+/// An object that the loop calls back once for each ``EventLoop/runSoon(_:)``. Unlike a closure,
+/// it needs no allocation.
 package protocol DeferredWork: AnyObject {
     /// Called on the loop's thread, never during a call of ``EventLoop/runSoon(_:)``.
     func runDeferred()

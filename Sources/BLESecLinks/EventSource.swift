@@ -1,6 +1,6 @@
 /// Called when a watched descriptor is ready, on the loop's thread.
 package protocol EventSourceHandler: AnyObject {
-    /// Reports what the descriptor is ready for. `hungUp` is reported once.
+    /// Reports what the descriptor is ready for. `hungUp` is true in one call at most.
     func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool)
 }
 
@@ -76,8 +76,8 @@ package final class EventSource: @unchecked Sendable {
     /// Called when the loop is shut down: the handler then checks the loop, and finds that out.
     func deliverShutdown() { handler?.sourceIsReady(readable: true, writable: true, hungUp: false) }
 
-    /// Stops watching for unwanted events. The kernel reports a hang-up of each watched descriptor,
-    /// so after a hang-up a descriptor without wanted events is not watched at all.
+    /// Stops watching for unwanted events. The kernel reports a hang-up again and again, even if it
+    /// is unwanted, so after a hang-up a descriptor without wanted events is not watched at all.
     private func lower() {
         if wanted == .none && hasHungUp {
             if watched != nil { loop.poller.remove(descriptor) }
@@ -133,7 +133,7 @@ struct SourceTable {
         free.append(UInt32(index))
     }
 
-    /// Nil once the source was removed.
+    /// The source with `token`; nil once it was removed.
     func source(_ token: UInt64) -> EventSource? {
         let slot = slots[Int(token & 0xFFFF_FFFF)]
         return slot.generation == UInt32(token >> 32) ? slot.source : nil

@@ -42,7 +42,7 @@ public protocol Link: AnyObject, Sendable {
 
     /// Whether the handler is called when there is something to read. Initially false.
     ///
-    /// A reader that is full sets it to false, so that the peer has to wait. The link sets it to
+    /// A reader without room sets it to false, so that the peer has to wait. The link sets it to
     /// false once ``receive(into:)`` has returned ``LinkReceive/end`` or thrown.
     var wantsRead: Bool { get set }
 
@@ -70,7 +70,7 @@ public protocol Link: AnyObject, Sendable {
 
     /// A description of the peer for logs. Not authenticated.
     var peerDescription: String { get }
-    /// The peer's address, by which unauthenticated peers are limited; nil where the link has none
+    /// The peer's address, by which a listener limits the handshakes; nil where the link has none
     /// (memory and Unix links). Not authenticated.
     var peerAddress: LinkAddress? { get }
 }
@@ -94,7 +94,7 @@ public protocol LinkHandler: AnyObject {
     func linkIsReadable()
     /// A send may succeed now.
     func linkIsWritable()
-    /// The peer or the link below is gone. Called at most once, even if ``Link/wantsRead`` is
+    /// The peer or the link below is gone. Called at most once, also while ``Link/wantsRead`` is
     /// false. Received bytes can still be read.
     func linkDidHangUp()
 }

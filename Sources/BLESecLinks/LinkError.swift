@@ -25,7 +25,7 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         public static let invalidPSM = Code("invalidPSM")
         /// An address in an invalid format.
         public static let invalidAddress = Code("invalidAddress")
-        /// There is no adapter of that name or address.
+        /// There is no adapter with that name or address, or it is off.
         public static let noSuchAdapter = Code("noSuchAdapter")
         /// There is no such path.
         public static let notFound = Code("notFound")
@@ -33,7 +33,7 @@ public struct LinkError: Error, Sendable, Hashable, CustomStringConvertible {
         public static let closed = Code("closed")
         /// The waiting task was cancelled.
         public static let cancelled = Code("cancelled")
-        /// The machine lacks something it needs: Bluetooth, descriptors, memory.
+        /// The machine lacks something that the link needs: Bluetooth, descriptors, memory.
         public static let unavailable = Code("unavailable")
         /// Anything else; see ``LinkError/systemError``.
         public static let system = Code("system")

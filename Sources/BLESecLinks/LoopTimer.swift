@@ -8,7 +8,7 @@ package protocol TimerHandler: AnyObject {
 ///
 /// Arming an armed timer moves its deadline. Moving the deadline later costs one comparison;
 /// everything else costs O(log n) for n armed timers of the loop. Arming allocates only if the loop
-/// never had so many armed timers. All members but the initializer are used on the loop's thread.
+/// never had as many before. All members but the initializer are used on the loop's thread.
 package final class LoopTimer: @unchecked Sendable {
     // Sendable because its state is touched on the loop's thread only, which each entry checks.
 

@@ -104,7 +104,7 @@ public final class MemoryLink: Link, @unchecked Sendable {
         return wire[side].queue.isEmpty
     }
 
-    /// Ends the sending direction, unless the link drops its queue on close.
+    /// Ends the sending direction, unless the link was made with `dropsQueueOnClose`.
     public func halfClose() -> Bool {
         loop.assertCurrent()
         guard !wire.dropsQueueOnClose, !wire[side].isClosed else { return false }

@@ -1,11 +1,11 @@
 internal import CBLESecLinux
 import Glibc
 
-/// The system calls of the links on sockets, and on the sockets' files, each in one or two lines.
-/// No other file of this module calls sockets.
+/// The links' system calls on sockets and on the files of Unix sockets. No other file of this
+/// module calls the kernel for sockets.
 ///
 /// Functions that transfer bytes return a count, or a negated `errno` value, so that they neither
-/// throw nor allocate; all others throw.
+/// throw nor allocate; most others throw.
 package enum Socket {
     /// How a socket divides bytes.
     package enum Kind: Sendable, Hashable {
@@ -30,7 +30,7 @@ package enum Socket {
         try check(socket(family, kind.rawValue | flags, number))
     }
 
-    /// Two nonblocking Unix sockets that are connected to each other, which the caller owns.
+    /// Two nonblocking Unix sockets, connected to each other. The caller owns both.
     package static func pair(_ kind: Kind) throws(SystemError) -> (Int32, Int32) {
         var ends: (Int32, Int32) = (-1, -1)
         let result = unsafe withUnsafeMutableBytes(of: &ends) { raw in
@@ -51,7 +51,7 @@ package enum Socket {
         _ = try check(unsafe withAddress(address) { unsafe Glibc.bind(descriptor, $0, $1) })
     }
 
-    /// Begins to connect. A nonblocking socket fails with EINPROGRESS, or with EAGAIN when a Unix
+    /// Connects; throws EINPROGRESS if the connection has only begun, and EAGAIN if a Unix
     /// listener's queue is full.
     package static func connect(
         _ descriptor: Int32, to address: SocketAddress
@@ -234,7 +234,7 @@ package enum Socket {
             isSocket: status.st_mode & S_IFMT == S_IFSOCK)
     }
 
-    /// Sets the permissions (less the umask) that a Unix socket's file gets when it is bound.
+    /// Sets the permissions (less the umask) that `bind` gives to a Unix socket's file.
     static func setPermissions(_ descriptor: Int32, _ mode: UInt32) throws(SystemError) {
         _ = try check(fchmod(descriptor, mode_t(mode)))
     }

@@ -29,7 +29,7 @@ package final class SocketDialer: @unchecked Sendable {
     }
 
     private typealias Outcome = Result<SocketLink, LinkError>
-    /// The delay between attempts while a Unix listener's queue is full; no event reports room.
+    /// The delay between attempts while a Unix listener's queue is full: no event reports its end.
     private static let retryDelay = Duration.milliseconds(5)
 
     private let loop: EventLoop

@@ -9,7 +9,7 @@ internal import BLESecLinks
 /// fragment was needed, it stays missing, and a fragment that is missing for too long ends the
 /// stream.
 struct FragmentStream: Sendable {
-    /// The most fragments that one end holds until they are read, or until an earlier one arrives.
+    /// The most fragments that one end stores until they are read.
     static let window: UInt16 = 32
     /// How far the peer's limit may be ahead of the number of the next fragment to send.
     private static let furthestLimit: UInt16 = 1_024
@@ -19,9 +19,9 @@ struct FragmentStream: Sendable {
     /// The number by which both ends identify the stream.
     let id: UInt16
     /// The largest value that this end accepts, in bytes.
-    private let takenSize: Int
+    private let acceptedSize: Int
     /// The largest value that this end can send, in bytes.
-    private let sentSize: Int
+    private let sendableSize: Int
 
     // Sending
     /// The largest value that may be sent, in bytes; nil until the peer has sent the size that it
@@ -35,9 +35,10 @@ struct FragmentStream: Sendable {
     private var slots = [ArraySlice<UInt8>?](repeating: nil, count: Int(window))
     /// The first fragment that has not been read to its end.
     private var first: UInt16 = 0
-    /// The number of fragments from `first` on without a gap, and the number of all held fragments.
+    /// The number of stored fragments from `first` up to the first gap.
     private var ready: UInt16 = 0
-    private var held: UInt16 = 0
+    /// The number of all stored fragments.
+    private var stored: UInt16 = 0
     /// The limit that was last sent to the peer.
     private var granted: UInt16 = 0
     /// The number that follows the peer's last data fragment; nil until the peer has ended the
@@ -50,8 +51,8 @@ struct FragmentStream: Sendable {
     /// largest value that a notification can carry, in bytes.
     init(dialing id: UInt16, sending: Int, taking: Int) {
         self.id = id
-        sentSize = Self.clamp(sending)
-        takenSize = Self.clamp(taking)
+        sendableSize = Self.clamp(sending)
+        acceptedSize = Self.clamp(taking)
     }
 
     /// Makes the listener's end of a stream that a dialer opens; nil unless the fragment is an
@@ -59,8 +60,8 @@ struct FragmentStream: Sendable {
     init?(answering opening: StreamFragment) {
         guard opening.number == 0, opening.opening != nil else { return nil }
         id = opening.stream
-        sentSize = StreamFragment.largest
-        takenSize = StreamFragment.largest
+        sendableSize = StreamFragment.largest
+        acceptedSize = StreamFragment.largest
         peerOpened(opening)
     }
 
@@ -79,7 +80,7 @@ struct FragmentStream: Sendable {
 
     /// This end's first fragment, which opens the stream.
     mutating func opening() -> [UInt8] {
-        fragment(.open, number: 0, StreamFragment.opening(taking: takenSize))
+        fragment(.open, number: 0, StreamFragment.opening(taking: acceptedSize))
     }
 
     /// Cuts the beginning of `bytes` into fragments, as far as the peer's window allows, and
@@ -129,7 +130,8 @@ struct FragmentStream: Sendable {
     ///   into the window, its limit is used all the same.
     @discardableResult
     mutating func take(_ fragment: StreamFragment, at now: MonotonicTime) -> Bool {
-        guard fragment.stream == id, StreamFragment.headerSize + fragment.payload.count <= takenSize
+        guard fragment.stream == id,
+            StreamFragment.headerSize + fragment.payload.count <= acceptedSize
         else { return false }
         switch fragment.kind {
         case .open:
@@ -145,7 +147,7 @@ struct FragmentStream: Sendable {
                 end.map({ distance < $0 &- first }) ?? true
             else { return false }
             slots[slot] = fragment.payload
-            held += 1
+            stored += 1
         case .end:
             // The end cannot lie beyond the granted window, or before a fragment that has arrived.
             guard end == nil, fragment.number &- first <= Self.window,
@@ -157,15 +159,15 @@ struct FragmentStream: Sendable {
         return true
     }
 
-    /// The number of fragments from `first` up to the last one that has arrived, gaps included.
+    /// The distance from `first` to the number after the last stored fragment.
     private var highest: UInt16 {
         let last = (0..<Self.window).last { slots[Int((first &+ $0) % Self.window)] != nil }
         return last.map { $0 + 1 } ?? 0
     }
 
     private mutating func peerOpened(_ opening: StreamFragment) {
-        guard let taken = opening.opening else { return }
-        size = min(taken, sentSize)
+        guard let accepted = opening.opening else { return }
+        size = min(accepted, sendableSize)
         raiseLimit(opening.limit)
     }
 
@@ -180,8 +182,8 @@ struct FragmentStream: Sendable {
 
     private mutating func watchGap(_ now: MonotonicTime) {
         let before = ready
-        while ready < held, slots[Int((first &+ ready) % Self.window)] != nil { ready += 1 }
-        let isMissing = ready < held || end.map { $0 != first &+ ready } ?? false
+        while ready < stored, slots[Int((first &+ ready) % Self.window)] != nil { ready += 1 }
+        let isMissing = ready < stored || end.map { $0 != first &+ ready } ?? false
         guard isMissing else { return deadline = .distantFuture }
         if ready != before || deadline == .distantFuture {
             deadline = now.advanced(by: Self.gapTimeout)
@@ -208,7 +210,7 @@ struct FragmentStream: Sendable {
                 slots[slot] = nil
                 first &+= 1
                 ready -= 1
-                held -= 1
+                stored -= 1
             } else {
                 slots[slot] = rest
             }

@@ -7,8 +7,8 @@ package import BLESecLinks
 package struct GATTStreamDialer: Sendable {
     /// The bytes that ATT adds to the value of a write command: an opcode and a handle.
     private static let writeOverhead = 3
-    /// The bytes that ATT adds to the value of a notification. One packet may hold several
-    /// notifications, with their lengths.
+    /// The bytes that ATT adds to the value of a notification: an opcode, a handle, and a length
+    /// where one packet holds several notifications.
     private static let notificationOverhead = 5
     /// The MTU of a device with which none was negotiated.
     private static let leastMTU = 23

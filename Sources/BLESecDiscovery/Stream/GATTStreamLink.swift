@@ -32,10 +32,10 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     private let carrier: Carrier
     private weak var handler: (any LinkHandler)?
     private var timer: LoopTimer?
-    /// Fragments that were passed on and not confirmed yet.
+    /// The number of fragments that were passed to bluetoothd and that it has not confirmed.
     private var pending = 0
     private var failure: LinkError?
-    /// When the device counts as disconnected, because it has ended its subscription.
+    /// When the device counts as disconnected, after it has ended its subscription.
     private var lossDeadline = MonotonicTime.distantFuture
     /// Whether the device has disconnected, or bluetoothd has stopped.
     private(set) var isLost = false
@@ -57,10 +57,10 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     deinit {
         guard !isClosed else { return }
         let (carrier, timer) = (carrier, timer)
-        let linkShutdown = isLost || failure != nil ? nil : stream.finish()
+        let lastFragment = isLost || failure != nil ? nil : stream.finish()
         let close: @Sendable () -> Void = {
             timer?.disarm()
-            if let linkShutdown { carrier.carry(linkShutdown) { _ in } }
+            if let lastFragment { carrier.carry(lastFragment) { _ in } }
             carrier.close()
         }
         if loop.isCurrent { close() } else { loop.execute(close) }
@@ -68,7 +68,6 @@ final class GATTStreamLink: Link, @unchecked Sendable {
 
     /// Whether both ends have opened the stream; the link must not be used before that.
     var isOpen: Bool { stream.isOpen }
-    /// Sends this end's opening fragment.
     func open() { carry(stream.opening()) }
 
     var maximumSDU: Int { Self.fragmentsAtOnce * stream.room }
@@ -139,9 +138,8 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     }
 }
 
-/// Input from the other end.
 extension GATTStreamLink {
-    /// Takes the value of a write or a notification; fragments of other streams are ignored.
+    /// Takes a fragment from a write or a notification; one of another stream is ignored.
     func take(_ fragment: StreamFragment) {
         loop.assertCurrent()
         guard !isClosed, !isLost, failure == nil else { return }

@@ -19,7 +19,7 @@ struct StreamFragment: Sendable, Hashable {
     static let version: UInt8 = 1
     /// The number of bytes in front of the payload.
     static let headerSize = 7
-    /// The largest value that fits the smallest ATT MTU, 23 less 3 bytes: every device supports it.
+    /// The size of value that every device supports, in bytes: the smallest ATT MTU, 23, less 3.
     static let smallest = 20
     /// The largest value that is sent or accepted, in bytes. (bluetoothd drops a value of 512 bytes
     /// silently.)
