@@ -2,13 +2,13 @@ import Glibc
 
 /// A link over a kernel socket: Unix or L2CAP. The members of ``Link`` are described there.
 package final class SocketLink: Link, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is touched on the loop's thread only; the calls check the thread.
 
     /// The differences between the socket families.
     package struct Traits: Sendable {
-        /// Whether one receive returns at most one packet, and discards the bytes that do not fit.
+        /// Whether one `recv` returns at most one packet, and discards the bytes that do not fit.
         package var keepsPackets = false
-        /// Whether a reset counts as the end, as the kernel reports every end as a reset (L2CAP).
+        /// Whether a reset is a normal end: for L2CAP the kernel reports every end as a reset.
         package var resetIsEnd = false
         /// Whether one direction can be ended alone.
         package var canHalfClose = true
@@ -27,7 +27,8 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
     }
 
-    /// The smallest part to send, in bytes: a packet of the smallest MTU fits into any send buffer.
+    /// The bytes up to which a refused part is not halved again: a packet of the smallest MTU fits
+    /// into any send buffer.
     private static let smallestPart = 23
     /// The size in bytes below which a received packet is taken to be the last one that is queued.
     private static let shortPacket = 4_096
@@ -37,13 +38,13 @@ package final class SocketLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private var spill: PacketSpill?
     private var isScheduled = false
-    /// Whether the socket counts as empty, from the last receive until the loop reports bytes.
+    /// Whether the last receive seems to have emptied the socket; false after the next event.
     private var isDry = false
     /// Whether the loop was asked to report when there is something to read.
     private var isWatching = false
     private var hasEnded = false
     private var hasHalfClosed = false
-    /// The most bytes to send at once.
+    /// The most bytes to pass to one system call.
     private var sendLimit = Int.max
     private var sendFailure: LinkError?
     private var receiveFailure: LinkError?
@@ -111,7 +112,7 @@ package final class SocketLink: Link, @unchecked Sendable {
             ? receivePacket(into: &buffer) : Socket.receive(source.fileDescriptor, into: &buffer)
         if count > 0 {
             // A byte stream returns all it has: fewer bytes than requested mean that it is empty. A
-            // short packet is mostly the only one, so a second receive would usually find nothing.
+            // short packet is usually the only one queued, so a second receive would find nothing.
             // If another packet is queued, the loop reports it.
             isDry = count < (traits.keepsPackets ? Self.shortPacket : room)
             reportSpill()
@@ -173,8 +174,8 @@ package final class SocketLink: Link, @unchecked Sendable {
 
     /// Sends a smaller part if a Bluetooth socket would never take all bytes.
     ///
-    /// The kernel cuts an SDU into packets and charges each packet with its overhead to the send
-    /// buffer. When the sum of the charges exceeds the buffer, the socket always returns EAGAIN,
+    /// The kernel cuts an SDU into packets, and charges the send buffer for each packet and its
+    /// overhead. When the sum of the charges exceeds the buffer, the socket always returns EAGAIN,
     /// even though nothing is queued and the socket polls writable. The packets that the peer
     /// accepts may be as small as 23 bytes, and their size cannot be queried. The receiver joins
     /// SDUs, so smaller SDUs are equivalent.
@@ -232,7 +233,7 @@ package final class SocketLink: Link, @unchecked Sendable {
 }
 
 extension SocketLink: DeferredWork {
-    /// Reports the rest of a packet that waits in ``spill``, of which the kernel does not know.
+    /// Has the handler called for the bytes in ``spill``, of which the kernel does not know.
     private func reportSpill() {
         guard let spill, !spill.isEmpty, wantsRead, !isScheduled else { return }
         isScheduled = true

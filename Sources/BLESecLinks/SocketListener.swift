@@ -23,7 +23,7 @@ package final class SocketListener: @unchecked Sendable {
     /// Takes ownership of a listening, nonblocking socket.
     ///
     /// - Parameters:
-    ///   - accepted: makes a link of an accepted socket, on the loop's thread. If it throws, the
+    ///   - accepted: makes a link from an accepted socket, on the loop's thread. If it throws, the
     ///     socket is closed and the listener waits for the next peer.
     ///   - closing: called once, on the loop's thread, before the socket is closed.
     package init(
@@ -90,14 +90,14 @@ package final class SocketListener: @unchecked Sendable {
     /// Passes peers to waiting tasks as long as there are both.
     private func serve() {
         while let waiter = waiters.first {
-            guard let outcome = next() else { break }
+            guard let outcome = acceptNextPeer() else { break }
             waiters.removeFirst()
             finish(waiter, outcome)
         }
         updateInterest()
     }
 
-    private func next() -> Outcome? {
+    private func acceptNextPeer() -> Outcome? {
         while true {
             do throws(SystemError) {
                 let peer = EventSource(owning: try Socket.accept(source.fileDescriptor), loop: loop)

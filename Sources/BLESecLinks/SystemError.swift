@@ -14,7 +14,7 @@ extension LinkError {
     /// - Parameter doing: the operation, for the sentence "cannot …".
     package init(_ error: SystemError, _ doing: String) {
         let number = error.number
-        let (code, remedy): (Code, String) =
+        let (code, reason): (Code, String) =
             switch number {
             case ECONNREFUSED: (.refused, "nobody listens there")
             case EHOSTUNREACH, ENETUNREACH, EHOSTDOWN: (.unreachable, "there is no way to it")
@@ -32,6 +32,6 @@ extension LinkError {
             case EAFNOSUPPORT, EPROTONOSUPPORT: (.unavailable, "the kernel does not offer it")
             default: (.system, Socket.text(of: number))
             }
-        self.init(code, "cannot \(doing): \(remedy)", systemError: number)
+        self.init(code, "cannot \(doing): \(reason)", systemError: number)
     }
 }

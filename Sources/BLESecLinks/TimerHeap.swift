@@ -15,7 +15,7 @@ struct TimerHeap {
     /// No timer fires before this; nil when none is armed.
     var earliest: MonotonicTime? { entries.isEmpty ? nil : entries[0].key }
 
-    /// Moves the timer to the place for `time`, unless it is already in that of an earlier time.
+    /// Adds the timer, or moves it up if `time` is before its key; a later `time` changes nothing.
     mutating func place(_ timer: LoopTimer, at time: MonotonicTime) {
         guard let position = timer.position else {
             timer.position = entries.count

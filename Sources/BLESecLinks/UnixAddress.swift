@@ -10,18 +10,16 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
 
     /// The largest number of bytes that one send takes.
     ///
-    /// Well below the default send buffer (212,992 bytes): no packet is refused for its size.
+    /// Well below the default send buffer (212,992 bytes), so no packet is refused for its size.
     package static let maximumSDU = 65_536
 
-    /// The path of the socket's file.
     package let path: String
-    /// The kind of socket.
     package let kind: Kind
 
     /// Checks the path.
     ///
     /// - Throws: ``LinkError/Code/invalidAddress`` when the path is empty, longer than
-    ///   ``maximumPathLength`` bytes of UTF-8, or contains a zero.
+    ///   ``maximumPathLength`` bytes of UTF-8, or contains a zero byte.
     package init(path: String, kind: Kind = .stream) throws(LinkError) {
         guard !path.isEmpty else {
             throw LinkError(.invalidAddress, "the path of a Unix socket is missing")
@@ -42,7 +40,7 @@ package struct UnixAddress: Sendable, Hashable, CustomStringConvertible {
     /// The format of the command-line tools: `unix:/path` or `unix-seqpacket:/path`.
     package var description: String { (kind == .stream ? "unix:" : "unix-seqpacket:") + path }
 
-    /// The address with an absolute path; nil if that is too long, or the working folder has none.
+    /// The address with an absolute path; nil if that path is too long or not known.
     package var absolute: UnixAddress? {
         guard !path.hasPrefix("/") else { return self }
         guard let folder = unsafe getcwd(nil, 0) else { return nil }

@@ -53,10 +53,10 @@ extension SocketLink {
 
     private static func explain(_ error: SystemError, _ address: UnixAddress) -> LinkError {
         if error.number == EPROTOTYPE {
-            let other =
+            let listenerKind =
                 address.kind == .stream ? "packets: use unix-seqpacket:" : "a stream: use unix:"
             return LinkError(
-                .refused, "cannot connect to \(address): its listener speaks \(other)",
+                .refused, "cannot connect to \(address): its listener speaks \(listenerKind)",
                 systemError: error.number)
         }
         return LinkError(error, "connect to \(address)")

@@ -15,14 +15,14 @@ package final class UnixListener: LinkListener {
     /// Listens at a path.
     ///
     /// A stale socket file, on which nothing listens any more, is replaced. A file of any other
-    /// kind is never removed. Closing the listener removes its file unless another has replaced it.
+    /// kind is never removed. Closing the listener removes its file unless another file is there.
     ///
     /// - Parameters:
     ///   - permissions: the permissions of the socket's file, less the umask; by default only the
     ///     same user may dial.
     ///   - backlog: the number of peers that the kernel lets wait.
     /// - Throws: ``LinkError/Code/addressInUse`` when another process or file has the path,
-    ///   ``LinkError/Code/notFound`` without the folder, ``LinkError/Code/permission``.
+    ///   ``LinkError/Code/notFound`` if the folder is missing, ``LinkError/Code/permission``.
     package static func listen(
         _ address: UnixAddress, permissions: UInt32 = 0o600, backlog: Int32 = 128,
         loop: EventLoop = .shared

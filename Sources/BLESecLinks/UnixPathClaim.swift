@@ -4,7 +4,7 @@ import Glibc
 ///
 /// Two processes that both find a stale file must not both replace it. A process that replaces a
 /// file holds the advisory lock of the folder while it checks and binds. A process that only binds
-/// takes the lock if it can, so that a process that never releases it cannot block a free path.
+/// takes the lock if it can, so a process that never releases the lock cannot block a free path.
 struct UnixPathClaim {
     private static let lockAttempts = 50
     private static let lockDelay = Duration.milliseconds(2)
@@ -46,7 +46,7 @@ struct UnixPathClaim {
             } catch {
                 guard error.number == EWOULDBLOCK || error.number == EINTR else { break }
             }
-            // Another process holds the lock, so wait in real time, not by the loop's clock.
+            // Another process holds the lock, so wait in real time: the loop's clock may be manual.
             guard (try? await Task.sleep(for: Self.lockDelay)) != nil else { break }
         }
         Socket.close(folder)

@@ -3,8 +3,8 @@ public import BLESecPrimitives
 /// Keys for other layers, bound to the handshake: Noise's extension "additional symmetric keys".
 ///
 /// `ask_master = HKDF(ck, zerolen, info = "ask")`, with HKDF as in RFC 5869, is derived at the end
-/// of the handshake. Each label has a chain of its own, `HKDF(ask_master, h ‖ label)`. One label's
-/// key reveals neither another label's key nor the transport keys. `rekey` changes no label's key.
+/// of the handshake. A label's key is `HKDF(ask_master, h ‖ label)`. It reveals neither another
+/// label's key nor the transport keys. A rekey of the transport changes no label's key.
 public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
     private let master: SecretBytes
     private let handshakeHash: [UInt8]
@@ -21,7 +21,8 @@ public struct AdditionalSymmetricKeys: ~Copyable, Sendable {
         self.master = master
     }
 
-    /// The key of `label`. Every call with this label, on both sides, returns the same key.
+    /// The key of `label`. Every call with this label and `count`, on both sides, returns the same
+    /// key. A shorter key is the beginning of a longer one, so use a label with one `count` only.
     ///
     /// - Parameters:
     ///   - label: the purpose of the key.

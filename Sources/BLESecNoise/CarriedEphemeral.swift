@@ -1,6 +1,6 @@
 package import BLESecPrimitives
 
-/// An ephemeral key of an earlier handshake that a fallback pattern continues with; Noise §10.
+/// The ephemeral key of an earlier handshake, reused by a fallback pattern; Noise §10.
 package enum CarriedEphemeral: Sendable {
     /// The key pair of this party, which was the initiator.
     case local(DHKeyPair)

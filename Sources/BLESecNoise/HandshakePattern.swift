@@ -2,7 +2,7 @@ internal import BLESecPrimitives
 
 /// A handshake pattern as data; Noise §7.
 ///
-/// The fundamental patterns are in `PatternTable.swift`; modifiers transform the data
+/// The specification's patterns are in `PatternTable.swift`; modifiers transform the data
 /// (`PatternModifier`). No other code in the module depends on a pattern's name.
 public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// One message: its sender and its tokens; Noise §7.1.
@@ -17,7 +17,7 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     public let baseName: String
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
-    /// The pattern before its first modifier, as the only element; empty without a modifier.
+    /// The pattern before its first modifier, if any. An array, since no struct contains itself.
     var unmodified: [HandshakePattern] = []
     /// The initiator's keys that the responder knows before the handshake.
     public internal(set) var initiatorPreMessage: [Token]
@@ -97,7 +97,7 @@ extension HandshakePattern {
 
     /// Whether only the initiator sends messages; Noise §7.4.
     public var isOneWay: Bool { messages.allSatisfy { $0.sender == .initiator } }
-    /// Whether the responder sends the first message, in answer to a message of another handshake.
+    /// Whether the responder sends the first message, in answer to an earlier handshake's message.
     public var isFallback: Bool { modifiers.contains(.fallback) }
     /// The number of pre-shared keys in the pattern.
     public var pskCount: Int { messages.reduce(0) { $0 + $1.tokens.count { $0 == .psk } } }
@@ -177,7 +177,7 @@ extension HandshakePattern {
         return isProtected ? .protected(message: index) : .anyPeer(message: index)
     }
 
-    /// The length of message `index` without its payload, in bytes.
+    /// The length of message `index` with an empty payload, in bytes.
     ///
     /// - Parameters:
     ///   - index: the message's index, from 0.

@@ -4,7 +4,7 @@ public import BLESecPrimitives
 ///
 /// The initiator, Alice, sends the first message of one handshake. The responder, Bob, cannot or
 /// does not want to read it, and answers with the first message of a fallback pattern, in which
-/// Alice's ephemeral key counts as known. Alice stays the initiator, although Bob writes first.
+/// Alice's ephemeral key is a pre-message. Alice stays the initiator, although Bob writes first.
 extension HandshakeState {
     /// Alice's side: continues with the ephemeral key that `attempt` has sent.
     ///

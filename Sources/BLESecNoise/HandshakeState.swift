@@ -29,7 +29,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     private var localStatic: DHKeyPair?
     private(set) var localEphemeral: DHKeyPair?
     private var psks: [PreSharedKey]
-    /// The key pair for the next `e` that this party writes, not a fresh one; for test vectors.
+    /// The key pair for the next `e` that this party writes, not a new one; for test vectors.
     private var fixedEphemeral: DHKeyPair?
 
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
@@ -39,7 +39,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     ///   - role: this party's role.
     ///   - prologue: data that both parties must agree on.
     ///   - localStatic: this party's static key pair; ignored if the pattern does not use it.
-    ///   - remoteStatic: the peer's static public key, if the pattern requires it in advance.
+    ///   - remoteStatic: the peer's static key; nil unless the pattern requires it in advance.
     ///   - psks: the pre-shared keys, in the order in which the messages use them.
     /// - Throws: `NoiseError` for a key that is missing, unexpected or of another curve.
     public init(
@@ -53,8 +53,8 @@ public struct HandshakeState: ~Copyable, Sendable {
 
     /// As the public initializer; a fallback pattern continues with the ephemeral key `carried`.
     ///
-    /// Not public: an ephemeral key pair that is used in two handshakes reveals the session's keys.
-    /// The public initializer for the initiator's fallback consumes the earlier attempt.
+    /// Not public: a caller could use one key pair in two handshakes, which reveals session keys.
+    /// The public initializer for the initiator's fallback prevents this: it consumes the attempt.
     package init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
         localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = [],
@@ -84,9 +84,9 @@ public struct HandshakeState: ~Copyable, Sendable {
         for owner in Role.allCases {
             let isOurs = owner == role
             let ephemeral = isOurs ? localEphemeral?.publicKey : remoteEphemeral
-            let fixed = isOurs ? localStatic?.publicKey : remoteStatic
+            let staticKey = isOurs ? localStatic?.publicKey : remoteStatic
             for token in pattern.preMessage(of: owner) {
-                switch (token, ephemeral, fixed) {
+                switch (token, ephemeral, staticKey) {
                 case (.e, let key?, _): mixEphemeral(key)
                 case (.s, _, let key?): symmetricState.mixHash(key)
                 default: preconditionFailure("a pre-message has keys alone, which were checked")
@@ -265,7 +265,7 @@ extension HandshakeState {
         }
     }
 
-    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk, by either party.
+    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk, on both sides.
     private mutating func mix(_ token: Token) throws(NoiseError) {
         guard let keys = token.product else {
             guard let psk = psks.popLast() else {

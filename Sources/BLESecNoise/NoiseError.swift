@@ -21,13 +21,13 @@ public enum NoiseError: Error, Sendable, Hashable {
     /// A tag is wrong: the parties have different keys, psks, prologues or handshake histories, or
     /// the message was modified.
     case authenticationFailed
-    /// A public key of low order, or a static public key that is not canonical.
+    /// A public key of low order, or a received static public key that is not canonical.
     case invalidPublicKey
     /// A key that the pattern needs was not given.
     case missingKey(Key)
     /// A key was given that the pattern does not use.
     case unexpectedKey(Key)
-    /// A key's curve or length is not that of the protocol.
+    /// A given key has the wrong curve or length, or is not canonical.
     case wrongKey(Key)
     /// The number of pre-shared keys is wrong.
     case wrongPSKCount(expected: Int, given: Int)

@@ -70,16 +70,16 @@ extension HandshakePattern {
     /// Whether the last modifier and `next` give the same pattern in either order. If so, a name
     /// has them in alphabetical order (Noise §8.1).
     private func lastCommutes(with next: PatternModifier) throws(PatternError) -> Bool {
-        guard var other = unmodified.first, let last = modifiers.last else { return true }
+        guard var swapped = unmodified.first, let last = modifiers.last else { return true }
         do {
             for modifier in modifiers.dropLast() + [next, last] {
-                other = try other.transformed(by: modifier)
+                swapped = try swapped.transformed(by: modifier)
             }
         } catch {
             return false
         }
-        let ours = try transformed(by: next)
-        return other.messages == ours.messages
-            && other.initiatorPreMessage == ours.initiatorPreMessage
+        let inOrder = try transformed(by: next)
+        return swapped.messages == inOrder.messages
+            && swapped.initiatorPreMessage == inOrder.initiatorPreMessage
     }
 }

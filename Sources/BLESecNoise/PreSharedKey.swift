@@ -2,8 +2,8 @@ public import BLESecPrimitives
 
 /// A pre-shared symmetric key of 32 bytes; Noise §9.
 ///
-/// The key must be random: anyone who records a handshake could guess a passphrase. One psk belongs
-/// to one hash function (Noise §14).
+/// The key must be random: anyone who records a handshake could guess a passphrase. Use each psk
+/// with only one hash function (Noise §14).
 public final class PreSharedKey: Sendable, CustomStringConvertible, CustomReflectable {
     /// The length of a psk in bytes.
     public static let length = 32

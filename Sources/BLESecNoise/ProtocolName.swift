@@ -14,7 +14,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     /// The longest name that the framework allows, in bytes (Noise §8).
     public static let maximumLength = 255
 
-    /// Makes a name of its parts.
+    /// Makes a name from its parts.
     public init(
         pattern: HandshakePattern, curve: Curve = .x25519, aead: AEADAlgorithm = .chaChaPoly,
         hash: HashAlgorithm = .sha256
@@ -31,7 +31,7 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public init(_ name: String) throws(ProtocolNameError) {
         guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
         let parts = name.split(separator: "_", omittingEmptySubsequences: false)
-        // Only ASCII: other equal strings can have different bytes, and the bytes are hashed.
+        // Only ASCII: outside it, equal strings can have different bytes, and those are hashed.
         guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
             throw .notAProtocolName
         }
@@ -112,7 +112,7 @@ extension HandshakePattern {
 }
 
 extension ProtocolName {
-    /// Throws unless the keys are exactly those that `role` needs for a handshake.
+    /// Throws unless `role` is given the keys that it needs, and no others but a `localStatic`.
     func check(
         _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],
         carried: CarriedEphemeral?

@@ -4,8 +4,8 @@ internal import BLESecPrimitives
 /// Noise §11.4.
 ///
 /// The caller sends the nonce with the message, and must never send two messages with the same
-/// nonce. A message that cannot be decrypted changes nothing, since anyone can send one. Use a
-/// `ReplayWindow` to check whether a nonce was received before, *after* the message was decrypted.
+/// nonce. A message that cannot be decrypted does not end the state, since anyone can send one.
+/// *After* the decryption of a message, check with a `ReplayWindow` that its nonce is new.
 public struct StatelessTransport: ~Copyable, Sendable {
     /// This party's role in the handshake.
     public let role: Role
@@ -58,7 +58,7 @@ public struct StatelessTransport: ~Copyable, Sendable {
 
     /// Decrypts the message of `count` bytes at `offset` in `buffer`, in place.
     ///
-    /// - Returns: the plaintext's length; it begins at `offset`.
+    /// - Returns: the length of the plaintext, which begins at `offset`.
     /// - Throws: `NoiseError.authenticationFailed`, `.messageTooShort`, `.messageTooLong`,
     ///   `.nonceExhausted` for 2^64 − 1, `.oneWay`.
     public mutating func decrypt(

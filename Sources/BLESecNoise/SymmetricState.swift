@@ -89,16 +89,16 @@ struct SymmetricState: ~Copyable {
         mixHash(ciphertext)
     }
 
-    /// Split(): the keys of both directions, the first writer's first, and the additional keys.
+    /// Split(): the first writer's sending key, the other party's, and the additional keys.
     consuming func split() -> SplitKeys {
         deriveTwoKeys(Span())
         var first = CipherState(cipherState.algorithm)
         first.initializeKey(derived, at: 0)
         var second = CipherState(cipherState.algorithm)
         second.initializeKey(derived, at: length)
-        let master = AdditionalSymmetricKeys(
+        let additional = AdditionalSymmetricKeys(
             chainingKey: chainingKey, handshakeHash: handshakeHash, hash: &hash)
-        return SplitKeys(first: first, second: second, additional: master)
+        return SplitKeys(first: first, second: second, additional: additional)
     }
 
     mutating func wipe() {
@@ -118,7 +118,7 @@ struct SymmetricState: ~Copyable {
         chainingKey.copy(from: derived, at: 0, count: length)
     }
 
-    /// A key consists of the first 32 bytes of a digest, also if the digest has 64.
+    /// A key consists of the first 32 bytes of a digest, even if the digest has 64.
     private mutating func initializeKey(fromOutput index: Int) {
         cipherState.initializeKey(derived, at: index * length)
     }

@@ -79,7 +79,7 @@ public struct TransportState: ~Copyable, Sendable {
 
     /// Decrypts the message of `count` bytes at `offset` in `buffer`, in place.
     ///
-    /// - Returns: the plaintext's length; it begins at `offset`.
+    /// - Returns: the length of the plaintext, which begins at `offset`.
     /// - Throws: as `decrypt(inPlace:)`.
     public mutating func decrypt(
         inPlace buffer: inout MutableSpan<UInt8>, at offset: Int, count: Int

@@ -5,7 +5,7 @@ package import BLESecPrimitives
 /// A channel engine for Noise: any interactive protocol, with a u16 length before each message.
 ///
 /// The engine sends empty handshake payloads, and ignores the payloads in the peer's handshake
-/// messages: data counts only after both sides are proven. ``SecureEngine`` describes its members.
+/// messages: no data is accepted before both are proven. ``SecureEngine`` describes its members.
 package struct NoiseEngine: ~Copyable, SecureEngine {
     /// The overhead of a sealed record in bytes: the length and the tag.
     package static let overhead = lengthSize + 16
@@ -33,15 +33,15 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             })
     }
 
-    /// As an acceptor, answers an unreadable first message with a fallback, with its ephemeral key.
+    /// As an acceptor, answers an unreadable first message with a fallback from its ephemeral key.
     package init(
-        fallback plan: NoisePlan, answering early: [UInt8], prologue: [UInt8]
+        fallback plan: NoisePlan, answering firstMessage: [UInt8], prologue: [UInt8]
     ) throws(ChannelError) {
         self.init(
             plan,
             try translatingErrors { () throws(NoiseError) in
                 try HandshakeState(
-                    fallback: plan.name, answering: early.span, prologue: prologue.span,
+                    fallback: plan.name, answering: firstMessage.span, prologue: prologue.span,
                     localStatic: plan.identity?.keyPair)
             })
     }
@@ -118,7 +118,8 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         switch handshake {
         case nil: return .byRecord
         case .some(let handshake):
-            // A refused peer gets neither a dialer's last message nor either side's static key.
+            // Before a `reject` record, a dialer would send its last message, and an acceptor
+            // perhaps its static key. A refused peer gets neither.
             let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
             return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
         }
@@ -144,7 +145,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
-        // Without keys, nothing may be written, since it would be plaintext.
+        // Without keys, the record would be plaintext.
         guard transport != nil else { throw .outOfPlace }
         let count = payload.count + (type == nil ? 0 : 1)
         let sealed = count + Self.overhead - Self.lengthSize
@@ -165,7 +166,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         owesProof = false
     }
 
-    /// The length in bytes of the first record, with its length field; `nil` if that is incomplete.
+    /// The length in bytes of the first record, with its length field; `nil` if that field is cut.
     private func recordLength(_ bytes: Span<UInt8>) throws(ChannelError) -> Int? {
         guard bytes.count >= Self.lengthSize else { return nil }
         let length = Int(bytes[0]) << 8 | Int(bytes[1])

@@ -7,7 +7,6 @@ package import BLESecPrimitives
 /// An offer that proves less than the policy requires, or that would use the identity key with a
 /// hash other than the key's own, does not become a plan and is never sent.
 package struct NoisePlan: Sendable {
-    /// The protocol.
     package private(set) var name: ProtocolName
     /// This side's role on the link.
     package let role: ChannelRole
@@ -55,7 +54,7 @@ package struct NoisePlan: Sendable {
         self.presharedKeys = Array(presharedKeys.prefix(pattern.pskCount))
     }
 
-    /// This offer as a fallback after the first message of `attempt`, with its ephemeral key (Noise
+    /// This offer as a fallback that reuses the ephemeral key of `attempt`'s first message (Noise
     /// §10.4). It is `nil` unless this offer is XX over the same curve and `attempt` is a pattern
     /// that needs the acceptor's key in advance. The dialer's copy of that key can be outdated, and
     /// then the acceptor cannot read the first message.

@@ -1,5 +1,5 @@
-/// Calls `body` with the numbers from 0 up to `count` (exclusive) on all cores, and returns the
-/// results in the order of the numbers.
+/// Calls `body` with the numbers from 0 to `count` − 1 on all cores, and returns the results in the
+/// order of the numbers.
 ///
 /// - Parameters:
 ///   - count: the number of calls.
@@ -8,12 +8,12 @@
 package func inParallel<Value: Sendable>(
     _ count: Int, _ body: @escaping @Sendable (Int) -> Value, progress: (Int) -> Void = { _ in }
 ) async -> [Value] {
-    let piece = 32
+    let callsPerTask = 32
     return await withTaskGroup(of: (start: Int, values: [Value]).self) { group in
-        for start in stride(from: 0, to: count, by: piece) {
+        for start in stride(from: 0, to: count, by: callsPerTask) {
             // Not on the caller's executor, which may have only one thread.
             group.addTask(executorPreference: globalConcurrentExecutor) {
-                (start, (start..<min(start + piece, count)).map(body))
+                (start, (start..<min(start + callsPerTask, count)).map(body))
             }
         }
         var pieces: [(start: Int, values: [Value])] = []

@@ -38,7 +38,7 @@ package struct NoiseVector: Sendable, Hashable {
     package var responder = Party()
     /// `handshake_hash`
     package var handshakeHash: [UInt8]?
-    /// The handshake's messages, then transport messages from the two sides in turn.
+    /// The handshake's messages, then transport messages: the senders take turns, if there are two.
     package var messages: [Message] = []
 }
 
@@ -132,7 +132,7 @@ extension NoiseVector {
     /// The text after a file's last vector.
     package static let closing = Array("\n]}\n".utf8)
 
-    /// The vector as JSON, without a line feed.
+    /// The vector as JSON, without `attemptedPattern` and without a line feed.
     package var text: [UInt8] {
         var members = [(name: "protocol_name", value: JSONValue.string(protocolName))]
         members += initiator.members("init_") + responder.members("resp_")

@@ -14,12 +14,10 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
         case malformed
     }
 
-    /// The kind of error.
     package let kind: Kind
-    /// The path of the file.
     package let path: String
-    /// The position in the file: `vectors[12].messages[1].ciphertext`; empty for the file as a
-    /// whole.
+    /// The position in the file: `vectors[12].messages[1].ciphertext` or `line 3, column 7`; empty
+    /// for the file as a whole.
     package let place: String
     /// What is wrong at this position.
     package let reason: String
@@ -38,7 +36,7 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
 }
 
 extension VectorFileError {
-    /// The error for a file, `bytes`, that is not JSON; gives line and column, each from 1.
+    /// The error for a file whose `bytes` are not JSON, with the line and column, each from 1.
     init(_ path: String, _ failure: JSONReader.Failure, in bytes: [UInt8]) {
         let before = bytes[..<failure.position]
         let line = before.count { $0 == UInt8(ascii: "\n") } + 1

@@ -26,14 +26,14 @@ extension VectorHandshake {
     ) throws(VectorFailure) {
         let alice = try VectorSide(vector, .initiator, name)
         let bob = try VectorSide(vector, .responder, name)
-        let psks = (try alice.psks(), try bob.psks())
+        let (alicePSKs, bobPSKs) = (try alice.psks(), try bob.psks())
         do throws(NoiseError) {
             let initiator = try HandshakeState(
                 fallback: name, after: attempt.initiator, prologue: alice.party.prologue.span,
-                localStatic: alice.localStatic, remoteStatic: alice.remoteStatic, psks: psks.0)
+                localStatic: alice.localStatic, remoteStatic: alice.remoteStatic, psks: alicePSKs)
             var responder = try HandshakeState(
                 fallback: name, answering: firstMessage.span, prologue: bob.party.prologue.span,
-                localStatic: bob.localStatic, remoteStatic: bob.remoteStatic, psks: psks.1)
+                localStatic: bob.localStatic, remoteStatic: bob.remoteStatic, psks: bobPSKs)
             if let ephemeral = bob.ephemeral { responder.useFixedEphemeral(ephemeral) }
             self.init(initiator: initiator, responder: responder)
         } catch {
@@ -47,9 +47,9 @@ extension VectorHandshake {
     /// Writes the next message with `payload`.
     package mutating func write(_ payload: [UInt8]) throws(NoiseError) -> [UInt8] {
         let length = try initiator.messageLength(forPayload: payload.count)
-        let isInitiators = initiator.isMyTurn
+        let initiatorWrites = initiator.isMyTurn
         return try [UInt8](capacity: length) { output throws(NoiseError) in
-            if isInitiators {
+            if initiatorWrites {
                 try initiator.writeMessage(payload: payload.span, into: &output)
             } else {
                 try responder.writeMessage(payload: payload.span, into: &output)
@@ -60,9 +60,9 @@ extension VectorHandshake {
     /// Lets the side that did not write `message` read it; returns its payload.
     package mutating func read(_ message: [UInt8]) throws(NoiseError) -> [UInt8] {
         // The side that has written is one message ahead.
-        let isInitiators = initiator.messagesDone > responder.messagesDone
+        let initiatorWrote = initiator.messagesDone > responder.messagesDone
         return try [UInt8](capacity: message.count) { output throws(NoiseError) in
-            if isInitiators {
+            if initiatorWrote {
                 try responder.readMessage(message.span, payload: &output)
             } else {
                 try initiator.readMessage(message.span, payload: &output)

@@ -4,12 +4,12 @@ internal import BLESecPrimitives
 /// Makes vectors with this implementation, so that other implementations can check them.
 ///
 /// The same seed and names give the same vectors. A vector depends on its index but not on earlier
-/// vectors, so several can be made at once.
+/// vectors, so several can be made in parallel.
 package struct VectorMaker: Sendable {
     private let seed: UInt64
     private let names: [ProtocolName]
 
-    /// Makes a generator for vectors from `seed`.
+    /// Prepares to make vectors from `seed`.
     ///
     /// - Parameters:
     ///   - seed: the source of every key and payload.

@@ -8,7 +8,7 @@ package enum VectorOutcome: Sendable, Hashable {
     case skipped(String)
 }
 
-/// Where a vector differs from this implementation.
+/// Where a vector differs from this implementation, or why it cannot be run.
 package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible {
     /// The part of the vector that differs.
     package enum Part: Sendable, Hashable {
@@ -20,7 +20,6 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
         case vector
     }
 
-    /// The part that differs.
     package let part: Part
     /// The index, from 0, of the first byte that differs; nil if there are no bytes to compare.
     package let byte: Int?
@@ -35,7 +34,7 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
 
     init(_ reason: String) { self.init(.vector, reason) }
 
-    /// The result of `body`. Its error is the reason, after the text `prefix`.
+    /// The result of `body`. Its error becomes the failure's reason, after the text `prefix`.
     static func wrapping<Value: ~Copyable>(
         _ part: Part = .vector, _ prefix: @autoclosure () -> String = "", _ body: () throws -> Value
     ) throws(VectorFailure) -> Value {

@@ -43,7 +43,7 @@ struct VectorWalk {
     let name: ProtocolName
 
     /// Makes every message from the vector's keys and payloads. The sender writes a message,
-    /// `visit` receives it, and the other side reads it and must get the same payload.
+    /// `visit` receives it, and the other side reads it and must get the written payload.
     func walk(visit: (Step) throws(VectorFailure) -> Void) throws(VectorFailure) {
         var index = 0
         var handshake = try begin(&index, visit)
@@ -65,9 +65,11 @@ struct VectorWalk {
             throw VectorFailure("\(error)")
         }
         let pattern = name.pattern
-        let first: Role = vector.attemptedPattern == nil ? pattern.messages[0].sender : .initiator
+        let firstSender: Role =
+            vector.attemptedPattern == nil ? pattern.messages[0].sender : .initiator
         while index < vector.messages.count {
-            let sender = pattern.isOneWay || index.isMultiple(of: 2) ? first : first.peer
+            let sender =
+                pattern.isOneWay || index.isMultiple(of: 2) ? firstSender : firstSender.peer
             try exchange(
                 index, visit, write: { try transport.encrypt($0, from: sender) },
                 read: { try transport.decrypt($0, from: sender) })
@@ -75,7 +77,7 @@ struct VectorWalk {
         }
     }
 
-    /// Both sides, after a failed attempt if the vector has one.
+    /// Both sides, after a failed attempt if the vector has one; `index` then skips its message.
     private func begin(
         _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {
@@ -83,12 +85,12 @@ struct VectorWalk {
             return try VectorHandshake(vector, name)
         }
         guard let pattern = HandshakePattern.named(attemptedPattern),
-            let first = vector.messages.first
+            let opening = vector.messages.first
         else { throw VectorFailure("pattern is none that a fallback can follow") }
         var attempt = try VectorHandshake(
             vector,
             ProtocolName(pattern: pattern, curve: name.curve, aead: name.aead, hash: name.hash))
-        let message = try VectorFailure.wrapping(.message(0)) { try attempt.write(first.payload) }
+        let message = try VectorFailure.wrapping(.message(0)) { try attempt.write(opening.payload) }
         try visit(.message(0, message))
         index = 1
         if (try? attempt.read(message)) != nil {

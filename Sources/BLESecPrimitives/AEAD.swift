@@ -2,9 +2,9 @@ internal import CBLESecSodium
 
 /// An AEAD key, with the libraries' contexts for it: encrypts and decrypts in place.
 ///
-/// libsodium processes short messages and OpenSSL long ones, since libsodium is faster for short
-/// messages and OpenSSL for long ones; the results are the same. Each context is made for the first
-/// message that needs it, so a handshake needs no context of OpenSSL. Afterwards no call allocates.
+/// libsodium processes short messages and OpenSSL long ones, as each is faster there; both give the
+/// same result. Each context is made for the first message that needs it, so a handshake usually
+/// makes no context of OpenSSL. Afterwards no call allocates.
 public struct AEAD: ~Copyable, Sendable {
     /// The cipher.
     public let algorithm: AEADAlgorithm
@@ -29,7 +29,7 @@ public struct AEAD: ~Copyable, Sendable {
         crossover: Int
     ) {
         self.algorithm = algorithm
-        // libsodium has AES-GCM only on processors with the required instructions.
+        // libsodium has AES-GCM only on some processors; on others OpenSSL processes all messages.
         self.crossover = algorithm == .aesGCM && !Sodium.hasAESGCM ? 0 : crossover
         key = SecretBytes(count: AEADAlgorithm.keyLength + Self.nonceLength)
         key.copy(from: keys, at: offset, count: AEADAlgorithm.keyLength)
@@ -46,7 +46,7 @@ public struct AEAD: ~Copyable, Sendable {
     ///
     /// A nonce must never be used for two messages under one key.
     /// - Throws: `CryptoError.libraryFailure`. If the encryption itself has failed, the `count`
-    ///   bytes are wiped; without a context they are unchanged.
+    ///   bytes are wiped; if no context could be made, they are unchanged.
     public mutating func seal(
         _ buffer: inout MutableSpan<UInt8>, at offset: Int = 0, count: Int, nonce: UInt64,
         additionalData: Span<UInt8> = Span()

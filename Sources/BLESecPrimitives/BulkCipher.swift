@@ -1,6 +1,6 @@
 internal import CBLESecOpenSSL
 
-/// A key in an OpenSSL context; each message resets only the nonce.
+/// A key in an OpenSSL context; each message sets only a new nonce.
 ///
 /// The context is on the ordinary heap; OpenSSL wipes it when it is freed.
 @safe final class BulkCipher: @unchecked Sendable {
@@ -40,7 +40,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Decrypts in place, with the tag after the message.
+    /// Decrypts in place; false if the tag after the message is wrong.
     func open(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
         _ data: UnsafeBufferPointer<UInt8>
@@ -65,7 +65,7 @@ internal import CBLESecOpenSSL
             context, nil, &length, data.baseAddress, Int32(data.count)) == 1
     }
 
-    /// The tag as an OpenSSL parameter, which is faster than a call of `EVP_CIPHER_CTX_ctrl`.
+    /// Passes the tag as an OpenSSL parameter, which is faster than `EVP_CIPHER_CTX_ctrl`.
     private func withTag(
         _ tag: UnsafeMutablePointer<UInt8>, _ body: (UnsafeMutablePointer<OSSL_PARAM>) -> Bool
     ) -> Bool {

@@ -13,7 +13,7 @@ public enum Curve: Sendable, Hashable, CaseIterable {
         }
     }
 
-    /// Whether `publicKey` is the canonical encoding of its coordinate, below the field's prime.
+    /// Whether `publicKey` is the canonical encoding of a coordinate: less than the field's prime.
     ///
     /// RFC 7748 also accepts other encodings and reduces them, so that one key has several
     /// encodings. If a key stands for an identity, only the canonical encoding may be accepted.
@@ -29,7 +29,7 @@ public enum Curve: Sendable, Hashable, CaseIterable {
         return false
     }
 
-    /// A byte of the field's prime, little-endian: 2^255 − 19, or 2^448 − 2^224 − 1.
+    /// Byte `index` of the field's prime, little-endian: 2^255 − 19, or 2^448 − 2^224 − 1.
     private func primeByte(_ index: Int) -> UInt8 {
         switch self {
         case .x25519: index == 0 ? 0xED : index == 31 ? 0x7F : 0xFF

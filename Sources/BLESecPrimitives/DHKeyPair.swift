@@ -4,7 +4,7 @@ internal import CBLESecSodium
 ///
 /// A key pair may be used in many sessions and on many threads at once.
 public final class DHKeyPair: Sendable {
-    /// The function of the key.
+    /// The Diffie-Hellman function that the key is for.
     public let curve: Curve
     /// The public key, `curve.keyLength` bytes.
     public let publicKey: [UInt8]
@@ -45,7 +45,7 @@ public final class DHKeyPair: Sendable {
     /// The Diffie-Hellman product of this private key and `peer`'s public key; Noise's DH().
     ///
     /// - Throws: `CryptoError.wrongLength`; `CryptoError.lowOrderPoint` if the product is all
-    ///   zeros, as Noise §12.1 allows and RFC 7748 §6 recommends.
+    ///   zeros; Noise §12.1 and RFC 7748 §6 allow this check.
     public func sharedSecret(with peer: Span<UInt8>) throws(CryptoError) -> SecretBytes {
         guard peer.count == curve.keyLength else {
             throw .wrongLength(expected: curve.keyLength, actual: peer.count)
