@@ -1,12 +1,13 @@
 /// A hash function with a reusable context: digests, HMAC and HKDF; Noise §4.3.
 ///
-/// The working memory of HMAC and HKDF is guarded, and each use overwrites it. The running hash of
-/// all functions except BLAKE2b is on the ordinary heap; see `Digest`.
+/// HMAC and HKDF use the running digest too, so finish it before you call them. Their working
+/// memory is guarded, and each use overwrites it. The running digest of all functions except
+/// BLAKE2b is on the ordinary heap; see `Digest`.
 public struct HashContext: ~Copyable, Sendable {
     /// The hash function.
     public let algorithm: HashAlgorithm
     private let digest: Digest
-    /// Working memory of HMAC and HKDF: a block, then the extracted key, then the latest output.
+    /// Working memory of HMAC and HKDF: the padded key, the extracted key, the latest output.
     private var scratch: SecretBytes?
 
     /// Makes a context for a new digest.
@@ -64,7 +65,7 @@ public struct HashContext: ~Copyable, Sendable {
     }
 
     /// Writes HKDF(salt, input key material, info), RFC 5869, to the first `outputCount` bytes of
-    /// `output`, or to all of it.
+    /// `output`, or to all of it without an `outputCount`.
     ///
     /// With an empty `info`, and an output of two or three digests, it is the HKDF of Noise §4.3,
     /// whose chaining key is the salt.

@@ -44,7 +44,7 @@ private final class SlotPool: Sendable {
     let slotSize: Int
     private let slabs = Locked(Slabs())
 
-    /// The slabs that have a free slot, and counts. A full slab is not listed; its slots keep it
+    /// The slabs that have a free slot. A full slab is only counted in `count`; its slots keep it
     /// alive.
     private struct Slabs {
         var available: [Slab] = []

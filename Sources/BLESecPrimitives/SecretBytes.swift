@@ -2,8 +2,8 @@ internal import CBLESecSodium
 
 /// Secret bytes, such as a key, a shared secret, or a passphrase.
 ///
-/// They are stored in guarded memory (see `SecretArena`) and cannot be copied implicitly. They
-/// print as `<redacted>`, compare in constant time, and are wiped when the value ends.
+/// They are stored in guarded memory (see `SecretArena`) and cannot be copied implicitly. Their
+/// description is `<redacted>`, they compare in constant time, and are wiped when the value ends.
 @safe public struct SecretBytes: ~Copyable, @unchecked Sendable {
     // Unchecked: only this value owns the pointer, and the value cannot be copied.
     private let slot: SecretSlot

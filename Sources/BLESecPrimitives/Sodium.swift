@@ -4,7 +4,7 @@ internal import CBLESecSodium
 enum Sodium {
     /// True once libsodium is initialized; `sodium_init` runs on the first use, on one thread.
     ///
-    /// It fails only if the system has no source of randomness; this package cannot be used then.
+    /// `sodium_init` fails only without a source of randomness, and nothing here works without one.
     static let isReady: Bool = sodium_init() >= 0
 
     /// Whether this processor has the instructions that libsodium's AES-256-GCM needs.

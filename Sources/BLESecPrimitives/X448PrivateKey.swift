@@ -2,7 +2,7 @@ internal import CBLESecOpenSSL
 
 /// An X448 private key in OpenSSL, since libsodium lacks X448.
 ///
-/// OpenSSL keeps a second copy of the private key on the ordinary heap and wipes it when freed.
+/// OpenSSL keeps a second copy of the private key on the ordinary heap, and wipes it in `deinit`.
 @safe final class X448PrivateKey: @unchecked Sendable {
     // Unchecked: OpenSSL's keys are reference-counted, and using one does not change it.
     private let key: OpaquePointer
@@ -41,13 +41,13 @@ internal import CBLESecOpenSSL
             ERR_clear_error()
             throw .libraryFailure(function: .init("EVP_PKEY_derive_set_peer"))
         }
-        let product = SecretBytes(count: Curve.x448.keyLength)
-        var count = product.count
-        // All arguments are valid, so this fails only if the product is all zeros.
-        guard unsafe EVP_PKEY_derive(context, product.start, &count) == 1 else {
+        let secret = SecretBytes(count: Curve.x448.keyLength)
+        var count = secret.count
+        // All arguments are valid, so this fails only if the shared secret is all zeros.
+        guard unsafe EVP_PKEY_derive(context, secret.start, &count) == 1 else {
             ERR_clear_error()
             throw .lowOrderPoint
         }
-        return product
+        return secret
     }
 }

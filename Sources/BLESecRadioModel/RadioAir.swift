@@ -82,12 +82,12 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     /// Sends the central's next packet. Closes the event if there is no time for the packet, or if
     /// neither end has anything to send.
     private func ask(_ central: RadioLink, _ peripheral: RadioLink, at start: UInt64) {
-        let owed = peripheral.unacknowledged?.length ?? 0
+        let answer = peripheral.unacknowledged?.length ?? 0
         let left = eventEnd > start ? eventEnd - start : 0
-        guard left >= parameters.exchangeTime(central.unacknowledged?.length ?? 0, answer: owed)
+        guard left >= parameters.exchangeTime(central.unacknowledged?.length ?? 0, answer: answer)
         else { return sleepUntilNeeded() }
-        let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: owed))
-        // If the next packet does not fit and the peripheral has none, an empty packet is useless.
+        let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: answer))
+        // An empty packet is useless unless the peripheral has something to send in answer.
         let isFirst = start + parameters.interval == eventEnd
         guard
             isFirst || central.canSend(now: start, atMost: limit)
@@ -95,7 +95,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         else { return sleepUntilNeeded() }
         let packet = central.transmit(now: start, atMost: limit)
         hasMore = central.frames.isReady(now: start)
-        phase = .question(packet, isHeard: isHeard(&wrongInARow.peripheral))
+        phase = .question(packet, isHeard: drawIsHeard(&wrongInARow.peripheral))
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
@@ -103,31 +103,31 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         let left = eventEnd > start ? eventEnd - start : 0
         let empty = parameters.airTime(0) + RadioParameters.spacing
         let packet = peripheral.transmit(now: start, atMost: longest(within: left, beside: empty))
-        let isHeard = isHeard(&wrongInARow.central)
+        let isHeard = drawIsHeard(&wrongInARow.central)
         if isHeard, peripheral.frames.isReady(now: start) { hasMore = true }
         phase = .answer(packet, isHeard: isHeard)
         timer?.arm(at: MonotonicTime(nanoseconds: start + parameters.airTime(packet.length)))
     }
 
-    /// The longest payload, in octets, that a packet can have within `left`. `rest` is the time
-    /// that the packet takes without payload, and all that follows it; both are in nanoseconds.
+    /// The longest payload, in octets, that a packet can have within `left`. `rest` is the
+    /// duration of the packet without payload and of all that follows it. Both are in nanoseconds.
     private func longest(within left: UInt64, beside rest: UInt64) -> Int {
         guard left > rest else { return 0 }
         let mic = parameters.isLinkEncrypted ? 4 : 0
         return max(0, Int((left - rest) / parameters.phy.octetTime) - mic)
     }
 
-    /// Whether the next packet arrives with a right CRC; `wrong` counts packets in a row that do
-    /// not.
-    private func isHeard(_ wrong: inout Int) -> Bool {
+    /// Draws whether the next packet arrives with a right CRC; `wrong` counts consecutive packets
+    /// that do not.
+    private func drawIsHeard(_ wrong: inout Int) -> Bool {
         guard parameters.loss > 0 else { return true }
         let isLost = Double.random(in: 0..<1, using: &losses) < parameters.loss
         wrong = isLost ? wrong + 1 : 0
         return !isLost
     }
 
-    /// Waits for the first connection event in which there is something to send; events without
-    /// data have no effect.
+    /// Sets the timer to the first connection event in which there is something to send. Events
+    /// without data are skipped, since they change nothing.
     private func sleepUntilNeeded() {
         guard let ready = [central?.readyAt, peripheral?.readyAt].compactMap({ $0 }).min() else {
             phase = .idle

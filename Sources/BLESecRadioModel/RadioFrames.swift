@@ -14,15 +14,15 @@ struct RadioPacket: Sendable {
 /// The data that one host has given to its controller: SDUs in K-frames, K-frames in packets, and
 /// credits for the peer (Core Specification, Vol 3, Part A, §3.4 and §4.24).
 struct RadioFrames: Sendable {
-    private struct Waiting {
+    private struct WaitingSDU {
         var bytes: [UInt8]
         var readyAt: UInt64
     }
 
     private let parameters: RadioParameters
-    private var sdus: [Waiting] = []
-    private var head = 0
-    /// Bytes of the first SDU that have been put into packets.
+    private var sdus: [WaitingSDU] = []
+    /// The index of the first SDU with unsent bytes, and the number of its sent bytes.
+    private var firstUnsent = 0
     private var offset = 0
     /// Unsent octets of the current K-frame, including headers.
     private var frameLeft = 0
@@ -41,7 +41,7 @@ struct RadioFrames: Sendable {
     }
 
     mutating func append(_ sdu: [UInt8], now: UInt64) {
-        sdus.append(Waiting(bytes: sdu, readyAt: now + parameters.hostDelay))
+        sdus.append(WaitingSDU(bytes: sdu, readyAt: now + parameters.hostDelay))
         byteCount += sdu.count
     }
 
@@ -51,18 +51,18 @@ struct RadioFrames: Sendable {
         granted.count += count
     }
 
-    /// Receives credits from the peer; the host can spend them only after it has learned of them.
+    /// Receives credits from the peer. A host that had none sends again only after its delay.
     mutating func take(credits count: Int, now: UInt64) {
         let wasEmpty = credits == 0
         credits += count
-        guard wasEmpty, head < sdus.count else { return }
-        sdus[head].readyAt = max(sdus[head].readyAt, now + parameters.hostDelay)
+        guard wasEmpty, firstUnsent < sdus.count else { return }
+        sdus[firstUnsent].readyAt = max(sdus[firstUnsent].readyAt, now + parameters.hostDelay)
     }
 
     /// The time at which the next packet can be sent; nil if there is no packet.
     var readyAt: UInt64? {
         if frameLeft > 0 { return 0 }
-        let sdu = head < sdus.count && credits > 0 ? sdus[head].readyAt : nil
+        let sdu = firstUnsent < sdus.count && credits > 0 ? sdus[firstUnsent].readyAt : nil
         guard granted.count > 0 else { return sdu }
         return min(granted.readyAt, sdu ?? .max)
     }
@@ -93,19 +93,19 @@ struct RadioFrames: Sendable {
         }
         let length = min(frameLeft, parameters.dataLength)
         let part = length - frameHeaders
-        let bytes = sdus[head].bytes[offset..<offset + part]
+        let bytes = sdus[firstUnsent].bytes[offset..<offset + part]
         frameLeft -= length
         frameHeaders = 0
         offset += part
         byteCount -= part
-        let endsSDU = frameLeft == 0 && offset == sdus[head].bytes.count
+        let endsSDU = frameLeft == 0 && offset == sdus[firstUnsent].bytes.count
         if endsSDU {
-            sdus[head].bytes = []
-            head += 1
+            sdus[firstUnsent].bytes = []
+            firstUnsent += 1
             offset = 0
-            if head >= 64 || head == sdus.count {
-                sdus.removeFirst(head)
-                head = 0
+            if firstUnsent >= 64 || firstUnsent == sdus.count {
+                sdus.removeFirst(firstUnsent)
+                firstUnsent = 0
             }
         }
         return RadioPacket(
@@ -117,7 +117,7 @@ struct RadioFrames: Sendable {
     /// Octets of headers, and bytes of the first SDU, in the next K-frame.
     private var nextFrame: (headers: Int, part: Int) {
         let field = offset == 0 ? RadioParameters.lengthField : 0
-        let part = min(parameters.mps - field, sdus[head].bytes.count - offset)
+        let part = min(parameters.mps - field, sdus[firstUnsent].bytes.count - offset)
         return (RadioParameters.headerLength + field, part)
     }
 }

@@ -7,12 +7,13 @@ internal import BLESecPrimitives
 package final class RadioLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// The counters of an end's sent packets.
+    /// What an end has sent; SDUs and bytes count when the link takes them.
     package struct Count: Sendable, Equatable {
         package var sdus = 0
         package var bytes = 0
         /// Packets that carried bytes of SDUs, without retransmissions.
         package var packets = 0
+        /// Retransmissions of packets with a payload.
         package var repeated = 0
 
         /// What was sent between two moments.
@@ -34,13 +35,13 @@ package final class RadioLink: Link, @unchecked Sendable {
     private weak var handler: (any LinkHandler)?
     private weak var peer: RadioLink?
 
-    /// The data to send, which ``RadioAir`` removes.
+    /// The data to send, from which ``transmit(now:atMost:)`` takes packets.
     private(set) var frames: RadioFrames
     /// The unacknowledged packet, and both sequence bits (Vol 6, Part B, §4.5.9).
     private(set) var unacknowledged: RadioPacket?
     private(set) var bits = (sequence: false, expected: false)
 
-    private var incoming: [UInt8] = []
+    private var partialSDU: [UInt8] = []
     private var arrived: [UInt8] = []
     private var arrivedOffset = 0
     /// Received K-frames whose credits have not been returned, and whether to return them.
@@ -174,17 +175,17 @@ extension RadioLink {
         guard peerBits.sequence == bits.expected else { return }
         bits.expected.toggle()
         if packet.credits > 0 { frames.take(credits: packet.credits, now: now) }
-        incoming += packet.bytes
+        partialSDU += packet.bytes
         if packet.endsFrame { framesTaken += 1 }
         guard packet.endsSDU else { return }
-        arrived += incoming
-        incoming.removeAll(keepingCapacity: true)
+        arrived += partialSDU
+        partialSDU.removeAll(keepingCapacity: true)
         owesCredits = parameters.credits == .linux
         giveCredits()
         schedule()
     }
 
-    /// Returns used credits to the peer, unless the receiver has stopped reading.
+    /// Returns the credits of a complete SDU to the peer, unless the receive buffer is full.
     private func giveCredits() {
         guard owesCredits, arrived.count - arrivedOffset < Self.receiveBuffer else { return }
         owesCredits = false

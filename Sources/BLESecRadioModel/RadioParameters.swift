@@ -34,8 +34,8 @@ package struct RadioParameters: Sendable, Equatable {
     package var mps = 247
     package var credits = Credits.ample
 
-    /// Nanoseconds from the arrival of data at a host to the first packet that can answer it: the
-    /// way through the controller's buffers and the kernel, and back.
+    /// Nanoseconds from a host's send to the first packet that can carry the data. They stand for
+    /// the way from the controller to the program, and back.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.
@@ -45,8 +45,7 @@ package struct RadioParameters: Sendable, Equatable {
     package enum Credits: Sendable, Equatable {
         /// The sender always has enough.
         case ample
-        /// As Linux does: the credits for the longest SDU and one more, returned when an SDU is
-        /// complete.
+        /// As Linux does: MTU / MPS + 1 credits at first; used ones return when an SDU is complete.
         case linux
     }
 }

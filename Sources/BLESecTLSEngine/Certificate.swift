@@ -37,8 +37,8 @@ internal import CBLESecOpenSSL
         return unsafe DERForm.bytes { unsafe i2d_X509_PUBKEY(key, $0) }
     }
 
-    /// The URIs among the subject's alternative names (RFC 5280 §4.2.1.6); `nil` if the extension
-    /// is malformed or repeated.
+    /// The URIs among the subject alternative names (RFC 5280 §4.2.1.6); `nil` if the extension is
+    /// malformed or repeated, or if a URI is not printable ASCII.
     package var uris: [String]? {
         var state: Int32 = 0
         guard let names = unsafe X509_get_ext_d2i(pointer, NID_subject_alt_name, &state, nil) else {
@@ -51,7 +51,7 @@ internal import CBLESecOpenSSL
             guard let uri = unsafe blesec_general_name_uri(list, index) else { continue }
             let bytes = unsafe UnsafeBufferPointer(
                 start: ASN1_STRING_get0_data(uri), count: Int(ASN1_STRING_length(uri)))
-            // Only printable ASCII: no valid name contains a zero byte or a control character.
+            // No valid URI contains a zero byte, a control character or a space.
             guard unsafe bytes.allSatisfy({ (0x21...0x7E).contains($0) }) else { return nil }
             unsafe uris.append(String(decoding: bytes, as: UTF8.self))
         }
@@ -83,7 +83,6 @@ internal import CBLESecOpenSSL
     }
 }
 
-/// The fields that an authority reads in certificates that it issued.
 extension Certificate {
     /// The serial number; `nil` if it cannot be encoded.
     package var serial: SerialNumber? { unsafe SerialNumber(X509_get0_serialNumber(pointer)) }

@@ -3,7 +3,7 @@ internal import CBLESecOpenSSL
 
 /// Why a peer's certificate is not accepted. The reason is not sent to the peer.
 enum CertificateFault: Error, Equatable {
-    case none
+    case none  // The peer sent no certificate.
     case expired, notYetValid, malformedValidity
     case wrongKeyUsage, wrongExtendedKeyUsage(ChannelRole), authorityAsLeaf
     case selfSigned, unknownAuthority, badSignature, pathTooLong, issuerMayNotIssue
@@ -12,7 +12,7 @@ enum CertificateFault: Error, Equatable {
     case noURI, severalURIs, malformedURI
     case other(Int32, String)
 
-    /// Translates the result of `X509_verify_cert`.
+    /// Translates the error of a failed `X509_verify_cert`.
     init(verification code: Int32) {
         switch code {
         case X509_V_ERR_CERT_HAS_EXPIRED: self = .expired

@@ -27,7 +27,7 @@ struct PeerCertificate {
         } catch {
             throw ChannelError(error)
         }
-        try lookForRevocation(path, now: now)
+        try checkRevocation(path, now: now)
         return .certificate(subjectPublicKeyInfo: certificate.subjectPublicKeyInfo, uri: uri)
     }
 
@@ -36,11 +36,11 @@ struct PeerCertificate {
         guard let validity = leaf.validity else { throw .malformedValidity }
         guard now >= validity.lowerBound else { throw .notYetValid }
         guard now <= validity.upperBound else { throw .expired }
-        // With authorities, the certificate must name the peer's role; a pinned key needs no role.
-        let isVouchedFor = context.authorities != nil
-        guard !isVouchedFor || !leaf.isAuthority else { throw .authorityAsLeaf }
+        // The extended key usage must name the peer's role; without authorities, it may be absent.
+        let needsAuthority = context.authorities != nil
+        guard !needsAuthority || !leaf.isAuthority else { throw .authorityAsLeaf }
         guard leaf.maySign else { throw .wrongKeyUsage }
-        guard leaf.extendedUsage(allows: role) ?? !isVouchedFor else {
+        guard leaf.extendedUsage(allows: role) ?? !needsAuthority else {
             throw .wrongExtendedKeyUsage(role)
         }
     }
@@ -65,9 +65,9 @@ struct PeerCertificate {
         }
     }
 
-    /// Checks whether a certificate of the path is revoked. The issuer of each certificate follows
+    /// Throws if a certificate of the path is revoked. The issuer of each certificate follows
     /// it in the path; the last certificate counts as its own issuer.
-    private func lookForRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
+    private func checkRevocation(_ path: [Certificate], now: Int64) throws(ChannelError) {
         guard let list = try context.revoked?.current(at: now) else { return }
         let keys = path.map { Fingerprint(subjectPublicKeyInfo: $0.subjectPublicKeyInfo) }
         for (index, certificate) in path.enumerated() {

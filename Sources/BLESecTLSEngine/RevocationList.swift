@@ -17,7 +17,7 @@ public struct RevocationList: Sendable {
     /// keys that are revoked in every certificate.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb: a list is damaged, is not signed
-    ///   by any of `authorities`, or is not a complete list.
+    ///   by any of `authorities`, has no end of its validity, or is not a complete list.
     public init(
         lists: [[UInt8]], keys: some Sequence<Fingerprint> = [], authorities: CertificateAuthorities
     ) throws(ChannelError) {

@@ -9,14 +9,14 @@ package struct RevokedSerials: Sendable {
     package let number: UInt64
     /// When the authority wrote the list, and the last second in which the list is up to date.
     package let validity: ClosedRange<Int64>
-    /// The key that signed it.
+    /// The fingerprint of the key that signed the list.
     package let issuer: Fingerprint
 
     /// Reads a list that one of `issuers` has signed.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb: the list is damaged, is not
     ///   signed by any of `issuers`, has no end of its validity, or has a critical extension, which
-    ///   changes its meaning.
+    ///   may change its meaning.
     package init(der: [UInt8], issuers: [Certificate]) throws(ChannelError) {
         ERR_clear_error()
         defer { ERR_clear_error() }
@@ -46,7 +46,7 @@ package struct RevokedSerials: Sendable {
         of list: OpaquePointer, among issuers: [Certificate]
     ) throws(ChannelError) -> Fingerprint {
         for issuer in issuers {
-            // An authority whose key usage excludes revocation lists cannot sign one.
+            // An authority whose key usage excludes revocation lists must not sign one.
             guard let key = unsafe X509_get0_pubkey(issuer.pointer),
                 unsafe X509_get_key_usage(issuer.pointer) & UInt32(KU_CRL_SIGN) != 0
             else { continue }

@@ -1,6 +1,6 @@
 internal import CBLESecOpenSSL
 
-/// The serial number of a certificate (RFC 5280 §4.1.2.2), unique for each authority.
+/// The serial number of a certificate (RFC 5280 §4.1.2.2), unique among those of its issuer.
 public struct SerialNumber: Sendable, Hashable {
     /// The DER INTEGER, header included; every number has exactly one form.
     package let der: [UInt8]

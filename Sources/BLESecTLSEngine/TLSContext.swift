@@ -7,7 +7,7 @@ internal import CBLESecOpenSSL
     // Unchecked: OpenSSL's context counts references atomically and is not changed once it is made.
     let pointer: OpaquePointer
 
-    /// The protocol name in offers of TLS.
+    /// The name of TLS 1.3 among the protocols that a channel offers.
     public static let protocolName = "TLS1.3"
     /// The application protocol that both sides agree on in negotiated mode (RFC 7301).
     static let applicationProtocol = Array("blesec/1".utf8)
@@ -39,14 +39,14 @@ internal import CBLESecOpenSSL
 
     /// Makes a context.
     ///
-    /// - Throws: `configuration` without a group, for a group that the linked OpenSSL lacks, or for
-    ///   `revoked` without `authorities`; `internal` when OpenSSL fails.
+    /// - Throws: `configuration` if `options` has no group or one that the linked OpenSSL lacks, or
+    ///   for `revoked` without `authorities`; `internal` when OpenSSL fails.
     public init(
         identity: TLSIdentity, authorities: CertificateAuthorities? = nil,
         revoked: (any RevocationSource)? = nil, options: TLSOptions = TLSOptions()
     ) throws(ChannelError) {
-        // A list identifies certificates by their issuer. Without authorities no path leads to an
-        // issuer, so no certificate would ever be found on a list.
+        // A revocation list identifies a certificate by its issuer and serial number. Without
+        // authorities no path leads to an issuer, so no serial number would be found.
         guard revoked == nil || authorities != nil else {
             throw ChannelError(
                 .configuration,

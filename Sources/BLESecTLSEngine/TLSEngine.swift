@@ -21,7 +21,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
-    /// Whether the handshake continues only so that a record can refuse the peer.
+    /// Whether `admit()` only lets a record refuse the peer, and so must give no session ticket.
     private var isRefused = false
     private var records = TLSRecords()
     private let isNegotiated: Bool
@@ -174,14 +174,14 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return pendingLength + records * Self.overhead + count
     }
 
-    /// The bytes of a pending change of key, which is sent before the next record.
+    /// The length in bytes of a pending `KeyUpdate`, which is sent before the next record.
     private var pendingLength: Int { session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0 }
 
     /// See ``SecureEngine``.
     package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
-        // Without keys, nothing may be written, since it would be plaintext.
+        // Without keys, nothing may be written, since OpenSSL would send plaintext.
         guard let session = established else { throw .outOfPlace }
         let count = payload.count + (type == nil ? 0 : 1)
         guard count <= TLSRecords.longestRecord else { throw .outOfPlace }

@@ -16,7 +16,7 @@ internal import CBLESecOpenSSL
     /// The fingerprint by which others pin this identity.
     public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }
 
-    /// Checks an identity: all certificates and the PKCS#8 private key in their DER forms.
+    /// Makes an identity of certificates and a PKCS#8 private key, all in DER form, and checks it.
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
     /// - Throws: `badKey`, with a reason that begins with a verb: a certificate or the private key

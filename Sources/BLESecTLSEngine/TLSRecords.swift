@@ -15,8 +15,8 @@ struct TLSRecords {
     static let lengthSize = 2
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
-    /// The number of consumed bytes from which on waiting plaintext is moved to the start of the
-    /// buffer, so that the buffer stays small.
+    /// The fewest consumed bytes that are released while plaintext waits. The plaintext is moved
+    /// behind them first, so fewer bytes are not worth the move.
     private static let slack = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
@@ -30,7 +30,7 @@ struct TLSRecords {
     /// All records have version 1.2, except that a dialer's first record may have an older one (RFC
     /// 8446 §5.1).
     static func length(_ bytes: Span<UInt8>, isFirst: Bool = false) throws(ChannelError) -> Int? {
-        // Bytes that cannot begin a TLS 1.3 record are refused at once.
+        // Bytes that cannot begin a TLS 1.3 record are refused without waiting for a header.
         guard bytes.isEmpty || (20...23).contains(bytes[0]) else { throw .malformedRecord }
         guard bytes.count >= headerLength else { return nil }
         guard bytes[1] == 3, isFirst || bytes[2] == 3 else { throw .malformedRecord }
@@ -98,7 +98,7 @@ struct TLSRecords {
         return OpenedRecord(consumed: end, plaintext: start..<end)
     }
 
-    /// Releases consumed bytes: all of them if no plaintext waits, otherwise from `slack` on.
+    /// Releases the consumed bytes; while plaintext waits, only if they are at least `slack`.
     private mutating func rest(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = taken - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.slack else { return nil }

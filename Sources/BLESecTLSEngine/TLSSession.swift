@@ -17,7 +17,7 @@ internal import CBLESecOpenSSL
     private(set) var identity: PeerIdentity?
     /// The peer's identity in the session that is being resumed.
     private var resumable: PeerIdentity?
-    /// That session, kept until OpenSSL has its own reference to it.
+    /// The session that a dialer resumes, kept until OpenSSL has its own reference.
     private var wanted: ResumableSession?
     /// Why this side has refused the peer, if it has: more precise than OpenSSL's error.
     private(set) var refusal: ChannelError?
@@ -28,11 +28,11 @@ internal import CBLESecOpenSSL
     var changesKey = false
     /// Whether the peer has announced that it sends no more.
     private(set) var isPeerDone = false
-    /// The number of records since the last one with data.
+    /// The number of records received since the last one with data.
     private var silentRecords = 0
     private var hasData = false
 
-    /// The most consecutive records without data; a key update needs one.
+    /// The most consecutive records without data that a peer may send; a `KeyUpdate` is one.
     private static let mostSilentRecords = 32
 
     init(_ context: TLSContext, role: ChannelRole, isNegotiated: Bool) throws(ChannelError) {
@@ -139,7 +139,7 @@ internal import CBLESecOpenSSL
             var total = 0
             reading: repeat {
                 var count = 0
-                // SSL_get_error would report an older error in the queue.
+                // Otherwise SSL_get_error would report an older error in the queue.
                 OpenSSLError.clear()
                 let result = unsafe SSL_read_ex(
                     ssl, base + target + total, record.upperBound - target - total, &count)
@@ -173,8 +173,8 @@ internal import CBLESecOpenSSL
     /// Seals `count` bytes, which lie at the end of the room that begins at `start`, as records at
     /// its beginning. Returns the number of bytes written.
     ///
-    /// The queue is not cleared, since a write's result does not depend on older errors in it.
-    /// Clearing it would take as long as all other work for a short record.
+    /// The error queue is not cleared, since older errors do not change a write's result. Clearing
+    /// it would take as long as all other work for a short record.
     func write(
         count: Int, to start: UnsafeMutablePointer<UInt8>, room: Int
     ) throws(ChannelError) -> Int {
@@ -251,8 +251,8 @@ internal import CBLESecOpenSSL
             }, nil)
     }
 
-    /// Evaluates trust in the peer's certificate. A dialer's handshake is suspended until its
-    /// policy has decided, before its own certificate is sent.
+    /// Evaluates trust in the peer's certificate. A dialer's handshake is then suspended, before
+    /// its own certificate is sent; OpenSSL calls again when the policy has decided.
     private func evaluateTrust(_ store: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted == true { return true }
@@ -318,7 +318,7 @@ internal import CBLESecOpenSSL
             return 1
         }
         unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, sharesReference in
-            // The caller gets its own reference.
+            // OpenSSL adds a reference of its own to the session.
             unsafe sharesReference?.pointee = 1
             guard let session = unsafe TLSSession.behind(ssl) else { return nil }
             return unsafe session.find(

@@ -43,7 +43,7 @@ final class TLSSessionStore: Sendable {
 
 /// An OpenSSL session, and the certificates that the peer has sent in it.
 @safe final class ResumableSession: @unchecked Sendable {
-    // Unchecked: OpenSSL counts references atomically, and nothing changes what is kept.
+    // Unchecked: OpenSSL counts references atomically, and nothing changes either object.
     let pointer: OpaquePointer
     private let chain: OpaquePointer?
 

@@ -21,6 +21,6 @@ public enum Fault: Sendable, Hashable {
     /// Each send takes at most the given number of bytes, as a byte stream may.
     case shortWrites(Int)
     /// Each SDU arrives later by the duration, in order. While ``FaultyLink/heldBytes`` or more
-    /// bytes are in transit, sends block.
+    /// bytes wait in the link, a send takes nothing.
     case delay(Duration)
 }

@@ -5,9 +5,9 @@ public import BLESecLinks
 /// It wraps one end, and changes what that end sends and how many bytes each of its receives
 /// returns. To change what the other end sends, wrap it too. Use it on the loop's thread only.
 public final class FaultyLink: Link, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is used only on the loop's thread.
 
-    /// The number of waiting bytes at which sends block, while the link holds or delays bytes.
+    /// A send takes nothing while this number of bytes waits in a link that holds or delays them.
     public static let heldBytes = 65_536
 
     private let link: any Link
@@ -115,7 +115,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         var outcome = LinkReceive.wouldBlock
         var spare = 0
         let bytes = try [UInt8](capacity: limit) { part throws(LinkError) in
-            // An array may have more capacity than requested.
+            // Fill the excess: an array may have more capacity than requested.
             spare = part.freeCapacity - limit
             part.append(repeating: 0, count: spare)
             outcome = try link.receive(into: &part)
@@ -156,7 +156,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
 }
 
 extension FaultyLink {
-    /// Applies the faults that concern bytes; returns whether the link is lost after them.
+    /// Applies the faults that concern bytes; returns whether to cut the link after this send.
     private func applyByteFaults(_ sdu: inout [UInt8]) -> Bool {
         let start = sentBytes
         sentBytes += sdu.count

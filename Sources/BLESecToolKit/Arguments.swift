@@ -65,7 +65,7 @@ package struct Arguments: Sendable {
         values[option, default: []].append(value ?? "")
     }
 
-    /// Throws unless the number of operands is the number that the command takes.
+    /// Throws if a required operand is missing, or if an operand is unexpected or empty.
     func requireOperands() throws(ChannelError) {
         let names = command.operands
         let isRepeatable = names.first?.hasSuffix("...") ?? false

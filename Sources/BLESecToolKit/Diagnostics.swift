@@ -9,7 +9,7 @@ package enum Diagnostics {
     private static let json = Atomic(false)
     private static let name = Locked("blesec")
 
-    /// The prefix of errors.
+    /// The tool's name, with which an error's line begins.
     package static var program: String {
         get { name.withLock { $0 } }
         set { name.withLock { $0 = newValue } }

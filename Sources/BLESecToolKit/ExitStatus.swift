@@ -3,7 +3,7 @@ package import BLESecChannelCore
 /// The tool's exit statuses, with the numbers of `sysexits.h`.
 package enum ExitStatus: Int32, Sendable, CaseIterable {
     case success = 0
-    /// As with `diff`: nothing failed, but the compared data differ.
+    /// As with `diff`: nothing failed, but a comparison found a change for the worse.
     case worse = 1
     case usage = 64
     case badData = 65

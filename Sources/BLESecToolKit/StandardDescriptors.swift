@@ -2,13 +2,12 @@ internal import Glibc
 
 /// Keeps the descriptors of standard input, output and error reserved.
 enum StandardDescriptors {
-    /// For each of the three descriptors that is closed, opens one on which reading and writing
-    /// fail. Otherwise the next file or socket would get the number, and the channel's data would
-    /// be written to that file or socket.
+    /// Opens `/dev/null` for each of the three that is closed, in the wrong direction, so that
+    /// reading input or writing output fails. Otherwise the next file or socket would get the
+    /// number, and the channel's data would be written to that file or socket.
     static func claim() {
         for number in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO] where fcntl(number, F_GETFD) < 0
         {
-            // Opened for the wrong direction, so that reading and writing fail.
             _ = unsafe open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY)
         }
     }

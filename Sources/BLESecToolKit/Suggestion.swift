@@ -6,9 +6,9 @@ enum Suggestion {
         return ": did you mean `\(nearest)`?"
     }
 
-    /// The candidate with the fewest typing errors: at most a third of the candidate's length, or
-    /// one. Otherwise the only candidate that begins with the word, if the word has at least three
-    /// letters.
+    /// The candidate with the fewest typing errors: at most one, or at most one for every three of
+    /// its letters. Otherwise the only candidate that begins with the word, if the word has at
+    /// least three letters.
     private static func nearest(to word: String, among candidates: [String]) -> String? {
         // A word that is far too long is not compared letter by letter.
         guard word.utf8.count <= 64 else { return nil }
