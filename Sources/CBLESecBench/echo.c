@@ -7,11 +7,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { header = 3, tag = 16, largest = 65536 };  // u16 length, u8 type
+enum { header = 3, tag = 16, largest = 65536 };  // header: u16 length, u8 type
 
 struct end {
     int socket;
-    size_t count;
+    size_t count;  // bytes of a payload
     int repetitions;
     blesec_bench_key *sealing, *opening;  // NULL when nothing is sealed
     uint8_t *payload, *record;            // `largest` bytes each

@@ -65,8 +65,7 @@ static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *
     finish(p, output);
 }
 
-// HKDF of Noise §4.3. Cipher keys are not replaced, so that one call can open another call's
-// ciphertext.
+// HKDF of Noise §4.3. Its outputs replace no cipher key, so a later call can open a ciphertext.
 static void hkdf(blesec_bench_primitives *p, const blesec_bench_call *call) {
     uint8_t extracted[MAX_DIGEST];
     hmac(p, p->chaining_key, p->product, call->input, NULL, 0, extracted);
@@ -157,8 +156,8 @@ bool blesec_bench_perform(blesec_bench_primitives *p, const blesec_bench_call *c
                           int repetitions) {
     for (size_t i = 0; i < count; i++) {
         const blesec_bench_call *call = &calls[i];
-        bool is_sealing = call->kind == BLESEC_BENCH_SEAL || call->kind == BLESEC_BENCH_OPEN;
-        size_t limit = is_sealing ? MAX_KEY : call->kind == BLESEC_BENCH_HKDF ? 3 : sizeof p->text;
+        bool uses_aead = call->kind == BLESEC_BENCH_SEAL || call->kind == BLESEC_BENCH_OPEN;
+        size_t limit = uses_aead ? MAX_KEY : call->kind == BLESEC_BENCH_HKDF ? 3 : sizeof p->text;
         if (call->slot >= SLOTS || call->count > limit || call->input > MAX_KEY) return false;
     }
     for (int i = 0; i < repetitions; i++) {

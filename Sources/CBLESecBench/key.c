@@ -10,8 +10,8 @@
 struct blesec_bench_key {
     enum blesec_bench_algorithm algorithm;
     uint8_t bytes[32];
-    crypto_aead_aes256gcm_state *expanded;  // libsodium's AES-GCM
-    EVP_CIPHER_CTX *context;                // OpenSSL's
+    crypto_aead_aes256gcm_state *expanded;  // NULL unless libsodium's AES-GCM
+    EVP_CIPHER_CTX *context;                // NULL with libsodium
 };
 
 static bool use_openssl(blesec_bench_key *key) {

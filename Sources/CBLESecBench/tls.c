@@ -3,17 +3,17 @@
 #include <openssl/ssl.h>
 #include <stdlib.h>
 
-// Longer than a flight, and than the longest record in its sealed form.
+// Has room for any flight, and for the longest message as TLS records.
 static const size_t pipe_size = 1 << 17;
-static const unsigned char application[] = "\x08" "blesec/1";
+static const unsigned char alpn_protocols[] = "\x08" "blesec/1";
 
 struct blesec_bench_tls {
     SSL_CTX *contexts[2];  // the client's and the server's
     SSL *ends[2];          // of the connection that carries records
 };
 
-static int choose(SSL *ssl, const unsigned char **chosen, unsigned char *length,
-                  const unsigned char *offered, unsigned int count, void *unused) {
+static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *length,
+                       const unsigned char *offered, unsigned int count, void *unused) {
     (void)ssl;
     (void)count;
     (void)unused;
@@ -22,7 +22,7 @@ static int choose(SSL *ssl, const unsigned char **chosen, unsigned char *length,
     return SSL_TLSEXT_ERR_OK;
 }
 
-// The settings of TLSContext, except its limit for the peer's certificates.
+// The settings of TLSContext, except its limit for certificates and its session ID context.
 static SSL_CTX *new_context(const char *authority, const char *certificate, const char *key) {
     static const char signatures[] =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
@@ -35,7 +35,7 @@ static SSL_CTX *new_context(const char *authority, const char *certificate, cons
     SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    SSL_CTX_set_alpn_select_cb(context, choose, NULL);
+    SSL_CTX_set_alpn_select_cb(context, choose_alpn, NULL);
     SSL_CTX_set_security_level(context, 2);
     if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1
         && SSL_CTX_set_ciphersuites(context,
@@ -44,7 +44,7 @@ static SSL_CTX *new_context(const char *authority, const char *certificate, cons
         && SSL_CTX_set1_sigalgs_list(context, signatures) == 1
         && SSL_CTX_set1_client_sigalgs_list(context, signatures) == 1
         && SSL_CTX_set_num_tickets(context, 0) == 1
-        && SSL_CTX_set_alpn_protos(context, application, sizeof application - 1) == 0
+        && SSL_CTX_set_alpn_protos(context, alpn_protocols, sizeof alpn_protocols - 1) == 0
         && SSL_CTX_load_verify_file(context, authority) == 1
         && SSL_CTX_use_certificate_file(context, certificate, SSL_FILETYPE_PEM) == 1
         && SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1) {
@@ -61,7 +61,7 @@ static void disconnect(blesec_bench_tls *tls) {
     }
 }
 
-// Two ends with a pair of BIOs between them, after the handshake.
+// Connects two new ends with a pair of BIOs, and completes the handshake.
 static bool connect_ends(blesec_bench_tls *tls) {
     BIO *pipes[2] = {NULL, NULL};
     disconnect(tls);

@@ -6,41 +6,42 @@ internal import BLESecToolKit
 /// results in a report.
 struct BenchRun {
     private let settings: Settings
-    private let place: LinkTarget
-    /// The protocols of the scenario of engines.
+    private let target: LinkTarget
+    /// The protocols that the scenario `engine` measures.
     private let suites: [String]
     private let subjects: [any HandshakeSubject]
     /// The SDU sizes to measure, each with a transport.
     private let sweep: [(SDUScenario.Sizes, Transport)]
-    private let radio: [RadioScenario.Run]
+    private let radioRuns: [RadioScenario.Run]
     private let loops = LoopPair()
     private var progress: ProgressLine
     private var budget: TimeBudget
     private var report: Report
 
-    /// The engines of the scenario of many channels.
+    /// The protocols that the scenario `many` measures.
     private static let manyEngines = [
         ChannelConfiguration.defaultProtocol, TLSContext.protocolName,
     ]
 
-    static func measure(_ settings: Settings, _ place: LinkTarget) async throws -> Report {
-        var run = try BenchRun(settings, place)
+    static func measure(_ settings: Settings, _ target: LinkTarget) async throws -> Report {
+        var run = try BenchRun(settings, target)
         try await run.measure()
         return run.report
     }
 
-    private init(_ settings: Settings, _ place: LinkTarget) throws {
+    private init(_ settings: Settings, _ target: LinkTarget) throws {
         self.settings = settings
-        self.place = place
+        self.target = target
         report = Report(settings)
         suites = settings.scenarios.contains(.engine) ? Self.suites(settings) : []
         subjects = settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
-        sweep = settings.scenarios.contains(.link) ? Self.sweep(settings, place) : []
-        let links = settings.scenarios.contains(.link) ? place.count * settings.sizes.count : 0
-        let steps = suites.count * settings.recordSizes.count + subjects.count + links + sweep.count
-        // Many channels and radio have time limits of their own.
-        radio = settings.scenarios.contains(.radio) ? RadioScenario.runs(settings.isQuick) : []
-        progress = ProgressLine(steps: steps + Self.manySteps(settings) + radio.count)
+        sweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
+        let linkSteps = settings.scenarios.contains(.link) ? target.count * settings.sizes.count : 0
+        // The steps of the time budget: many channels and radio have time limits of their own.
+        let steps =
+            suites.count * settings.recordSizes.count + subjects.count + linkSteps + sweep.count
+        radioRuns = settings.scenarios.contains(.radio) ? RadioScenario.runs(settings.isQuick) : []
+        progress = ProgressLine(steps: steps + Self.manySteps(settings) + radioRuns.count)
         budget = TimeBudget(seconds: settings.seconds, steps: steps)
     }
 
@@ -48,15 +49,15 @@ struct BenchRun {
         if !HostInfo.isOptimized {
             report.omissions.append("This is a debug build: its figures mean nothing.")
         }
-        // A missing peer is reported before the measurement.
+        // Dials first, so that a missing peer is reported before anything is measured.
         var remote: SessionSet?
-        if let endpoint = place.remote {
+        if let endpoint = target.remote {
             remote = try await SessionSet.open(endpoint, settings.engines, loops)
         }
         defer { progress.clear() }
         try measureEngines()
         try measureHandshakes()
-        if let remote, let endpoint = place.remote {
+        if let remote, let endpoint = target.remote {
             try await measure("\(endpoint)", remote, besideBlocking: false)
         } else if settings.scenarios.contains(.link) {
             try await measureLinks()
@@ -112,13 +113,13 @@ struct BenchRun {
     // MARK: Links
 
     private mutating func measureLinks() async throws {
-        for transport in place.transports {
+        for transport in target.transports {
             let channels = try await SessionSet.open(transport, settings.engines, loops)
             try await measure(
                 transport.name, channels, besideBlocking: transport == .unix(.seqpacket))
         }
         for (sizes, transport) in sweep { try await measureSDUs(sizes, transport) }
-        if !place.transports.contains(where: { $0.name == "l2cap" }) {
+        if !target.transports.contains(where: { $0.name == "l2cap" }) {
             report.omissions.append(
                 "l2cap was not measured: it takes two Bluetooth adapters that are on, or "
                     + "--connect.")
@@ -136,19 +137,19 @@ struct BenchRun {
             report.link += try await scenario.measure(
                 transport, channels.sessions, size: size, until: budget.next(),
                 besideBlocking: besideBlocking)
-            guard let scenario = channels.packets else { continue }
+            guard let packets = channels.packets else { continue }
             for (link, session) in channels.sessions.enumerated() {
-                report.packets.append(try await scenario.measure(session, link: link, size: size))
+                report.packets.append(try await packets.measure(session, link: link, size: size))
             }
         }
         try await channels.close()
     }
 
     private static func sweep(
-        _ settings: Settings, _ place: LinkTarget
+        _ settings: Settings, _ target: LinkTarget
     ) -> [(SDUScenario.Sizes, Transport)] {
         guard settings.sweepsSDUs else { return [] }
-        return place.transports.flatMap { transport in
+        return target.transports.flatMap { transport in
             SDUScenario.all.compactMap { sizes in transport.with(sizes).map { (sizes, $0) } }
         }
     }
@@ -173,7 +174,7 @@ struct BenchRun {
         let scenario = RadioScenario()
         var peers: [String: PeerConfigurations] = [:]
         for engine in RadioScenario.engines { peers[engine] = try PeerConfigurations(engine) }
-        for (parameters, engines, variation) in radio {
+        for (parameters, engines, variation) in radioRuns {
             progress.show("radio, \(variation ?? parameters.name)")
             report.radio += try await scenario.measure(
                 parameters, peers, engines: engines, variation: variation)
@@ -217,7 +218,7 @@ struct BenchRun {
         }
         progress.show("many, a listener under unauthenticated peers")
         let engine = Self.manyEngines[0]
-        let listener = FloodScenario(window: settings.isQuick ? 300_000_000 : 1_000_000_000)
-        report.flood.append(try await listener.measure(engine, PeerConfigurations(engine)))
+        let flood = FloodScenario(window: settings.isQuick ? 300_000_000 : 1_000_000_000)
+        report.flood.append(try await flood.measure(engine, PeerConfigurations(engine)))
     }
 }

@@ -4,8 +4,8 @@ internal import BLESecToolKit
 internal import Glibc
 
 enum InputFile {
-    /// The bytes of the file. Of a file longer than `most` bytes, only a part is read, which is
-    /// also longer than `most` bytes. Nil if the file cannot be read, with the error in `errno`.
+    /// The bytes of the file; reading stops when there are more than `most`, so the length of the
+    /// result shows a file that is too long. Nil if reading fails, with the error in `errno`.
     static func read(_ path: String, atMost most: Int = .max - 1) -> [UInt8]? {
         let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
@@ -32,12 +32,12 @@ enum JSONFile {
     /// The largest accepted file, in bytes: about forty times a whole report.
     private static let maximumSize = 16 << 20
 
-    /// The result of `read` for the JSON value in the file. An error's reason contains `kind`: what
-    /// the file has to be.
+    /// Passes the JSON value in the file to `parse`, and returns the result. `kind` says in an
+    /// error's reason what the file has to be.
     ///
     /// - Throws: `no-such-file`; `bad-data`.
     static func read<Value>(
-        _ path: String, as kind: String, _ read: (JSONValue) throws(JSONMisfit) -> Value
+        _ path: String, as kind: String, _ parse: (JSONValue) throws(JSONMisfit) -> Value
     ) throws(ChannelError) -> Value {
         func bad(_ what: String) -> ChannelError {
             ChannelError(.badData, "\(path) is no \(kind): \(what)")
@@ -53,7 +53,7 @@ enum JSONFile {
             throw bad("offset \(error.position): \(error.reason)")
         }
         do throws(JSONMisfit) {
-            return try read(json)
+            return try parse(json)
         } catch {
             throw bad(error.place.isEmpty ? error.reason : "\(error.place): \(error.reason)")
         }

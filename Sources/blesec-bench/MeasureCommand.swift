@@ -126,43 +126,43 @@ enum MeasureCommand {
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {
         let settings = try settings(arguments)
-        let place = try LinkTarget(arguments)
-        if place.remote != nil, !settings.scenarios.contains(.link) {
+        let target = try LinkTarget(arguments)
+        if target.remote != nil, !settings.scenarios.contains(.link) {
             throw arguments.usage("--connect is for the scenario link, which is left out")
         }
         // Errors of files are reported before the measurement.
         let old = try arguments.value(compare).map(RecordedReport.init)
         let file = try arguments.value(json).map(ReportFile.init)
         let plot = try arguments.value(svg).map(ReportFile.init)
-        let onOutput = [file, plot].count { $0?.isStandardOutput == true }
-        guard onOutput < 2 else {
+        let stdoutCount = [file, plot].count { $0?.isStandardOutput == true }
+        guard stdoutCount < 2 else {
             throw arguments.usage("--json and --svg cannot both go to standard output")
         }
-        let report = try await measure(settings, place)
+        let report = try await measure(settings, target)
         try file?.write(JSONWriter.document(ReportJSON(report: report).value))
         try plot?.write(ReportPlots(report: report).svg)
-        if onOutput == 0 { try StandardOutput.print(ReportText(report: report).text) }
+        if stdoutCount == 0 { try StandardOutput.print(ReportText(report: report).text) }
         guard let old else { return }
-        let comparison = try await comparison(of: report, with: old, settings, place)
+        let comparison = try await comparison(of: report, with: old, settings, target)
         try StandardOutput.write(
             Array(comparison.text(old.path).utf8),
-            to: onOutput == 0 ? STDOUT_FILENO : STDERR_FILENO)
+            to: stdoutCount == 0 ? STDOUT_FILENO : STDERR_FILENO)
         if comparison.isWorse { throw ChannelError(.worse, "") }
     }
 
     private static func measure(
-        _ settings: Settings, _ place: LinkTarget
+        _ settings: Settings, _ target: LinkTarget
     ) async throws(ChannelError) -> Report {
         do {
-            return try await BenchRun.measure(settings, place)
+            return try await BenchRun.measure(settings, target)
         } catch {
             throw ChannelError(bench: error)
         }
     }
 
-    /// The changes since an old report that a second run confirms.
+    /// The changes from an old report, without those that a second run does not confirm.
     private static func comparison(
-        of report: Report, with old: RecordedReport, _ settings: Settings, _ place: LinkTarget
+        of report: Report, with old: RecordedReport, _ settings: Settings, _ target: LinkTarget
     ) async throws(ChannelError) -> Comparison {
         var comparison = Comparison(report.ratios, to: old.ratios)
         guard comparison.common > 0 else {
@@ -171,7 +171,7 @@ enum MeasureCommand {
         guard !comparison.changes.isEmpty else { return comparison }
         var narrowed = settings
         narrowed.scenarios = comparison.scenarios
-        let again = try await measure(narrowed, place)
+        let again = try await measure(narrowed, target)
         comparison.confirm(by: Comparison(again.ratios, to: old.ratios))
         return comparison
     }

@@ -3,8 +3,7 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// The configurations of two ends that have each other's keys, so that any engine can run between
-/// them.
+/// The configurations of two ends that can authenticate each other.
 struct PeerConfigurations: Sendable {
     let dialer: ChannelConfiguration
     let acceptor: ChannelConfiguration
@@ -17,9 +16,9 @@ struct PeerConfigurations: Sendable {
             dialer = Self.tls(contexts.dialer)
             acceptor = Self.tls(contexts.acceptor)
         } else {
-            let known = try ProtocolName(name)
+            let protocolName = try ProtocolName(name)
             func key() throws -> IdentityKey {
-                try .generate(curve: known.curve, hash: known.hash)
+                try .generate(curve: protocolName.curve, hash: protocolName.hash)
             }
             let (first, second) = try (key(), key())
             dialer = try Self.noise(name, first, peer: second)

@@ -1,5 +1,4 @@
-// What the bench compares this package with: the same work, done from C by the same libraries,
-// without this package's code.
+// What the bench compares this package with: C code for the same work with the same libraries.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -8,7 +7,7 @@
 enum blesec_bench_algorithm { BLESEC_BENCH_CHACHAPOLY, BLESEC_BENCH_AESGCM };
 enum blesec_bench_library { BLESEC_BENCH_SODIUM, BLESEC_BENCH_OPENSSL };
 
-// One direction's key, with a context that is kept. blesec_bench_key_new returns NULL when the
+// One direction's key, with one context for all calls. blesec_bench_key_new returns NULL when the
 // library lacks the cipher on this machine.
 typedef struct blesec_bench_key blesec_bench_key;
 blesec_bench_key *_Nullable blesec_bench_key_new(enum blesec_bench_algorithm algorithm,
@@ -27,10 +26,10 @@ bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
                                 blesec_bench_key *_Nonnull opening, uint8_t *_Nonnull message,
                                 size_t count, uint64_t nonce, int repetitions);
 
-// Two threads that block in send and recv of a SOCK_SEQPACKET pair; one echoes the other's
+// Times two threads that block in send and recv of a SOCK_SEQPACKET pair; one echoes the other's
 // messages. Each message is a record with `count` bytes of payload: length, type, payload and, with
-// `isSealed`, the tag. A sealed record is sealed and opened in each direction with
-// ChaCha20-Poly1305 of the given library. Returns the nanoseconds of all `repetitions`, or -1.
+// `isSealed`, the tag. Each direction seals with ChaCha20-Poly1305 of the given library.
+// Returns the nanoseconds of all `repetitions` together, or -1 after a failure.
 int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
                                    enum blesec_bench_library library);
 
@@ -50,8 +49,8 @@ enum blesec_bench_call_kind {
     BLESEC_BENCH_MULTIPLY,  // a Diffie-Hellman product
     BLESEC_BENCH_HASH,      // of `count` bytes
     BLESEC_BENCH_HKDF,      // with `count` outputs, of `input` bytes of key material
-    BLESEC_BENCH_SEAL,      // `count` bytes into `slot`
-    BLESEC_BENCH_OPEN,      // the last ciphertext in `slot`
+    BLESEC_BENCH_SEAL,      // `count` bytes, in place in `slot`
+    BLESEC_BENCH_OPEN,      // the ciphertext of `count` bytes in `slot`
 };
 
 // One call of a primitive in a handshake.
@@ -60,11 +59,11 @@ typedef struct blesec_bench_call {
     uint32_t count;
     uint32_t input;
     uint32_t slot;
-    bool has_new_key;  // SEAL and OPEN: whether the key has not been used before
+    bool has_new_key;  // SEAL and OPEN: whether this is the key's first use (AES expands it)
 } blesec_bench_call;
 
 // The primitives of a Noise suite, from the libraries that `BLESecPrimitives` uses for messages of
-// a handshake's size, with contexts that are kept. blesec_bench_primitives_new returns NULL when
+// a handshake's size, with one context for all calls. blesec_bench_primitives_new returns NULL when
 // the libraries lack a primitive on this machine.
 typedef struct blesec_bench_primitives blesec_bench_primitives;
 blesec_bench_primitives *_Nullable blesec_bench_primitives_new(
@@ -89,7 +88,7 @@ void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
 // Performs `repetitions` full handshakes, until both ends have the keys.
 bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
 
-// Sends `count` bytes from one end to the other repeatedly, on one connection.
+// Sends `count` bytes from the client to the server `repetitions` times, on one connection.
 bool blesec_bench_tls_seal_and_open(blesec_bench_tls *_Nonnull tls, uint8_t *_Nonnull message,
                                     size_t count, int repetitions);
 
@@ -100,5 +99,5 @@ void blesec_bench_remove(const char *_Nonnull folder);
 const char *_Nonnull blesec_bench_sodium_version(void);
 const char *_Nonnull blesec_bench_openssl_version(void);
 
-// Bytes in use on the heap, after free memory has been given back to the kernel.
+// Gives the heap's free memory back to the kernel, and returns the bytes in use on the heap.
 size_t blesec_bench_trimmed_heap(void);

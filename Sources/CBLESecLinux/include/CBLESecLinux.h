@@ -44,20 +44,19 @@ static inline int blesec_ioctl(int descriptor, unsigned long request, void *_Nul
     return ioctl(descriptor, request, argument);
 }
 
-// Bytes in the send queue of a Unix socket (SIOCOUTQ). Bluetooth sockets return the free space for
-// the same request, under the name TIOCOUTQ.
+// The bytes in the send queue of a Unix socket, or the free space in that of a Bluetooth socket.
 static inline int blesec_output_queue(int descriptor, int *_Nonnull bytes) {
     return ioctl(descriptor, TIOCOUTQ, bytes);
 }
 
 static inline int blesec_errno(void) { return errno; }
 
-// Names the calling thread; Linux keeps 15 bytes. (pthread_setname_np is a GNU extension.)
+// Names the calling thread, with up to 15 bytes. (pthread_setname_np is a GNU extension.)
 static inline void blesec_name_thread(const char *_Nonnull name) {
     prctl(PR_SET_NAME, (unsigned long)name, 0, 0, 0);
 }
 
-// accept4 with SOCK_NONBLOCK and SOCK_CLOEXEC, which Swift's C library module does not show.
+// accept4, which Swift's C library module does not show, with SOCK_NONBLOCK and SOCK_CLOEXEC.
 int blesec_accept(int descriptor);
 
 // SO_PEERCRED: the process and user that dialed or listen at the other end of a Unix socket.

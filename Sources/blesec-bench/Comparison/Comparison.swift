@@ -14,7 +14,7 @@ struct Comparison: Sendable {
 
     /// The number of ratios that both runs have.
     private(set) var common = 0
-    /// The changes: worse ratios before better ones, and of each the larger changes first.
+    /// The changes: worse ratios before better ones, and in each group the larger changes first.
     private(set) var changes: [Change] = []
 
     var isWorse: Bool { changes.contains(where: \.isWorse) }
@@ -23,14 +23,14 @@ struct Comparison: Sendable {
     init(_ ratios: [Ratio], to old: [RecordedReport.Ratio]) {
         let before = Dictionary(old.map { ($0.name, $0) }) { first, _ in first }
         for ratio in ratios {
-            guard let old = before[ratio.name] else { continue }
+            guard let recorded = before[ratio.name] else { continue }
             common += 1
-            if let change = Change(ratio, old) { changes.append(change) }
+            if let change = Change(ratio, recorded) { changes.append(change) }
         }
-        changes.sort { ($0.isWorse ? 1 : 0, $0.move) > ($1.isWorse ? 1 : 0, $1.move) }
+        changes.sort { ($0.isWorse ? 1 : 0, $0.size) > ($1.isWorse ? 1 : 0, $1.size) }
     }
 
-    /// Removes changes that another run of the same build does not confirm.
+    /// Removes each change that `other`, a second run of the same build, does not confirm.
     mutating func confirm(by other: Comparison) {
         changes.removeAll { change in
             !other.changes.contains { $0.name == change.name && $0.isWorse == change.isWorse }
@@ -55,18 +55,19 @@ extension Comparison.Change {
     /// of a median. The threshold is three standard errors of both runs combined, but at least
     /// `leastMargin`, since all samples of one run can be slower or faster than those of the other.
     fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
-        let own = ratio.summary
-        let noise = 3 * (own.error * own.error + old.error * old.error).squareRoot()
-        guard own.median > 0, old.median > 0 else { return nil }
+        let current = ratio.summary
+        let noise = 3 * (current.error * current.error + old.error * old.error).squareRoot()
+        guard current.median > 0, old.median > 0 else { return nil }
         self.init(
-            name: ratio.name, limit: ratio.limit, before: old.median, now: own.median,
+            name: ratio.name, limit: ratio.limit, before: old.median, now: current.median,
             margin: max(ratio.basis.leastMargin, noise),
-            isWorse: Ratio.isWorse(own.median, than: old.median, lessIsBetter: ratio.lessIsBetter))
-        guard move > margin else { return nil }
+            isWorse: Ratio.isWorse(
+                current.median, than: old.median, lessIsBetter: ratio.lessIsBetter))
+        guard size > margin else { return nil }
     }
 
     /// The size of the change, as a fraction of the smaller median.
-    fileprivate var move: Double { max(now / before, before / now) - 1 }
+    fileprivate var size: Double { max(now / before, before / now) - 1 }
 }
 
 extension Ratio.Basis {

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecJSON
 
-/// Ratios with their limits, such as `Benchmarks/floors.json`.
+/// Limits of ratios, from a file such as `Benchmarks/floors.json`.
 struct Floors: Sendable {
     private struct Floor {
         let ratio: String

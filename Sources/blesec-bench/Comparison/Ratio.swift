@@ -94,19 +94,19 @@ extension SDUScenario.Result {
 extension PacketScenario.Result {
     fileprivate var toComputed: [Ratio] {
         let name = "packets/\(engine)/\(size)"
-        let share = Double(packets) / Double(max(1, computedPackets))
+        let quotient = Double(packets) / Double(max(1, computedPackets))
         return [
             Ratio(
                 "\(name)/message-share", to: "bytes of SDUs", .counted, less: false,
                 Summary([messageShare])),
-            Ratio("\(name)/packets", to: "computed", .counted, less: true, Summary([share])),
+            Ratio("\(name)/packets", to: "computed", .counted, less: true, Summary([quotient])),
         ]
     }
 }
 
 extension ManyScenario.Result {
     fileprivate var toLimits: [Ratio] {
-        // With few channels, the memory that the process allocates once has too large a share.
+        // With few channels, memory that the process allocates only once distorts the figures.
         guard channels >= 100 else { return [] }
         let name = "many/\(engine)/\(channels)"
         // The limit of an idle end's memory, in bytes.
@@ -121,17 +121,19 @@ extension ManyScenario.Result {
 }
 
 extension RadioScenario.Result {
-    /// The ratios of the common table; the figures of the channel alone are the limit.
+    /// An engine's ratios to the bare L2CAP channel and computed packets; none for a variation.
     fileprivate var toBare: [Ratio] {
         guard variation == nil, let engine, let ratio, let opening else { return [] }
         let name = "radio/\(parameters.phy.rawValue)/\(parameters.milliseconds)/\(engine)"
         let sent = opening.shortMessage
-        let share = Double(sent.packets) / Double(max(1, parameters.frames(sent.bytes)))
+        let quotient = Double(sent.packets) / Double(max(1, parameters.frames(sent.bytes)))
         return [
             Ratio(
                 "\(name)/goodput", to: "bare L2CAP channel", .counted, less: false,
                 Summary([ratio])),
-            Ratio("\(name)/short-message", to: "computed", .counted, less: true, Summary([share])),
+            Ratio(
+                "\(name)/short-message", to: "computed", .counted, less: true,
+                Summary([quotient])),
         ]
     }
 }

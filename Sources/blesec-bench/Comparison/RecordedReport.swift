@@ -4,7 +4,6 @@ internal import BLESecToolKit
 
 /// The part of a report file that a comparison or a judgement needs.
 struct RecordedReport: Sendable {
-    /// A ratio of the report.
     struct Ratio: Sendable {
         var name: String
         var median: Double

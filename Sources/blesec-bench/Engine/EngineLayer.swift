@@ -3,7 +3,7 @@ internal import BLESecNoise
 internal import BLESecNoiseEngine
 internal import BLESecPrimitives
 
-/// One of the layers between the libraries and a channel, which seals records and opens them again.
+/// Seals records and opens them again: a library, or a layer of this package above it.
 protocol EngineLayer: AnyObject {
     var name: String { get }
 
@@ -11,7 +11,7 @@ protocol EngineLayer: AnyObject {
     func sealAndOpen(_ count: Int, repetitions: Int) throws
 }
 
-/// The AEAD of Primitives.
+/// The AEAD of `BLESecPrimitives`.
 final class AEADLayer: EngineLayer {
     let name = "AEAD"
     private var sealing: AEAD
@@ -73,8 +73,8 @@ final class TransportLayer: EngineLayer {
     }
 }
 
-/// The engine of a channel, which frames records as well: the plaintext, a type and a payload, is
-/// sealed and opened, and ends in the receive buffer.
+/// A channel's Noise engine, which also frames records: a plaintext is a type and a payload. It
+/// opens each record in the buffer into which the record was sealed.
 final class NoiseEngineLayer: EngineLayer {
     let name = "NoiseEngine"
     private var sender: NoiseEngine

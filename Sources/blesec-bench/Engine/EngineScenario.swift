@@ -29,8 +29,8 @@ struct EngineScenario {
 
     /// Measures all layers of a protocol at one size, with interleaved samples.
     func measure(_ suite: String, size: Int) throws -> [Result] {
-        let (limit, library, own) = try layers(suite, size)
-        let layers = [limit] + (slowdown == 0 ? own : own.map { Slowdown($0, by: slowdown) })
+        let (limit, library, above) = try layers(suite, size)
+        let layers = [limit] + (slowdown == 0 ? above : above.map { Slowdown($0, by: slowdown) })
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
@@ -47,20 +47,20 @@ struct EngineScenario {
         }
     }
 
-    /// The limit, its library, and this package's layers above.
+    /// The limit, its library, and this package's layers above that library.
     private func layers(
         _ suite: String, _ size: Int
-    ) throws -> (limit: any EngineLayer, library: RawKeys.Library, own: [any EngineLayer]) {
+    ) throws -> (limit: any EngineLayer, library: RawKeys.Library, above: [any EngineLayer]) {
         guard suite != TLSContext.protocolName else {
             let company = try BenchCompany.shared()
             return (company.raw, .openSSL, [try TLSEngineLayer(company)])
         }
         let algorithm = try ProtocolName(suite).aead
         let limit = try fastest(algorithm, size: size)
-        let own: [any EngineLayer] = try [
+        let above: [any EngineLayer] = try [
             AEADLayer(algorithm), TransportLayer(suite), NoiseEngineLayer(suite),
         ]
-        return (limit, limit.library, own)
+        return (limit, limit.library, above)
     }
 
     /// The library that is faster for records of `size` bytes.

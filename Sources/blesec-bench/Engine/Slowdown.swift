@@ -5,7 +5,7 @@ final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
     private let share: Double
 
-    /// The fraction that `BLESEC_BENCH_SLOWDOWN` gives in percent; 0 without the variable.
+    /// `BLESEC_BENCH_SLOWDOWN` as a fraction; 0 unless it is a percentage of up to 1,000.
     static var wanted: Double {
         guard let text = unsafe getenv("BLESEC_BENCH_SLOWDOWN"),
             let percent = Double(unsafe String(cString: text)), percent > 0, percent <= 1_000

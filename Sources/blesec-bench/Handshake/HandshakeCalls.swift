@@ -4,8 +4,7 @@ internal import CBLESecBench
 
 /// All calls of primitives in a Noise handshake, on both sides, in order.
 ///
-/// It is derived from Noise §5 and the pattern alone, and shares no code with the measured
-/// implementation.
+/// The list is derived from Noise §5 and the pattern, without the measured `HandshakeState`.
 struct HandshakeCalls {
     /// The number of calls of each kind.
     struct Counts: Sendable, Equatable {
@@ -23,7 +22,7 @@ struct HandshakeCalls {
     private let name: ProtocolName
     private let digestLength: Int
     private let mixesEphemerals: Bool
-    /// The number of ciphertexts that the writer has sealed and the reader has opened so far.
+    /// The numbers of ciphertexts sealed and opened so far, each also the slot of the next one.
     private var sealed: UInt32 = 0
     private var opened: UInt32 = 0
 
@@ -35,7 +34,7 @@ struct HandshakeCalls {
         self.name = name
         digestLength = name.hash.digestLength
         mixesEphemerals = name.pattern.pskCount > 0
-        // Both sides are always in the same state: one side writes, then the other reads.
+        // `key` stands for both sides: after each message their states are the same.
         var key = Key.none
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {
@@ -78,7 +77,7 @@ struct HandshakeCalls {
     private mutating func split() {
         var key = Key.none
         hkdf(2, of: 0, &key)
-        hkdf(1, of: 0, &key)  // The additional symmetric keys' master.
+        hkdf(1, of: 0, &key)  // The master secret of additional symmetric keys.
     }
 
     private mutating func mixPublicKey(_ token: Token, _ key: inout Key) {

@@ -7,24 +7,24 @@ struct HandshakeScenario {
 
     struct Result: Sendable {
         var name: String
-        /// Nanoseconds of processor time of each side.
+        /// Nanoseconds of processor time of each side for one handshake.
         var time: BothSides<Summary>
         var flights: BothSides<Int>
         var bytes: BothSides<Int>
-        /// The cost of the same work of both sides from C, if it is measured.
+        /// The cost of both sides' work when C does it, if that is measured.
         var limit: Limit?
     }
 
     struct Limit: Sendable {
         /// The calls of primitives, if they are the limit.
         var calls: HandshakeCalls.Counts?
-        /// Nanoseconds of processor time for both sides.
+        /// Nanoseconds of processor time of both sides together for one handshake.
         var time: Summary
         /// Both sides' time as a multiple of the limit, one for each sample.
         var ratio: Summary
     }
 
-    /// Measures one kind, with alternating samples of the handshake and of its limit.
+    /// Measures one kind of handshake; its samples alternate with samples of its limit.
     func measure(_ subject: any HandshakeSubject) throws -> Result {
         let limit = subject.limit
         let count = try calibrate { try subject.run($0).time.sum }
@@ -33,12 +33,12 @@ struct HandshakeScenario {
         var limits: [Double] = []
         func takeSample() throws { samples.append(try subject.run(count)) }
         for round in 0..<rounds {
-            let isFirst = round.isMultiple(of: 2)
-            if isFirst { try takeSample() }
+            let precedesLimit = round.isMultiple(of: 2)
+            if precedesLimit { try takeSample() }
             if let limit, let repetitions {
                 limits.append(try limit.run(repetitions) / Double(repetitions))
             }
-            if !isFirst { try takeSample() }
+            if !precedesLimit { try takeSample() }
         }
         /// The time of one handshake in each sample.
         func times(_ time: (BothSides<Double>) -> Double) -> [Double] {

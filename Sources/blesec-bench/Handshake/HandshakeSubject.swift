@@ -1,6 +1,6 @@
 /// Both sides of one kind of handshake in memory.
 protocol HandshakeSubject: AnyObject {
-    /// The name in reports: a protocol's name.
+    /// The name in reports: the protocol's name, followed by ` resumed` if a session is resumed.
     var name: String { get }
 
     /// The work to compare with, if any.
@@ -29,7 +29,7 @@ struct BothSides<Value: Sendable>: Sendable {
 
 extension BothSides: Equatable where Value: Equatable {}
 
-/// The cost of a number of parallel handshakes.
+/// The cost of the handshakes of one batch.
 struct HandshakeSample {
     /// Nanoseconds of processor time of all handshakes together.
     var time = BothSides(dialer: 0.0, acceptor: 0.0)
@@ -48,7 +48,6 @@ struct HandshakeSample {
     }
 }
 
-/// One side of one handshake.
 protocol HandshakeSide: AnyObject {
     /// What ``write()`` has written last; empty if the side had nothing to send.
     var message: [UInt8] { get }

@@ -8,7 +8,7 @@ final class NoiseHandshakes: HandshakeSubject {
     private let dialer: Party
     private let acceptor: Party
 
-    /// A side's keys for each handshake; made before the measurement.
+    /// A side's keys: made before the measurement, and used in every handshake.
     private struct Party {
         let role: Role
         let localStatic: DHKeyPair
@@ -38,8 +38,8 @@ final class NoiseHandshakes: HandshakeSubject {
             psks: psks, carried: ephemeral.map { .remote($0.publicKey) })
     }
 
-    /// XX in every suite, then every other pattern in the first suite, and XXfallback, which Noise
-    /// Pipes use when the first message of IK cannot be read.
+    /// XX in every suite, then every other pattern in the default suite, and XXfallback, which
+    /// Noise Pipes use when the first message of IK cannot be read.
     static var names: [String] {
         guard let xx = HandshakePattern.named("XX") else { return [] }
         var names: [ProtocolName] = []
@@ -58,7 +58,6 @@ final class NoiseHandshakes: HandshakeSubject {
 
     func run(_ count: Int) throws -> HandshakeSample { try batch(count).sample }
 
-    /// Both sides of one finished handshake.
     func finished() throws -> (dialer: Side, acceptor: Side) { try batch(1).first }
 
     private func batch(_ count: Int) throws -> HandshakeBatch<Side> {

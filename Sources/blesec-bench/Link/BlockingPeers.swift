@@ -10,13 +10,13 @@ struct BlockingPeers {
     }
 
     private var plain = Samples()
-    /// Threads that seal with ChaCha20-Poly1305.
+    /// The samples of threads that seal with ChaCha20-Poly1305.
     private var sealed = Samples()
     private let size: Int
     private let sampleTime: Double
     private let measuresRoundTrips: Bool
 
-    /// Takes samples of `sampleTime` nanoseconds each. Takes none if `sampleTime` is 0, or if
+    /// Each sample takes `sampleTime` nanoseconds. No samples are taken if `sampleTime` is 0, or if
     /// messages of `size` bytes are too long for one packet.
     init(size: Int, sampleTime: Double, measuresRoundTrips: Bool) {
         self.size = size
@@ -25,8 +25,8 @@ struct BlockingPeers {
         self.measuresRoundTrips = measuresRoundTrips
     }
 
-    /// The samples that do the same work as an engine; empty for an engine with a cipher other than
-    /// ChaCha20-Poly1305.
+    /// The samples of the same work as the engine's; empty unless the engine is plain, or Noise
+    /// with ChaCha20-Poly1305.
     func samples(besides engine: EngineChoice) -> Samples {
         if engine == .plain { return plain }
         return engine.name.contains("_ChaChaPoly_") ? sealed : Samples()
@@ -40,6 +40,7 @@ struct BlockingPeers {
     }
 
     private func sample(isSealed: Bool, _ samples: inout Samples) {
+        // The library that `AEAD` chooses at this size.
         let library = size < 384 ? BLESEC_BENCH_SODIUM : BLESEC_BENCH_OPENSSL
         let stream = time { blesec_bench_blocking_stream(size, $0, isSealed, library) }
         if let stream { samples.goodput.append(Double(size) / stream * 1e9) }

@@ -12,13 +12,11 @@ struct EngineChoice: Sendable, Hashable {
     static let noise = EngineChoice(name: ChannelConfiguration.defaultProtocol)
     /// The default protocol with the other cipher.
     static let noiseAESGCM = EngineChoice(name: "Noise_XX_25519_AESGCM_SHA256")
-
-    /// Mutual TLS.
     static let tls = EngineChoice(name: TLSContext.protocolName)
 
     private init(name: String) { self.name = name }
 
-    /// TLS or any Noise protocol, only for handshakes in memory.
+    /// TLS or any Noise protocol. Use this only for handshakes in memory.
     ///
     /// - Throws: `configuration`.
     init(handshake name: String) throws(ChannelError) {
@@ -26,7 +24,7 @@ struct EngineChoice: Sendable, Hashable {
         self.name = name
     }
 
-    /// TLS, or a Noise protocol in which neither side needs the other's key beforehand.
+    /// TLS, or a two-way Noise protocol that needs no key of the peer and no pre-shared key.
     ///
     /// - Throws: `configuration`.
     init(protocol name: String) throws(ChannelError) {
@@ -70,8 +68,9 @@ struct EngineChoice: Sendable, Hashable {
             configuration.tls = try TLSContext(
                 identity: BenchCompany.shared().context(role).identity)
         } else {
-            let known = try ProtocolName(name)
-            configuration.identity = try .generate(curve: known.curve, hash: known.hash)
+            let protocolName = try ProtocolName(name)
+            configuration.identity = try .generate(
+                curve: protocolName.curve, hash: protocolName.hash)
         }
         configuration.allowsExposedIdentity = true
         return try await SecureChannel.open(over: link, role: role, configuration: configuration)

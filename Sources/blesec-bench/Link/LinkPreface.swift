@@ -5,7 +5,7 @@ internal import BLESec
 enum LinkPreface {
     private static let magic = Array("blesec-bench/1 ".utf8)
 
-    /// Sends the engine to use.
+    /// Sends the name of the engine to use.
     static func send(_ engine: EngineChoice, over link: any Link) async throws {
         let name = Array(engine.name.utf8)
         var rest = (magic + [UInt8(name.count)] + name)[...]

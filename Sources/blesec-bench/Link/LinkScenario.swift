@@ -12,19 +12,19 @@ struct LinkScenario: Sendable {
         var transport: String
         var engine: String
         var size: Int
-        /// The number of rounds within the time limit.
+        /// The number of rounds that were measured.
         var rounds: Int
         /// Bytes of messages a second, one way.
         var goodput: Summary
         /// Goodput divided by the plain link's, one quotient for each sample.
         var goodputRatio: Summary?
-        /// Goodput divided by that of two blocking threads in C that do the same work, if they can.
+        /// Goodput divided by that of two blocking threads in C, if they can do the same work.
         var goodputToBlocking: Summary?
         /// Nanoseconds of a round trip: the 50th, 90th and 99th percentiles, and the maximum.
         var roundTrip: Percentiles?
-        /// Each round's median divided by the plain link's.
+        /// Each round's median round trip divided by the plain link's.
         var roundTripRatio: Summary?
-        /// Each round's median divided by that of two blocking threads in C that do the same work.
+        /// Each round's median round trip divided by that of the blocking threads in C.
         var blockingRatio: Summary?
     }
 
@@ -40,7 +40,7 @@ struct LinkScenario: Sendable {
         }
     }
 
-    /// The samples of one channel at one size.
+    /// The samples of one channel at one size, and the numbers of messages in each sample.
     private struct Samples {
         var transferCount = 0
         var roundTripCount = 0
@@ -75,21 +75,21 @@ struct LinkScenario: Sendable {
             }
             blocking.sample()
         }
-        return zip(sessions, samples).map { session, own in
+        return zip(sessions, samples).map { session, measured in
             let isPlain = session.engine == .plain
-            let peer = blocking.samples(besides: session.engine)
+            let reference = blocking.samples(besides: session.engine)
             return Result(
                 transport: transport, engine: session.engine.name, size: size,
-                rounds: own.goodput.count, goodput: Summary(own.goodput),
-                goodputRatio: isPlain ? nil : Summary(own.goodput, over: samples[0].goodput),
-                goodputToBlocking: peer.goodput.isEmpty
-                    ? nil : Summary(own.goodput, over: peer.goodput),
+                rounds: measured.goodput.count, goodput: Summary(measured.goodput),
+                goodputRatio: isPlain ? nil : Summary(measured.goodput, over: samples[0].goodput),
+                goodputToBlocking: reference.goodput.isEmpty
+                    ? nil : Summary(measured.goodput, over: reference.goodput),
                 roundTrip: measuresRoundTrips
-                    ? Percentiles(own.roundTrips.flatMap { $0 }) : nil,
+                    ? Percentiles(measured.roundTrips.flatMap { $0 }) : nil,
                 roundTripRatio: isPlain || !measuresRoundTrips
-                    ? nil : Summary(own.roundTripMedians, over: samples[0].roundTripMedians),
-                blockingRatio: peer.roundTrips.isEmpty
-                    ? nil : Summary(own.roundTripMedians, over: peer.roundTrips))
+                    ? nil : Summary(measured.roundTripMedians, over: samples[0].roundTripMedians),
+                blockingRatio: reference.roundTrips.isEmpty
+                    ? nil : Summary(measured.roundTripMedians, over: reference.roundTrips))
         }
     }
 

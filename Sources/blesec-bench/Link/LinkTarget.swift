@@ -8,6 +8,7 @@ struct LinkTarget: Sendable {
     /// The `blesec-bench serve` at the other end, if there is one; then there are no transports.
     let remote: Endpoint?
 
+    /// The number of kinds of link, or 1 for the link to `remote`.
     var count: Int { remote == nil ? transports.count : 1 }
 
     /// Reads the options; throws `noSuchAdapter` when l2cap is requested and not available.

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecLocking
 
-/// A link that counts the SDUs and bytes that it sends.
+/// A link that counts the SDUs, bytes and packets that it sends.
 final class MeteredLink: Link {
     struct Count: Sendable, Equatable {
         var sdus = 0

@@ -4,15 +4,15 @@ internal import BLESecL2CAP
 /// Measures the packets that an adapter sends for messages over L2CAP, counted by the adapter's
 /// driver and computed from the SDUs.
 struct PacketScenario: Sendable {
-    /// A link that counts at both ends.
+    /// Both ends of a link, which count what they send.
     struct Ends: Sendable {
         /// The end at ``PacketScenario/adapter``.
         let dialer: MeteredLink
         let acceptor: MeteredLink
     }
 
-    /// All links from the adapter: while one link is measured, another may still send
-    /// acknowledgements.
+    /// All links from the adapter, since its driver counts their packets together: while one link
+    /// is measured, another may still send acknowledgements.
     var links: [Ends] = []
     /// The adapter of the dialing ends.
     let adapter: Adapter
@@ -25,7 +25,8 @@ struct PacketScenario: Sendable {
         var sdus: Int
         /// Bytes of the SDUs; the messages have `size` times `messages` bytes.
         var sduBytes: Int
-        /// The packets that the adapter got: the SDUs in pieces, and credits for received SDUs.
+        /// The packets that the host gave to the adapter: the SDUs in pieces, and credits for SDUs
+        /// that it received.
         var packets: Int
         var computedPackets: Int
 
@@ -34,28 +35,29 @@ struct PacketScenario: Sendable {
     }
 
     private struct Reading: Equatable {
-        var own: MeteredLink.Count
+        var sent: MeteredLink.Count
         /// The packets that the adapter has counted so far, and the number computed from the SDUs.
         var packets: UInt32
         var computed: Int
     }
 
-    /// Longer than the delay of an acknowledgement, so that silence means the end.
+    /// Longer than the delay of an acknowledgement, so two equal readings mean the end of sending.
     private static let quiet = Duration.milliseconds(150)
     private static let attempts = 20
-    /// The least number of bytes to send for one count.
-    private static let volume = 64 << 10
+    /// The most bytes of messages to send, unless a single message is longer.
+    private static let mostBytes = 64 << 10
 
-    /// Sends messages over the link with the index `link`, and counts the packets when nothing is
-    /// sent any more.
+    /// Sends messages over the link with the index `link`, waits until nothing is sent any more,
+    /// and counts the packets.
     func measure(_ session: Session, link: Int, size: Int) async throws -> Result {
-        let messages = min(64, max(1, Self.volume / size))
+        let messages = min(64, max(1, Self.mostBytes / size))
         let before = try await settledReading(link)
         _ = try await session.transfer(count: messages, size: size)
         let after = try await settledReading(link, since: before)
         return Result(
             engine: session.engine.name, size: size, messages: messages,
-            sdus: after.own.sdus - before.own.sdus, sduBytes: after.own.bytes - before.own.bytes,
+            sdus: after.sent.sdus - before.sent.sdus,
+            sduBytes: after.sent.bytes - before.sent.bytes,
             packets: Int(after.packets &- before.packets),
             computedPackets: after.computed - before.computed)
     }
@@ -77,7 +79,7 @@ struct PacketScenario: Sendable {
 
     private func reading(_ link: Int) throws -> Reading {
         Reading(
-            own: links[link].dialer.count, packets: try adapter.packets().sent,
+            sent: links[link].dialer.count, packets: try adapter.packets().sent,
             computed: links.reduce(0) { $0 + $1.dialer.count.packets + $1.acceptor.count.sdus })
     }
 }

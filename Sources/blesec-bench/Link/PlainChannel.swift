@@ -11,13 +11,13 @@ internal import BLESecPrimitives
 
     private static let header = 3
     private static let callsPerTurn = 8
-    private static let ahead = 64 << 10
+    private static let writeAhead = 64 << 10
     private static let readAhead = 256 << 10
 
     nonisolated let loop: EventLoop
     private let link: any Link
     private let maximumSDU: Int
-    private let port = Port()
+    private let forwarder = EventForwarder()
 
     private var inbound = RecordBuffer(capacity: 144 << 10)
     private var outbound = RecordBuffer(capacity: 64 << 10)
@@ -44,15 +44,15 @@ internal import BLESecPrimitives
 
     /// Starts the channel. Call this once, before the channel is shared.
     func start() {
-        port.channel = self
-        link.setHandler(port)
+        forwarder.channel = self
+        link.setHandler(forwarder)
         pump()
     }
 
     isolated deinit { link.close() }
 
     func send(_ message: [UInt8]) async throws(ChannelError) {
-        while !unsent.isEmpty, unsent.byteCount >= Self.ahead, failure == nil {
+        while !unsent.isEmpty, unsent.byteCount >= Self.writeAhead, failure == nil {
             await unsafe withUnsafeContinuation { unsafe writer = $0 }
         }
         if let failure { throw failure }
@@ -130,7 +130,7 @@ internal import BLESecPrimitives
     fileprivate func pump() {
         transmit()
         if !arrived.isEmpty || peerHasEnded || failure != nil { unsafe reader.take()?.resume() }
-        if unsent.byteCount < Self.ahead || failure != nil { unsafe writer.take()?.resume() }
+        if unsent.byteCount < Self.writeAhead || failure != nil { unsafe writer.take()?.resume() }
         link.wantsRead = failure == nil && arrived.byteCount < Self.readAhead
     }
 
@@ -185,7 +185,7 @@ internal import BLESecPrimitives
 }
 
 /// Passes the link's events to the plain channel.
-private final class Port: LinkHandler {
+private final class EventForwarder: LinkHandler {
     weak var channel: PlainChannel?
 
     func linkIsReadable() { channel?.assumeIsolated { $0.read() } }
@@ -197,7 +197,7 @@ private final class Port: LinkHandler {
 struct MessageQueue {
     private var messages: [[UInt8]] = []
     private var head = 0
-    /// The bytes of the queued messages.
+    /// The number of bytes of the queued messages.
     private(set) var byteCount = 0
 
     var isEmpty: Bool { head == messages.count }

@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecL2CAP
 
-/// Measures bulk data over L2CAP in SDUs of several sizes, to receivers of several MTUs.
+/// The sizes and the results of bulk transfers over L2CAP with several MTUs and SDU sizes.
 struct SDUScenario: Sendable {
     /// The receiver's MTU, and the largest SDU of the sender.
     struct Sizes: Sendable, Hashable {
@@ -9,7 +9,7 @@ struct SDUScenario: Sendable {
         var sdu = L2CAPSocket.maximumSDU
     }
 
-    /// The figures of one engine with SDUs of one size.
+    /// The figures of one engine with one MTU and one SDU size.
     struct Result: Sendable {
         var sizes: Sizes
         var link: LinkScenario.Result

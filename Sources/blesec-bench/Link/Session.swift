@@ -1,6 +1,6 @@
 internal import BLESec
 
-/// An open channel to a responder, which any task can measure.
+/// An open channel to a ``Responder``. Any task may measure the channel.
 struct Session: Sendable {
     let engine: EngineChoice
     private let loop: EventLoop
@@ -24,15 +24,15 @@ struct Session: Sendable {
         }
     }
 
-    /// Sends messages that the peer returns, one after another, and returns the nanoseconds of each
-    /// round trip.
+    /// Sends each message after the peer has returned the one before, and returns the nanoseconds
+    /// of each round trip.
     func roundTrips(count: Int, size: Int) async throws -> [Double] {
         try await onLoop { channel in
             try await Self.roundTrips(over: channel, count: count, size: size)
         }
     }
 
-    /// Ends the channel, which also ends the responder.
+    /// Ends the channel; the responder then ends too.
     func close() async throws { try await onLoop { channel in try await channel.close() } }
 
     private func onLoop<Value: Sendable>(

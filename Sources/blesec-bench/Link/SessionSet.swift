@@ -39,7 +39,7 @@ struct SessionSet: Sendable {
         return SessionSet(sessions: sessions, packets: nil, responders: [])
     }
 
-    /// Ends all channels; throws the errors of the other ends.
+    /// Ends all channels; throws the first error of either end.
     func close() async throws {
         for session in sessions { try await session.close() }
         for responder in responders { try await responder.value }

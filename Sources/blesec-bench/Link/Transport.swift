@@ -24,7 +24,7 @@ enum Transport: Sendable, Hashable {
         if case .l2cap(let adapter, _, _) = self { adapter } else { nil }
     }
 
-    /// This transport with SDUs of other sizes; nil unless the transport is L2CAP.
+    /// This transport with another MTU and SDU size; nil unless the transport is L2CAP.
     func with(_ sizes: SDUScenario.Sizes) -> Transport? {
         guard case .l2cap(let dialer, let acceptor, _) = self else { return nil }
         return .l2cap(from: dialer, to: acceptor, sizes)
@@ -86,11 +86,10 @@ extension UnixAddress {
 struct LinkEnds: Sendable {
     let dialer: any Link
     let acceptor: any Link
-    /// Both ends as metered links, if they count.
+    /// Both ends as metered links, if they are metered.
     var metered: PacketScenario.Ends?
 }
 
-/// The loops of the two ends.
 struct LoopPair: Sendable {
     let dialer = EventLoop(name: "bench-dialer")
     let acceptor = EventLoop(name: "bench-acceptor")

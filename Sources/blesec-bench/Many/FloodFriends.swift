@@ -4,7 +4,7 @@ internal import BLESecTesting
 
 /// Known peers that open and close channels, one after another, with two tries for each channel.
 actor FloodFriends {
-    /// Their number and their distance from the listener.
+    /// The number of known peers in a group, and their distance from the listener.
     struct Kind: Sendable, Equatable {
         let count: Int
         /// The additional delay of the dialer's bytes, in milliseconds: a random value of this
@@ -18,11 +18,12 @@ actor FloodFriends {
 
     struct Count: Sendable {
         var dials = 0
-        /// Dials that opened a channel: with the first or the second link, and with the first link.
+        /// Dials that opened a channel with the first or the second link.
         var served = 0
+        /// Dials that opened a channel with the first link.
         var servedAtOnce = 0
         var links = 0
-        /// Channels a second.
+        /// Channels opened a second.
         var rate = 0.0
 
         var servedShare: Double { Double(served) / Double(max(1, dials)) }
@@ -51,7 +52,7 @@ actor FloodFriends {
     /// Dials for `window` nanoseconds, waits for dials that have begun, and returns the outcome.
     func watch(for window: UInt64) async throws -> Count {
         let tasks = (0..<kind.count).map { _ in
-            Task(executorPreference: loop) { [self] in while await !isOver { await call() } }
+            Task(executorPreference: loop) { [self] in while await !isOver { await dial() } }
         }
         let start = Clock.time
         try await loop.sleep(for: .nanoseconds(Int64(window)))
@@ -61,14 +62,14 @@ actor FloodFriends {
         return count
     }
 
-    /// One dial like an application's: if the first link gets no channel, a second link follows
+    /// Dials once as an application does: if the first link gets no channel, a second link follows
     /// after 100 to 500 ms.
-    private func call() async {
-        var channel = await link()
+    private func dial() async {
+        var channel = await openChannel()
         let isServedAtOnce = channel != nil
         if channel == nil {
             try? await loop.sleep(for: .milliseconds(Int.random(in: 100...500)))
-            channel = await link()
+            channel = await openChannel()
         }
         count.dials += 1
         if channel != nil { count.served += 1 }
@@ -76,7 +77,7 @@ actor FloodFriends {
         try? await channel?.close()
     }
 
-    private func link() async -> SecureChannel? {
+    private func openChannel() async -> SecureChannel? {
         count.links += 1
         let deadline = loop.now.advanced(by: configuration.timeouts.connect)
         guard let socket = try? await SocketLink.dial(address, deadline: deadline, loop: loop)

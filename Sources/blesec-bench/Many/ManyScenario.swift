@@ -1,11 +1,10 @@
 internal import BLESec
 internal import BLESecLinks
 
-/// Measures many channels at once, with both ends of all channels on one loop.
+/// Measures many open channels together, with both ends of all channels on one loop.
 struct ManyScenario: Sendable {
     static let messageSize = 1_024
 
-    /// The links under the channels.
     enum LinkKind: String, Sendable {
         /// Byte streams, like L2CAP's sockets.
         case unix
@@ -17,14 +16,13 @@ struct ManyScenario: Sendable {
         var engine: String
         var link: LinkKind
         var channels: Int
-        /// Channels opened in a second of processor time, one after another; both ends count.
+        /// Channels opened in a second of processor time of both ends together, one after another.
         var handshakes: Double
         var idle: Cost
         var busy: Cost
-        /// Bytes of messages in a second of processor time, of all channels together; both ends
-        /// count.
+        /// Bytes of messages on all channels in a second of processor time of both ends together.
         var goodput: Double
-        /// The slowest channel's messages divided by the mean.
+        /// The number of the slowest channel's messages divided by the mean of all channels.
         var fairness: Double
     }
 
@@ -39,7 +37,7 @@ struct ManyScenario: Sendable {
             ends = 2 * channels
         }
 
-        /// Bytes of one end: resident, and allocated on the heap.
+        /// Bytes that one end adds: resident, and allocated on the heap.
         var memory: Double { Double(after.resident - before.resident) / Double(ends) }
         var heap: Double { Double(after.heap - before.heap) / Double(ends) }
         var descriptors: Double { Double(after.descriptors - before.descriptors) / Double(ends) }
@@ -54,7 +52,7 @@ struct ManyScenario: Sendable {
     func measure(
         _ engine: String, _ peers: PeerConfigurations, channels count: Int, descriptorLimit: Int
     ) async throws -> Result {
-        // With room for other files.
+        // 64 descriptors remain for other files.
         let kind: LinkKind = 2 * count + 64 <= descriptorLimit ? .unix : .memory
         let loop = EventLoop(name: "bench-many")
         // How long the channels send, in nanoseconds: more channels need more time until each has
@@ -88,7 +86,6 @@ struct ManyScenario: Sendable {
     }
 }
 
-/// Both ends of a channel.
 private struct Pair: Sendable {
     let dialer: SecureChannel
     let acceptor: SecureChannel
@@ -116,7 +113,7 @@ private struct Pair: Sendable {
     }
 }
 
-/// Channels that all send at once. Used on the loop's thread.
+/// Channels that all send during the same time. Used on the loop's thread.
 private final class SendingChannels: @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
@@ -151,17 +148,19 @@ private final class SendingChannels: @unchecked Sendable {
                     try await pair.acceptor.close()
                 })
         }
-        // Waits until every channel sends.
+        // Gives every channel time to begin.
         try await loop.sleep(for: .nanoseconds(Int64(window / 8)))
-        let (first, start) = (received, Clock.threadTime)
+        let (startCounts, startTime) = (received, Clock.threadTime)
         try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
-        let (half, middle) = (received, Clock.threadTime)
+        let (pauseCounts, pauseTime) = (received, Clock.threadTime)
         let state = ProcessState.now
-        let (rest, second) = (received, Clock.threadTime)
+        let (resumeCounts, resumeTime) = (received, Clock.threadTime)
         try await loop.sleep(for: .nanoseconds(Int64(window / 2)))
-        let (last, end) = (received, Clock.threadTime)
-        let messages = first.indices.map { half[$0] - first[$0] + last[$0] - rest[$0] }
-        return (messages, middle - start + end - second, state)
+        let (endCounts, endTime) = (received, Clock.threadTime)
+        let messages = pairs.indices.map {
+            pauseCounts[$0] - startCounts[$0] + endCounts[$0] - resumeCounts[$0]
+        }
+        return (messages, pauseTime - startTime + endTime - resumeTime, state)
     }
 
     /// Ends all channels; throws the error of any channel.

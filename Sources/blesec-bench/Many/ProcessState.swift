@@ -13,7 +13,7 @@ struct ProcessState: Sendable {
     /// Memory mappings, of which Linux allows 65,530 by default.
     var maps = 0
 
-    /// The current state, after free memory has been given back.
+    /// The current state, after free memory has been given back to the kernel.
     static var now: ProcessState {
         var state = ProcessState()
         state.heap = Int(blesec_bench_trimmed_heap())

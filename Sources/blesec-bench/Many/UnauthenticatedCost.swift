@@ -13,32 +13,32 @@ struct UnauthenticatedCost: Sendable {
     /// answer.
     var processorTime = 0.0
 
-    /// The number of peers, a little below the default limit of handshakes at once.
+    /// The number of peers, below the default limit of 256 handshakes under way.
     private static let count = 200
 
     static func measure(_ engine: String, _ peers: PeerConfigurations) async throws
         -> UnauthenticatedCost
     {
-        let (loop, outside) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
-        let words = try await FloodMessage(peers, outside)
+        let (loop, floodLoop) = (EventLoop(name: "bench-host"), EventLoop(name: "bench-flood"))
+        let messages = try await FloodMessage(peers, floodLoop)
         var cost = UnauthenticatedCost(engine: engine)
-        func costPerPeer(_ words: [UInt8]) async throws -> (memory: Double, time: Double) {
+        func costPerPeer(_ bytes: [UInt8]) async throws -> (memory: Double, time: Double) {
             // A first group before the measurement, since it makes the process load code and data.
-            _ = try await Self.costPerPeer(words, peers, loop, outside)
-            return try await Self.costPerPeer(words, peers, loop, outside)
+            _ = try await Self.costPerPeer(bytes, peers, loop, floodLoop)
+            return try await Self.costPerPeer(bytes, peers, loop, floodLoop)
         }
         cost.silent = try await costPerPeer([]).memory
-        (cost.answered, cost.processorTime) = try await costPerPeer(words.firstFlight)
-        cost.unfinished = try await costPerPeer(words.unfinished).memory
+        (cost.answered, cost.processorTime) = try await costPerPeer(messages.firstFlight)
+        cost.unfinished = try await costPerPeer(messages.unfinished).memory
         await loop.shutdown()
-        await outside.shutdown()
+        await floodLoop.shutdown()
         return cost
     }
 
     /// The memory in bytes, and the processor time of the listener's thread in nanoseconds, for
     /// each of ``count`` peers that send the given bytes and stay.
     private static func costPerPeer(
-        _ words: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ outside: EventLoop
+        _ bytes: [UInt8], _ peers: PeerConfigurations, _ loop: EventLoop, _ floodLoop: EventLoop
     ) async throws -> (memory: Double, time: Double) {
         let address = try UnixAddress.scratch(.seqpacket)
         let listener = try await SecureListener.listen(
@@ -46,14 +46,14 @@ struct UnauthenticatedCost: Sendable {
         let (before, start) = (ProcessState.now, await time(of: loop))
         var links: [SocketLink] = []
         for _ in 0..<count {
-            let link = try await SocketLink.dial(address, loop: outside)
-            if !words.isEmpty { _ = try await outside.run { try link.send(words.span) } }
+            let link = try await SocketLink.dial(address, loop: floodLoop)
+            if !bytes.isEmpty { _ = try await floodLoop.run { try link.send(bytes.span) } }
             links.append(link)
         }
-        try await outside.sleep(for: .milliseconds(100))
+        try await floodLoop.sleep(for: .milliseconds(100))
         let time = await time(of: loop) - start
         let memory = ProcessState.now.resident - before.resident
-        for link in links { await outside.run { link.close() } }
+        for link in links { await floodLoop.run { link.close() } }
         await listener.close()
         return (Double(memory) / Double(count), Double(time) / Double(count))
     }

@@ -4,8 +4,8 @@ internal import BLESecLinks
 
 /// How unauthenticated peers flood a listener.
 enum UnauthenticatedFlood: String, Sendable {
-    /// 64 peers, each with 8 links at a time that it reopens as soon as it can: more links than the
-    /// listener has places.
+    /// 64 peers with 8 links each, which they replace as soon as they can: more links than the
+    /// listener's limit of handshakes.
     case fullSpeed = "full-speed"
     /// The load of a listener over LE: 32 devices with links to its adapter, 4 handshakes of each,
     /// the limit for one address, and 1,000 new channels a second in total.
@@ -49,12 +49,12 @@ struct FloodMessage: Sendable {
 }
 
 /// Unauthenticated peers that keep a listener busy: every second link sends a hello and a first
-/// message, the others nothing. Each link stays until the listener closes it, or until the time
-/// limit of the flood.
+/// message, the others nothing. Each link stays until the listener closes it, or for the flood's
+/// `linkLifetime`.
 actor UnauthenticatedPeers {
     private let flood: UnauthenticatedFlood
     private let address: UnixAddress
-    private let words: FloodMessage
+    private let messages: FloodMessage
     private let loop: EventLoop
     /// The number of links that have ended.
     private(set) var count = 0
@@ -64,18 +64,18 @@ actor UnauthenticatedPeers {
     nonisolated var unownedExecutor: UnownedSerialExecutor { unsafe loop.asUnownedSerialExecutor() }
 
     init(
-        _ flood: UnauthenticatedFlood, _ address: UnixAddress, _ words: FloodMessage,
+        _ flood: UnauthenticatedFlood, _ address: UnixAddress, _ messages: FloodMessage,
         _ loop: EventLoop
     ) {
         self.flood = flood
         self.address = address
-        self.words = words
+        self.messages = messages
         self.loop = loop
     }
 
     func come() {
         for index in 0..<flood.links {
-            let words = index % 2 == 0 ? words.firstFlight : []
+            let bytes = index % 2 == 0 ? messages.firstFlight : []
             tasks.append(
                 Task(executorPreference: loop) { [self, loop, address, flood] in
                     while await !isOver {
@@ -84,7 +84,7 @@ actor UnauthenticatedPeers {
                             address, deadline: deadline, loop: loop)
                         guard let socket else { continue }
                         let link = UnauthenticatedLink(socket)
-                        await link.stay(after: words, atMost: flood.linkLifetime)
+                        await link.stay(after: bytes, atMost: flood.linkLifetime)
                         await didLeave()
                     }
                 })
@@ -110,9 +110,9 @@ final class UnauthenticatedLink: LinkHandler, TimerHandler, @unchecked Sendable 
 
     init(_ link: SocketLink) { self.link = link }
 
-    /// Sends `words`, and returns when the link is closed, the time is over or the task is
+    /// Sends `bytes`, and returns when the link is closed, the time is over or the task is
     /// cancelled.
-    func stay(after words: [UInt8], atMost time: Duration) async {
+    func stay(after bytes: [UInt8], atMost time: Duration) async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { waiter in
                 self.waiter = waiter
@@ -121,7 +121,7 @@ final class UnauthenticatedLink: LinkHandler, TimerHandler, @unchecked Sendable 
                 let timer = LoopTimer(loop: link.loop, handler: self)
                 timer.arm(in: time)
                 self.timer = timer
-                if Task.isCancelled || !words.isEmpty && (try? link.send(words.span)) == nil {
+                if Task.isCancelled || !bytes.isEmpty && (try? link.send(bytes.span)) == nil {
                     leave()
                 }
             }

@@ -43,7 +43,6 @@ struct Drawing {
         add("line", style, ["x1": x1, "y1": y1, "x2": x2, "y2": y2], "/>")
     }
 
-    /// A curve through points.
     mutating func curve(_ style: Style, _ points: [(x: Double, y: Double)]) {
         let list = points.map { "\($0.x.fixed(1)),\($0.y.fixed(1))" }.joined(separator: " ")
         add("polyline", style, [:], " points=\"\(list)\"/>")
@@ -108,7 +107,7 @@ struct Drawing {
         }.joined(separator: "\n")
     }
 
-    /// Text escaped for XML, without characters that XML forbids.
+    /// Text escaped for XML; `?` replaces control characters, and characters from U+FFFE on.
     private static func escaped(_ text: String) -> String {
         var result = ""
         for scalar in text.unicodeScalars {
