@@ -1,5 +1,5 @@
-/// A buffer of records with storage that is allocated once: received bytes are appended, used bytes
-/// are removed.
+/// A buffer of records, in storage that is allocated once. Bytes are appended at its end, and
+/// removed at its beginning.
 @safe struct RecordBuffer: ~Copyable {
     private let storage: UnsafeMutableBufferPointer<UInt8>
     private var head = 0
@@ -16,7 +16,7 @@
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append `room` bytes or more; `room` bytes must fit.
+    /// Gives `body` the free space, of at least `room` bytes, and appends what `body` writes there.
     mutating func append<Result, Failure: Error>(
         room: Int, _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
     ) throws(Failure) -> Result {

@@ -3,7 +3,7 @@ internal import BLESecToolKit
 
 /// `blesec-bench serve ENDPOINT`
 enum ServeCommand {
-    /// The number of benches served at once; further ones wait in the kernel.
+    /// The most links that are served at the same time; further links wait in the kernel.
     private static let mostClients = 16
 
     static let command = Command(

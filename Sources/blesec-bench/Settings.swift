@@ -1,6 +1,6 @@
 internal import BLESec
 
-/// The measurements to make, and their thoroughness.
+/// The measurements to make, and the number and length of their samples.
 struct Settings: Sendable {
     enum Scenario: String, CaseIterable, Sendable {
         case engine, handshake, link, many, radio
@@ -9,20 +9,19 @@ struct Settings: Sendable {
     var scenarios = Set(Scenario.allCases)
     /// The protocols to measure besides the plain link.
     var protocols = [EngineChoice.noise, .tls]
-    /// The plain link, followed by these protocols.
     var engines: [EngineChoice] { [.plain] + protocols }
-    /// The protocols whose handshakes are measured; nil for all patterns and suites.
+    /// The protocols whose handshakes are measured; nil for the defaults of `BenchRun`.
     var handshakes: [String]?
-    /// Bytes of a message; 64 B to 64 KiB by default.
+    /// The sizes of messages, in bytes.
     var sizes = [64, 256, 1_024, 4_096, 16_384, 65_536] { didSet { sweepsSDUs = false } }
-    /// The sizes of records: those of messages, as far as one record can hold them.
+    /// The sizes of records: those of messages, limited to what one record can hold.
     var recordSizes: [Int] { sizes.map { min($0, Record.maximumPayload + 1) }.unique }
 
-    /// Whether bulk data over L2CAP is also measured with several SDU sizes.
+    /// Whether bulk data over L2CAP is also measured with several SDU sizes: not if `sizes` is set.
     private(set) var sweepsSDUs = true
     /// The numbers of channels to open at once.
     var channels = [1, 10, 100, 1_000]
-    /// The number of samples of each kind, which are interleaved.
+    /// The number of samples of each measurement; samples of different measurements alternate.
     var rounds = 5
     var measuresRoundTrips = true
     /// The length of one sample of a link, in nanoseconds.

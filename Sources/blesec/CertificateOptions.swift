@@ -33,11 +33,11 @@ enum CertificateOptions {
 
     /// Refuses an option without another option that it needs.
     static func check(_ arguments: Arguments) throws(ChannelError) {
-        for (option, other) in [
+        for (option, needed) in [
             (certificate, key), (key, certificate), (authority, certificate),
             (revoked, authority), (peerURI, authority),
-        ] where arguments.has(option) && !arguments.has(other) {
-            throw arguments.usage("\(option.name) goes with \(other.usage)")
+        ] where arguments.has(option) && !arguments.has(needed) {
+            throw arguments.usage("\(option.name) goes with \(needed.usage)")
         }
     }
 
@@ -59,8 +59,8 @@ enum CertificateOptions {
         return try TLSContext(identity: identity, authorities: authorities, revoked: source)
     }
 
-    /// The accepted peers over TLS, which include `keys`; nil when neither a peer nor an authority
-    /// is named.
+    /// The peers to accept over TLS: those of `keys` and `--peer-uri`, or without both, all that
+    /// `--authority` certifies. Nil without any of these.
     static func policy(
         _ arguments: Arguments, or keys: [PeerKey]
     ) throws(ChannelError) -> TrustPolicy? {

@@ -3,7 +3,7 @@ internal import BLESecJSON
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// Messages about a channel on standard error.
+/// Messages on standard error about a channel.
 enum ChannelNotes {
     /// `channel ready: PROTOCOL with SHA256:…`, and the URI if an authority certifies one.
     static func ready(_ channel: SecureChannel) async {
@@ -30,10 +30,10 @@ enum ChannelNotes {
     }
 }
 
-/// Reports failed handshakes: each of the first eight, and then only the 16th, the 32nd, the 64th
-/// and so on, so that unauthenticated peers cannot fill a log.
+/// Reports failed attempts at a channel: each of the first eight, and then only the 16th, the 32nd,
+/// the 64th and so on, so that unauthenticated peers cannot fill a log.
 final class FailureLog: Sendable {
-    /// The number of first failures that are each reported.
+    /// The number of failures that are all reported, from the first on.
     private static let reportedIndividually = 8
     private let count = Locked(0)
 
@@ -45,7 +45,7 @@ final class FailureLog: Sendable {
         }
     }
 
-    /// Counts a failure, and reports it if it is one of those to report.
+    /// Counts a failure, and reports it if its number is one of those above.
     func note(_ failure: PeerFailure) {
         let (peer, error) = (failure.peer, failure.error)
         let count = count.withLock { count in

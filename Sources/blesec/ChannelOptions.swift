@@ -52,8 +52,8 @@ struct ChannelOptions: Sendable {
     /// Reads the options, and the files of keys and certificates.
     ///
     /// - Parameters:
-    ///   - peer: the peer to accept, if the operand names it and no option does.
-    ///   - known: a remembered peer, which is the only accepted one.
+    ///   - peer: the peer that the operand names; options that say whom to accept are then refused.
+    ///   - known: a remembered peer, which alone is accepted, whatever the options say.
     init(
         _ arguments: Arguments, expecting peer: PeerKey? = nil, known: PeerKey? = nil
     ) throws(ChannelError) {
@@ -73,7 +73,7 @@ struct ChannelOptions: Sendable {
             if let identity { configuration.protocols.append(Self.standard(for: identity)) }
         }
         configuration.mode = arguments.has(Self.direct) ? .direct : .negotiated
-        // The tool confirms a message only when it has written it to standard output.
+        // The tool confirms a message only after writing it to standard output.
         if configuration.mode == .negotiated { configuration.acknowledgement = .manual }
         if let timeLimit { configuration.timeouts.connect = timeLimit.duration }
         self.configuration = configuration
@@ -126,9 +126,9 @@ struct ChannelOptions: Sendable {
         for option in IdentityOptions.all where arguments.has(option) && !engines.hasTLS {
             throw arguments.usage("\(option.name) goes with --identity FILE or --key FILE")
         }
-        // An invalid name is refused later, with an error that describes every fault.
-        let known = engines.names.lazy.compactMap { try? ProtocolName($0) }.first
-        return try .generate(curve: known?.curve ?? .x25519, hash: known?.hash ?? .sha256)
+        // An invalid name is refused later, with an error that says what is wrong.
+        let named = engines.names.lazy.compactMap { try? ProtocolName($0) }.first
+        return try .generate(curve: named?.curve ?? .x25519, hash: named?.hash ?? .sha256)
     }
 
     private static func standard(for identity: IdentityKey) -> String {

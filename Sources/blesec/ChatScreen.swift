@@ -3,8 +3,7 @@ internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
-/// The output of a chat: coloured lines of the terminal's width, plain lines without a terminal,
-/// objects with `--json`.
+/// The output of a chat: coloured lines on a terminal, plain lines elsewhere, objects with `--json`.
 struct ChatScreen: Sendable {
     private let isOutputTerminal = isatty(STDOUT_FILENO) == 1
     private let isErrorTerminal = isatty(STDERR_FILENO) == 1
@@ -13,7 +12,7 @@ struct ChatScreen: Sendable {
     func show(_ message: [UInt8]) async throws(ChannelError) {
         let line: String
         if Diagnostics.isJSON {
-            // The message unchanged: JSON escapes characters that control a terminal.
+            // Nothing is replaced here: JSON escapes characters that control a terminal.
             line = JSONWriter.line(
                 .object([
                     ("event", .string("message")),
@@ -27,7 +26,7 @@ struct ChatScreen: Sendable {
         try await StandardOutput.send(Array((line + "\n").utf8))
     }
 
-    /// Shows the fate of a sent line; nil means that the line was just sent.
+    /// Shows the fate of a sent line; the fate is nil when the line was just sent.
     func tell(_ fate: Delivery?, _ number: Int, _ message: [UInt8]) {
         guard isErrorTerminal, !Diagnostics.isJSON else {
             let word = fate?.rawValue ?? "sent"

@@ -92,11 +92,12 @@ enum ConnectCommand {
         await way.end()
     }
 
+    /// How the peer is dialed or searched for.
     private struct Way: Sendable {
         let dial: PeerRoute.Dial
         /// Maps the error that ended the channel to the error to report.
         var explained: @Sendable (ChannelError) -> ChannelError = { $0 }
-        /// Ends the search that has found the channel's peer, if there was a search.
+        /// Ends the search for the peer, if there is one. The channel stays open.
         var end: @Sendable () async -> Void = {}
     }
 
@@ -132,7 +133,7 @@ enum ConnectCommand {
             throw way.explained(error)
         }
         do throws(ChannelError) {
-            // A peer that cannot be remembered, although it has to be, is refused.
+            // If `--remember` names the peer and the name cannot be stored, the channel is refused.
             try notes.remember(await channel.peer, over: channel.linkDescription)
         } catch {
             await channel.abort()

@@ -3,13 +3,13 @@ internal import BLESecJSON
 internal import BLESecLocking
 internal import BLESecToolKit
 
-/// Messages about a connection on standard error, and the memory of its peer.
+/// Messages on standard error about a connection, and the memory of its peer.
 final class ConnectionNotes: Sendable {
     private let memory: PeerMemory
     /// Where the current channel's peer can be dialed without a search.
     private let dialed = Locked<(address: String, endpoint: Endpoint)?>(nil)
     private let wasConnected = Locked(false)
-    /// The peer, once a channel was ready.
+    /// The peer of the last channel that was ready.
     private let peer = Locked<Fingerprint?>(nil)
     private let nearby: NearbyNotes
 
@@ -49,15 +49,16 @@ final class ConnectionNotes: Sendable {
         try memory.remember(peer, at: dialed?.address == link ? dialed?.endpoint : nil)
     }
 
+    /// Reports the connection's state, and remembers the peer of a channel that is ready.
     func stands(_ status: ConnectionStatus) throws(ChannelError) {
         if status.state == .connected {
             peer.withLock { $0 = status.peer?.fingerprint }
             try remember(status.peer, over: status.linkDescription)
         }
         if Diagnostics.isJSON { return Diagnostics.note("", "state", Self.members(status)) }
-        let hadChannel = wasConnected.withLock { was in
-            defer { was = status.state == .connected }
-            return was
+        let hadChannel = wasConnected.withLock { isConnected in
+            defer { isConnected = status.state == .connected }
+            return isConnected
         }
         let reason = status.failure.map { ": \($0.reason)" } ?? ""
         switch status.state {
@@ -67,9 +68,9 @@ final class ConnectionNotes: Sendable {
         case .searching where hadChannel: Diagnostics.note("the link is gone\(reason)", "state")
         case .backingOff:
             let left = status.deadline?.duration(since: status.since) ?? .zero
-            let seconds = Double(left.components.attoseconds / 100_000_000_000_000_000) / 10
+            let fraction = Double(left.components.attoseconds / 100_000_000_000_000_000) / 10
             Diagnostics.note(
-                "no channel\(reason); again in \(Double(left.components.seconds) + seconds) s",
+                "no channel\(reason); again in \(Double(left.components.seconds) + fraction) s",
                 "state")
         case .outOfRange: Diagnostics.note("the peer is out of range; still looking", "state")
         case .searching, .dialing, .opening, .handshaking, .closed: break

@@ -5,7 +5,7 @@ internal import BLESecToolKit
 struct ConnectionSession: Sendable {
     let connection: PeerConnection
     let interruption: Interruption
-    /// The time limit for the first link.
+    /// The time limit for the first channel.
     let timeLimit: TimeLimit?
     /// Returns the next message to send; nil at the end.
     let input: @Sendable () async throws(ChannelError) -> [UInt8]?
@@ -13,13 +13,14 @@ struct ConnectionSession: Sendable {
     /// Gets nil for each message when it is sent, and its fate later. The number counts the
     /// messages from 1, in the order of sending.
     var tell: @Sendable (Delivery?, Int, [UInt8]) -> Void = { _, _, _ in }
+    /// Gets the connection's states; an error ends the session.
     let stands: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
 
     private enum Event: Sendable {
-        /// All input was sent, and each message has a fate; the number of messages with the fate
-        /// unknown.
+        /// All input was sent, and each message has a fate; `unknown` counts messages that may
+        /// have arrived or not.
         case sentEverything(unknown: Int)
         /// The peer has ended, and all its messages are written.
         case wroteEverything
@@ -128,7 +129,7 @@ struct ConnectionSession: Sendable {
             do throws(ChannelError) {
                 guard let message else { return .wroteEverything }
                 try await output(message)
-                // A message counts as delivered only when it is written.
+                // A message is confirmed, and so delivered, only after it is written.
                 try await connection.confirm(through: connection.lastReceived)
             } catch {
                 return .localFailure(error)
@@ -149,7 +150,7 @@ struct ConnectionSession: Sendable {
         return .closed(failure)
     }
 
-    /// Reports a failure if no channel is ready within the time limit.
+    /// Returns a failure if the first channel is not ready within the time limit.
     private func limit() async -> Event? {
         guard let timeLimit else { return nil }
         do throws(ChannelError) {

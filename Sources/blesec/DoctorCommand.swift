@@ -83,15 +83,15 @@ private struct Findings {
         }
         let version = SystemFacts.bluetoothdVersion ?? "of a version that it does not tell"
         add(.good, "bluetoothd", version)
-        let words = await bluetoothd.processNumber.map(SystemFacts.commandLine) ?? []
-        let namesPlugins = words.contains { $0.hasPrefix("-P") || $0.hasPrefix("--noplugin") }
-        if !namesPlugins, !words.isEmpty {
+        let arguments = await bluetoothd.processNumber.map(SystemFacts.commandLine) ?? []
+        let namesPlugins = arguments.contains { $0.hasPrefix("-P") || $0.hasPrefix("--noplugin") }
+        if !namesPlugins, !arguments.isEmpty {
             add(
                 .note, "bluetoothd",
                 "it runs all of its plugins, of which some ask to pair with a device that "
                     + "connects (`--noplugin=battery,hog,midi,input` leaves them out)")
         }
-        if let channels = SystemFacts.attChannels(of: words), channels != 1 {
+        if let channels = SystemFacts.attChannels(of: arguments), channels != 1 {
             add(
                 .note, "bluetoothd",
                 "it opens channels of its own to a device that connects, which may confuse the "

@@ -21,8 +21,8 @@ enum IdentityOptions {
         return arguments.value(passphraseFile).map { .file($0) }
     }
 
-    /// The source of the passphrase for an existing key. If the command line names none, the source
-    /// throws an error that names the remedy; only an encrypted key asks it.
+    /// The source of the passphrase for an existing key. If the command line names none, an
+    /// encrypted key is refused with an error that names both options.
     static func requiredPassphrase(
         _ arguments: Arguments
     ) throws(ChannelError) -> PassphraseSource {

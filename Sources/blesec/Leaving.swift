@@ -1,11 +1,9 @@
 internal import BLESec
 
 extension EventLoop {
-    /// Ends a channel early: what is already queued is still sent while it makes progress, so that
-    /// the peer learns the reason, but not for long.
-    ///
-    /// `close` gets the longest time without progress. `abort` runs when closing takes too long in
-    /// all.
+    /// Ends a channel or a connection. Queued bytes are still sent, so that the peer learns the
+    /// reason, but only for a limited time: `close` gets the longest time without progress, and
+    /// `abort` runs if `close` takes longer than 20 seconds.
     func leave(
         _ close: (_ limit: Duration) async -> Void,
         orElse abort: @escaping @Sendable () async -> Void

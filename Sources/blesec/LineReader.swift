@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecLocking
 
-/// Standard input line by line.
+/// Reads the bytes of a source, such as standard input, line by line.
 final class LineReader: Sendable {
     /// The longest line, in bytes; a longer line is split.
     static let maximumLength = 16 << 10
@@ -21,7 +21,7 @@ final class LineReader: Sendable {
         self.source = source
     }
 
-    /// The next line without its line feed, or nil after the last. Only one task at a time may call
+    /// The next line without its line end, or nil after the last. Only one task at a time may call
     /// this.
     func next() async throws(ChannelError) -> [UInt8]? {
         while true {

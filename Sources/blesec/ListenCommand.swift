@@ -121,9 +121,9 @@ enum ListenCommand {
                 try await session.run()
                 if keeps || Diagnostics.isJSON { await ChannelNotes.complete(channel) }
             } catch {
-                // Without its input or output the tool cannot serve another peer.
-                let isOwn = error.code == .inputOutput || interruption.error != nil
-                guard keeps, !isOwn else { throw error }
+                // After a signal, or without its input or output, the tool serves no further peer.
+                let endsTool = error.code == .inputOutput || interruption.error != nil
+                guard keeps, !endsTool else { throw error }
                 Diagnostics.print(error)
             }
         } while keeps

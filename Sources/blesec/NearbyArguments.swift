@@ -46,7 +46,8 @@ struct NearbyArguments: Sendable {
     let service: BluetoothUUID
     var options = NearbyOptions()
 
-    /// Reads the options. `isPinned` says whether only certain peers are accepted.
+    /// Reads the options. If only certain peers are accepted (`isPinned`), a peer that was heard
+    /// once is dialed, unless `--heard` says otherwise.
     init(
         _ arguments: Arguments, service: BluetoothUUID, isPinned: Bool
     ) throws(ChannelError) {

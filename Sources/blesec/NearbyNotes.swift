@@ -2,7 +2,7 @@ internal import BLESec
 internal import BLESecJSON
 internal import BLESecToolKit
 
-/// Messages about searching and advertising on standard error.
+/// Messages on standard error about searching and advertising.
 struct NearbyNotes: Sendable {
     let failures: FailureLog
 

@@ -14,7 +14,7 @@ struct PeerList {
 
     /// The least time between two drawings of the table.
     private static let pause = Duration.milliseconds(250)
-    /// The greatest number of peers in the table.
+    /// The greatest number of peers that are drawn.
     private static let mostRows = 20
     private static let header =
         "ADDRESS                     TAG       PSM   CAN                  SIGNAL   HEARD  LAST"
@@ -24,7 +24,7 @@ struct PeerList {
     /// Shows that no peer was heard yet.
     mutating func begin() { if isTable { try? draw(at: EventLoop.shared.now) } }
 
-    /// Records an advertisement, and shows the change.
+    /// Records an advertisement, and prints a change, or draws the table if that is due.
     mutating func show(_ sighting: Sighting, at now: MonotonicTime) throws(ChannelError) {
         table.hear(sighting, at: now, using: &generator)
         guard isTable else { return try print(sighting) }
@@ -36,7 +36,7 @@ struct PeerList {
         let candidate = sighting.candidate
         let payload = sighting.advertisement.payload
         if let known = printed[candidate], known == payload { return }
-        // Unauthenticated peers can invent any number of candidates.
+        // Limited, since unauthenticated peers can invent any number of candidates.
         if printed.count >= table.capacity { printed = [:] }
         printed[candidate] = .some(payload)
         let signal = sighting.signal.map { "\($0) dBm" } ?? "?"
@@ -48,17 +48,17 @@ struct PeerList {
                 ("address-type", .string(candidate.address.type.rawValue)),
                 ("tag", candidate.tag.map { .string($0.description) } ?? .null),
                 ("psm", payload?.psm.map { .number(Int($0.rawValue)) } ?? .null),
-                ("capabilities", .array((payload?.words ?? []).map { .string($0) })),
+                ("capabilities", .array((payload?.capabilityNames ?? []).map { .string($0) })),
                 ("signal", sighting.signal.map { .number($0) } ?? .null),
             ])
     }
 
     private static func columns(_ candidate: Candidate, _ payload: AdvertisementPayload?) -> String
     {
-        let can = payload?.words.joined(separator: ",") ?? "?"
+        let capabilities = payload?.capabilityNames.joined(separator: ",") ?? "?"
         return pad(candidate.address.description, 27) + " "
             + pad(candidate.tag?.description ?? "?", 9) + " "
-            + pad(payload?.psm?.description ?? "?", 5) + " " + pad(can, 20)
+            + pad(payload?.psm?.description ?? "?", 5) + " " + pad(capabilities, 20)
     }
 
     private mutating func draw(at now: MonotonicTime) throws(ChannelError) {
@@ -86,7 +86,7 @@ struct PeerList {
 }
 
 extension AdvertisementPayload {
-    fileprivate var words: [String] {
+    fileprivate var capabilityNames: [String] {
         let all: [(Capabilities, String)] = [
             (.l2cap, "l2cap"), (.gattStream, "gatt"), (.noise, "noise"), (.tls, "tls"),
         ]

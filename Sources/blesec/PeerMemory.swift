@@ -34,10 +34,10 @@ struct PeerMemory: Sendable {
             throw arguments.usage(
                 "a name to remember has 1 to \(KnownPeersFile.maximumNameLength) bytes")
         }
-        let isGiven = name != nil || arguments.has(Self.state)
+        let hasOption = name != nil || arguments.has(Self.state)
         let peer = arguments.operands.first.flatMap(Self.peer)
-        requiresFolder = isGiven || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
-        guard isGiven || peer != nil else { return }
+        requiresFolder = hasOption || peer.map { (try? PeerKey(parsing: $0)) == nil } ?? false
+        guard hasOption || peer != nil else { return }
         guard let path = arguments.value(Self.state) ?? StateFolder.standardPath else {
             if name == nil { return }
             throw arguments.usage("neither --state nor a home directory says where to remember")
@@ -49,7 +49,7 @@ struct PeerMemory: Sendable {
         } catch {
             let isMissing = error.code == .noSuchFile && !arguments.has(Self.state)
             guard isMissing || !requiresFolder else { throw error }
-            if !isMissing { Self.unused(error) }
+            if !isMissing { Self.reportUnused(error) }
         }
     }
 
@@ -86,13 +86,13 @@ struct PeerMemory: Sendable {
             return try text.map(endpoint)
         } catch {
             guard !requiresFolder else { throw error }
-            Self.unused(error)
+            Self.reportUnused(error)
             return nil
         }
     }
 
     private func endpoint(_ text: String) throws(ChannelError) -> Endpoint {
-        // The path of a socket may contain spaces.
+        // The last space, since the path of a socket may contain spaces.
         guard let space = text.lastIndex(of: " "),
             let type = AddressType(rawValue: String(text[text.index(after: space)...])),
             var endpoint = try? Endpoint(parsing: String(text[..<space]))
@@ -147,7 +147,7 @@ struct PeerMemory: Sendable {
                 + "may be there. If \(known.name) has a new key, compare it, and correct that line")
     }
 
-    private static func unused(_ error: ChannelError) {
+    private static func reportUnused(_ error: ChannelError) {
         Diagnostics.note(
             "what is remembered is not used: \(error.reason)", "memory-unused", error.members)
     }

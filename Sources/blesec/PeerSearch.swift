@@ -18,8 +18,8 @@ final class PeerSearch: Sendable {
 
     private struct State: Sendable {
         var last: Place?
-        /// An error at the last address that is more useful than a failed search: another key, a
-        /// refusal, or this device itself.
+        /// An error at the last address that tells more than a failed search: whoever is there shows a
+        /// different key, refuses, or is this device itself.
         var addressError: ChannelError?
         var service: NearbyService?
     }
@@ -39,11 +39,10 @@ final class PeerSearch: Sendable {
         state = Locked(State(last: last))
     }
 
-    /// Dials the last address, if there is one and it was not tried yet, and then searches for an
-    /// accepted peer. Only one search may run at a time.
+    /// Dials the last address, if there is one and it was not tried yet; otherwise, and if that
+    /// fails, searches for an accepted peer. Only one call may run at a time.
     func dial(_ progress: @escaping PeerRoute.Progress) async throws(ChannelError) -> SecureChannel
     {
-        // The last address is tried once.
         if let last = state.withLock({ $0.last.take() }),
             let channel = try await dial(last, progress)
         {
@@ -58,8 +57,8 @@ final class PeerSearch: Sendable {
         }
     }
 
-    /// The reason why no peer was found: an error at the last address takes precedence over the
-    /// error that ended the search.
+    /// The error to report: if the search found no peer, an error at the last address takes
+    /// precedence over `error`, which ended the search.
     func explained(_ error: ChannelError) -> ChannelError {
         guard [.timedOut, .noSuchAdapter, .permission, .link].contains(error.code),
             var addressError = state.withLock({ $0.addressError })

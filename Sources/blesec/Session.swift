@@ -1,7 +1,7 @@
 internal import BLESec
 internal import BLESecToolKit
 
-/// A channel with standard input at one end and standard output at the other.
+/// A channel that sends standard input, and writes what it receives to standard output.
 struct Session: Sendable {
     let channel: SecureChannel
     let isDirect: Bool
@@ -63,7 +63,7 @@ struct Session: Sendable {
             // Received messages are written before an error of the channel is reported.
             guard wrote else { continue }
             if let failure { throw failure }
-            // A peer in direct mode that has closed receives nothing more.
+            // In direct mode this is no error: a peer that has closed receives nothing more.
             if sent || isOver && isDirect { return }
             if isOver {
                 throw ChannelError(
@@ -102,12 +102,12 @@ struct Session: Sendable {
             }
             do throws(ChannelError) {
                 guard let message else {
-                    // The reader of standard output sees the end although input continues.
+                    // Closed here, so that its reader sees the end even while input continues.
                     if !keepsOutput { try await StandardOutput.finish() }
                     return .wroteEverything
                 }
                 try await StandardOutput.send(message)
-                // A message counts as delivered only when it is written.
+                // A message is confirmed, and so delivered, only after it is written.
                 if !isDirect { try await channel.confirm(through: channel.lastReceived) }
             } catch {
                 return .localFailure(error)

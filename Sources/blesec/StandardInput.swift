@@ -3,12 +3,12 @@ internal import BLESecLocking
 internal import BLESecToolKit
 internal import Glibc
 
-/// Standard input, read only on request.
+/// Standard input. It is read only when a caller asks for bytes.
 final class StandardInput: Sendable {
     static let shared = StandardInput()
 
     /// The size of a read in bytes: as much as a channel queues before its sender has to wait.
-    private static let chunk = 64 << 10
+    private static let readSize = 64 << 10
 
     private typealias Chunk = Result<[UInt8]?, ChannelError>
 
@@ -40,18 +40,18 @@ final class StandardInput: Sendable {
         ChannelError(.cancelled, "nobody waits for standard input any more"))
 
     private func wait(_ waiter: CheckedContinuation<Chunk, Never>) {
-        let (now, reads): (Chunk?, Bool) = state.withLock { state in
+        let (available, reads): (Chunk?, Bool) = state.withLock { state in
             if let chunk = state.arrived {
                 if case .success(.some) = chunk { state.arrived = nil }
                 return (chunk, false)
             }
-            // Cancellation sets this flag first, and then looks for the waiting task.
+            // No cancellation is missed: it sets this flag before it looks for a waiting task.
             if Task.isCancelled { return (Self.cancelled, false) }
             state.waiter = waiter
             defer { state.isReading = true }
             return (nil, !state.isReading)
         }
-        if let now { waiter.resume(returning: now) }
+        if let available { waiter.resume(returning: available) }
         if reads { thread.perform { [self] in deliver(Self.read()) } }
     }
 
@@ -66,7 +66,7 @@ final class StandardInput: Sendable {
     }
 
     private static func read() -> Chunk {
-        var bytes = [UInt8](repeating: 0, count: chunk)
+        var bytes = [UInt8](repeating: 0, count: readSize)
         while true {
             let count = unsafe Glibc.read(STDIN_FILENO, &bytes, bytes.count)
             if count >= 0 { return .success(count == 0 ? nil : Array(bytes[..<count])) }

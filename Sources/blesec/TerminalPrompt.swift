@@ -33,16 +33,16 @@ enum TerminalPrompt {
             throw ChannelError(
                 .inputOutput, "the terminal cannot be asked: use --passphrase-file FILE")
         }
-        let shown = settings
+        let original = settings
         settings.c_lflag &= ~tcflag_t(ECHO)
         settings.c_lflag |= tcflag_t(ECHONL)
         // A signal must not leave the terminal without echo.
         let token = Signals.add { _ in
-            restore(terminal, shown)
+            restore(terminal, original)
             return false
         }
         defer {
-            restore(terminal, shown)
+            restore(terminal, original)
             Signals.remove(token)
         }
         unsafe tcsetattr(terminal, TCSAFLUSH, &settings)

@@ -39,7 +39,7 @@ struct TimeLimit: Sendable {
             }
             let first = await group.next() ?? nil
             group.cancelAll()
-            // A result at the last moment counts: a ready channel is not discarded.
+            // A channel that was ready at the last moment is returned, and not discarded.
             let second = await group.next() ?? nil
             if case .success = second { return second }
             return first

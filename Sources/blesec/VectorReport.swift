@@ -3,7 +3,7 @@ internal import BLESecJSON
 internal import BLESecNoiseVectors
 internal import BLESecToolKit
 
-/// A run of vector files, and its output.
+/// A run of the vectors in files, and its output.
 struct VectorReport {
     private let listsSkipped: Bool
     private var passed = 0
@@ -82,7 +82,7 @@ struct VectorReport {
     }
 }
 
-/// The place of a vector: its file, and its index in the file, from 0.
+/// The place of a vector: its file, its index in the file, from 0, and its protocol's name.
 private struct VectorPlace {
     let path: String
     let index: Int
@@ -111,7 +111,7 @@ extension VectorFailure {
 }
 
 extension ChannelError {
-    /// The tool's error for a file that cannot be read.
+    /// The tool's error for a file that cannot be read or parsed.
     fileprivate init(_ error: VectorFileError) {
         let code: Code =
             switch error.kind {

@@ -60,7 +60,7 @@ enum VectorsCommand {
         try await write(arguments)
     }
 
-    /// The number of vectors in memory at once.
+    /// The greatest number of vectors in memory at a time.
     private static let batch = 1024
 
     private static func write(_ arguments: Arguments) async throws(ChannelError) {
@@ -71,7 +71,7 @@ enum VectorsCommand {
         }
         let maker = VectorMaker(seed: seed, names: try names(arguments))
         var progress = ProgressLine(steps: count)
-        var start = NoiseVector.opening
+        var leadingText = NoiseVector.opening
         for first in stride(from: 0, to: count, by: batch) {
             progress.show("made", done: first)
             let results = await inParallel(min(batch, count - first)) { index in
@@ -80,10 +80,10 @@ enum VectorsCommand {
             progress.clear()
             for result in results {
                 switch result {
-                case .success(let text): try StandardOutput.write(start + text)
+                case .success(let text): try StandardOutput.write(leadingText + text)
                 case .failure(let failure): throw ChannelError(.internal, "\(failure)")
                 }
-                start = NoiseVector.separator
+                leadingText = NoiseVector.separator
             }
         }
         try StandardOutput.write(NoiseVector.closing)

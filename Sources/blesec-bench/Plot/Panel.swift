@@ -4,7 +4,7 @@ struct Panel {
     struct Point {
         var size: Int
         var value: Double
-        /// Larger values, for a bar that reaches up to the last one.
+        /// Larger values: a bar rises from `value` to the last of them, with a tick at each.
         var above: [Double] = []
     }
 
@@ -30,18 +30,18 @@ struct Panel {
         let points = series.flatMap(\.points)
         let sizes = Set(points.map(\.size)).sorted()
         guard let least = sizes.first, let most = sizes.last else { return }
-        let across = Axis(
+        let xAxis = Axis(
             least: Double(least), most: Double(most), start: left + 14, end: right - 14)
-        let up = Axis(points.flatMap { [$0.value] + $0.above }, from: bottom, to: top)
+        let yAxis = Axis(points.flatMap { [$0.value] + $0.above }, from: bottom, to: top)
         drawing.text(title, .title, x: x + 8, y: y + 24)
         drawing.text(unit, .small, x: x + 8, y: top - 10)
-        for tick in up.ticks {
-            let height = up.position(tick)
+        for tick in yAxis.ticks {
+            let height = yAxis.position(tick)
             drawing.line(.grid, left, height, right, height)
             drawing.text(tick.plain, .small, x: left - 6, y: height + 4, anchor: "end")
         }
         for size in sizes {
-            let place = across.position(Double(size))
+            let place = xAxis.position(Double(size))
             drawing.line(.axis, place, bottom, place, bottom + 4)
             drawing.text(size.bytes, .small, x: place, y: bottom + 18, anchor: "middle")
         }
@@ -49,7 +49,7 @@ struct Panel {
         drawing.line(.axis, left, top, left, bottom)
         drawLegend(&drawing, x: x + 8, y: y + 44)
         for (index, series) in series.enumerated() {
-            draw(series, colour(index), beside: Double(index), &drawing, across, up)
+            draw(series, colour(index), index: Double(index), &drawing, xAxis, yAxis)
         }
     }
 
@@ -69,22 +69,22 @@ struct Panel {
     }
 
     private func draw(
-        _ series: Series, _ colour: Int?, beside index: Double, _ drawing: inout Drawing,
-        _ across: Axis, _ up: Axis
+        _ series: Series, _ colour: Int?, index: Double, _ drawing: inout Drawing,
+        _ xAxis: Axis, _ yAxis: Axis
     ) {
         let hasBars = series.points.contains { !$0.above.isEmpty }
-        // Moved sideways, since bars of several series would cover each other.
+        // Without a shift, the bars of several series would cover each other.
         let shift = hasBars ? 7 * (index - Double(self.series.count - 1) / 2) : 0
         let places = series.points.map { point in
-            (x: across.position(Double(point.size)) + shift, y: up.position(point.value))
+            (x: xAxis.position(Double(point.size)) + shift, y: yAxis.position(point.value))
         }
         drawing.curve(colour.map(Drawing.Style.series) ?? .limit, places)
         let style = colour.map(Drawing.Style.series) ?? .axis
         for (point, place) in zip(series.points, places) {
             if let colour { drawing.dot(place.x, place.y, series: colour) }
             guard let last = point.above.last else { continue }
-            drawing.line(style, place.x, place.y, place.x, up.position(last))
-            for height in point.above.map(up.position) {
+            drawing.line(style, place.x, place.y, place.x, yAxis.position(last))
+            for height in point.above.map(yAxis.position) {
                 drawing.line(style, place.x - 3, height, place.x + 3, height)
             }
         }

@@ -1,4 +1,4 @@
-/// A report as plots: goodput and round trips by the size of messages, and handshakes.
+/// A report as plots: records, goodput and round trips by size, and handshakes.
 struct ReportPlots {
     let report: Report
 
@@ -26,18 +26,18 @@ struct ReportPlots {
     /// Bytes a second of records sealed and opened, with the primitive as the limit.
     private var enginePanels: [Panel] {
         report.engine.map(\.suite).unique.map { suite in
-            let own = report.engine.filter { $0.suite == suite }
-            let layers = own.map(\.layer).unique
+            let results = report.engine.filter { $0.suite == suite }
+            let layers = results.map(\.layer).unique
             // The limit, and the layer that does all the work of a channel's engine.
             let drawn = [layers.first, layers.last].compactMap(\.self).unique
             return Panel(
                 title: "Records: \(suite.shortProtocol)", unit: "MB/s sealed and opened",
                 series: drawn.map { layer in
-                    let results = own.filter { $0.layer == layer }
-                    let isLimit = results.contains { $0.library != nil }
+                    let ofLayer = results.filter { $0.layer == layer }
+                    let isLimit = ofLayer.contains { $0.library != nil }
                     return Panel.Series(
                         name: isLimit ? "raw primitive (limit)" : layer,
-                        points: results.map {
+                        points: ofLayer.map {
                             Panel.Point(
                                 size: $0.size, value: 1e3 * Double($0.size) / $0.time.median)
                         },
@@ -67,12 +67,13 @@ struct ReportPlots {
     ) -> [Panel] {
         let drawn = report.link.filter { point($0) != nil }
         return drawn.map(\.transport).unique.map { transport in
-            let own = drawn.filter { $0.transport == transport }
-            let series = own.map(\.engine).unique.map { engine in
+            let results = drawn.filter { $0.transport == transport }
+            let series = results.map(\.engine).unique.map { engine in
                 let isLimit = engine == EngineChoice.plain.name
                 return Panel.Series(
                     name: isLimit ? "plain link (limit)" : engine.shortProtocol,
-                    points: own.filter { $0.engine == engine }.compactMap(point), isLimit: isLimit)
+                    points: results.filter { $0.engine == engine }.compactMap(point),
+                    isLimit: isLimit)
             }
             return Panel(title: "\(title): \(transport)", unit: unit, series: series)
         }
@@ -80,8 +81,7 @@ struct ReportPlots {
 
     // MARK: Handshakes
 
-    /// A bar for each kind: the dialer's time, then the acceptor's; a mark shows the sum of the
-    /// primitives.
+    /// A bar for each handshake: the dialer's time, then the acceptor's; a mark for the limit.
     private func drawHandshakes(_ drawing: inout Drawing) {
         guard !report.handshake.isEmpty else { return }
         let top = drawing.addSpace(70)
@@ -116,6 +116,6 @@ struct ReportPlots {
 }
 
 extension HandshakeScenario.Result {
-    /// Nanoseconds of both sides.
+    /// The sum of both sides' times, in nanoseconds.
     fileprivate var wholeTime: Double { time.dialer.median + time.acceptor.median }
 }

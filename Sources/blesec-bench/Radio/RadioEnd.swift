@@ -2,8 +2,7 @@ internal import BLESec
 internal import BLESecLinks
 internal import BLESecRadioModel
 
-/// One end of a measured channel: it sends messages, and records when messages arrive. Used on the
-/// loop's thread.
+/// One end of a measured channel: it sends messages, and records when messages arrive.
 final class RadioEnd: @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
@@ -33,6 +32,7 @@ final class RadioEnd: @unchecked Sendable {
         }
     }
 
+    /// Sends the message `count` times.
     func send(_ message: [UInt8], count: Int) {
         run { [self] in
             for _ in 0..<count { try await channel?.send(message) }

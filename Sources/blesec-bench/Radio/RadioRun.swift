@@ -15,7 +15,7 @@ struct RadioRun: Sendable {
     /// How long a run waits for one result, in virtual time: an hour.
     private static let longestWait = Duration.seconds(3_600)
     private static let step = Duration.milliseconds(100)
-    /// Longer than the delay of acknowledgements.
+    /// Longer than the delay of acknowledgements, so that the next measurement counts none of them.
     private static let quiet = Duration.seconds(1)
 
     init(_ parameters: RadioParameters) async throws {
@@ -61,7 +61,7 @@ struct RadioRun: Sendable {
                 acceptor.cancel()
             }
             let message = [UInt8](repeating: 0x5A, count: RadioScenario.shortMessage)
-            let opened = clock.now.nanoseconds
+            let openingTime = clock.now.nanoseconds
             dialer.open(andSend: message)
             acceptor.open(andSend: message)
             let acceptorReceived = try await pass { try acceptor.arrival(of: 1) }
@@ -81,15 +81,15 @@ struct RadioRun: Sendable {
             let end = try await pass { try acceptor.arrival(of: 2 + count) }
             let opening = RadioScenario.Opening(
                 firstMessage: BothSides(
-                    dialer: Double(acceptorReceived - opened),
-                    acceptor: Double(dialerReceived - opened)),
+                    dialer: Double(acceptorReceived - openingTime),
+                    acceptor: Double(dialerReceived - openingTime)),
                 shortMessage: short)
             return (opening, Double(count * messageSize) / Double(end - start) * 1e9)
         }
     }
 
-    /// Advances the clock to `hostDelay` before a connection event, and returns the time of that
-    /// event. So every measurement begins with the same wait.
+    /// Advances the clock to `hostDelay` before a connection event, and returns the event's time, so
+    /// that no measurement depends on the time at which it begins.
     private func waitForAnchor() async -> UInt64 {
         let earliest = clock.now.nanoseconds + parameters.hostDelay - origin
         let next = (earliest / parameters.interval + 1) * parameters.interval + origin

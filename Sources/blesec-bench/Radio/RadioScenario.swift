@@ -6,30 +6,31 @@ internal import BLESecTesting
 /// Computes the speed of channels on an LE connection, with a modelled link layer and a virtual
 /// clock. The channel's code is real, and no figure depends on the machine.
 struct RadioScenario: Sendable {
-    /// The bulk measurement: the least number of bytes, the least number of connection intervals,
-    /// so that the last interval hardly matters, and the bytes of one message.
+    /// A bulk measurement has at least so many bytes, and takes at least so many connection
+    /// intervals, so that a part of the last interval hardly matters.
     var leastVolume = 256 << 10
     var leastIntervals = 64
+    /// The bytes of one message of a bulk measurement.
     static let messageSize = 16 << 10
     /// The bytes of the first message on a new channel, and of the message whose packets are
     /// counted.
     static let shortMessage = 100
 
-    /// The engines to measure besides the bare channel.
+    /// The engines to measure besides the L2CAP channel alone.
     static let engines =
         ["XX", "IK", "KK"].map { "Noise_\($0)_25519_ChaChaPoly_SHA256" } + [TLSContext.protocolName]
 
     /// The figures of one engine on one connection; the engine is nil for the L2CAP channel alone.
     struct Result: Sendable {
         var parameters: RadioParameters
-        /// The difference from the parameters of the common table, if any.
+        /// What differs from the default parameters; nil for a connection of the common table.
         var variation: String?
         var engine: String?
         /// Bytes of messages a second, one way.
         var goodput: Double
-        /// Goodput divided by that of the channel alone.
+        /// Goodput divided by that of the L2CAP channel alone.
         var ratio: Double?
-        /// The overhead of an engine: its first messages and a short message.
+        /// The engine's costs for the first messages and for a short message.
         var opening: Opening?
     }
 
@@ -41,7 +42,7 @@ struct RadioScenario: Sendable {
         var shortMessage: RadioLink.Count
     }
 
-    /// Measures all engines on one connection, after the channel alone.
+    /// Measures the L2CAP channel alone, and then each engine, each on a connection of its own.
     func measure(
         _ parameters: RadioParameters, _ peers: [String: PeerConfigurations], engines: [String],
         variation: String? = nil
@@ -74,8 +75,8 @@ struct RadioScenario: Sendable {
     /// One connection to measure, with the engines for it.
     typealias Run = (parameters: RadioParameters, engines: [String], variation: String?)
 
-    /// The connections of the common table; unless `isQuick`, also connections at 2M with 30 ms of
-    /// which one parameter is varied.
+    /// The connections of the common table; unless `isQuick`, also connections at 2M with 30 ms
+    /// that each differ in one or two other parameters.
     static func runs(_ isQuick: Bool) -> [Run] {
         var runs: [Run] = []
         for phy in RadioParameters.PHY.allCases {

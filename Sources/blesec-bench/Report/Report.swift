@@ -7,8 +7,8 @@ struct Report: Sendable {
     /// Bulk data over L2CAP in SDUs of several sizes.
     var sdus: [SDUScenario.Result] = []
     var packets: [PacketScenario.Result] = []
-    /// Many channels at once, and a listener under unauthenticated peers.
     var many: [ManyScenario.Result] = []
+    /// Listeners in a flood of unauthenticated peers, and the cost of one such peer.
     var flood: [FloodScenario.Result] = []
     var strangers: [UnauthenticatedCost] = []
     var radio: [RadioScenario.Result] = []

@@ -2,8 +2,8 @@ internal import BLESecChannelCore
 internal import BLESecToolKit
 internal import Glibc
 
-/// The destination of a report: a file that is created before the measurement and written at its
-/// end, or standard output.
+/// The destination of a report: standard output, or a file that is created before the measurement
+/// and written after it.
 struct ReportFile {
     private let descriptor: Int32
     let isStandardOutput: Bool

@@ -4,7 +4,7 @@ internal import BLESecToolKit
 
 /// A report for programs; `docs/bench.md` and `docs/bench.schema.json` describe its members.
 struct ReportJSON {
-    /// The schema, with its version, which changes when a member's meaning changes.
+    /// The schema's name, with a version that changes when a member's meaning changes.
     static let schema = "blesec-bench/1"
 
     let report: Report
@@ -30,7 +30,6 @@ struct ReportJSON {
     }
 }
 
-/// A value that a report contains.
 private protocol Reportable {
     var json: JSONValue { get }
 }

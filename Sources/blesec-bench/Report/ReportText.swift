@@ -79,7 +79,7 @@ struct ReportText {
         return text
     }
 
-    /// The engine, the goodput in MB/s, and its multiple of the plain link's.
+    /// The engine, the goodput in MB/s, and its ratio to the plain link's goodput.
     private func goodput(_ result: LinkScenario.Result) -> [String] {
         [
             result.engine.shortProtocol, (result.goodput.median / 1e6).short,
@@ -121,7 +121,7 @@ struct ReportText {
                 "busy, KiB", "descriptors", "threads", "maps",
             ], words: [1])
         for result in report.many {
-            // With few ends, other changes of the process's memory exceed the ends' memory.
+            // The memory of few ends is less than other changes of the process's memory.
             let memory = [result.idle.memory, result.idle.heap, result.busy.memory].map {
                 result.channels < 10 ? "" : kibibytes($0)
             }
@@ -184,12 +184,12 @@ struct ReportText {
         let varied = connections.filter { $0[0].variation != nil }
         let engines = common.first?.compactMap(\.engine) ?? []
         var goodput = Table(["PHY, ms", "limit", "bare"] + engines.map(\.shortEngine))
-        var first = Table([""] + engines.map(\.shortEngine))
+        var firstMessages = Table([""] + engines.map(\.shortEngine))
         for group in common {
             let parameters = group[0].parameters
             goodput.append(
                 [parameters.name, kilobits(parameters.limit)] + group.map { kilobits($0.goodput) })
-            first.append(
+            firstMessages.append(
                 [parameters.name]
                     + group.compactMap(\.opening?.firstMessage).map {
                         ($0.dialer / 1e6).fixed(1) + ", " + ($0.acceptor / 1e6).fixed(1)
@@ -197,20 +197,20 @@ struct ReportText {
         }
         let text =
             "Bulk data over LE, kbit/s, modelled\n\n\(goodput.text)\nFirst message after the L2CAP "
-            + "channel, there and back, ms, modelled\n\n\(first.text)"
+            + "channel, there and back, ms, modelled\n\n\(firstMessages.text)"
         guard !varied.isEmpty else { return text }
         let engine = varied[0].last?.engine?.shortEngine ?? ""
-        var steps = Table(["", "bare", engine, "× bare", "packets of 100 B"])
+        var variations = Table(["", "bare", engine, "× bare", "packets of 100 B"])
         for group in varied {
             guard let last = group.last else { continue }
-            steps.append([
+            variations.append([
                 group[0].variation ?? "", kilobits(group[0].goodput), kilobits(last.goodput),
                 last.ratio?.fixed(3) ?? "", "\(last.opening?.shortMessage.packets ?? 0)",
             ])
         }
         return text
             + "\nThe same at \(RadioParameters().name) ms with one thing changed, modelled\n\n"
-            + steps.text
+            + variations.text
     }
 }
 
@@ -225,7 +225,7 @@ extension RadioParameters {
 }
 
 extension String {
-    /// A Noise protocol's name without the parts that all names here share.
+    /// A protocol's name without `Noise_`, with which every Noise protocol's name begins.
     var shortProtocol: String { hasPrefix("Noise_") ? String(dropFirst("Noise_".count)) : self }
 
     /// A Noise protocol's pattern, or the name of TLS.

@@ -1,9 +1,9 @@
-/// Columns of text: the first column and columns of words are flush left, the others flush right.
+/// Columns of text: columns of words are flush left, the others flush right.
 struct Table {
     private var rows: [[String]]
     private let words: Set<Int>
 
-    /// A table with a heading for each column; `words` are the columns that are flush left.
+    /// A table with a heading for each column; `words` has the indices of columns of words.
     init(_ heading: [String], words: Set<Int> = [0], rows: [[String]] = []) {
         self.rows = [heading] + rows
         self.words = words
@@ -50,6 +50,6 @@ extension Double {
         return "\(sign)\(scaled / scale).\(zeros)\(fraction)"
     }
 
-    /// The number with about three significant digits.
+    /// The number with two decimals below 10, one decimal below 100, and none from there on.
     var short: String { fixed(self >= 100 ? 0 : self >= 10 ? 1 : 2) }
 }

@@ -6,9 +6,9 @@ internal import Glibc
 /// An authority and two devices, as `blesec ca` makes them, for one run of the bench.
 final class BenchCompany: Sendable {
     /// Made on first use, and kept for the run.
-    private static let first = Result { try BenchCompany() }
+    private static let instance = Result { try BenchCompany() }
 
-    static func shared() throws -> BenchCompany { try first.get() }
+    static func shared() throws -> BenchCompany { try instance.get() }
 
     let contexts: BothSides<TLSContext>
     /// The same two devices, for OpenSSL alone.

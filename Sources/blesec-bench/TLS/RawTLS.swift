@@ -1,20 +1,21 @@
 internal import CBLESecBench
 
-/// The limit: two OpenSSL connections with a pair of BIOs between them, driven from C.
+/// The limit for TLS: the two ends of an OpenSSL connection over a pair of BIOs, driven from C.
 @safe final class RawTLS: @unchecked Sendable {
     // Unchecked because only one thread measures at a time.
     private let tls: OpaquePointer
     private let buffer: UnsafeMutablePointer<UInt8>
 
     /// Reads an authority's certificate, and each side's certificate and key from `PREFIX.pem` and
-    /// `PREFIX.key`.
+    /// `PREFIX.key`; `dialer` and `acceptor` are the two prefixes.
     init(authority: String, _ dialer: String, _ acceptor: String) throws {
-        let made = unsafe (dialer + ".pem").withCString { certificate in
-            unsafe (dialer + ".key").withCString { key in
-                unsafe (acceptor + ".pem").withCString { otherCertificate in
-                    unsafe (acceptor + ".key").withCString { otherKey in
+        let made = unsafe (dialer + ".pem").withCString { dialerCertificate in
+            unsafe (dialer + ".key").withCString { dialerKey in
+                unsafe (acceptor + ".pem").withCString { acceptorCertificate in
+                    unsafe (acceptor + ".key").withCString { acceptorKey in
                         unsafe blesec_bench_tls_new(
-                            authority, [certificate, otherCertificate], [key, otherKey])
+                            authority, [dialerCertificate, acceptorCertificate],
+                            [dialerKey, acceptorKey])
                     }
                 }
             }
@@ -34,7 +35,7 @@ internal import CBLESecBench
 extension RawTLS: EngineLayer {
     var name: String { "raw" }
 
-    /// The plaintext is a channel's record with its length.
+    /// The plaintext is a record of `count` bytes and, before it, the record's length field.
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
         guard
             unsafe blesec_bench_tls_seal_and_open(

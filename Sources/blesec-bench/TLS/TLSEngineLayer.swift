@@ -1,10 +1,10 @@
 internal import BLESecChannelCore
 internal import BLESecTLSEngine
 
-/// TLS as the engine of a channel: the plaintext, a type and a payload, is sealed and opened, and
-/// ends in the receive buffer.
+/// TLS as the engine of a channel: the plaintext, a type and a payload, is sealed, and opened
+/// in the receive buffer.
 final class TLSEngineLayer: EngineLayer {
-    /// The size of the length field before a record in the application data.
+    /// The bytes of the length field that precedes a record in TLS's application data.
     static let lengthSize = 2
 
     let name = "TLSEngine"

@@ -4,7 +4,7 @@ internal import BLESecTLSEngine
 /// Handshakes that each resume the session of the previous handshake, and get the ticket for the
 /// next.
 ///
-/// They run one after another, since a session can be resumed only once. There is no comparison
+/// They run one after another, since a ticket is valid for one resumption. There is no comparison
 /// with OpenSSL alone.
 final class TLSResumptions: HandshakeSubject {
     let name = TLSContext.protocolName + " resumed"
@@ -16,9 +16,9 @@ final class TLSResumptions: HandshakeSubject {
         func context(_ role: ChannelRole) throws -> TLSContext {
             var options = TLSOptions()
             options.resumes = true
-            let known = company.context(role)
+            let original = company.context(role)
             return try TLSContext(
-                identity: known.identity, authorities: known.authorities, options: options)
+                identity: original.identity, authorities: original.authorities, options: options)
         }
         contexts = try BothSides(dialer: context(.dialer), acceptor: context(.acceptor))
         _ = try TLSHandshakes.run(1, contexts)

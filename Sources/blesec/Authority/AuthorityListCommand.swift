@@ -32,11 +32,11 @@ enum AuthorityListCommand {
 
     private static func line(_ certificate: IssuedCertificate, _ now: Int64) -> String {
         let state = certificate.state(at: now).rawValue
-        let width = 7
+        let stateWidth = 7
         let time = certificate.revocation ?? certificate.validity.upperBound
         return [
             certificate.serial.description,
-            state + String(repeating: " ", count: width - state.count),
+            state + String(repeating: " ", count: stateWidth - state.count),
             IssuedCertificate.text(time), certificate.fingerprint.description, certificate.uri,
         ].joined(separator: " ")
     }

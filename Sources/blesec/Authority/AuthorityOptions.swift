@@ -4,7 +4,7 @@ internal import Glibc
 
 /// Options and functions that the commands of `blesec ca` share.
 enum AuthorityOptions {
-    /// The group of commands in the tool's list.
+    /// `blesec ca`, the group of these commands.
     static let group = Program(
         name: "blesec ca", summary: "run a small certificate authority, for TLS",
         description: [
@@ -20,7 +20,7 @@ enum AuthorityOptions {
     /// The options of commands that use the authority's key.
     static let key = IdentityOptions.all + [.json]
 
-    /// The exit statuses of commands that make files.
+    /// The exit statuses of `init` and `issue`.
     static let statuses: [ExitStatus] = [
         .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput, .untrusted,
     ]
