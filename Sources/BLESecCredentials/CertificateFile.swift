@@ -15,9 +15,9 @@ public enum CertificateFile {
     /// `passphrase` is asked only when the key is encrypted. `now` is the time in seconds since
     /// 1970 at which the leaf has to be valid.
     /// - Throws: `noSuchFile`; `permission`; `badKey` when a file cannot be read, other users may
-    ///   have written a file or can open the key file, the key does not match, the leaf has expired
-    ///   or is not valid yet, its key usage forbids TLS, a key is in an unusual encoding, or the
-    ///   certificates are longer than peers accept. The reason names the file.
+    ///   have written a file or can open the key file, the key is not the leaf's, the leaf has
+    ///   expired or is not valid yet, its key usage forbids TLS, a key is in an unusual encoding,
+    ///   or the certificates are longer than peers accept. The reason names the file.
     public static func identity(
         certificate path: String, key keyPath: String, intermediates: String? = nil,
         passphrase: PassphraseSource? = nil, now: Int64
@@ -67,13 +67,14 @@ public enum CertificateFile {
         }
     }
 
-    /// The DER form of the only revocation list in a PEM text; nil when it is not exactly one.
+    /// The DER form of a revocation list; nil unless the text has one PEM block, `X509 CRL`.
     static func revocationList(_ text: [UInt8]) -> [UInt8]? {
         guard let blocks = blocks(text), blocks.count == 1 else { return nil }
         return blocks[0].label == "X509 CRL" ? blocks[0].content : nil
     }
 
-    /// The PEM blocks of a text without secrets, or `nil` when one of them is damaged.
+    /// The PEM blocks of a text, or `nil` when one of them is damaged. The text must contain no
+    /// secret, since the content of the blocks is not wiped.
     static func blocks(_ text: [UInt8]) -> [(label: String, content: [UInt8])]? {
         unsafe text.withUnsafeBytes { buffer in
             guard let source = unsafe BIO_new_mem_buf(buffer.baseAddress, Int32(buffer.count))
@@ -94,7 +95,7 @@ public enum CertificateFile {
                 unsafe CRYPTO_free(header, #file, #line)
                 unsafe CRYPTO_free(data, #file, #line)
             }
-            // OpenSSL reports the end of the text as an error, too.
+            // OpenSSL also reports the end of the text as an error; any other means damage.
             let isEnd = blesec_error_is_end_of_pem(ERR_peek_last_error()) != 0
             OpenSSLError.clear()
             return isEnd ? blocks : nil
@@ -102,7 +103,7 @@ public enum CertificateFile {
     }
 }
 
-/// The result of `body`, whose error gets the file's path before the reason.
+/// The result of `body`. If `body` throws, the file's path is put before the error's reason.
 func naming<Result: ~Copyable>(
     _ path: String, _ body: () throws(ChannelError) -> Result
 ) throws(ChannelError) -> Result {

@@ -12,8 +12,8 @@ public final class DenyListFile: Sendable {
 
     /// Reads the file.
     ///
-    /// - Throws: `noSuchFile`, since a missing deny list would deny nobody; `permission`; `badKey`
-    ///   with the file and line, or when other users may write the file.
+    /// - Throws: `noSuchFile`, since a missing deny list would deny nobody; `permission`;
+    ///   `limitExceeded`; `badKey` for an invalid line, or when other users may write the file.
     public init(_ path: String) throws(ChannelError) {
         let (signature, keys) = try Self.read(path)
         self.path = path
@@ -21,9 +21,9 @@ public final class DenyListFile: Sendable {
         list = DenyList(keys)
     }
 
-    /// Reads the file again if it has changed, and returns whether it has changed. Ends live
-    /// channels with peers whose keys are listed now. If the file cannot be read, this method
-    /// throws and the list stays as it was.
+    /// Reads the file again if it has changed, and returns whether it has changed. Channels with
+    /// peers whose keys are now listed end. If the file cannot be read, this method throws and the
+    /// list stays as it was.
     @discardableResult
     public func refresh() throws(ChannelError) -> Bool {
         let known = signature.withLock { $0 }

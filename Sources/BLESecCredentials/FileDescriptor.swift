@@ -6,7 +6,7 @@ internal import Glibc
 struct FileDescriptor: ~Copyable {
     let number: Int32
 
-    /// Opens `path`, close-on-exec; or returns nil, with the error in `errno`. A relative path
+    /// Opens `path`, close-on-exec; returns nil on an error, which is in `errno`. A relative path
     /// begins at the working directory, or at the open directory with the number `directory`.
     init?(_ path: String, _ flags: Int32, mode: mode_t = 0, at directory: Int32 = AT_FDCWD) {
         var number: Int32
@@ -17,7 +17,7 @@ struct FileDescriptor: ~Copyable {
         self.number = number
     }
 
-    /// Opens `path`, which begins at `directory`, in the same way.
+    /// Opens `path`, relative to an open directory; returns nil on an error, as above.
     init?(_ path: String, _ flags: Int32, mode: mode_t = 0, in directory: borrowing FileDescriptor)
     {
         self.init(path, flags, mode: mode, at: directory.number)
@@ -31,13 +31,13 @@ struct FileDescriptor: ~Copyable {
         return status
     }
 
-    /// Reads until `bytes` is full or the file ends, and returns the number of bytes read; nil with
-    /// the error in `errno`.
+    /// Reads until `bytes` is full or the file ends, and returns the number of bytes read; nil on
+    /// an error, which is in `errno`.
     func read(into bytes: inout SecretBytes) -> Int? {
         unsafe bytes.withUnsafeMutableBytes { unsafe fill($0) }
     }
 
-    /// Reads at most `limit` bytes; nil with the error in `errno`.
+    /// Reads at most `limit` bytes; nil on an error, which is in `errno`.
     func readAll(atMost limit: Int) -> [UInt8]? {
         var isRead = false
         let bytes = unsafe [UInt8](unsafeUninitializedCapacity: limit) { buffer, count in
@@ -60,7 +60,7 @@ struct FileDescriptor: ~Copyable {
         return count
     }
 
-    /// Writes all of `bytes`; false with the error in `errno`.
+    /// Writes all of `bytes`; false on an error, which is in `errno`.
     func write(_ bytes: Span<UInt8>) -> Bool {
         unsafe bytes.withUnsafeBufferPointer { buffer in
             var count = 0

@@ -3,12 +3,12 @@ internal import Glibc
 
 /// The exclusive right to replace a file, among threads and processes.
 struct FileLock: ~Copyable {
-    /// The number of attempts, and the delay between them in microseconds, while another holder has
-    /// the lock: two seconds in all. A lock is held only while a small file is written.
+    /// The number of attempts, and the delay after each in microseconds: two seconds in all. That
+    /// suffices, since every holder of the lock only reads and writes small files.
     private static let attempts = 200
     private static let pause: UInt32 = 10_000
 
-    /// The path of the file itself, if `path` was a symbolic link to it.
+    /// The path of the file, without symbolic links.
     var path: String { file.path }
     private let file: TrustedFile
 
@@ -29,7 +29,7 @@ struct FileLock: ~Copyable {
                 usleep(Self.pause)
                 continue
             }
-            // The previous holder of the lock may have replaced the file.
+            // If the previous holder has replaced the file, this lock is on the old one: try again.
             let opened = KeyListing.Signature(file.status)
             if let present = KeyListing.signature(of: file.path), present.file == opened.file,
                 present.device == opened.device
@@ -42,7 +42,7 @@ struct FileLock: ~Copyable {
             .timedOut, "\(path) is locked by another process, which does not let go of it")
     }
 
-    /// Releases the lock, as the end of the value does. The call keeps the value, and so the lock,
-    /// alive until here.
+    /// Releases the lock. Without this call, the value could end after its last use, and the lock
+    /// with it.
     consuming func release() {}
 }

@@ -16,12 +16,12 @@ public enum IdentityFile {
     ///
     /// - Throws: `noSuchFile`; `permission` when the system denies access; `badKey` when other
     ///   users may open the file, or it is not a single X25519 or X448 private key, or the
-    ///   passphrase is missing or wrong. The reason names the file and the remedy.
+    ///   passphrase is missing or wrong. The reason names the file.
     public static func load(
         _ path: String, passphrase: PassphraseSource? = nil
     ) throws(ChannelError) -> IdentityKey {
         let pem = try pem(path)
-        // An error of the passphrase's own file is not prefixed with the name of this file.
+        // Not inside `naming`: an error about the passphrase's own file must not begin with `path`.
         var secret: SecretBytes?
         if pem.label == encryptedLabel, let passphrase {
             secret = try passphrase.passphrase(for: path, .opening)
@@ -65,7 +65,7 @@ public enum IdentityFile {
 
     /// Writes an identity to a new file; `passphrase` encrypts it (PBES2, scrypt, AES-256).
     ///
-    /// The file appears when it is complete and on the disk, or not at all.
+    /// On a file system with hard links, the file appears only when it is complete and on the disk.
     /// - Throws: `cannotCreate`, mainly when the file exists; what `passphrase` throws.
     public static func create(
         _ path: String, holding identity: IdentityKey, passphrase: PassphraseSource? = nil
@@ -92,7 +92,7 @@ public enum IdentityFile {
         return PEM.encode(encrypted.span, label: encryptedLabel, preamble: preamble)
     }
 
-    /// The PKCS#8 form of the only private key in a PEM file, of any algorithm.
+    /// The only private key in a PEM file, in PKCS#8 form; the key may be of any algorithm.
     static func privateKeyInfo(
         _ path: String, passphrase source: PassphraseSource?
     ) throws(ChannelError) -> SecretBytes {

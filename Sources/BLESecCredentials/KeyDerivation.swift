@@ -5,19 +5,20 @@ internal import CBLESecOpenSSL
 /// The cost of deriving a key from a passphrase (RFC 8018, RFC 7914), as an encrypted file
 /// specifies it.
 ///
-/// The author of the file chooses the cost, which may amount to days; so it is checked first.
+/// The author of the file chooses the cost, which may amount to days, so it is checked before the
+/// file is decrypted.
 enum KeyDerivation {
     /// The most rounds of hashing, and the most blocks that scrypt mixes (N · r · p); they take a
     /// few seconds.
     static let maximumRounds: UInt64 = 1 << 22
     static let maximumBlocks: UInt64 = 1 << 23
 
-    /// Throws `badKey`, with a reason that begins with a verb, when opening `encrypted`, an
+    /// Throws `badKey`, whose reason begins with a verb, when decrypting `encrypted`, an
     /// `X509_SIG`, would cost more than ``maximumRounds`` or ``maximumBlocks``.
     static func check(_ encrypted: OpaquePointer) throws(ChannelError) {
         var algorithm: UnsafePointer<X509_ALGOR>?
         unsafe X509_SIG_get0(encrypted, &algorithm, nil)
-        guard let part = unsafe Part(algorithm), let isModest = isModest(part) else {
+        guard let scheme = unsafe Algorithm(algorithm), let isModest = isModest(scheme) else {
             throw .openSSL(.badKey, "is encrypted in a way that cannot be read")
         }
         guard isModest else {
@@ -28,15 +29,15 @@ enum KeyDerivation {
     }
 
     /// Whether an encryption scheme stays within the limit; nil if it cannot be read.
-    private static func isModest(_ part: Part) -> Bool? {
-        guard part.name == NID_pbes2 else {
+    private static func isModest(_ scheme: Algorithm) -> Bool? {
+        guard scheme.name == NID_pbes2 else {
             // All older schemes have a salt and a number of rounds.
-            return unsafe part.decode(d2i_PBEPARAM, PBEPARAM_free) { parameters in
+            return unsafe scheme.decode(d2i_PBEPARAM, PBEPARAM_free) { parameters in
                 unsafe number(parameters.pointee.iter).map { $0 <= maximumRounds }
             }
         }
-        return unsafe part.decode(d2i_PBE2PARAM, PBE2PARAM_free) { parameters in
-            guard let function = unsafe Part(parameters.pointee.keyfunc) else { return nil }
+        return unsafe scheme.decode(d2i_PBE2PARAM, PBE2PARAM_free) { parameters in
+            guard let function = unsafe Algorithm(parameters.pointee.keyfunc) else { return nil }
             switch function.name {
             case NID_id_pbkdf2:
                 return unsafe function.decode(d2i_PBKDF2PARAM, PBKDF2PARAM_free) { parameters in
@@ -56,9 +57,9 @@ enum KeyDerivation {
             let r = unsafe number(parameters.pointee.blockSize),
             let p = unsafe number(parameters.pointee.parallelizationParameter)
         else { return nil }
-        let (product, isLarge) = n.multipliedReportingOverflow(by: r)
-        let (blocks, isLarger) = product.multipliedReportingOverflow(by: p)
-        return isLarge || isLarger ? .max : blocks
+        let (product, productOverflows) = n.multipliedReportingOverflow(by: r)
+        let (blocks, blocksOverflow) = product.multipliedReportingOverflow(by: p)
+        return productOverflows || blocksOverflow ? .max : blocks
     }
 
     private static func number(_ integer: UnsafePointer<ASN1_INTEGER>?) -> UInt64? {
@@ -68,9 +69,9 @@ enum KeyDerivation {
         return number
     }
 
-    /// An algorithm's name and the DER form of its parameters, valid as long as the `X509_ALGOR`
+    /// An algorithm's NID and the DER form of its parameters, valid as long as the `X509_ALGOR`
     /// from which they were read.
-    @safe private struct Part {
+    @safe private struct Algorithm {
         let name: Int32
         private let parameters: UnsafeBufferPointer<UInt8>
 

@@ -2,12 +2,12 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 internal import Glibc
 
-/// The content of a small file of keys, addresses or revocations, and the state of the file.
+/// The content of a small file of keys, addresses or revocations, and a signature of its state.
 struct KeyListing: Sendable {
     /// The longest file that is read or written, in bytes.
     static let maximumLength = 1 << 20
 
-    /// Identifies one state of a file.
+    /// What changes when a file is written or replaced; not a cryptographic signature.
     struct Signature: Sendable, Hashable {
         var device: UInt
         var file: UInt
@@ -57,7 +57,7 @@ struct KeyListing: Sendable {
         return unsafe stat(path, &status) == 0 ? Signature(status) : nil
     }
 
-    /// The lines that are neither blank nor comments, which begin with `#`; numbered from 1.
+    /// The number, from 1, and the words of each line that is neither blank nor a `#` comment.
     static func lines(of text: [UInt8]) -> [(number: Int, words: [Substring])] {
         let lines = text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
         return lines.enumerated().compactMap { index, line in
@@ -85,7 +85,6 @@ struct KeyListing: Sendable {
         lock.release()
     }
 
-    /// The error for a line that cannot be parsed.
     static func malformed(_ path: String, _ line: Int, _ what: String) -> ChannelError {
         .badKey("\(path), line \(line): \(what)")
     }

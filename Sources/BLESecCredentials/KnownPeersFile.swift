@@ -4,9 +4,9 @@ internal import Glibc
 
 /// A trust store in a text file similar to `known_hosts`.
 ///
-/// Each line has a peer's name, its fingerprint, and an optional comment. In a name, blanks,
-/// control characters, `%`, `#` and all characters beyond ASCII are written as `%` and two
-/// hexadecimal digits. A line that begins with `#` is a comment; comments are kept.
+/// Each line has a peer's name, its fingerprint, and an optional comment. In a name, each byte
+/// except ASCII letters, digits and `-_.:@/+=,` is written as `%` and two hexadecimal digits. A
+/// line that begins with `#` is a comment, which stays in the file.
 ///
 /// The file has mode 0600. It is replaced in one step and under a lock, so that several processes
 /// can share it, and is read again when it has changed. A file that other users can write or
@@ -32,7 +32,7 @@ public final class KnownPeersFile: TrustStore {
         var signature: KeyListing.Signature?
         var peers: [Peer] = []
         var keys: [String: Fingerprint] = [:]
-        var known: Set<Fingerprint> = []
+        var knownKeys: Set<Fingerprint> = []
     }
 
     /// The path of the file. The file need not exist before the first name is bound.
@@ -55,7 +55,7 @@ public final class KnownPeersFile: TrustStore {
 
     /// Whether any line has the key; throws as ``key(named:)`` does.
     public func contains(_ key: Fingerprint) throws(ChannelError) -> Bool {
-        try current().known.contains(key)
+        try current().knownKeys.contains(key)
     }
 
     /// Adds a line; see ``TrustStore/bind(_:to:)``.
@@ -68,12 +68,12 @@ public final class KnownPeersFile: TrustStore {
             throw ChannelError(
                 .configuration, "a peer's name has 1 to \(Self.maximumNameLength) bytes")
         }
-        _ = try change { text, now throws(ChannelError) in
-            if let known = now.keys[name] {
-                guard known == key else {
+        _ = try change { text, present throws(ChannelError) in
+            if let bound = present.keys[name] {
+                guard bound == key else {
                     throw ChannelError(
                         .untrusted,
-                        "\(name) is known with \(known) in \(path), and is not bound to \(key)")
+                        "\(name) is known with \(bound) in \(path), and is not bound to \(key)")
                 }
                 return false
             }
@@ -85,8 +85,8 @@ public final class KnownPeersFile: TrustStore {
 
     /// Removes all lines of a name from the file; false when there is none.
     public func remove(_ name: String) throws(ChannelError) -> Bool {
-        try change { text, now throws(ChannelError) in
-            guard now.keys[name] != nil else { return false }
+        try change { text, present throws(ChannelError) in
+            guard present.keys[name] != nil else { return false }
             let numbers = KeyListing.lines(of: text).compactMap { line in
                 line.words.first.flatMap(PeerName.unescape) == name ? line.number : nil
             }
@@ -126,7 +126,7 @@ public final class KnownPeersFile: TrustStore {
                     path, number, "\(words[0]) stands above with another key: remove one of them")
             }
             fresh.keys[name] = key
-            fresh.known.insert(key)
+            fresh.knownKeys.insert(key)
             let comment = words[2...].joined(separator: " ")
             fresh.peers.append(Peer(name: name, key: key, comment: comment, line: number))
         }

@@ -10,7 +10,7 @@ enum NewFile {
 
     /// Creates `path` with these bytes; never replaces an existing file.
     ///
-    /// - Throws: `cannotCreate`, whose reason contains the remedy.
+    /// - Throws: `cannotCreate`, mainly when the file exists.
     static func create(
         _ path: String, _ bytes: Span<UInt8>, for readers: Readers = .owner
     ) throws(ChannelError) {
@@ -21,7 +21,7 @@ enum NewFile {
         if unsafe link(temporary, path) != 0 {
             let number = errno
             guard number != EEXIST else { throw exists(path) }
-            // The file system has no hard links, such as FAT.
+            // A file system without hard links, such as FAT, returns one of these errors.
             guard [EPERM, EOPNOTSUPP, ENOSYS].contains(number) else {
                 throw cannotCreate(path, number)
             }
@@ -43,7 +43,6 @@ enum NewFile {
         synchronizeDirectory(of: path)
     }
 
-    /// Throws when `path` exists.
     static func refuseIfPresent(_ path: String) throws(ChannelError) {
         var status = stat()
         if unsafe lstat(path, &status) == 0 { throw exists(path) }
@@ -100,8 +99,8 @@ enum NewFile {
         return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 
-    /// Makes the file's name durable by synchronizing its directory. A directory that cannot be
-    /// opened for that (no permission to list it) is ignored.
+    /// Makes the file's name durable by synchronizing its directory. Does nothing if the directory
+    /// cannot be opened for that (no permission to list it).
     static func synchronizeDirectory(of path: String) {
         guard let directory = FileDescriptor(directory(of: path), O_RDONLY | O_DIRECTORY) else {
             return

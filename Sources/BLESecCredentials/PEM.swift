@@ -8,7 +8,7 @@ struct PEM: ~Copyable {
 
     /// The label between `BEGIN` and the dashes.
     let label: String
-    /// The lines before the block, without their ends.
+    /// The lines before the block, without line ends.
     let preamble: [String]
     let content: SecretBytes
 
@@ -16,7 +16,7 @@ struct PEM: ~Copyable {
     fileprivate static let end = "-----END "
     fileprivate static let dashes = "-----"
 
-    /// Finds and decodes the block. The decoded content is stored nowhere but in `content`.
+    /// Finds and decodes the block. The content is stored only in memory that is wiped.
     init(_ text: Span<UInt8>) throws(Fault) {
         let block = try Block(text)
         let content = try Self.decode(text.extracting(block.body))
@@ -64,7 +64,7 @@ struct PEM: ~Copyable {
             if " \t\r\n".utf8.contains(byte) { continue }
             if byte == UInt8(ascii: "=") {
                 padding += 1
-            } else if padding > 0 || !isDigit(byte) {
+            } else if padding > 0 || !isBase64Digit(byte) {
                 throw hasHeaders(text) ? .headers : .notBase64
             }
             var span = digits.mutableSpan
@@ -87,7 +87,7 @@ struct PEM: ~Copyable {
         text.indices.contains { text[$0] == UInt8(ascii: ":") }
     }
 
-    private static func isDigit(_ byte: UInt8) -> Bool {
+    private static func isBase64Digit(_ byte: UInt8) -> Bool {
         switch byte {
         case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
             UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "+"), UInt8(ascii: "/"):
@@ -97,11 +97,11 @@ struct PEM: ~Copyable {
     }
 }
 
-/// The position of the block in a PEM file.
+/// The block of a PEM file, still in base64, and the lines before it.
 private struct Block {
     var label = ""
     var preamble: [String] = []
-    /// The lines between its boundaries.
+    /// The bytes between the boundary lines of the block.
     var body = 0..<0
 
     private enum Place { case before, inside, behind }
@@ -112,12 +112,12 @@ private struct Block {
         while start < text.count {
             let line = Self.line(of: text, at: start)
             start = line.upperBound + 1
-            if Self.is(PEM.begin, at: line, text) {
+            if Self.begins(line, of: text, with: PEM.begin) {
                 guard place == .before else { throw .severalBlocks }
                 place = .inside
                 label = Self.label(in: Self.string(text, line), behind: PEM.begin)
                 body = min(start, text.count)..<text.count
-            } else if Self.is(PEM.end, at: line, text), place == .inside {
+            } else if Self.begins(line, of: text, with: PEM.end), place == .inside {
                 guard Self.label(in: Self.string(text, line), behind: PEM.end) == label else {
                     throw .noEnd
                 }
@@ -136,12 +136,14 @@ private struct Block {
         start..<((start..<text.count).first { text[$0] == UInt8(ascii: "\n") } ?? text.count)
     }
 
-    private static func `is`(_ boundary: String, at line: Range<Int>, _ text: Span<UInt8>) -> Bool {
+    private static func begins(
+        _ line: Range<Int>, of text: Span<UInt8>, with boundary: String
+    ) -> Bool {
         line.count >= boundary.utf8.count
             && zip(line, boundary.utf8).allSatisfy { index, byte in text[index] == byte }
     }
 
-    /// The text of a line outside a block, which contains no secret.
+    /// The text of a boundary line or of a line before the block: such a line contains no secret.
     private static func string(_ text: Span<UInt8>, _ line: Range<Int>) -> String {
         var bytes = line.map { text[$0] }
         while let last = bytes.last, last == 0x0D || last == 0x20 || last == 0x09 {

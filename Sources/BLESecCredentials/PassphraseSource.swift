@@ -29,7 +29,7 @@ public struct PassphraseSource: Sendable {
         }
     }
 
-    /// The passphrase, with its length checked.
+    /// Asks for the passphrase and checks its length.
     func passphrase(for path: String, _ purpose: Purpose) throws(ChannelError) -> SecretBytes {
         let passphrase = try ask(path, purpose)
         guard (1...Self.maximumLength).contains(passphrase.count) else {

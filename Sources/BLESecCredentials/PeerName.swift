@@ -21,8 +21,8 @@ enum PeerName {
         return text
     }
 
-    /// The name for an escaped form; nil if the form is invalid. Characters that ``escape(_:)``
-    /// would escape may also be unescaped, for files that are written by hand.
+    /// The name for an escaped form; nil if the form is invalid. Accepts characters that
+    /// ``escape(_:)`` would have escaped, for files that are written by hand.
     static func unescape(_ text: Substring) -> String? {
         var bytes: [UInt8] = []
         var rest = text.utf8[...]

@@ -32,7 +32,7 @@ enum PrivateKeyInfo {
         return encoded
     }
 
-    /// Reads the DER form; the reason of an error begins with a verb.
+    /// Reads the DER form. An error's reason begins with a verb: the file's path is put before it.
     static func decode(_ encoded: Span<UInt8>) throws(ChannelError) -> Key {
         OpenSSLError.clear()
         let info = unsafe DERForm.value(
@@ -68,7 +68,7 @@ enum PrivateKeyInfo {
         return try unsafe key(of: info)
     }
 
-    /// Decrypts an EncryptedPrivateKeyInfo to the DER form of its content, of any algorithm.
+    /// Decrypts an EncryptedPrivateKeyInfo to the DER form of the key, of any algorithm.
     static func decryptedInfo(
         _ encrypted: Span<UInt8>, passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> SecretBytes {
@@ -88,15 +88,15 @@ enum PrivateKeyInfo {
         _ encrypted: Span<UInt8>, _ passphrase: borrowing SecretBytes
     ) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
-        let signature = unsafe DERForm.value(filling: encrypted, d2i_X509_SIG, X509_SIG_free)
-        guard let signature = unsafe signature else {
+        let encryptedInfo = unsafe DERForm.value(filling: encrypted, d2i_X509_SIG, X509_SIG_free)
+        guard let encryptedInfo = unsafe encryptedInfo else {
             throw .openSSL(.badKey, "is not an encrypted PKCS#8 private key")
         }
-        defer { unsafe X509_SIG_free(signature) }
-        unsafe try KeyDerivation.check(signature)
+        defer { unsafe X509_SIG_free(encryptedInfo) }
+        unsafe try KeyDerivation.check(encryptedInfo)
         let info = unsafe passphrase.withUnsafeBytes { passphrase in
             unsafe PKCS8_decrypt(
-                signature,
+                encryptedInfo,
                 UnsafeRawPointer(passphrase.baseAddress)?.assumingMemoryBound(
                     to: CChar.self), Int32(passphrase.count))
         }
@@ -122,12 +122,12 @@ enum PrivateKeyInfo {
         let characters = unsafe UnsafeRawPointer(passphrase.baseAddress)?.assumingMemoryBound(
             to: CChar.self)
         guard unsafe algorithm != nil,
-            let signature = unsafe PKCS8_set0_pbe(
+            let encryptedInfo = unsafe PKCS8_set0_pbe(
                 characters, Int32(passphrase.count), info, algorithm)
         else { return nil }
-        unsafe algorithm = nil  // The result owns it now.
-        defer { unsafe X509_SIG_free(signature) }
-        let bytes = unsafe DERForm.bytes { unsafe i2d_X509_SIG(signature, $0) }
+        unsafe algorithm = nil  // `encryptedInfo` owns it now.
+        defer { unsafe X509_SIG_free(encryptedInfo) }
+        let bytes = unsafe DERForm.bytes { unsafe i2d_X509_SIG(encryptedInfo, $0) }
         return bytes.isEmpty ? nil : bytes
     }
 

@@ -9,7 +9,7 @@ public import BLESecTLSEngine
 /// a comment that begins with `#`, or the fingerprint of a revoked key with an optional
 /// explanation.
 public final class RevocationFile: RevocationSource {
-    /// The longest file that is read, in bytes: about 28,000 certificates.
+    /// The longest file that is read, in bytes; it has room for about 28,000 revocations.
     public static let maximumLength = KeyListing.maximumLength
 
     private struct Cache: Sendable {
@@ -57,10 +57,10 @@ public final class RevocationFile: RevocationSource {
         guard let listing = try KeyListing(path) else {
             throw ChannelError(.noSuchFile, "\(path): no such file")
         }
-        // A SEQUENCE, the start of the DER form; no valid line of text begins with this byte.
+        // The DER form begins with the tag of a SEQUENCE, and no valid line of text does.
         let isDER = listing.text.first == 0x30
         let parts = isDER ? Parts(lists: [listing.text]) : try Parts(listing.text, path)
-        // An empty file may be one that was truncated.
+        // A file that revokes nothing is refused, since it may have been truncated.
         guard !parts.lists.isEmpty || !parts.keys.isEmpty else {
             throw .badKey(
                 "\(path) revokes nothing: a revocation list begins with \(Parts.begin), and a "

@@ -4,11 +4,11 @@ internal import Glibc
 
 /// Reads a small file that contains a secret into memory that is wiped afterwards.
 enum SecretFile {
-    /// Reads a regular file of at most `limit` bytes. Nobody else may have written it
-    /// (``TrustedFile``). Only its owner may be able to read it, unless `mayBeShared` is true, for a
-    /// file that need not contain a secret.
+    /// Reads a regular file of at most `limit` bytes. Other users must not be able to write it
+    /// (``TrustedFile``), nor to open it, unless `mayBeShared` is true, for a file that need not
+    /// contain a secret.
     ///
-    /// - Throws: `noSuchFile`, `permission`, or `badKey`, whose reason contains the remedy.
+    /// - Throws: `noSuchFile`, `permission` or `badKey`.
     static func read(
         _ path: String, limit: Int, mayBeShared: Bool = false
     ) throws(ChannelError) -> SecretBytes {
@@ -17,14 +17,14 @@ enum SecretFile {
         guard size <= limit else {
             throw .badKey("\(path) is too large for a key: \(size) bytes, at most \(limit)")
         }
-        // One byte more than the size, to detect a file that grows.
+        // If the file has grown meanwhile, one byte beyond its earlier size is read.
         return try contents(of: file.descriptor, path, atMost: size + 1)
     }
 
     /// Reads the first line of a file, FIFO or terminal: a passphrase of 1 to `limit` bytes.
     ///
-    /// The owner and permissions are checked only for a regular file, since a FIFO may have any
-    /// path. Waits for a FIFO's writer.
+    /// Checks the owner and permissions of a regular file only, and of no directory on the path: a
+    /// FIFO may have any path, for example in `/dev/fd`. Waits for a FIFO's writer.
     static func readLine(_ path: String, limit: Int) throws(ChannelError) -> SecretBytes {
         guard let file = FileDescriptor(path, O_RDONLY | O_NOCTTY) else {
             throw .cannotOpen(path, errno)

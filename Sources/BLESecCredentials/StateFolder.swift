@@ -1,8 +1,8 @@
 package import BLESecChannelCore
 internal import Glibc
 
-/// The directory in which a program keeps its knowledge of peers between two runs; only its owner
-/// may enter it.
+/// The directory in which a program keeps its knowledge of peers between runs. Only its owner may
+/// enter it.
 ///
 /// It contains `known_peers`, the names of keys, and `last_addresses`, the address at which each
 /// key was last reached. Both are text files with mode 0600 and are replaced in one step. A file
@@ -15,7 +15,7 @@ package struct StateFolder: Sendable {
     /// The address at which each key was last reached.
     package let lastAddresses: LastAddressesFile
 
-    /// `blesec` in `$XDG_STATE_HOME`, or in `~/.local/state`; nil if neither is known.
+    /// `blesec` in `$XDG_STATE_HOME`, or in `~/.local/state`; nil if neither it nor `$HOME` is set.
     package static var standardPath: String? {
         if let state = variable("XDG_STATE_HOME") { return state + "/blesec" }
         return variable("HOME").map { $0 + "/.local/state/blesec" }
@@ -68,7 +68,7 @@ package struct StateFolder: Sendable {
         }
     }
 
-    /// An absolute path in the environment; a relative one counts as unset (XDG Base Directory).
+    /// An absolute path in the environment; nil if it is unset or relative (XDG Base Directory).
     private static func variable(_ name: String) -> String? {
         guard let value = unsafe getenv(name) else { return nil }
         let text = unsafe String(cString: value)

@@ -10,8 +10,8 @@ internal import Glibc
 ///
 /// Each step opens a name relative to the directory of the previous step and checks what it opened,
 /// so nothing can be exchanged in between. OpenSSH's check stops at the home directory. This check
-/// continues up to the root, because a user who can rename a directory above could bring back an
-/// old list.
+/// continues up to the root, because a user who can rename any directory on the path could bring
+/// back an old list.
 struct TrustedFile: ~Copyable {
     /// Why a file is not accepted.
     enum Failure: Error {
@@ -41,8 +41,8 @@ struct TrustedFile: ~Copyable {
     /// The most symbolic links that are followed, as in the kernel.
     private static let mostLinks = 40
 
-    /// Opens the regular file at `path` with the flags of `open`; only `user` and root may have
-    /// written it.
+    /// Opens the regular file at `path` if it is safe for `user`; `flags` and `mode` are those of
+    /// `open`.
     init(
         _ path: String, _ protection: Protection = .unalterable, flags: Int32 = O_RDONLY,
         mode: mode_t = 0, user: uid_t = geteuid()
@@ -60,7 +60,7 @@ struct TrustedFile: ~Copyable {
         descriptor = end.descriptor
     }
 
-    /// Opens the directory at `path`, which nobody else may be able to enter.
+    /// Opens the directory at `path`, which only its owner, `user` or root, may be able to enter.
     init(closedDirectory path: String, user: uid_t = geteuid()) throws(Failure) {
         let end = try Walk(path, user).open(O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0)
         let status = end.descriptor.status
@@ -73,7 +73,7 @@ struct TrustedFile: ~Copyable {
         descriptor = end.descriptor
     }
 
-    /// Opens a file for reading, and throws the error to report.
+    /// Opens a file for reading, and throws every failure as a `ChannelError`.
     static func open(
         _ path: String, _ protection: Protection = .unalterable
     ) throws(ChannelError) -> TrustedFile {
@@ -114,18 +114,18 @@ struct TrustedFile: ~Copyable {
 
     /// Follows the path to a file, one step at a time.
     private struct Walk: ~Copyable {
-        /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a path even
-        /// if it cannot be read, and a symbolic link itself.
+        /// `O_PATH` of `<asm-generic/fcntl.h>`, which the Glibc module lacks. It opens a file even
+        /// without permission to read it, and with `O_NOFOLLOW` a symbolic link, not its target.
         private static let openPath: Int32 = 0o1000_0000
 
-        private let named: String
+        private let requested: String
         private let user: uid_t
         private var directory: FileDescriptor
-        /// The path of the current directory.
+        /// The path of `directory`.
         private var path = ""
         /// The remaining names, the next one last.
         private var names: [String]
-        private var links = 0
+        private var followedLinks = 0
 
         init(_ path: String, _ user: uid_t) throws(Failure) {
             guard !path.isEmpty else { throw .system(ENOENT) }
@@ -139,13 +139,13 @@ struct TrustedFile: ~Copyable {
                 throw .system(errno)
             }
             try Self.evaluateTrust(root.status, at: "", for: path, user)
-            named = path
+            requested = path
             self.user = user
             directory = root
             names = Self.names(in: whole)
         }
 
-        /// Opens the file of the last name.
+        /// Follows the remaining names, and opens the file that the last one names.
         consuming func open(_ flags: Int32, _ mode: mode_t) throws(Failure) -> End {
             while let name = names.popLast() {
                 let isLast = names.isEmpty
@@ -166,7 +166,7 @@ struct TrustedFile: ~Copyable {
                     guard status.isDirectory else { throw .system(ENOTDIR) }
                     directory = step
                     path = name == ".." ? above : path + "/" + name
-                    try Self.evaluateTrust(status, at: path, for: named, user)
+                    try Self.evaluateTrust(status, at: path, for: requested, user)
                 }
             }
             // The path is `/`, or it ends with a link whose target is the link's own directory or
@@ -188,11 +188,11 @@ struct TrustedFile: ~Copyable {
         private mutating func follow(
             _ link: borrowing FileDescriptor, _ name: String
         ) throws(Failure) {
-            links += 1
-            guard links <= TrustedFile.mostLinks else { throw .system(ELOOP) }
+            followedLinks += 1
+            guard followedLinks <= TrustedFile.mostLinks else { throw .system(ELOOP) }
             let place = path + "/" + name
             if let fault = TrustedFile.ownerFault(place, link.status, user: user) {
-                throw .refused(fault.about(named))
+                throw .refused(fault.about(requested))
             }
             guard let target = link.target else { throw .system(errno) }
             guard !target.isEmpty else { throw .system(ENOENT) }
@@ -206,17 +206,17 @@ struct TrustedFile: ~Copyable {
             names += Self.names(in: target)
         }
 
-        /// Throws when other users may exchange the contents of a directory on the path to `named`.
+        /// Throws when other users may change the content of a directory on the requested path.
         static func evaluateTrust(
-            _ status: stat, at path: String, for named: String, _ user: uid_t
+            _ status: stat, at path: String, for requested: String, _ user: uid_t
         ) throws(Failure) {
             let place = path.isEmpty ? "/" : path
             if let fault = TrustedFile.ownerFault(place, status, user: user) {
-                throw .refused(fault.about(named))
+                throw .refused(fault.about(requested))
             }
             guard status.st_mode & 0o022 == 0 || status.st_mode & 0o1000 != 0 else {
                 let fault = TrustedFile.permissionFault(place, status, "can be changed by", "go-w")
-                throw .refused(fault.about(named))
+                throw .refused(fault.about(requested))
             }
         }
 

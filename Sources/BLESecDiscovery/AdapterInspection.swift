@@ -2,15 +2,15 @@
 package struct AdapterInspection: Sendable {
     package let name: String
     package let address: String
-    /// The kind of its address: `public`, which is fixed in the hardware, or `random`.
+    /// The kind of the address: `public`, which is fixed in the hardware, or `random`.
     package let addressType: String
-    /// The name that it gives to other devices.
+    /// The name that the adapter gives to other devices.
     package let alias: String
     package let state: AdapterState
-    /// Its roles: `central`, `peripheral`, or both.
+    /// The adapter's roles: `central`, `peripheral`, or both.
     package let roles: [String]
-    /// How many advertisements are active, and how many more the adapter can hold; nil where it
-    /// does not report both.
+    /// How many advertisements are active, and how many more the adapter can hold; nil unless
+    /// bluetoothd reports both.
     package let advertisements: (active: Int, free: Int)?
 
     init(_ name: AdapterName, _ state: AdapterState, in tree: ObjectTree) {

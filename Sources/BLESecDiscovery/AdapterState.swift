@@ -1,4 +1,4 @@
-/// Whether an adapter can be used, as bluetoothd reports.
+/// Whether an adapter can be used, and if not, why.
 public enum AdapterState: String, Sendable, Hashable {
     /// bluetoothd, or the message bus, does not run.
     case noService = "no-service"

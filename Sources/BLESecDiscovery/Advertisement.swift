@@ -20,8 +20,8 @@ package struct Advertisement: Sendable, Hashable {
     /// The properties of `org.bluez.LEAdvertisement1`.
     ///
     /// `Discoverable` is set, since a scanner that runs BlueZ may ignore a device that is not
-    /// discoverable. Service data with a 128-bit UUID fill an advertisement, so nothing else is put
-    /// into it.
+    /// discoverable. Service data with a 128-bit UUID leave no room for `ServiceUUIDs`, and contain
+    /// the UUID.
     var properties: [String: BusValue] {
         var properties: [String: BusValue] = [
             "Type": .string("peripheral"), "Discoverable": .bool(true),

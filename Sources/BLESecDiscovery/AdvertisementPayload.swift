@@ -10,10 +10,10 @@ package struct AdvertisementPayload: Sendable, Hashable {
         /// The four bits.
         package let rawValue: UInt8
 
-        /// Takes the four bits.
+        /// Takes the lower four bits.
         package init(rawValue: UInt8) { self.rawValue = rawValue & 0x0F }
 
-        /// The peer listens on an L2CAP channel.
+        /// The peer accepts L2CAP channels.
         package static let l2cap = Capabilities(rawValue: 8)
         /// The peer accepts the byte stream over GATT.
         package static let gattStream = Capabilities(rawValue: 4)
@@ -25,12 +25,12 @@ package struct AdvertisementPayload: Sendable, Hashable {
 
     /// The version that this code writes and reads.
     package static let version: UInt8 = 1
-    /// Bytes in a payload.
+    /// The number of bytes in a payload.
     package static let size = 6
 
     /// What the peer can do.
     package let capabilities: Capabilities
-    /// The PSM of its L2CAP channel; nil where the payload holds none.
+    /// The PSM of the peer's L2CAP channels; nil if the payload contains none.
     package let psm: PSM?
     /// The tag that distinguishes this advertisement from others.
     package let tag: AdvertisementTag

@@ -1,8 +1,7 @@
 /// Four random bytes that distinguish one peer's advertisements from another's.
 ///
-/// A tag is derived from nothing. A peer draws a new one at each start, and again after a while (15
-/// minutes by default), so that nobody can track the peer by its tags. Anyone can copy a tag: it
-/// proves nothing.
+/// A peer draws a new tag at each start, and again after a while (15 minutes by default), so that
+/// nobody can track the peer by its tags. Anyone can copy a tag: it proves nothing.
 package struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringConvertible {
     /// The four bytes as a big-endian number.
     package let rawValue: UInt32

@@ -3,13 +3,13 @@ package import BLESecLinks
 /// Decides when to stop advertising for a while because too many peers connect and fail to
 /// authenticate.
 ///
-/// It has no clock of its own.
+/// It has no clock: the caller passes the present time in.
 package struct AdvertisingThrottle: Sendable {
-    /// The number of failures that stops advertising; 32.
+    /// The number of failures that stops advertising; 32 by default.
     package var threshold = 32
-    /// The period in which failures are counted; 10 s.
+    /// The period in which failures are counted; 10 s by default.
     package var window = Duration.seconds(10)
-    /// How long advertising then stops; 30 s.
+    /// How long advertising then stops; 30 s by default.
     package var cooldown = Duration.seconds(30)
 
     private var failures: [MonotonicTime] = []
@@ -18,7 +18,7 @@ package struct AdvertisingThrottle: Sendable {
     /// Makes a throttle that allows advertising, with the defaults above.
     package init() {}
 
-    /// A peer connected and proved no identity.
+    /// Counts a failure: a peer connected and proved no identity.
     package mutating func failed(at now: MonotonicTime) {
         failures.removeAll { $0.advanced(by: window) <= now }
         failures.append(now)

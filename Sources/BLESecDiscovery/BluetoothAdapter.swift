@@ -1,8 +1,8 @@
 package import BLESecL2CAP
 internal import BLESecLinks
 
-/// An adapter of a session with bluetoothd. It refers to the adapter by name, and stays valid while
-/// the adapter, or bluetoothd, is gone.
+/// An adapter of a session with bluetoothd. This value refers to the adapter by name, and stays
+/// valid while the adapter, or bluetoothd, is gone.
 package struct BluetoothAdapter: Sendable {
     /// The session that knows the adapter.
     package let bluetoothd: Bluetoothd
@@ -17,7 +17,7 @@ package struct BluetoothAdapter: Sendable {
     /// Whether the adapter can be used.
     package var state: AdapterState { get async { await bluetoothd.state(of: name) } }
 
-    /// Waits until the state differs from `last`, and returns it.
+    /// Waits until the state differs from `last`, and returns the new state.
     ///
     /// - Throws: once the session is closed, or the task is cancelled.
     package func state(otherThan last: AdapterState) async throws(DiscoveryError) -> AdapterState {
@@ -59,8 +59,8 @@ package struct BluetoothAdapter: Sendable {
     /// Begins to scan for a service.
     ///
     /// bluetoothd reports all devices, and the service is filtered here, since bluetoothd's own
-    /// filter ignores service data. The scan continues by itself when bluetoothd or the adapter
-    /// comes back.
+    /// filter ignores service data. The scan continues by itself when bluetoothd and the adapter
+    /// are available again.
     ///
     /// - Parameter interval: how often to restart the scan, for an adapter that reports an
     ///   advertiser only once per scan; nil leaves this to bluetoothd, which pauses for 5 of every

@@ -34,7 +34,7 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
         }
     }
 
-    /// Whether the Bluetooth SIG has assigned the UUID.
+    /// Whether the UUID has a short form: the Bluetooth SIG assigns these UUIDs.
     var isAssigned: Bool { low == Self.base.low && high & 0xFFFF_FFFF == Self.base.high }
 
     /// The full form in lower case, as BlueZ writes it.

@@ -70,8 +70,8 @@ package actor Bluetoothd {
         wakeWaiting()
     }
 
-    /// Discards what is known about bluetoothd: it has stopped, and has forgotten this process, or
-    /// this session is closed.
+    /// Discards what is known about bluetoothd, since bluetoothd has stopped (and has thus
+    /// forgotten this process), or this session is closed.
     func forget() {
         tree.removeAll()
         notificationHandlers = [:]
@@ -95,7 +95,7 @@ package actor Bluetoothd {
         wakeWaiting()
     }
 
-    /// Wakes the tasks that wait, which check their conditions again.
+    /// Wakes the tasks that wait, so that they check their conditions again.
     func wakeWaiting() {
         changes += 1
         waiting.wake(.change)
@@ -121,7 +121,7 @@ package actor Bluetoothd {
         }
     }
 
-    /// bluetoothd has listed its objects; there are none when it does not run, or does not answer.
+    /// bluetoothd has listed its `objects`; nil when it does not run, or does not answer.
     func answered(_ objects: BusValue?) {
         if let objects { tree.replace(with: objects) }
         hasAnswered = true
@@ -131,22 +131,23 @@ package actor Bluetoothd {
     /// Takes a signal of bluetoothd about one of its objects; ignores any other signal.
     func take(_ signal: BusMessage) {
         let body = signal.body()
-        guard let name = body.first?.text else { return }
+        // The path of an object; in `PropertiesChanged`, the name of an interface.
+        guard let subject = body.first?.text else { return }
         switch (signal.interface, signal.member, body.count) {
         case (Interface.objectManager, "InterfacesAdded", 2):
-            tree.add(name, body[1])
+            tree.add(subject, body[1])
             treeChanged()
-            if body[1].properties?[Interface.device] != nil { scans.heard(name, in: tree) }
+            if body[1].properties?[Interface.device] != nil { scans.heard(subject, in: tree) }
         case (Interface.objectManager, "InterfacesRemoved", 2):
-            let wasConnected = tree.isConnected(name)
-            tree.remove(name, body[1].texts ?? [])
+            let wasConnected = tree.isConnected(subject)
+            tree.remove(subject, body[1].texts ?? [])
             treeChanged()
             if tree.takeGap() { session?.listObjects() }
-            if wasConnected { linkEnded(name) }
+            if wasConnected { linkEnded(subject) }
         case (Interface.properties, "PropertiesChanged", 3):
             let properties = body[1].properties ?? [:]
-            tree.change(signal.path, name, properties, invalidated: body[2].texts ?? [])
-            changed(signal.path, name, properties)
+            tree.change(signal.path, subject, properties, invalidated: body[2].texts ?? [])
+            changed(signal.path, subject, properties)
         default: break
         }
     }

@@ -7,7 +7,7 @@ internal import Glibc
 /// sd-bus transfers and parses the messages. Replies, signals and calls all pass through one
 /// filter, so there are no method tables in C, and C code retains no Swift objects.
 @safe final class Bus: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is used on the loop's thread only.
 
     /// The most messages that are processed before other work on the loop continues.
     private static let messagesAtOnce = 32
@@ -22,14 +22,14 @@ internal import Glibc
     private var timer: LoopTimer?
     private var isScheduled = false
 
-    /// Connects to the system bus. The connection is made in the background; messages that are sent
-    /// before wait for it.
+    /// Connects to the system bus. The connection is made in the background; messages wait until it
+    /// is complete.
     init(loop: EventLoop, session: BusSession) throws(BusError) {
         loop.assertCurrent()
         var pointer: OpaquePointer?
         try BusError.check(unsafe sd_bus_open_system(&pointer), "connect to the system's D-Bus")
-        // The loop closes the descriptor that it watches, and sd-bus closes its own: so duplicate
-        // it.
+        // The loop closes the descriptor that it watches, and sd-bus closes its own: so the loop
+        // gets a duplicate.
         let descriptor = fcntl(unsafe sd_bus_get_fd(pointer), F_DUPFD_CLOEXEC, 0)
         guard descriptor >= 0 else {
             let number = errno
@@ -59,7 +59,8 @@ internal import Glibc
 
     deinit { precondition(unsafe pointer == nil, "a bus is closed before it is dropped") }
 
-    /// Ends the connection. Waiting calls fail; the session is not told. A second call does nothing.
+    /// Ends the connection without telling the session. Waiting calls fail. Does nothing if the
+    /// connection has ended already.
     func close() {
         loop.assertCurrent()
         session = nil

@@ -11,10 +11,8 @@ internal import CBLESecSystemd
 
     let pointer: OpaquePointer
 
-    /// Takes ownership of a reference.
     init(owning pointer: OpaquePointer) { unsafe self.pointer = unsafe pointer }
 
-    /// Adds a reference of its own.
     init(sharing pointer: OpaquePointer) {
         unsafe self.pointer = unsafe sd_bus_message_ref(pointer) ?? pointer
     }

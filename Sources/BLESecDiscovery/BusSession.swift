@@ -1,11 +1,11 @@
 internal import BLESecLinks
 
-/// A session with bluetoothd on the message bus: finds it, also after it or the bus restarted, and
-/// calls it. Used on the loop's thread.
+/// A session with bluetoothd on the message bus: finds bluetoothd, also after a restart of either,
+/// and calls its methods. Used on the loop's thread.
 final class BusSession {
     /// How long bluetoothd may take for an operation that involves no other device.
     static let callTimeout = Duration.seconds(10)
-    /// The delay between attempts to reach the bus, or to repeat what has failed.
+    /// The delay before another attempt to reach the bus, or to repeat what has failed.
     private static let retryDelay = Duration.seconds(1)
 
     private let loop: EventLoop
@@ -58,9 +58,9 @@ final class BusSession {
         let ask = Bus.Call.toBus("GetNameOwner", [.string("org.bluez")])
         bus?.call(ask, timeout: Self.callTimeout) { [weak self] result in
             switch result {
-            case .success(let values): self?.tookOwner(values.first?.text)
+            case .success(let values): self?.learnedOwner(values.first?.text)
             case .failure(let error):
-                self?.tookOwner(nil)
+                self?.learnedOwner(nil)
                 // If bluetoothd does not run, the bus signals its start; after any other error,
                 // ask again.
                 if !error.name.hasSuffix(".NameHasNoOwner") { self?.retrySoon() }
@@ -68,9 +68,8 @@ final class BusSession {
         }
     }
 
-    /// bluetoothd has started, and has the unique name `name`; or it does not run, if `name` is nil
-    /// or empty.
-    private func tookOwner(_ name: String?) {
+    /// bluetoothd runs and has the unique name `name`, or, if `name` is nil or empty, does not run.
+    private func learnedOwner(_ name: String?) {
         forget()
         guard let name, !name.isEmpty else { answered(nil); return }
         listObjects(of: name)
@@ -122,7 +121,7 @@ final class BusSession {
             .mapError { DiscoveryError(bus: $0, doing) }.get()
     }
 
-    /// Calls a method of bluetoothd without waiting. Calls `done` once, when the reply has come, or
+    /// Calls a method of bluetoothd without waiting. Calls `done` once, with nil after a reply, or
     /// with an error.
     func send(
         _ doing: String, _ path: String, _ interface: String, _ member: String,
@@ -174,7 +173,7 @@ extension BusSession: TimerHandler {
             guard message.sender == "org.freedesktop.DBus" else { return }
             let names = message.body().map { $0.text ?? "" }
             guard names.count == 3, names[0] == "org.bluez" else { return }
-            return tookOwner(names[2])
+            return learnedOwner(names[2])
         }
         // A signal about bluetoothd's objects counts only if bluetoothd has sent it, and has listed
         // its objects before.

@@ -12,7 +12,7 @@ indirect enum BusValue: Sendable, Hashable {
     case string(String)
     case path(String)
     case signature(String)
-    /// `ay`
+    /// An array of bytes, `ay`.
     case bytes([UInt8])
     /// Any other array, with the signature of its elements.
     case array([BusValue], of: String)

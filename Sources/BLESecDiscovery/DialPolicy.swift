@@ -7,37 +7,36 @@ package import BLESecLinks
 /// It has no clock and no random numbers of its own, so a test can simulate a day quickly.
 ///
 /// - Two peers that hear each other would both dial. The peer with the lower tag dials at once; the
-///   other waits for a random 5 to 10 seconds. It does dial then, since one peer may not hear the
-///   other, and a forged low tag must not keep anyone from dialing.
+///   other waits for a random 5 to 10 seconds. Then the other dials too, since one peer may not
+///   hear the other, and a forged low tag must not keep anyone from dialing.
 /// - Only one side opens links between two addresses: an address is not dialed while a link from it
-///   is open or being made, and accepting a link cancels a dial to its address. Otherwise kernels
-///   confuse the signalling.
+///   is open or being made, and accepting a link cancels a dial to its address. Kernels confuse the
+///   signalling when both sides open channels at the same time.
 /// - Candidates with a proven identity come first, then candidates at an address where an identity
 ///   was proven (their tag may be new, or forged), then all others. The last two groups each have a
 ///   small budget, since anyone can advertise a thousand candidates. Within a group the order is
-///   random: an attacker can also have a strong signal or stay for long.
+///   random, since an attacker can have the strongest signal, or be heard for the longest time.
 package struct DialPolicy: Sendable {
     /// The limits and times.
     package struct Rules: Sendable {
-        /// How many times a candidate must be heard before it is dialed; 2. One advertisement may
-        /// come from a peer that only passes by, or be forged. One is enough for a program that
-        /// wants a single identity and accepts no other.
+        /// How many times a candidate must be heard before it is dialed; 2 by default. One
+        /// advertisement may come from a peer that only passes by, or be forged. A program that
+        /// accepts a single identity can set 1.
         package var timesHeard = 2
-        /// The period for ``timesHeard``; 30 s. The kernel scans for 10 s of every 15 s, and an
-        /// adapter may report an advertiser once in that time, so two reports take 15 s.
+        /// The period for ``timesHeard``; 30 s by default. The kernel scans for 10 s of every 15 s,
+        /// and an adapter may report an advertiser once per scan: two reports may be 15 s apart.
         package var within = Duration.seconds(30)
-        /// The weakest signal, in dBm, that is dialed; -90. A weaker link is likely to break.
+        /// The weakest signal, in dBm, that is dialed; -90 by default. A weaker link may break.
         package var weakestSignal = -90
-        /// The most links at once, including dials under way; 8. Adapters support few.
+        /// The most links and dials at the same time; 8 by default. Adapters support few links.
         package var links = 8
-        /// The most unproven candidates that are dialed at once; 2. The same number applies
-        /// separately to candidates at an address where an identity was proven.
+        /// The most simultaneous dials to unproven candidates; 2 by default. The same number
+        /// applies separately to candidates at an address where an identity was proven.
         package var unprovenAtOnce = 2
-        /// The most unproven candidates that are dialed in a minute; 12. Applies separately to the
-        /// same two groups.
+        /// The most dials in a minute to each of the groups of ``unprovenAtOnce``; 12 by default.
         package var unprovenPerMinute = 12
         /// The range of the random time for which the peer with the higher tag waits to be dialed,
-        /// before it dials; 5 to 10 s.
+        /// before it dials; 5 to 10 s by default.
         package var yielding = Duration.seconds(5)...Duration.seconds(10)
         /// How long to wait after failures.
         package var backoff = Backoff()
@@ -48,8 +47,7 @@ package struct DialPolicy: Sendable {
 
     /// The limits and times.
     package let rules: Rules
-    /// The tag that this side advertises; nil when it does not advertise, so that nobody can dial
-    /// it.
+    /// The tag that this side advertises; nil when it does not advertise: then nobody can dial it.
     package var ownTag: AdvertisementTag?
     /// The candidates that were heard.
     package private(set) var table: PeerTable
@@ -59,14 +57,14 @@ package struct DialPolicy: Sendable {
     /// Addresses where an identity was proven, the latest last.
     private var provenAddresses: [DeviceAddress] = []
     private static let mostProvenAddresses = 64
-    /// When candidates of the two unproven groups were dialed, in the last minute.
+    /// The times of the last minute's dials to each of the two groups without a proven identity.
     private var budgets: [Standing: [MonotonicTime]] = [.familiar: [], .unproven: []]
 
     /// What is known about a candidate.
     private enum Standing: Int {
         /// The candidate has proven an identity.
         case proven
-        /// Another candidate at the same address has proven an identity.
+        /// The candidate itself has proven none, but an identity was proven at its address.
         case familiar
         case unproven
     }
@@ -103,7 +101,7 @@ package struct DialPolicy: Sendable {
     }
 
     /// A dial that ``step(at:using:)`` returned made a ready link to `identity`. The link counts
-    /// until ``linkEnded(with:_:at:using:)``.
+    /// towards ``Rules/links`` until ``linkEnded(with:_:at:using:)``.
     package mutating func dialSucceeded(_ candidate: Candidate, identity: String?) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
@@ -128,14 +126,14 @@ package struct DialPolicy: Sendable {
         table[candidate]?.dialing = record
     }
 
-    /// A dial was cancelled, which says nothing about the candidate.
+    /// A dial was cancelled, which is not counted as a failure of the candidate.
     package mutating func dialCancelled(_ candidate: Candidate) {
         table[candidate]?.dialing.isUnderWay = false
         table[candidate]?.dialing.turn = nil
     }
 
     /// A link from `address` was accepted, and its peer has not proven an identity yet. This side
-    /// does not dial the address meanwhile. The link counts towards ``Rules/links`` only once it is
+    /// does not dial the address meanwhile. The link counts towards ``Rules/links`` only when it is
     /// ready, so unauthenticated peers use up no places.
     ///
     /// - Returns: the dials to that address, which the caller has to cancel.
@@ -150,8 +148,8 @@ package struct DialPolicy: Sendable {
         change(address) { $0.unproven -= 1 }
     }
 
-    /// An accepted link became ready, and its peer is `identity`. The link counts until
-    /// ``linkEnded(with:_:at:using:)``.
+    /// An accepted link became ready, and its peer is `identity`. The link counts towards
+    /// ``Rules/links`` until ``linkEnded(with:_:at:using:)``.
     package mutating func acceptSucceeded(from address: DeviceAddress, identity: String?) {
         change(address) { links in
             links.unproven -= 1
@@ -231,15 +229,16 @@ package struct DialPolicy: Sendable {
             .map { (entry: $0, standing: standing(of: $0)) }
             .sorted { $0.standing.rawValue < $1.standing.rawValue }
         for (entry, standing) in eligible {
-            let spent = budgets[standing].flatMap {
+            let oldestDial = budgets[standing].flatMap {
                 $0.count < rules.unprovenPerMinute ? nil : $0.first
             }
-            // Only the minute's budget recovers with time; the caller reports all other changes.
-            let free = spent?.advanced(by: minute) ?? now
-            let time = max(turn(of: entry, at: now, using: &generator), free)
+            // Of all limits, only the budget recovers with time; the caller calls again after any
+            // other change.
+            let budgetTime = oldestDial?.advanced(by: minute) ?? now
+            let time = max(turn(of: entry, at: now, using: &generator), budgetTime)
             if time > now {
                 next = min(next ?? time, time)
-            } else if underWay.leaves(room: entry, standing, rules, readyLinks) {
+            } else if underWay.leavesRoom(for: entry, standing, rules, readyLinks) {
                 table[entry.candidate]?.dialing.isUnderWay = true
                 table[entry.candidate]?.dialing.turn = nil
                 budgets[standing]?.append(now)
@@ -273,7 +272,7 @@ package struct DialPolicy: Sendable {
         return links.values.contains { $0.ready > 0 && $0.identity == identity }
     }
 
-    /// The time at which this side may dial.
+    /// The time from which this side may dial the candidate.
     private mutating func turn(
         of entry: PeerTable.Entry, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator
@@ -305,8 +304,8 @@ package struct DialPolicy: Sendable {
 
         /// Whether the limits allow a dial to `entry`, and no dial under way leads to the same
         /// address or identity.
-        func leaves(
-            room entry: PeerTable.Entry, _ standing: Standing, _ rules: Rules, _ readyLinks: Int
+        func leavesRoom(
+            for entry: PeerTable.Entry, _ standing: Standing, _ rules: Rules, _ readyLinks: Int
         ) -> Bool {
             guard readyLinks + counts.values.reduce(0, +) < rules.links,
                 !addresses.contains(entry.candidate.address),

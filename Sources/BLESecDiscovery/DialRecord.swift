@@ -3,13 +3,13 @@ internal import BLESecLinks
 /// The results of dialing a candidate, for ``DialPolicy``.
 struct DialRecord: Sendable {
     var isUnderWay = false
-    /// Failures since the last good link.
+    /// The number of failed dials and links in a row.
     var failures = 0
     /// Whether the candidate must be heard again before it is dialed: it may be gone, and
     /// bluetoothd has forgotten it.
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// When this side may dial a candidate that should dial first.
+    /// When this side may dial a candidate that should dial first, having the lower tag.
     var turn: MonotonicTime?
 }

@@ -10,7 +10,7 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
         package static let noService = Code("noService")
         /// There is no adapter of that name, or none at all.
         package static let noAdapter = Code("noAdapter")
-        /// The adapter is off, or switched off by rfkill.
+        /// The adapter is off, or blocked by rfkill.
         package static let adapterOff = Code("adapterOff")
         /// The system does not permit the operation.
         package static let permission = Code("permission")
@@ -56,7 +56,7 @@ extension DiscoveryError {
     ///
     /// - Parameter doing: the operation, for the sentence "cannot …".
     init(bus error: BusError, _ doing: String) {
-        let (code, remedy): (Code, String) =
+        let (code, cause): (Code, String) =
             switch error.shortName {
             case "NoReply", "Timeout", "TimedOut": (.timedOut, "no answer came in time")
             case "Disconnected", "ServiceUnknown", "NameHasNoOwner":
@@ -70,7 +70,7 @@ extension DiscoveryError {
             case "": (error == .cancelled ? .cancelled : .failed, error.text)
             default: (.failed, error.text.isEmpty ? error.name : error.text)
             }
-        self.init(code, "cannot \(doing): \(remedy)", busError: error.name)
+        self.init(code, "cannot \(doing): \(cause)", busError: error.name)
     }
 
     static func noService(_ doing: String) -> DiscoveryError {

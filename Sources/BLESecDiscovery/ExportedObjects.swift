@@ -1,7 +1,7 @@
 internal import BLESecL2CAP
 
 /// The objects of this process whose methods bluetoothd calls: advertisements, and services with
-/// their characteristics. A class, because a characteristic's closures may call it during a call.
+/// their characteristics. A class, since a characteristic's closures may call it during `answer`.
 final class ExportedObjects {
     private static let root = "/blesec"
 
@@ -60,7 +60,7 @@ final class ExportedObjects {
     }
 
     /// Carries out a method call of bluetoothd, and returns the answer. `addressOf` returns the
-    /// address of the device with a path; `onRelease` is called when bluetoothd drops an
+    /// address of the device at a path; `onRelease` is called when bluetoothd drops an
     /// advertisement.
     func answer(
         _ message: BusMessage, addressOf: (String) -> DeviceAddress?,

@@ -1,6 +1,6 @@
 package import BLESecL2CAP
 
-/// A GATT service that this machine offers, with its characteristics.
+/// What BlueZ calls an application: a GATT service that this machine offers.
 package struct GATTApplication: Sendable {
     /// The service's UUID.
     package let service: BluetoothUUID

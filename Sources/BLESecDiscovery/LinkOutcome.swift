@@ -5,9 +5,9 @@
 /// be able to reconnect.
 package enum LinkOutcome: Sendable, Hashable {
     /// The link lasted for `stableAfter`, or it carried a message and lasted as long as
-    /// ``Backoff/first``. The next link may begin at once, and earlier failures are forgotten.
+    /// ``Backoff/first``. The next dial need not wait, and earlier failures are forgotten.
     case stable
-    /// The link carried a message, but lasted less than ``Backoff/first``. The next link waits as
+    /// The link carried a message, but lasted less than ``Backoff/first``. The next dial waits as
     /// after a first failure, and earlier failures are forgotten.
     case short
     /// The link carried no message, and did not last for `stableAfter`. It counts as one more
@@ -17,8 +17,8 @@ package enum LinkOutcome: Sendable, Hashable {
     /// By default a link that lasts this long is stable, even if it has carried no message.
     package static let stableAfter = Duration.seconds(10)
 
-    /// Classifies a link by its duration and by what it carried: `hasCarried` tells whether a message
-    /// was received, or one was acknowledged.
+    /// Classifies a link by its duration and by what it carried: `hasCarried` tells whether a
+    /// message was received, or a sent one was acknowledged.
     package init(
         lasted: Duration, hasCarried: Bool, stableAfter: Duration = stableAfter, backoff: Backoff
     ) {

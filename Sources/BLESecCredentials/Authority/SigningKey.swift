@@ -10,7 +10,7 @@ struct SigningKey: ~Copyable {
     private static let length = 32
     private static let prefix = PrivateKeyInfo.prefix(0x70, keyLength: length)
 
-    /// The two forms of the key in DER.
+    /// The private key and the public key, both in DER form.
     let privateKeyInfo: SecretBytes
     let subjectPublicKeyInfo: [UInt8]
 
@@ -24,7 +24,7 @@ struct SigningKey: ~Copyable {
 
     /// Reads a PrivateKeyInfo, which must be in the canonical encoding.
     ///
-    /// - Throws: `badKey`, with a reason that begins with a verb.
+    /// - Throws: `badKey`. Its reason begins with a verb: the file's path is put before it.
     init(_ info: consuming SecretBytes) throws(ChannelError) {
         let prefix = Self.prefix
         guard info.count == prefix.count + Self.length,
@@ -40,7 +40,7 @@ struct SigningKey: ~Copyable {
         privateKeyInfo = info
     }
 
-    /// A certificate or a revocation list: `content`, and the signature over it, 64 bytes.
+    /// The DER form of a certificate or revocation list: `content`, the algorithm, the signature.
     func signed(_ content: [UInt8]) throws(ChannelError) -> [UInt8] {
         let key = unsafe try Self.open(privateKeyInfo)
         defer { unsafe EVP_PKEY_free(key) }
@@ -55,7 +55,7 @@ struct SigningKey: ~Copyable {
         return DER.sequence(content, Self.algorithm, DER.bitString(signature))
     }
 
-    /// The key for OpenSSL, which wipes its copy when it is freed.
+    /// OpenSSL's copy of the key, which `EVP_PKEY_free` wipes.
     private static func open(_ info: borrowing SecretBytes) throws(ChannelError) -> OpaquePointer {
         OpenSSLError.clear()
         let key = unsafe info.withUnsafeBytes { bytes in

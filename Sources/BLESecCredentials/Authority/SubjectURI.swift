@@ -2,38 +2,38 @@ package import BLESecChannelCore
 
 /// The only name in a device certificate: a URI (RFC 3986), compared byte by byte.
 package struct SubjectURI: Sendable, Hashable {
-    /// The longest name in bytes; both certificates of a handshake contain one.
+    /// The longest name in bytes; each of a handshake's two certificates contains a name.
     package static let maximumLength = 255
 
     package let text: String
 
-    /// Checks a name: it needs a scheme, a colon, and at least one character after it, and must not
-    /// contain characters that require escaping.
+    /// Checks a name: it needs a scheme, a colon, and at least one character after the colon.
+    /// Characters that a URI cannot contain must be escaped.
     ///
     /// - Throws: `configuration`, whose reason explains the mistake.
     package init(_ text: String) throws(ChannelError) {
         let bytes = Array(text.utf8)
-        func refuse(_ what: String) -> ChannelError {
+        func mistake(_ what: String) -> ChannelError {
             ChannelError(
                 .configuration,
                 "\(what) in the URI `\(text.prefix(80))`: one looks like blesec://devices/lamp")
         }
         guard bytes.count <= Self.maximumLength else {
-            throw refuse("\(bytes.count) bytes, and at most \(Self.maximumLength) are allowed,")
+            throw mistake("\(bytes.count) bytes, and at most \(Self.maximumLength) are allowed,")
         }
         guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), colon > 0,
             Self.isLetter(bytes[0]), bytes[..<colon].allSatisfy({ Self.isPlain($0, ".+-") })
-        else { throw refuse("there is no scheme") }
-        guard colon + 1 < bytes.count else { throw refuse("there is nothing behind the scheme") }
+        else { throw mistake("there is no scheme") }
+        guard colon + 1 < bytes.count else { throw mistake("there is nothing behind the scheme") }
         for index in bytes.indices {
             let byte = bytes[index]
             if byte == UInt8(ascii: "%") {
                 guard index + 2 < bytes.count, Self.isHexadecimal(bytes[index + 1]),
                     Self.isHexadecimal(bytes[index + 2])
-                else { throw refuse("there is a % without two hexadecimal digits") }
+                else { throw mistake("there is a % without two hexadecimal digits") }
             }
             guard Self.isPlain(byte, Self.marks) else {
-                throw refuse("there is a character that has to be written as % and two digits")
+                throw mistake("there is a character that has to be written as % and two digits")
             }
         }
         self.text = text
