@@ -17,8 +17,11 @@ enum SecretFile {
         guard size <= limit else {
             throw .badKey("\(path) is too large for a key: \(size) bytes, at most \(limit)")
         }
-        // If the file has grown meanwhile, one byte beyond its earlier size is read.
-        return try contents(of: file.descriptor, path, atMost: size + 1)
+        let bytes = try contents(of: file.descriptor, path, atMost: size + 1)
+        guard bytes.count <= size else {
+            throw .badKey("\(path) grew while it was read: try again")
+        }
+        return bytes
     }
 
     /// Reads the first line of a file, FIFO or terminal: a passphrase of 1 to `limit` bytes.

@@ -18,17 +18,17 @@ public struct BluetoothUUID: Sendable, Hashable, LosslessStringConvertible {
         var digits = 0
         var value: (high: UInt64, low: UInt64) = (0, 0)
         for character in text.utf8 {
-            if character == UInt8(ascii: "-") {
-                guard text.utf8.count == 36, Self.hyphens.contains(digits) else { return nil }
-                continue
-            }
+            if character == UInt8(ascii: "-"), text.utf8.count == 36 { continue }
             guard digits < 32, let digit = Character(Unicode.Scalar(character)).hexDigitValue
             else { return nil }
             digits += 1
             value = (value.high << 4 | value.low >> 60, value.low << 4 | UInt64(digit))
         }
         switch (digits, text.utf8.count) {
-        case (32, 36): self.init(high: value.high, low: value.low)
+        case (32, 36):
+            self.init(high: value.high, low: value.low)
+            // The hyphens stand where the full form has them.
+            guard text.lowercased() == description else { return nil }
         case (8, 8), (4, 4): self.init(high: value.low << 32 | Self.base.high, low: Self.base.low)
         default: return nil
         }

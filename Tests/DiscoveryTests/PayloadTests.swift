@@ -126,7 +126,8 @@ struct BluetoothUUIDTests {
             "abdd3056-28fa-441d-a470-55a75a52553", "abdd3056-28fa-441d-a470-55a75a52553aa",
             "abdd3056-28fa-441d-a47055-a75a52553a", "gbdd3056-28fa-441d-a470-55a75a52553a",
             "abdd305-628fa-441d-a470-55a75a52553a", "------------------------------------",
-            "{abdd3056-28fa-441d-a470-55a75a5255}", "１８０F",
+            "{abdd3056-28fa-441d-a470-55a75a5255}", "１８０F", "abdd3056--28fa441d-a470-55a75a52553a",
+            "abdd3056-28fa-441d-a47055a75a52553a-",
         ])
     func refused(text: String) {
         #expect(BluetoothUUID(text) == nil)
