@@ -14,7 +14,7 @@ public import BLESecLinks
 ///
 /// A silent peer is detected within the ``ChannelTimeouts/idle`` time of the channel, which sends a
 /// ping after half of this time. Dropping the last reference ends the link and may lose messages;
-/// ``close(_:)`` loses none unless it throws.
+/// ``close(_:within:)`` loses none unless it throws.
 public actor PeerConnection {
     /// The loop on which the connection runs.
     public nonisolated let loop: EventLoop
@@ -165,8 +165,8 @@ public actor PeerConnection {
     /// and either the connection is closed or the peer has ended for good
     /// (``ReconnectPolicy/endsWithPeer``).
     ///
-    /// - Throws: the error that closed the connection, unless ``close(_:)`` or the peer's end
-    ///   closed it; `cancelled`.
+    /// - Throws: the error that closed the connection, unless ``close(_:within:)`` or the
+    ///   peer's end closed it; `cancelled`.
     public func receive() async throws(ChannelError) -> [UInt8]? {
         while true {
             guard let channel = unread.first else {
