@@ -142,7 +142,7 @@ package actor Bluetoothd {
             let wasConnected = tree.isConnected(subject)
             tree.remove(subject, body[1].texts ?? [])
             treeChanged()
-            if tree.takeGap() { session?.listObjects() }
+            if tree.takeListingRequest() { session?.listObjects() }
             if wasConnected { linkEnded(subject) }
         case (Interface.properties, "PropertiesChanged", 3):
             let properties = body[1].properties ?? [:]

@@ -49,7 +49,7 @@ struct ObjectTree: Sendable {
 
     /// Whether objects were left out at a limit, and less than half of each limit is used now, so
     /// that bluetoothd should be asked to list its objects. If so, forgets that they were left out.
-    mutating func takeGap() -> Bool {
+    mutating func takeListingRequest() -> Bool {
         guard isIncomplete, counts.values.allSatisfy({ $0 < Self.mostObjects / 2 }) else {
             return false
         }

@@ -18,7 +18,7 @@ package struct RemoteDevice: Sendable {
     /// The path of the device's object; nil until the adapter has heard the device.
     var path: String? { get async { await bluetoothd.tree.path(of: address, on: adapter.name) } }
 
-    private func path(to doing: String) async throws(DiscoveryError) -> String {
+    private func requirePath(for doing: String) async throws(DiscoveryError) -> String {
         if let path = await path { return path }
         throw DiscoveryError(.notFound, "cannot \(doing): it was not heard on \(adapter.name)")
     }
@@ -34,7 +34,7 @@ package struct RemoteDevice: Sendable {
     @discardableResult
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
         let doing = "connect to \(address)"
-        let path = try await path(to: doing)
+        let path = try await requirePath(for: doing)
         let makesLink = await !bluetoothd.tree.isConnected(path)
         do throws(DiscoveryError) {
             if makesLink {
@@ -61,7 +61,7 @@ package struct RemoteDevice: Sendable {
     ///   ``DiscoveryError/Code/timedOut`` at the deadline.
     package func waitForServices(until deadline: MonotonicTime) async throws(DiscoveryError) {
         let doing = "learn the services of \(address)"
-        let path = try await path(to: doing)
+        let path = try await requirePath(for: doing)
         try await bluetoothd.wait(until: deadline, doing) { bluetoothd throws(DiscoveryError) in
             guard bluetoothd.tree.isConnected(path) else {
                 throw DiscoveryError(.unreachable, "cannot \(doing): it went away")

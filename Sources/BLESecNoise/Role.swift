@@ -1,4 +1,4 @@
-/// The role of a party in a handshake; `initiator` in Noise §5.3.
+/// A party's role in a handshake. Noise §5.3 has it as the Boolean variable `initiator`.
 public enum Role: Sendable, Hashable, CaseIterable {
     /// The left side of a pattern, which sends the first message unless the pattern is a fallback.
     case initiator

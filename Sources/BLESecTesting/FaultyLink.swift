@@ -45,8 +45,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
         }
     }
 
-    /// Adds a cut, flip, drop, duplicate or swap, whose number counts from the first byte or send
-    /// of the link. The other faults have an effect only if they are passed to the initializer.
+    /// Adds a cut, flip, drop, duplicate or swap. The fault's offset or SDU index counts from the
+    /// start of the link, not from this call. The other faults have an effect only if they are passed to the initializer.
     public func add(_ fault: Fault) {
         loop.assertCurrent()
         faults.append(fault)
@@ -58,7 +58,7 @@ public final class FaultyLink: Link, @unchecked Sendable {
         isHeld = true
     }
 
-    /// Passes on everything that was held, in order.
+    /// Passes on what was held, in order; with a delay, each part when it is due.
     public func release() {
         loop.assertCurrent()
         isHeld = false

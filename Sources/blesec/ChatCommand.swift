@@ -59,7 +59,7 @@ enum ChatCommand {
             input: { () throws(ChannelError) in try await lines.next() },
             output: { message throws(ChannelError) in try await screen.show(message) },
             tell: { screen.tell($0, $1, $2) },
-            stands: { status throws(ChannelError) in try notes.stands(status) },
+            onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: false)
         do throws(ChannelError) {
             _ = try await session.run()

@@ -65,7 +65,8 @@ enum ConnectCommand {
         case .endpoint(let endpoint):
             try arguments.refuse(NearbyArguments.dialing, "goes with service:UUID or peer:KEY")
             way = dialing(
-                endpoint, configuration, isOnly: !arguments.has(persist), expecting: known, memory,
+                endpoint, configuration, isOnlyAttempt: !arguments.has(persist), expecting: known,
+                memory,
                 notes)
         case .service(let service), .peer(_, let service):
             let settings = try NearbyArguments(
@@ -102,13 +103,13 @@ enum ConnectCommand {
     }
 
     private static func dialing(
-        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, isOnly: Bool,
+        _ endpoint: Endpoint, _ configuration: ChannelConfiguration, isOnlyAttempt: Bool,
         expecting peer: PeerKey?, _ memory: PeerMemory, _ notes: ConnectionNotes
     ) -> Way {
         Way { progress throws(ChannelError) in
             do throws(ChannelError) {
                 let channel = try await PeerRoute.dial(
-                    endpoint, configuration, progress, isOnly: isOnly)
+                    endpoint, configuration, progress, isOnly: isOnlyAttempt)
                 notes.reached(endpoint, over: channel.linkDescription)
                 return channel
             } catch {
@@ -160,7 +161,7 @@ enum ConnectCommand {
             connection: connection, interruption: interruption, timeLimit: options.timeLimit,
             input: { () throws(ChannelError) in try await StandardInput.shared.next() },
             output: { message throws(ChannelError) in try await StandardOutput.send(message) },
-            stands: { status throws(ChannelError) in try notes.stands(status) },
+            onStatus: { status throws(ChannelError) in try notes.report(status) },
             waitsForPeer: true)
         let unknown: Int
         do throws(ChannelError) {

@@ -50,7 +50,7 @@ final class ConnectionNotes: Sendable {
     }
 
     /// Reports the connection's state, and remembers the peer of a channel that is ready.
-    func stands(_ status: ConnectionStatus) throws(ChannelError) {
+    func report(_ status: ConnectionStatus) throws(ChannelError) {
         if status.state == .connected {
             peer.withLock { $0 = status.peer?.fingerprint }
             try remember(status.peer, over: status.linkDescription)

@@ -14,7 +14,7 @@ struct ConnectionSession: Sendable {
     /// messages from 1, in the order of sending.
     var tell: @Sendable (Delivery?, Int, [UInt8]) -> Void = { _, _, _ in }
     /// Gets the connection's states; an error ends the session.
-    let stands: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
+    let onStatus: @Sendable (ConnectionStatus) throws(ChannelError) -> Void
     /// Whether to wait for the peer's end after the end of the input.
     let waitsForPeer: Bool
 
@@ -141,7 +141,7 @@ struct ConnectionSession: Sendable {
         var failure: ChannelError?
         for await status in await connection.states(keeping: 64) {
             do throws(ChannelError) {
-                try stands(status)
+                try onStatus(status)
             } catch {
                 return .localFailure(error)
             }

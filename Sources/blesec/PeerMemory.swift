@@ -121,7 +121,7 @@ struct PeerMemory: Sendable {
             try folder.lastAddresses.note(text, of: key)
         } catch {
             Diagnostics.note(
-                "where the peer is will not be remembered: \(error.reason)", "not-remembered",
+                "the peer's address will not be remembered: \(error.reason)", "not-remembered",
                 [("reason", .string(error.reason))])
         }
     }

@@ -67,7 +67,9 @@ struct AnswerTests {
         }
     }
 
-    @Test("if a reflected hello is decoded as an answer, the index is its first name's length")
+    @Test(
+        "a reflected hello is an answer only by chance, with the length of its first name as the index"
+    )
     func reflected() throws {
         var random = Random(seed: 4)
         for _ in 0..<500 {

@@ -64,7 +64,7 @@ struct ObjectTreeTests {
     /// Expects whether `tree` requests a new listing of the objects, and leaves `tree` unchanged.
     private func expectRequest(_ expected: Bool, of tree: ObjectTree, _ reason: Comment) {
         var copy = tree
-        let isRequested = copy.takeGap()
+        let isRequested = copy.takeListingRequest()
         #expect(isRequested == expected, reason)
     }
 
@@ -85,7 +85,7 @@ struct ObjectTreeTests {
         expectRequest(false, of: tree, "half of the room is taken")
         tree.remove(paths[ObjectTree.mostObjects / 2], ["org.bluez.Device1"])
         expectRequest(true, of: tree, "over half of the room is free")
-        _ = tree.takeGap()
+        _ = tree.takeListingRequest()
         expectRequest(false, of: tree, "the listing was requested already")
     }
 

@@ -143,7 +143,7 @@ extension Integration {
                 ], input: .held)
             #expect(
                 try noiseDialer.line("channel ready", with: [listener])
-                    == noisePair.dialerIsReady)
+                    == noisePair.dialerReadyLine)
             // The Noise peer is still connected.
             let tlsDialer = try pair.connect(input: .held)
             #expect(

@@ -218,7 +218,7 @@ extension Integration {
             _ = try dialer.output(3, with: [listener])
             // Once it is ready, the listener sends its data and its `end`, and then waits for the
             // dialer's `end`.
-            _ = try listener.line(pair.listenerIsReady)
+            _ = try listener.line(pair.listenerReadyLine)
             listener.signal(SIGKILL)
             _ = try listener.wait(with: [dialer])
             let outcome = try dialer.wait()

@@ -52,12 +52,12 @@ struct ToolPair {
     }
 
     /// The line that a dialer prints when its channel is ready.
-    var dialerIsReady: String {
+    var dialerReadyLine: String {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(listenerKey)"
     }
 
     /// The line that a listener prints when its channel is ready.
-    var listenerIsReady: String {
+    var listenerReadyLine: String {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 

@@ -22,8 +22,8 @@ extension Integration {
             #expect(outcomes.map(\.status) == [0, 0])
             #expect(
                 outcomes[0].errors
-                    == "listening on \(pair.endpoint(kind))\n\(pair.listenerIsReady)\n")
-            #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
+                    == "listening on \(pair.endpoint(kind))\n\(pair.listenerReadyLine)\n")
+            #expect(outcomes[1].errors == "\(pair.dialerReadyLine)\n")
             #expect(folder.read("from-dialer") == up)
             #expect(folder.read("from-listener") == down)
             #expect(folder.mode("socket") == nil, "the socket's file is removed")
@@ -44,7 +44,7 @@ extension Integration {
             let listener = try pair.listen(input: .held)
             let dialer = try pair.connect(input: .bytes(Array("question".utf8)))
             #expect(try listener.output(8, with: [dialer]) == Array("question".utf8))
-            _ = try dialer.line(pair.dialerIsReady, with: [listener])
+            _ = try dialer.line(pair.dialerReadyLine, with: [listener])
             listener.send(Array("answer".utf8))
             #expect(try dialer.output(6, with: [listener]) == Array("answer".utf8))
             listener.send(Array(", and more".utf8))
@@ -65,7 +65,7 @@ extension Integration {
             ]
             let dialer = try Subprocess(
                 "bash", ["-c", #"set -o pipefail; "$@" | wc -c"#, "bash"] + words, input: .held)
-            _ = try listener.line(pair.listenerIsReady, with: [dialer])
+            _ = try listener.line(pair.listenerReadyLine, with: [dialer])
             listener.send([1, 2, 3])
             listener.endInput()
             #expect(try dialer.output(2, with: [listener]) == Array("3\n".utf8))
@@ -86,7 +86,7 @@ extension Integration {
             // The first peer has received the whole standard input.
             #expect(second.text == "")
             let third = try pair.connect(input: .held)
-            _ = try third.line(pair.dialerIsReady, with: [listener])
+            _ = try third.line(pair.dialerReadyLine, with: [listener])
             third.signal(9)
             _ = try third.wait(with: [listener])
             _ = try listener.line("blesec: ", with: [])
@@ -123,7 +123,7 @@ extension Integration {
             let dialer = try pair.connect(["--protocol", aes, "--protocol", chacha])
             let outcomes = try Subprocess.wait([listener, dialer])
             #expect(outcomes.map(\.status) == [0, 0])
-            #expect(outcomes[1].errors == "\(pair.dialerIsReady)\n")
+            #expect(outcomes[1].errors == "\(pair.dialerReadyLine)\n")
 
             let otherListener = try pair.listen(["--protocol", chacha, "--timeout", "20"])
             let refused = try pair.connect(["--protocol", aes]).wait(with: [otherListener])

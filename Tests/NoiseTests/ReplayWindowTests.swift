@@ -31,7 +31,7 @@ import Testing
     }
 
     @Test(
-        "exactly the nonces that are not below the window and were not accepted before are accepted",
+        "a nonce is accepted if and only if it is not below the window and was not accepted before",
         arguments: [1, 2, 3, 4] as [UInt64])
     func model(_ seed: UInt64) {
         var generator = SeededGenerator(seed: seed)

@@ -48,6 +48,8 @@ final class ChannelDriver {
 
     // MARK: - Beginning and end
 
+    /// Begins the handshake. `onBudgetRevoked` is called, on any thread, when the process needs the
+    /// memory of this channel's incomplete message.
     func start(onBudgetRevoked: @escaping @Sendable () -> Void) throws(ChannelError) {
         do throws(ChannelError) {
             try machine.begin(onBudgetRevoked: onBudgetRevoked)
@@ -230,7 +232,7 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         pump()
     }
 
-    /// Stops a link that calls its handler in the middle of a call, as ``LinkHandler`` forbids: the
+    /// Ends the process if a link calls its handler in the middle of a call, as ``LinkHandler`` forbids: the
     /// handler would use the buffers that the call uses.
     private func checkCaller() {
         precondition(!isCallingLink, "a link called its handler during a call to the link")

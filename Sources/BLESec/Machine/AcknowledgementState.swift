@@ -35,7 +35,8 @@ struct AcknowledgementState {
     /// Whether the peer has sent its end, and this side has acknowledged everything.
     var isReceivingComplete: Bool { endReceived && ackSent == received }
 
-    /// How many messages may be acknowledged now, with the peer's `end` once all of them may be.
+    /// How many messages may be acknowledged now. The peer's `end` counts as one more, as soon as
+    /// every message before it may be acknowledged.
     private var acknowledgeable: UInt64 {
         let count =
             switch rule {

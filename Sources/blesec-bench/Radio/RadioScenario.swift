@@ -6,8 +6,8 @@ internal import BLESecTesting
 /// Computes the speed of channels on an LE connection, with a modelled link layer and a virtual
 /// clock. The channel's code is real, and no figure depends on the machine.
 struct RadioScenario: Sendable {
-    /// A bulk measurement has at least so many bytes, and takes at least so many connection
-    /// intervals, so that a part of the last interval hardly matters.
+    /// The least bytes and the least connection intervals of a bulk measurement: enough that a last
+    /// interval that is used only in part hardly changes the result.
     var leastVolume = 256 << 10
     var leastIntervals = 64
     /// The bytes of one message of a bulk measurement.
@@ -23,10 +23,10 @@ struct RadioScenario: Sendable {
     /// The figures of one engine on one connection; the engine is nil for the L2CAP channel alone.
     struct Result: Sendable {
         var parameters: RadioParameters
-        /// What differs from the default parameters; nil for a connection of the common table.
+        /// What differs from the default parameters; nil in the table of PHYs and intervals.
         var variation: String?
         var engine: String?
-        /// Bytes of messages a second, one way.
+        /// The payload in bytes a second, in one direction.
         var goodput: Double
         /// Goodput divided by that of the L2CAP channel alone.
         var ratio: Double?
@@ -75,7 +75,7 @@ struct RadioScenario: Sendable {
     /// One connection to measure, with the engines for it.
     typealias Run = (parameters: RadioParameters, engines: [String], variation: String?)
 
-    /// The connections of the common table; unless `isQuick`, also connections at 2M with 30 ms
+    /// The connections of the table of PHYs and intervals; unless `isQuick`, also connections at 2M with 30 ms
     /// that each differ in one or two other parameters.
     static func runs(_ isQuick: Bool) -> [Run] {
         var runs: [Run] = []

@@ -6,8 +6,8 @@
 The key is raw X25519, in base64. Standard input is sent to the peer in messages of various sizes, and
 the peer's messages are written to standard output. Standard error gets `listening` when the program
 can be dialed, `ready KEY PROTOCOL` with the peer's key when the peer's `ready` is verified, and
-`complete` when the `end` of each side is acknowledged and the link is closed. A dialer whose first
-protocol is IK needs the peer's key in the environment, as PEER_KEY. With PEER_FEATURES=1 the program
+`complete` when the `end` of each side is acknowledged and the link is closed. A dialer that
+offers IK needs the peer's key in the environment, as PEER_KEY. With PEER_FEATURES=1 the program
 offers or accepts the feature *taken*; otherwise it sends no extension. Either way it checks blesec's
 extensions.
 """
