@@ -4,6 +4,9 @@ internal import BLESecLinks
 extension LoopCondition {
     /// Suspends until `isTrue`, checked at each `event`; throws `cancelled` if the task is
     /// cancelled.
+    ///
+    /// Other tasks may run before the caller continues, so a caller checks again whatever another
+    /// task can make untrue.
     func wait(
         for event: Event, on actor: isolated (any Actor), until isTrue: () -> Bool
     ) async throws(ChannelError) {

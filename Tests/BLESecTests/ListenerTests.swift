@@ -50,6 +50,34 @@ struct ListenerTests {
         await fixture.finish()
     }
 
+    @Test("of two tasks that accept, one gets the ready channel and the other one goes on waiting")
+    func twoConsumers() async throws {
+        let fixture = try await ListenerFixture()
+        let listener = fixture.listener
+        let results = Locked<[Result<SecureChannel, ChannelError>]>([])
+        // Detached, so that these tasks queue on the loop behind each other.
+        let consumers = (0..<2).map { _ in
+            Task.detached {
+                let result: Result<SecureChannel, ChannelError>
+                do throws(ChannelError) {
+                    result = .success(try await listener.accept())
+                } catch {
+                    result = .failure(error)
+                }
+                results.withLock { $0.append(result) }
+            }
+        }
+        for number in 1...2 {
+            let dialed = try await fixture.pinnedDial().value
+            while results.withLock({ $0.count }) < number { await fixture.clock.settle() }
+            #expect(results.withLock { $0.allSatisfy { (try? $0.get()) != nil } })
+            await dialed.abort()
+        }
+        for consumer in consumers { await consumer.value }
+        for case .success(let channel) in results.withLock({ $0 }) { await channel.abort() }
+        await fixture.finish()
+    }
+
     @Test("after its guaranteed time the oldest link makes room, however far its handshake is")
     func oldest() async throws {
         let fixture = try await ListenerFixture(limits: Self.limits(handshakes: 4))

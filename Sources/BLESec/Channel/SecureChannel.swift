@@ -276,11 +276,12 @@ public actor SecureChannel {
 
     /// Waits while too many bytes wait to be sent; throws `timedOut` past `deadline`.
     func waitForRoom(until deadline: UInt64 = .max) async throws(ChannelError) {
-        if isOver || driver.machine.hasRoom { return }
-        try await wait(for: .room) { isOver || driver.machine.hasRoom || now >= deadline }
-        guard isOver || driver.machine.hasRoom else {
-            throw ChannelError(
-                .timedOut, "there was no room to send the message in time; it was not sent")
+        while !isOver, !driver.machine.hasRoom {
+            guard now < deadline else {
+                throw ChannelError(
+                    .timedOut, "there was no room to send the message in time; it was not sent")
+            }
+            try await wait(for: .room) { isOver || driver.machine.hasRoom || now >= deadline }
         }
     }
 

@@ -121,8 +121,10 @@ public actor SecureListener {
     ///
     /// - Throws: `closed` once the listener is closed, `cancelled` when the task is cancelled.
     public func accept() async throws(ChannelError) -> SecureChannel {
-        try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
-        guard !ready.isEmpty else { throw ChannelError(.closed, "the listener is closed") }
+        while ready.isEmpty {
+            if isClosed { throw ChannelError(.closed, "the listener is closed") }
+            try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
+        }
         let channel = ready.removeFirst()
         waiting.wake(.room)
         return channel

@@ -130,7 +130,9 @@ public actor PeerConnection {
             turns.give(back: ticket)
             waiting.wake(.turn)
         }
-        if !turns.isNext(ticket) {
+        while !turns.isNext(ticket), !machine.isFinished,
+            whenDisconnected == .wait || current != nil
+        {
             try await waiting.wait(for: .turn, on: self) {
                 turns.isNext(ticket) || machine.isFinished
                     || whenDisconnected == .fail && current == nil

@@ -173,8 +173,10 @@ public actor NearbyService {
     ///
     /// - Throws: `closed` once the service is closed, `cancelled` when the task is cancelled.
     public func next() async throws(ChannelError) -> SecureChannel {
-        try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
-        guard !ready.isEmpty else { throw ChannelError(.closed, "the service is closed") }
+        while ready.isEmpty {
+            if isClosed { throw ChannelError(.closed, "the service is closed") }
+            try await waiting.wait(for: .ready, on: self) { !ready.isEmpty || isClosed }
+        }
         waiting.wake(.room)
         return ready.removeFirst()
     }
