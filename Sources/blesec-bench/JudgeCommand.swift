@@ -5,20 +5,21 @@ internal import BLESecToolKit
 enum JudgeCommand {
     private static let floors = Option(
         name: "--floors", value: "FILE",
-        help: "The limits: a JSON object whose member `floors` lists objects with the name of a "
-            + "`ratio`, its `limit`, and the `reason` for that limit.")
+        help: "The file of the limits, a JSON object. Its member `floors` lists objects with the "
+            + "name of a `ratio`, its `limit`, and the `reason` for that limit.")
 
     static let command = Command(
-        name: "blesec-bench judge", summary: "hold reports against limits",
+        name: "blesec-bench judge", summary: "compare reports with limits",
         operands: ["[REPORT]..."], options: [floors],
         description: [
-            "Measures nothing: holds the best of each ratio in the reports, which --json wrote, "
-                + "against its limit, and prints a line for each. A ratio that no report has is "
-                + "not met. The exit status is 1 when a limit is not met."
+            "Compares the best value of each ratio in the reports, which --json wrote, with the "
+                + "ratio's limit, and prints a line for each limit. The command measures nothing. "
+                + "A limit is not met if no report has its ratio. The exit status is 1 when a "
+                + "limit is not met."
         ],
         examples: [
             "blesec-bench judge --floors Benchmarks/floors.json report.json":
-                "Whether a run meets this project's limits."
+                "Check whether a run meets this project's limits."
         ],
         statuses: [.success, .worse, .usage, .badData, .noInput, .software, .inputOutput],
         run: run)

@@ -7,55 +7,60 @@ internal import Glibc
 enum MeasureCommand {
     static let scenario = Option(
         name: "--scenario", value: "NAME", isRepeatable: true,
-        help: "The same as NAME as an operand.")
+        help: "Measure the scenario NAME. The operand SCENARIO does the same.")
     static let transport = Option(
         name: "--transport", value: "NAME", isRepeatable: true,
-        help: "Measure only this kind of link: memory, unix, unix-seqpacket or l2cap. Without it, "
-            + "all that this machine has.")
+        help: "Measure only this kind of link: memory, unix, unix-seqpacket or l2cap. By default "
+            + "all kinds that this machine has are measured.")
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
-        help: "Measure this protocol beside the plain link, such as "
-            + "Noise_XX_25519_AESGCM_SHA256 or \(TLSContext.protocolName). Without it, "
-            + "\(ChannelConfiguration.defaultProtocol) and \(TLSContext.protocolName), and the "
-            + "handshakes of all patterns and all suites and of TLS.")
+        help: "Measure this protocol beside the plain link, such as Noise_XX_25519_AESGCM_SHA256 "
+            + "or \(TLSContext.protocolName). By default \(ChannelConfiguration.defaultProtocol) "
+            + "and \(TLSContext.protocolName) are measured, and the handshakes of all patterns, of "
+            + "all suites and of TLS.")
     static let size = Option(
         name: "--size", value: "BYTES", isRepeatable: true,
-        help: "Measure messages of this size, 1 to 1,048,576 bytes. Without it, 64 B to 64 KiB in "
-            + "six steps.")
+        help: "Measure messages of this size, 1 to 1,048,576 bytes. The default is six sizes from "
+            + "64 B to 64 KiB.")
     static let rounds = Option(
         name: "--rounds", value: "COUNT",
-        help: "Take so many samples of each kind, 1 to 1,000; 5 without it. They are interleaved, "
-            + "and medians count.")
+        help: "Take COUNT samples of each kind, 1 to 1,000. The default is 5. Samples of different "
+            + "kinds are interleaved, and each figure is a median.")
     static let sample = Option(
         name: "--sample", value: "MILLISECONDS",
-        help: "Let one sample of a link take so long, 1 to 60,000; 30 without it. A message that "
-            + "takes longer is a sample of its own.")
+        help: "The duration of one sample of a link, 1 to 60,000 milliseconds. The default is 30. "
+            + "A message that takes longer is a sample of its own.")
     static let channels = Option(
         name: "--channels", value: "COUNT", isRepeatable: true,
-        help: "Measure so many channels at once, 1 to 20,000. Without it, 1, 10, 100 and 1,000.")
+        help: "Measure COUNT channels at once, 1 to 20,000. By default 1, 10, 100 and 1,000 "
+            + "channels are measured.")
     static let oneWay = Option(
-        name: "--one-way", help: "Leave out messages that go there and back.")
+        name: "--one-way", help: "Do not measure messages that go there and back.")
     static let quick = Option(
-        name: "--quick", help: "Take fewer and shorter samples: done within 15 seconds, but noisy.")
+        name: "--quick",
+        help: "Take fewer and shorter samples. The run ends within 15 seconds, but its figures "
+            + "are noisy.")
     static let json = Option(
         name: "--json", value: "FILE",
-        help: "Write everything to FILE as well, as JSON; to standard output, in place of the "
-            + "tables, when FILE is -.")
+        help: "Also write all figures to FILE, as JSON. If FILE is -, the JSON goes to standard "
+            + "output in place of the tables.")
     static let svg = Option(
         name: "--svg", value: "FILE",
-        help: "Draw goodput, round trips and handshakes into FILE, as SVG; - is standard output, "
-            + "in place of the tables.")
+        help: "Draw goodput, round trips and handshakes into FILE, as SVG. If FILE is -, the SVG "
+            + "goes to standard output in place of the tables.")
     static let compare = Option(
         name: "--compare", value: "FILE",
-        help: "Compare with the report in FILE, which --json wrote: ratios alone, never times. "
-            + "Prints what changed, and exits with 1 when anything became worse.")
+        help: "Compare this run with the report in FILE, which --json wrote. Only ratios are "
+            + "compared, never times. The changes are printed, and the exit status is 1 when any "
+            + "ratio became worse.")
     static let connect = Option(
         name: "--connect", value: "ENDPOINT",
-        help: "Measure the link to `blesec-bench serve` there: l2cap:AA:BB:CC:DD:EE:FF/0x80, "
+        help: "Measure the link to `blesec-bench serve` at ENDPOINT: l2cap:AA:BB:CC:DD:EE:FF/0x80, "
             + "unix:PATH or unix-seqpacket:PATH.")
     static let adapter = Option(
         name: "--adapter", value: "HCI",
-        help: "Dial from this Bluetooth adapter, such as hci1, and not the first that is on.")
+        help: "Dial from this Bluetooth adapter, such as hci1. The default is the first adapter "
+            + "that is on.")
     static let peerAdapter = Option(
         name: "--peer-adapter", value: "HCI",
         help: "Without --connect: dial this adapter of the same machine over l2cap.")
@@ -68,56 +73,67 @@ enum MeasureCommand {
             svg, compare, connect, adapter, peerAdapter,
         ],
         description: [
-            "Tells apart what sealing a record, sending a message and the link itself cost, in one "
-                + "run, each beside its limit. Prints tables to standard output, and while it "
-                + "works a line of progress to standard error if that is a terminal. Ends within "
-                + "90 seconds on two cores, unless --rounds, --sample or --channels ask for more.",
-            "Each SCENARIO that is named is measured, or all of them where none is.",
-            "engine: processor time to seal and open one record, as a multiple of what the faster "
-                + "one of libsodium and OpenSSL takes from C over the same buffer (raw), for each "
-                + "layer above it; with TLS, of what OpenSSL's own two ends take for the same bytes.",
-            "handshake: processor time of each side of a handshake in memory, from nothing to the "
-                + "keys for transport, with what travels; and as a multiple of what its primitives "
-                + "take by themselves from C, every key pair, product, hash, HKDF and AEAD call "
-                + "counted. Any Noise protocol can be measured so. TLS is compared with OpenSSL's own "
-                + "two ends, driven from C with the same settings and certificates; where it resumes "
-                + "a session, which the whole run measures as well, with nothing. Noise Pipes are "
-                + "the lines IK, XXfallback and XX.",
-            "link: bytes of messages a second one way, and the time of a message there and back, "
-                + "beside a plain link: the same messages in the same pieces with nothing sealed, "
-                + "acknowledged or proven. Over unix-seqpacket also beside two threads in C that "
-                + "block in send and recv and do the same work. Over memory both ends run on one "
-                + "thread, elsewhere each on its own.",
-            "many: channels that all send at once on one event loop, with both ends of each: bytes "
-                + "of messages a second together, the slowest channel's share over the mean one, "
-                + "and the memory and descriptors of one end, idle and busy. And how many "
-                + "handshakes a second a listener completes, alone and while unauthenticated peers flood it.",
-            "radio: what a channel makes of an LE connection, by a model of the link layer and a "
-                + "clock of its own, so that no figure depends on the machine: bulk data a second "
-                + "beside the bare L2CAP channel and the limit of the connection, and how long the "
-                + "first message takes. docs/radio-model.md says what is modelled and what is not.",
+            "Measures, in one run, what sealing a record, sending a message and the link itself "
+                + "each cost, and shows each cost beside its limit. Tables go to standard output. "
+                + "A line of progress goes to standard error if that is a terminal. The run ends "
+                + "within 90 seconds on two cores, unless --rounds, --sample or --channels ask for "
+                + "more.",
+            "Measures each SCENARIO that is named, or all scenarios if none is named.",
+            "engine: the processor time to seal and open one record, for each layer above the "
+                + "limit, as a multiple of the limit. The limit (raw) is the time that the faster "
+                + "one of libsodium and OpenSSL takes from C over the same buffer. For TLS, the "
+                + "limit is the time that OpenSSL's own two ends take for the same bytes.",
+            "handshake: the processor time of each side of a handshake in memory, from nothing to "
+                + "the keys for transport, and the bytes that each side sends. The time is also a "
+                + "multiple of the limit: the time that the handshake's primitives take by "
+                + "themselves from C, with every key pair, product, hash, HKDF and AEAD call "
+                + "counted. Any Noise protocol can be measured in this way. The limit of TLS is "
+                + "the time of OpenSSL's own two ends, driven from C with the same settings and "
+                + "certificates. A run without --protocol also measures TLS that resumes a "
+                + "session, which has no limit. The lines IK, XXfallback and XX are Noise Pipes.",
+            "link: the message bytes per second one way, and the time of a message there and back. "
+                + "Both are compared with a plain link: the same messages in the same pieces, with "
+                + "nothing sealed, acknowledged or proven. Over unix-seqpacket, both are also "
+                + "compared with two threads in C that block in send and recv and do the same "
+                + "work. Over memory, both ends run on one thread. Elsewhere, each end runs on its "
+                + "own thread.",
+            "many: channels that all send at once on one event loop, which runs both ends of each "
+                + "channel. The figures are the message bytes per second of all channels together, "
+                + "the slowest channel's share relative to the mean one, and the memory and "
+                + "descriptors of one end, idle and busy. Another figure is the number of "
+                + "handshakes per second that a listener completes, alone and while "
+                + "unauthenticated peers flood it.",
+            "radio: the speed of a channel over an LE connection. A model of the link layer, with "
+                + "a clock of its own, computes all figures, so that no figure depends on the "
+                + "machine. The figures are the bulk data per second, beside the bare L2CAP "
+                + "channel and the limit of the connection, and the time that the first message "
+                + "takes. docs/radio-model.md says what is modelled and what is not.",
             "l2cap needs two Bluetooth adapters that hear each other, or --connect and another "
-                + "machine. With two adapters the packets that the first one sent are counted as "
-                + "well, beside the number computed from the sizes of the SDUs; and without --size "
-                + "bulk is also sent in SDUs of 512 to 8,192 bytes, to MTUs of these sizes.",
-            "--compare takes a move for a change when it is larger than noise: than three standard "
-                + "errors of both medians together, which are the spreads over the roots of the "
-                + "numbers of samples; and than 8 % for processor time, 25 % for time that "
-                + "passes, 0.1 % for what is counted. What seems to have changed is measured "
-                + "once more, and reported if it is seen again.",
-            "`blesec-bench serve ENDPOINT` is the other end for --connect. It serves whoever comes: "
-                + "run it while you measure.",
+                + "machine. With two adapters, the packets that the first adapter sent are counted "
+                + "as well, and shown beside the number computed from the sizes of the SDUs. With "
+                + "two adapters and without --size, bulk data is also sent in SDUs of 512 to 8,192 "
+                + "bytes, to MTUs of these sizes.",
+            "--compare reports a difference between two medians only when the difference is larger "
+                + "than noise. The difference has to exceed three standard errors of both medians "
+                + "together. The standard error of a median is the spread divided by the square "
+                + "root of the number of samples. The difference also has to exceed 8 % for "
+                + "processor time, 25 % for elapsed time and 0.1 % for counts. What seems to have "
+                + "changed is measured once more, and is reported only if the change is seen "
+                + "again.",
+            "`blesec-bench serve ENDPOINT` is the other end for --connect. It serves any peer, so "
+                + "run it only while you measure.",
         ],
         examples: [
-            "blesec-bench": "Everything that this machine has.",
-            "blesec-bench handshake": "Handshakes alone.",
+            "blesec-bench": "Measure everything that this machine has.",
+            "blesec-bench handshake": "Measure only handshakes.",
             "blesec-bench link --transport unix --size 1024 --json -":
-                "One kind of link and one size, as JSON.",
+                "Measure one kind of link and one size, and print JSON.",
             "blesec-bench serve l2cap:any":
-                "On the one machine; it prints the endpoint for the other:",
+                "Serve on one machine. The command prints the endpoint for the other machine.",
             "blesec-bench engine --compare before.json":
-                "Whether sealing became slower since --json wrote that file.",
-            "blesec-bench --connect l2cap:AA:BB:CC:DD:EE:FF/0x80": "On the other one.",
+                "Check whether sealing became slower since --json wrote that file.",
+            "blesec-bench --connect l2cap:AA:BB:CC:DD:EE:FF/0x80":
+                "Measure on the other machine.",
         ],
         statuses: [
             .success, .worse, .usage, .badData, .noInput, .noPeer, .refused, .software,

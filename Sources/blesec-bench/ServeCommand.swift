@@ -12,20 +12,20 @@ enum ServeCommand {
         options: [
             Option(
                 name: "--adapter", value: "HCI",
-                help: "Listen on this Bluetooth adapter, such as hci1, and not on the first that "
-                    + "is on.")
+                help: "Listen on this Bluetooth adapter, such as hci1. The default is the first "
+                    + "adapter that is on.")
         ],
         description: [
-            "Listens on ENDPOINT, which is l2cap:any, unix:PATH or unix-seqpacket:PATH, and does "
-                + "what `blesec-bench --connect` at the other end asks: takes messages, or sends "
-                + "them back. Once it can be dialed it says so in a line on standard error, with "
-                + "the endpoint to connect to.",
-            "It makes a key for this run alone and serves whoever comes, with or without "
-                + "encryption, until a signal ends it.",
+            "Listens on ENDPOINT, which is l2cap:any, unix:PATH or unix-seqpacket:PATH. "
+                + "`blesec-bench --connect` at the other end asks this command to take messages, "
+                + "or to send them back. As soon as a peer can dial, a line on standard error "
+                + "names the endpoint to connect to.",
+            "Makes a key for this run alone, and serves any peer, with or without encryption, "
+                + "until a signal ends the command.",
         ],
         examples: [
-            "blesec-bench serve l2cap:any": "Over Bluetooth, on a free PSM.",
-            "blesec-bench serve unix:/tmp/bench": "Between two processes.",
+            "blesec-bench serve l2cap:any": "Serve over Bluetooth, on a free PSM.",
+            "blesec-bench serve unix:/tmp/bench": "Serve another process on this machine.",
         ],
         statuses: [.success, .usage, .noPeer, .software, .cannotCreate, .interrupted, .terminated],
         run: run)

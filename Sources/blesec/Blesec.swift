@@ -6,8 +6,8 @@ internal import BLESecToolKit
         name: "blesec", summary: "encrypted, authenticated channels over Bluetooth LE",
         description: [
             "Opens a channel between two devices over Bluetooth LE, without an internet connection "
-                + "and without pairing: both prove their keys, and nobody else reads or changes "
-                + "what they say. Each command has a page of its own."
+                + "and without pairing. Both devices prove their keys, and nobody else can read or "
+                + "change what they send. Each command has its own help page."
         ],
         commands: [
             KeygenCommand.command, PubkeyCommand.command, ListenCommand.command,

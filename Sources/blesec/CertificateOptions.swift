@@ -7,26 +7,29 @@ internal import Glibc
 enum CertificateOptions {
     static let certificate = Option(
         name: "--certificate", value: "FILE",
-        help: "With TLS, prove this certificate, whose one URI is this side's name; intermediates "
-            + "may stand behind it. `blesec ca issue` makes one.")
+        help: "With TLS, prove the certificate in FILE. The certificate's one URI is the name of "
+            + "this side. Intermediate certificates may follow in FILE. `blesec ca issue` makes "
+            + "such a file.")
     static let key = Option(
         name: "--key", value: "FILE",
-        help: "The private key of --certificate, in PKCS#8 form, which nobody but its owner may "
-            + "open.")
+        help: "The private key of --certificate, in PKCS#8 form. Only the file's owner may have "
+            + "permission to open FILE.")
     static let authority = Option(
         name: "--authority", value: "FILE",
         help: "With TLS, accept only certificates of the authorities in FILE, such as the ca.pem "
-            + "of `blesec ca`: any of their devices, unless --peer or --peer-uri says which. "
-            + "Nobody else may have write access to FILE, or to a directory above it.")
+            + "of `blesec ca`. Any device of these authorities is accepted, unless --peer or "
+            + "--peer-uri names the devices to accept. Nobody else may have write access to FILE, "
+            + "or to a directory above it.")
     static let revoked = Option(
         name: "--revoked", value: "FILE",
-        help: "Refuse what the authorities have revoked: the ca.crl of `blesec ca`, or another "
-            + "such list. FILE is looked at whenever a peer comes; while it cannot be read, or "
-            + "others can write to it, nobody is accepted.")
+        help: "Refuse what the authorities have revoked. FILE lists what is revoked: it is the "
+            + "ca.crl of `blesec ca`, or another such list. FILE is checked whenever a peer comes. "
+            + "While FILE cannot be read, or others can write to it, no peer is accepted.")
     static let peerURI = Option(
         name: "--peer-uri", value: "URI", isRepeatable: true,
-        help: "Accept a peer whose certificate has this URI, whatever its key; goes with "
-            + "--authority. Given several times, or beside --peer, any of them.")
+        help: "Accept a peer whose certificate has this URI, with any key. The option needs "
+            + "--authority. If it is given several times, or together with --peer, a peer that "
+            + "matches any of them is accepted.")
 
     /// All options, in the order of the manual pages.
     static let all = [certificate, key, authority, revoked, peerURI]

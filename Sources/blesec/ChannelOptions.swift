@@ -6,35 +6,39 @@ internal import BLESecToolKit
 struct ChannelOptions: Sendable {
     static let adapter = Option(
         name: "--adapter", value: "HCI",
-        help: "Use this Bluetooth adapter, such as hci1; without it the kernel takes one.")
+        help: "Use this Bluetooth adapter, such as hci1. By default the kernel selects an "
+            + "adapter.")
     static let addressType = Option(
         name: "--address-type", value: "TYPE",
-        help: "Whether the Bluetooth address to dial is public (the default) or random.")
+        help: "The type of the Bluetooth address to dial: public (the default) or random.")
     static let identity = Option(
         name: "--identity", value: "FILE",
-        help: "With Noise, prove this identity, made by `blesec keygen`. Without it a key is made "
-            + "for this run alone, and no peer can know it beforehand.")
+        help: "With Noise, prove the identity in FILE, which `blesec keygen` made. By default a "
+            + "new key is made for this run alone, so that no peer can know the key beforehand.")
     static let peer = Option(
         name: "--peer", value: "KEY", isRepeatable: true,
-        help: "Accept a peer with this key and no other: its public key in base64, or its "
-            + "fingerprint, as `blesec pubkey` and `blesec ca` print them. Given several times, any "
-            + "of them.")
+        help: "Accept only a peer with this key. KEY is the peer's public key in base64, or the "
+            + "peer's fingerprint, as `blesec pubkey` and `blesec ca` print them. If the option is "
+            + "given several times, a peer with any of these keys is accepted.")
     static let anyone = Option(
         name: "--anyone",
-        help: "Accept whoever is there. The channel is encrypted, but the other end may be an "
-            + "attacker: compare the fingerprints.")
+        help: "Accept any peer. The channel is encrypted, but the other end may be an attacker: "
+            + "compare the fingerprints.")
     static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
-        help: "Offer this protocol, \(TLSContext.protocolName) or one of Noise; given several "
-            + "times, the best first. Without it: \(TLSContext.protocolName) where there is a "
-            + "--certificate, and \(ChannelConfiguration.defaultProtocol), or its like for the "
-            + "identity's curve and hash, where there is an --identity or neither.")
+        help: "Offer this protocol: \(TLSContext.protocolName) or a Noise protocol. To offer "
+            + "several protocols, repeat the option, with the best protocol first. The default "
+            + "with --certificate is \(TLSContext.protocolName). The default with --identity is "
+            + "\(ChannelConfiguration.defaultProtocol), but with the identity's curve and hash. "
+            + "With both options, both defaults are offered; with neither option, "
+            + "\(ChannelConfiguration.defaultProtocol) is offered.")
     static let direct = Option(
         name: "--direct",
-        help: "Speak exactly one protocol and nothing around it, with a peer that is not blesec: "
-            + "TLS, or Noise messages with two bytes of length before each, with which nobody can "
-            + "tell whether everything has arrived. Some patterns, IK among them, prove a peer only "
-            + "with its first message behind the handshake: there is no channel before that.")
+        help: "Speak exactly one protocol and nothing around it, with a peer that is not blesec. "
+            + "The protocol is TLS, or Noise with two bytes of length before each message. With "
+            + "Noise, neither side can tell whether everything has arrived. Some patterns, such as "
+            + "IK, prove a peer only with the peer's first message after the handshake: the "
+            + "channel is not ready before that message.")
 
     /// All options, in the order of the manual pages.
     static let all =

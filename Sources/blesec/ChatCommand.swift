@@ -4,40 +4,40 @@ internal import BLESecToolKit
 /// `blesec chat`
 enum ChatCommand {
     private static let listen = Option(
-        name: "--listen", help: "Wait on ENDPOINT for the peer instead of dialing it.")
+        name: "--listen", help: "Wait for the peer on ENDPOINT, instead of dialing ENDPOINT.")
 
     static let command = Command(
-        name: "blesec chat", summary: "type lines to a peer, and read what it types",
+        name: "blesec chat", summary: "send typed lines to a peer, and show the peer's lines",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all.filter { $0 != ChannelOptions.direct } + NearbyArguments.all
             + PeerMemory.all + [listen, PersistentArguments.idle],
         description: [
-            "Both sides advertise the service and look for it, so that both are started alike and it "
-                + "does not matter who finds whom. With ENDPOINT one side dials it, and the other "
-                + "one waits there with --listen.",
-            "Each line of standard input goes to the peer, and each line of the peer's to standard "
-                + "output. A line is delivered when the peer's side has written it. When the link "
-                + "goes while a line is under way nobody can know whether it has arrived: it is "
-                + "unknown, and is not sent again. A peer that was out of reach is found again, and "
-                + "lines typed meanwhile wait.",
-            "On a terminal the fate of a line is shown below it. Elsewhere standard error says "
-                + "`sent N`, and later `delivered N` or `unknown N`, of line N (`received N` where the "
-                + "peer's side is older and tells only that it has it); with --json these, "
-                + "the states of the connection and the peer's lines are objects. Characters that "
-                + "a terminal would act on are shown as \\u{...}, and in an object as JSON "
-                + "escapes them.",
-            "The chat ends with standard input or with Ctrl-C, once what was sent is delivered; it "
-                + "does not end when the peer leaves. Whom to accept is said by --peer, or by "
-                + "--remember with a name that is known; with --anyone the first one that comes is "
-                + "the peer until the chat ends.",
+            "Without ENDPOINT, both sides advertise the service and look for it. Both sides are "
+                + "started in the same way, and either side may find the other. With ENDPOINT, one "
+                + "side dials the endpoint, and the other side waits there with --listen.",
+            "Each line of standard input goes to the peer, and each line from the peer goes to "
+                + "standard output. A line is delivered when the peer's side has written it. If "
+                + "the link is lost while a line is under way, nobody can know whether the line "
+                + "has arrived: the line is unknown, and is not sent again. While the peer is out "
+                + "of reach, blesec looks for it, and newly typed lines wait.",
+            "On a terminal, the fate of a line is shown below the line. Elsewhere, standard error "
+                + "says `sent N` for line N, and later `delivered N` or `unknown N`. A peer with "
+                + "an older blesec reports only that it has the line, and standard error then says "
+                + "`received N`. With --json, these reports, the states of the connection and the "
+                + "peer's lines are JSON objects. Characters that a terminal would act on are "
+                + "shown as \\u{...}; the objects use the escapes of JSON.",
+            "The chat ends at the end of standard input or with Ctrl-C, after everything that was "
+                + "sent is delivered. The chat does not end when the peer leaves. --peer names the "
+                + "peer to accept, and so does --remember with a name that is known. With "
+                + "--anyone, the first peer that comes is the only peer until the chat ends.",
         ],
         examples: [
             "blesec chat --service UUID --identity key --peer SHA256:...":
-                "Talk to the holder of that key, whenever it is nearby.",
+                "Chat with the holder of that key, whenever the holder is nearby.",
             "blesec chat --identity key --anyone --remember anna":
-                "Talk to whoever is there now, and from then on to nobody else as anna.",
+                "Chat with any peer that is there. Later, accept only that peer as anna.",
             "blesec chat unix:/run/chat --listen --identity key --peer SHA256:...":
-                "The same without Bluetooth, between two users of one machine.",
+                "Chat without Bluetooth, between two users of one machine.",
         ],
         statuses: ChannelOptions.statuses, run: run)
 

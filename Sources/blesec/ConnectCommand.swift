@@ -5,8 +5,8 @@ internal import BLESecToolKit
 enum ConnectCommand {
     private static let persist = Option(
         name: "--persist",
-        help: "Dial or look for the peer again whenever the link is lost, until both sides have "
-            + "ended.")
+        help: "Whenever the link is lost, dial or look for the peer again, until both sides have "
+            + "said that they have sent everything.")
 
     static let command = Command(
         name: "blesec connect",
@@ -15,36 +15,39 @@ enum ConnectCommand {
         options: ChannelOptions.all + NearbyArguments.dialing
             + PeerMemory.all + [persist, PersistentArguments.idle],
         description: [
-            "Dials ENDPOINT, proves both sides, and then sends standard input to the peer and "
-                + "writes what the peer sends to standard output. ENDPOINT is "
+            "Dials ENDPOINT, and both sides prove their identities. Then standard input goes to "
+                + "the peer, and what the peer sends goes to standard output. ENDPOINT is "
                 + "l2cap:AA:BB:CC:DD:EE:FF/0x80, unix:PATH or unix-seqpacket:PATH, as `blesec "
                 + "listen` prints it.",
-            "ENDPOINT may also be service:UUID, for whoever advertises that service nearby and is "
-                + "accepted, or peer:NAME or peer:KEY, for a peer that was remembered by that name or "
-                + "has that key, whatever the address. A peer with a name is dialed where it was last. "
-                + "If it is not there, or has none, bluetoothd scans, candidates are dialed one "
-                + "after another, and the first one that proves itself is taken.",
-            "Once the channel is ready a line on standard error says so, with the protocol, the "
-                + "peer's fingerprint and, where an authority vouches for one, its URI. The end of "
-                + "standard input is told to the peer, and what the peer sends is still written. "
-                + "The exit status is 0 only when both sides have said that they have sent "
-                + "everything, and each has confirmed that it has all of it.",
-            "With --persist a link that is lost is made again. What had been sent and was not "
-                + "confirmed when it went may have arrived or not, and is not sent again: the exit "
-                + "status is 76 then, after everything else was sent.",
-            "SIGINT and SIGTERM end the channel; the peer is told that not everything was sent.",
+            "ENDPOINT may also be service:UUID, peer:NAME or peer:KEY, without an address. "
+                + "service:UUID means any accepted peer that advertises the service nearby. "
+                + "peer:NAME means the peer that was remembered by that name, and peer:KEY means "
+                + "the peer with that key. A remembered peer is first dialed at its last address. "
+                + "If the peer is not there, or has no last address, bluetoothd scans, blesec "
+                + "dials the candidates one after another, and the first candidate that proves "
+                + "itself is taken.",
+            "When the channel is ready, a line on standard error names the protocol, the peer's "
+                + "fingerprint and, if an authority has certified the peer, the URI in the peer's "
+                + "certificate. The peer is told when standard input ends, and what the peer sends "
+                + "after that is still written. The exit status is 0 only when both sides have "
+                + "said that they have sent everything, and each side has confirmed that it has "
+                + "received everything.",
+            "With --persist, blesec replaces a lost link. Data that was sent but not yet confirmed "
+                + "when the link was lost may have arrived or not, and is not sent again. If there "
+                + "was such data, the exit status is 76, after all other data was sent.",
+            "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [
             "blesec connect unix:/run/peer --identity key --peer SHA256:...":
-                "Both sides prove a key that the other one knows.",
+                "Connect two sides that know each other's keys.",
             "blesec connect l2cap:AA:BB:CC:DD:EE:FF/0x80 --peer KEY < file":
-                "Send a file over Bluetooth, to whoever has the private key of KEY.",
+                "Send a file over Bluetooth to the holder of the private key of KEY.",
             "blesec connect peer:SHA256:... --identity key --remember lamp":
-                "Find the holder of that key, wherever it is nearby, and remember it.",
+                "Find the holder of that key nearby, and remember the holder as lamp.",
             "blesec connect peer:lamp --identity key --persist":
-                "Stay connected to the peer that was remembered.",
+                "Stay connected to the peer that was remembered as lamp.",
             "blesec connect unix:p --certificate b.pem --key b.key --authority c.pem":
-                "Over TLS, to any device of an authority.",
+                "Connect over TLS to any device of an authority.",
         ],
         statuses: ChannelOptions.statuses, run: run)
 

@@ -6,14 +6,15 @@ internal import Glibc
 /// `blesec doctor`
 enum DoctorCommand {
     static let command = Command(
-        name: "blesec doctor", summary: "check what Bluetooth on this machine lacks",
+        name: "blesec doctor", summary: "check whether this machine is ready for Bluetooth",
         options: [.json],
         description: [
-            "Looks at the kernel, bluetoothd, the adapters and this user's permissions, and prints "
-                + "a line for each: whether it is as it should be, and what to do where it is "
-                + "not. A line that begins with `note` is no fault, but good to know."
+            "Checks the kernel, bluetoothd, the adapters and this user's permissions, and prints a "
+                + "line for each finding. The line says whether that part is as it should be and, "
+                + "if it is not, what to do. A line that begins with `note` reports no fault, but "
+                + "a fact that is good to know."
         ],
-        examples: ["blesec doctor": "Say what is wrong before anything else is tried."],
+        examples: ["blesec doctor": "Find faults before you try anything else."],
         statuses: [.success, .usage, .noPeer, .inputOutput], run: run)
 
     private static func run(_ arguments: Arguments) async throws(ChannelError) {

@@ -6,8 +6,8 @@ internal import BLESecToolKit
 enum IdentityOptions {
     static let passphraseFile = Option(
         name: "--passphrase-file", value: "FILE",
-        help: "Take the key's passphrase from the first line of FILE, which nobody but its owner "
-            + "may open.")
+        help: "Read the key's passphrase from the first line of FILE. Only the file's owner may "
+            + "have permission to open FILE.")
     static let passphrasePrompt = Option(
         name: "--passphrase-prompt",
         help: "Ask for the key's passphrase at the terminal, without showing it.")

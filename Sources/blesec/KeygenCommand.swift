@@ -6,28 +6,31 @@ internal import BLESecToolKit
 enum KeygenCommand {
     private static let curve = Option(
         name: "--curve", value: "CURVE",
-        help: "What the key is for: x25519 (the default, what most peers have) or x448.")
+        help: "The curve of the key: x25519 (the default, which most peers have) or x448.")
     private static let hash = Option(
         name: "--hash", value: "HASH",
-        help: "The hash whose protocols may use the key, and no others: "
-            + "\(HashAlgorithm.noiseNames). SHA256 is the default.")
+        help: "The hash of the key: \(HashAlgorithm.noiseNames). Only protocols with this hash may "
+            + "use the key. The default is SHA256.")
 
     static let command = Command(
-        name: "blesec keygen", summary: "make an identity and print what others need to know of it",
+        name: "blesec keygen",
+        summary: "make an identity, and print its public key and fingerprint",
         operands: ["FILE"],
         options: IdentityOptions.all + [curve, hash, .json],
         description: [
             "Makes a new private key in FILE and prints two lines: `public-key:` with the raw "
-                + "public key in base64, and `fingerprint:` with SHA256: and the base64 of its "
-                + "digest. Either is what `blesec connect --peer` takes.",
-            "FILE is PKCS#8 in PEM form, which `openssl pkey` reads, with mode 0600. A file that "
-                + "exists is never overwritten. With a passphrase the key is encrypted with AES-256 "
-                + "under scrypt.",
-            "A key belongs to one hash (Noise, section 14), which a comment in the file names.",
+                + "public key in base64, and `fingerprint:` with SHA256: and the base64 of the "
+                + "public key's digest. `blesec connect --peer` takes either of them.",
+            "FILE is in PKCS#8 and PEM form, which `openssl pkey` reads, and has mode 0600. An "
+                + "existing file is never overwritten. With a passphrase, the key is encrypted "
+                + "with AES-256, under a key that scrypt derives from the passphrase.",
+            "A key belongs to one hash (Noise, section 14). A comment in the file names the "
+                + "hash.",
         ],
         examples: [
-            "blesec keygen ~/.config/blesec/key": "An identity without a passphrase.",
-            "blesec keygen --passphrase-prompt key": "One that is asked for before each use.",
+            "blesec keygen ~/.config/blesec/key": "Make an identity without a passphrase.",
+            "blesec keygen --passphrase-prompt key":
+                "Make an identity with a passphrase, which is asked for before each use.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput,

@@ -5,31 +5,34 @@ internal import BLESecToolKit
 enum ListenCommand {
     private static let keep = Option(
         name: "--keep",
-        help: "Serve one peer after another, and say how each channel ended; the first peer gets "
-            + "standard input, later ones what is left of it.")
+        help: "Serve one peer after another, and report how each channel ended. The first peer "
+            + "gets standard input, and later peers get what is left of standard input.")
 
     static let command = Command(
         name: "blesec listen", summary: "wait for a peer and pipe standard input and output",
         operands: ["[ENDPOINT]"],
         options: ChannelOptions.all + NearbyArguments.accepting + [keep],
         description: [
-            "Listens on ENDPOINT, proves both sides of whoever dials, and then sends standard "
-                + "input to the peer and writes what the peer sends to standard output. ENDPOINT "
-                + "is l2cap:any or l2cap:any/0x85, unix:PATH or unix-seqpacket:PATH.",
-            "Without ENDPOINT, and with --service, it is found over Bluetooth instead: bluetoothd "
-                + "advertises the service, and a GATT characteristic of it tells where to dial. "
-                + "Anyone nearby sees that, under a random tag that changes every 15 minutes, and "
-                + "the adapter's address, which is not changed here. It is published again when "
-                + "bluetoothd restarts, or the adapter is switched off and on.",
-            "As soon as it can be dialed a line on standard error says `listening on` and where, "
-                + "with the real address, ready to be given to `blesec connect`. Once a channel is "
-                + "ready another line says so, with the protocol, the peer's fingerprint and, where "
-                + "an authority vouches for one, its URI. Peers that are refused are told on "
-                + "standard error too, and do not end the wait.",
-            "The end of standard input is told to the peer, and what the peer sends is still "
-                + "written. The exit status is 0 only when both sides have said that they have "
-                + "sent everything, and each has confirmed that it has all of it.",
-            "SIGINT and SIGTERM end the channel; the peer is told that not everything was sent.",
+            "Listens on ENDPOINT. When a peer dials, both sides prove their identities. Then "
+                + "standard input goes to the peer, and what the peer sends goes to standard "
+                + "output. ENDPOINT is l2cap:any or l2cap:any/0x85, unix:PATH or "
+                + "unix-seqpacket:PATH.",
+            "With --service and without ENDPOINT, peers find the listener over Bluetooth: "
+                + "bluetoothd advertises the service, and a GATT characteristic of the service "
+                + "tells where to dial. Anyone nearby can see where to dial, under a random tag "
+                + "that changes every 15 minutes. Anyone nearby can also see the adapter's "
+                + "address, which blesec does not change. The service is published again when "
+                + "bluetoothd restarts, or when the adapter is switched off and on.",
+            "As soon as peers can dial, a line on standard error says `listening on` and the real "
+                + "address, in the form that `blesec connect` takes. When a channel is ready, "
+                + "another line names the protocol, the peer's fingerprint and, if an authority "
+                + "has certified the peer, the URI in the peer's certificate. Refused peers are "
+                + "reported on standard error too, and do not end the wait.",
+            "The peer is told when standard input ends, and what the peer sends after that is "
+                + "still written. The exit status is 0 only when both sides have said that they "
+                + "have sent everything, and each side has confirmed that it has received "
+                + "everything.",
+            "SIGINT and SIGTERM end the channel. The peer is told that not everything was sent.",
         ],
         examples: [
             "blesec listen l2cap:any --identity key --peer SHA256:...":

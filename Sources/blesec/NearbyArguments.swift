@@ -5,32 +5,36 @@ internal import BLESecToolKit
 struct NearbyArguments: Sendable {
     static let service = Option(
         name: "--service", value: "UUID",
-        help: "The GATT service that peers advertise to find each other, such as one made by "
-            + "`uuidgen`. Without it, blesec's own: \(BluetoothUUID.blesec).")
+        help: "The GATT service that peers advertise to find each other. `uuidgen` makes a new "
+            + "UUID. The default is blesec's own service, \(BluetoothUUID.blesec).")
     static let advertise = Option(
         name: "--advertise", value: "WAY",
-        help: "Advertise where to dial as the device's name beside the service (name, the default, "
-            + "which phones can do too), as service-data, or as manufacturer-data.")
+        help: "Advertise where to dial in this form: name (the default, the device's name beside "
+            + "the service, which phones can advertise too), service-data or manufacturer-data.")
     static let hidePSM = Option(
         name: "--hide-psm",
-        help: "Leave the PSM out of the advertisement; a dialer has to ask over GATT.")
+        help: "Leave the PSM out of the advertisement. A dialer then has to ask for the PSM over "
+            + "GATT.")
     static let transport = Option(
         name: "--transport", value: "WAY",
-        help: "What the channel runs over: l2cap, gatt (a byte stream over two GATT "
-            + "characteristics, for peers without L2CAP channels), or any, the default: "
-            + "L2CAP where the peer has it.")
+        help: "What the channel runs over: l2cap; gatt, which is a byte stream over two GATT "
+            + "characteristics, for peers without L2CAP channels; or any (the default), which is "
+            + "L2CAP if the peer has it, and GATT otherwise.")
     static let heard = Option(
         name: "--heard", value: "N",
-        help: "Dial a peer when it was heard so often, 1 to 8; 1 when its key is named, else 2.")
+        help: "Dial a peer only after it was heard N times, 1 to 8. The default is 1 if only "
+            + "certain peers are accepted, and 2 if any peer is accepted.")
     static let within = Option(
-        name: "--within", value: "SECONDS", help: "Within which time; 30 seconds.")
+        name: "--within", value: "SECONDS",
+        help: "The time within which a peer has to be heard N times, as --heard says. The "
+            + "default is 30 seconds.")
     static let signal = Option(
         name: "--signal", value: "DBM",
-        help: "Dial nobody whose signal is weaker, in dBm; -90.")
+        help: "Do not dial a peer whose signal is weaker than DBM, in dBm. The default is -90.")
     static let rescan = Option(
         name: "--rescan", value: "SECONDS",
-        help:
-            "Begin to scan anew so often, for an adapter that reports advertisers only when a scan begins."
+        help: "Restart the scan at this interval, for an adapter that reports advertisers only "
+            + "when a scan begins."
     )
 
     /// The options for advertising as well as for dialing.

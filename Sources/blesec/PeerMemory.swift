@@ -6,13 +6,13 @@ internal import BLESecToolKit
 struct PeerMemory: Sendable {
     static let state = Option(
         name: "--state", value: "DIR",
-        help: "Where peers are remembered: their names, fingerprints and last addresses, in a "
-            + "folder that nobody else may enter. Without it, blesec in $XDG_STATE_HOME or in "
-            + "~/.local/state.")
+        help: "The directory of remembered peers: their names, fingerprints and last addresses. "
+            + "Nobody else may have access to DIR. The default is $XDG_STATE_HOME/blesec, or "
+            + "~/.local/state/blesec if XDG_STATE_HOME is not set.")
     static let remember = Option(
         name: "--remember", value: "NAME",
-        help: "Remember the peer as NAME once it has proven its key, and accept nobody else by "
-            + "that name afterwards; peer:NAME finds it again.")
+        help: "Remember the peer as NAME after the peer has proven its key. From then on, only "
+            + "that peer is accepted as NAME. `blesec connect peer:NAME` finds the peer again.")
 
     static let all = [remember, state]
 

@@ -5,8 +5,8 @@ internal import BLESecToolKit
 enum PersistentArguments {
     static let idle = Option(
         name: "--idle", value: "SECONDS",
-        help: "Take a peer that says nothing for so long for dead; it is pinged after half of "
-            + "that. 20 seconds.")
+        help: "Treat the peer as lost after it has sent nothing for this time. The peer is pinged "
+            + "after half of this time. The default is 20 seconds.")
 
     /// The configuration of a channel that detects a lost peer quickly.
     static func configuration(

@@ -4,19 +4,19 @@ internal import BLESecToolKit
 /// `blesec pubkey FILE`
 enum PubkeyCommand {
     static let command = Command(
-        name: "blesec pubkey", summary: "print what others need to know of an identity",
+        name: "blesec pubkey", summary: "print the public key and the fingerprint of an identity",
         operands: ["FILE"],
         options: IdentityOptions.all + [.json],
         description: [
-            "Reads the private key in FILE and prints the same two lines as `blesec keygen` did: "
+            "Reads the private key in FILE and prints the same two lines as `blesec keygen`: "
                 + "`public-key:` and `fingerprint:`.",
             "FILE is an X25519 or X448 key in PKCS#8 and PEM form, made by `blesec keygen` or by "
-                + "`openssl genpkey`, that nobody but its owner can open.",
+                + "`openssl genpkey`. Only the file's owner may have permission to open FILE.",
         ],
         examples: [
-            "blesec pubkey key": "Both lines.",
+            "blesec pubkey key": "Print both lines.",
             "blesec pubkey key | sed -n 's/^fingerprint: //p'":
-                "The fingerprint alone, to be read out to the peer's owner.",
+                "Print the fingerprint alone, to read it out to the owner of the peer.",
         ],
         statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted], run: run)
 

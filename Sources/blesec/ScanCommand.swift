@@ -6,26 +6,26 @@ internal import Glibc
 enum ScanCommand {
     private static let time = Option(
         name: "--for", value: "SECONDS",
-        help: "Stop after this time, with exit status 0. Without it the scan goes on until a "
+        help: "Stop after this time, with exit status 0. By default the scan goes on until a "
             + "signal ends it.")
 
     static let command = Command(
-        name: "blesec scan", summary: "show who advertises a service nearby",
+        name: "blesec scan", summary: "show the devices nearby that advertise a service",
         options: [
             NearbyArguments.service, ChannelOptions.adapter, time, NearbyArguments.rescan, .json,
         ],
         description: [
-            "Scans through bluetoothd and shows who advertises the service: the address, the "
-                + "random tag of the advertisement, where to dial, what the peer can do, how "
-                + "strong it is and how often it was heard. On a terminal that is a table that "
-                + "changes as one looks; elsewhere it is a line for each peer that is new or has "
-                + "changed what it says.",
-            "Nothing of it is proven: anyone can advertise anything, and `blesec connect` finds "
-                + "out who is there.",
+            "Scans through bluetoothd and shows each peer that advertises the service: its "
+                + "address, the random tag of its advertisement, where to dial, what the peer can "
+                + "do, how strong its signal is and how often it was heard. On a terminal, the "
+                + "output is a table that is kept up to date. Elsewhere, the output is a line for "
+                + "each peer that is new or has changed its advertisement.",
+            "Nothing in an advertisement is proven: anyone can advertise anything. `blesec "
+                + "connect` finds out who the peer is.",
         ],
         examples: [
-            "blesec scan": "Watch who offers blesec's own service.",
-            "blesec scan --for 20 --json": "List them for a script.",
+            "blesec scan": "Watch the peers that offer blesec's own service.",
+            "blesec scan --for 20 --json": "List these peers for a script.",
         ],
         statuses: [
             .success, .usage, .noPeer, .inputOutput, .untrusted, .hungUp, .interrupted,

@@ -5,9 +5,9 @@ internal import BLESecToolKit
 struct TimeLimit: Sendable {
     static let option = Option(
         name: "--timeout", value: "SECONDS",
-        help: "Give up, with exit status 75, when no channel is ready within this time; a listener "
-            + "counts from when it begins to wait for a peer. Without it a listener waits for ever, "
-            + "and each phase of a dial has a limit of its own.")
+        help: "Give up, with exit status 75, if no channel is ready within this time. For a "
+            + "listener, the time begins when the listener starts to wait for a peer. By default a "
+            + "listener waits for ever, and each phase of a dial has a limit of its own.")
 
     let duration: Duration
     private let text: String

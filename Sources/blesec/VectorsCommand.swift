@@ -6,39 +6,41 @@ internal import BLESecToolKit
 /// `blesec vectors [FILE|DIR]...`
 enum VectorsCommand {
     private static let verbose = Option(
-        name: "--verbose", help: "List the vectors that are skipped as well, and why.")
+        name: "--verbose", help: "List the skipped vectors too, each with the reason.")
     private static let make = Option(
         name: "--make", value: "N",
         help:
             "Make N vectors and write them to standard output, for other implementations to check.")
     private static let seed = Option(
         name: "--seed", value: "S",
-        help: "With --make: the number from 0 to 18446744073709551615 that all keys and payloads "
-            + "come from. The same number gives the same vectors.")
+        help: "With --make: derive all keys and payloads from S, a number from 0 to "
+            + "18446744073709551615. The same number gives the same vectors.")
     private static let `protocol` = Option(
         name: "--protocol", value: "NAME", isRepeatable: true,
-        help: "With --make: make vectors of this protocol; given several times, of each in turn. "
-            + "Without it: all patterns in all suites in turn, with psk and fallback by chance.")
+        help: "With --make: make vectors of this protocol. If the option is given several times, "
+            + "the vectors use these protocols in turn. By default the vectors use all patterns in "
+            + "all suites in turn, with psk and fallback at random.")
 
     static let command = Command(
         name: "blesec vectors", summary: "run or make test vectors of the Noise protocols",
         operands: ["[FILE|DIR]..."], options: [verbose, make, seed, `protocol`, .json],
         description: [
-            "Runs the vectors in each FILE, and in the .json and .txt files of each DIR: with the "
-                + "keys of a vector both sides of its handshake write and read every message, and "
-                + "each has to be the vector's, byte for byte. The files have the JSON shape that "
-                + "Noise implementations share.",
-            "Prints a line for each vector that fails, with file and index, protocol, message "
-                + "index and the first byte that differs, both counted from 0. The last line is "
-                + "`N passed, N failed, N skipped`. A protocol that blesec does not know is skipped.",
-            "The exit status is 0 only when something ran and nothing failed; 65 otherwise. All "
-                + "files are read before any is run: one that is not of the shape ends the command "
-                + "with an error that names file and place.",
+            "Runs the vectors in each FILE, and in the .json and .txt files of each DIR. For each "
+                + "vector, both sides of a handshake take the vector's keys, and write and read "
+                + "every message. Each message has to equal the vector's message, byte for byte. "
+                + "The files have the JSON form that Noise implementations share.",
+            "Prints a line for each vector that fails: its file and index, its protocol, the index "
+                + "of the message, and the first byte that differs. The message and the byte are "
+                + "counted from 0. The last line is `N passed, N failed, N skipped`. A vector is "
+                + "skipped if blesec does not know its protocol.",
+            "The exit status is 0 only when at least one vector ran and no vector failed, and 65 "
+                + "otherwise. All files are read before any vector runs. A file of another form "
+                + "ends the command with an error that names the file and the place in it.",
         ],
         examples: [
             "blesec vectors TestVectors/noise": "Run blesec's own vectors.",
             "blesec vectors --verbose cacophony.txt snow.txt":
-                "Run those of other implementations, and list what blesec does not know.",
+                "Run the vectors of other implementations, and list what blesec does not know.",
             "blesec vectors --make 1000 --seed 1 > fresh.json": "Make vectors for others.",
         ],
         statuses: [

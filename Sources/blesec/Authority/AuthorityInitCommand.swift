@@ -8,28 +8,34 @@ enum AuthorityInitCommand {
 
     private static let name = Option(
         name: "--name", value: "NAME",
-        help: "The authority's name, which no other should have: devices find their authority by "
-            + "it. Without it: blesec and eight random digits. Every handshake carries it twice.")
+        help: "The authority's name. Devices find their authority by this name, so no other "
+            + "authority should have the same name. The default is blesec and eight random digits. "
+            + "Every handshake carries the name twice.")
     private static let days = Option(
         name: "--days", value: "N",
-        help: "How many days the authority lasts: \(standardDays), which is ten years, without it.")
+        help: "The number of days that the authority lasts. The default is \(standardDays), which "
+            + "is ten years.")
 
     static let command = Command(
         name: "blesec ca init", summary: "make an authority", operands: ["DIR"],
         options: [name, days] + AuthorityOptions.key,
         description: [
-            "Makes an authority with an Ed25519 key in DIR, which is new or empty and is closed to "
-                + "everybody else. Nothing is ever overwritten.",
-            "DIR/ca.pem is its certificate, and goes to every device, for --authority. DIR/ca.crl "
-                + "is the list of what it has revoked, nothing so far, and goes to every device as "
-                + "well, for --revoked. DIR/ca.key is its private key, which never leaves DIR: who "
-                + "has it can pass for any device. With a passphrase it is encrypted with AES-256 "
-                + "under scrypt.",
-            "The fingerprint of the key and where the two files are is printed.",
+            "Makes an authority with an Ed25519 key in DIR. DIR is a new directory, or an empty "
+                + "one that is closed to everybody else. Nothing is ever overwritten.",
+            "DIR/ca.pem is the authority's certificate. Copy it to every device, for --authority. "
+                + "DIR/ca.crl is the list of what the authority has revoked, which is empty at "
+                + "first. Copy it to every device too, for --revoked. DIR/ca.key is the "
+                + "authority's private key, which never leaves DIR: anyone who has this key can "
+                + "pass for any device. With a passphrase, the key is encrypted with AES-256, "
+                + "under a key that scrypt derives from the passphrase.",
+            "Prints the fingerprint of the authority's key, the paths of ca.pem and ca.crl, and "
+                + "when the authority expires.",
         ],
         examples: [
-            "blesec ca init --passphrase-prompt ~/ca": "With a passphrase on the key.",
-            "blesec ca init --name 'Greenhouse' ~/ca": "With a name of your own.",
+            "blesec ca init --passphrase-prompt ~/ca":
+                "Make an authority with a passphrase on its key.",
+            "blesec ca init --name 'Greenhouse' ~/ca":
+                "Make an authority with a name of your own.",
         ],
         statuses: AuthorityOptions.statuses, run: run)
 

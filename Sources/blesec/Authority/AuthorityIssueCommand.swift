@@ -7,40 +7,42 @@ enum AuthorityIssueCommand {
 
     private static let uri = Option(
         name: "--uri", value: "URI",
-        help: "The device's name, of any scheme and at most \(SubjectURI.maximumLength) bytes, "
-            + "such as blesec://devices/lamp. Peers compare it byte by byte.")
+        help: "The device's name: a URI of any scheme and of at most \(SubjectURI.maximumLength) "
+            + "bytes, such as blesec://devices/lamp. Peers compare the URI byte by byte.")
     private static let days = Option(
         name: "--days", value: "N",
-        help: "For how many days: \(standardDays) without it, and no longer than the authority "
-            + "itself lasts.")
+        help: "The number of days that the certificate is valid. The default is \(standardDays). "
+            + "An authority cannot issue a certificate that lasts longer than the authority "
+            + "itself.")
     private static let key = Option(
         name: "--key", value: "FILE",
         help: "Certify the key in FILE, a public key or a private one: Ed25519, Ed448, P-256, "
-            + "P-384, P-521 or RSA. Without it an Ed25519 key is made.")
+            + "P-384, P-521 or RSA. By default a new Ed25519 key is made.")
     private static let out = Option(
         name: "--out", value: "PREFIX",
-        help: "Write PREFIX.pem, the certificate, and PREFIX.key, the private key where one is "
-            + "made. Files that exist are never overwritten.")
+        help: "Write the certificate to PREFIX.pem and, if a new key is made, the private key to "
+            + "PREFIX.key. Existing files are never overwritten.")
 
     static let command = Command(
         name: "blesec ca issue", summary: "issue a certificate to a device", operands: ["DIR"],
         options: [uri, days, key, out] + AuthorityOptions.key,
         description: [
-            "Issues a certificate with the authority in DIR, valid from an hour ago on, since not "
-                + "every clock is right, for a device that dials and listens. The device proves it "
-                + "with --certificate PREFIX.pem --key PREFIX.key.",
-            "Four lines are printed: the serial number, by which the certificate can be revoked, "
-                + "the URI, the fingerprint of the device's key, and when the certificate expires. "
-                + "The authority keeps a copy.",
-            "A private key need not leave its device: let the device make one, with `openssl "
-                + "genpkey -algorithm ed25519`, and give the public half, which `openssl pkey "
-                + "-pubout` prints, to --key.",
+            "Issues a certificate with the authority in DIR, for a device that dials and listens. "
+                + "The certificate is valid from an hour ago on, since not every clock is right. "
+                + "The device proves the certificate with --certificate PREFIX.pem --key "
+                + "PREFIX.key.",
+            "Prints four lines: the serial number, by which the certificate can be revoked; the "
+                + "URI; the fingerprint of the device's key; and when the certificate expires. The "
+                + "authority keeps a copy of the certificate.",
+            "A private key need not leave its device. Make the key on the device, with `openssl "
+                + "genpkey -algorithm ed25519`. Then give the public half of the key, which "
+                + "`openssl pkey -pubout` prints, to --key.",
         ],
         examples: [
             "blesec ca issue ~/ca --uri blesec://devices/lamp --out lamp":
-                "A year's certificate and a new key.",
+                "Issue a certificate for a year, with a new key.",
             "blesec ca issue ~/ca --uri spiffe://home/door --key door.pub --out door":
-                "For a key that the device has made.",
+                "Issue a certificate for a key that the device has made.",
         ],
         statuses: AuthorityOptions.statuses, run: run)
 

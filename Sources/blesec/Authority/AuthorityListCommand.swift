@@ -9,13 +9,13 @@ enum AuthorityListCommand {
         options: [.json],
         description: [
             "Prints a line for each certificate that the authority in DIR has issued, the oldest "
-                + "first: its serial number, whether it is valid, expired or revoked, when it "
-                + "expires or was revoked, the fingerprint of its key, and its URI. The key of the "
-                + "authority is not needed."
+                + "first. The line has the certificate's serial number, whether it is valid, "
+                + "expired or revoked, when it expires or was revoked, the fingerprint of its key, "
+                + "and its URI. The command does not need the authority's key."
         ],
         examples: [
-            "blesec ca list ~/ca": "Everything.",
-            "blesec ca list ~/ca | grep ' valid '": "What counts.",
+            "blesec ca list ~/ca": "List all certificates.",
+            "blesec ca list ~/ca | grep ' valid '": "List only the valid certificates.",
         ],
         statuses: [.success, .usage, .badData, .noInput, .inputOutput, .untrusted], run: run)
 

@@ -8,9 +8,10 @@ enum AuthorityOptions {
     static let group = Program(
         name: "blesec ca", summary: "run a small certificate authority, for TLS",
         description: [
-            "An authority issues a certificate to each device that belongs to it, and devices "
-                + "accept whoever has one: nobody has to know every other device's key. All of an "
-                + "authority is in one directory, in files that `openssl` reads."
+            "An authority issues a certificate to each of its devices. The devices accept every "
+                + "device with such a certificate, so no device has to know the keys of all "
+                + "others. All files of an authority are in one directory, and `openssl` reads "
+                + "them."
         ],
         commands: [
             AuthorityInitCommand.command, AuthorityIssueCommand.command,

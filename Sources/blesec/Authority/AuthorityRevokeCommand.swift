@@ -8,17 +8,21 @@ enum AuthorityRevokeCommand {
         operands: ["DIR", "SERIAL|FILE"],
         options: AuthorityOptions.key,
         description: [
-            "Puts a certificate of the authority in DIR on its revocation list, DIR/ca.crl, by its "
-                + "serial number or by its file. It takes effect where the new list gets to: copy "
-                + "it, in one step, over the file that a device was given with --revoked.",
-            "Hexadecimal digits alone are a serial number, as `blesec ca list` prints it, with or "
-                + "without colons; a file of such a name is ./FILE. A certificate stays revoked, and "
-                + "revoking it again changes nothing.",
-            "Three lines are printed: the serial number, the URI, and when it was revoked.",
+            "Puts a certificate of the authority in DIR on its revocation list, DIR/ca.crl. SERIAL "
+                + "is the serial number of the certificate, and FILE is the file of the "
+                + "certificate. The revocation takes effect on a device that has the new list. "
+                + "Copy the list, in one step, over the file that the device was given with "
+                + "--revoked.",
+            "An operand of hexadecimal digits alone, with or without colons, is a serial number, "
+                + "as `blesec ca list` prints it. Write ./FILE for a file with such a name. A "
+                + "certificate stays revoked, and revoking it again changes nothing.",
+            "Prints three lines: the serial number, the URI, and when the certificate was "
+                + "revoked.",
         ],
         examples: [
-            "blesec ca revoke ~/ca 5F0A1B2C3D4E5F60": "By its number.",
-            "blesec ca revoke ~/ca lamp.pem": "By its file.",
+            "blesec ca revoke ~/ca 5F0A1B2C3D4E5F60":
+                "Revoke a certificate by its serial number.",
+            "blesec ca revoke ~/ca lamp.pem": "Revoke a certificate by its file.",
         ],
         statuses: [
             .success, .usage, .badData, .noInput, .software, .cannotCreate, .inputOutput, .timedOut,
