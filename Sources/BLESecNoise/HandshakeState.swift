@@ -29,7 +29,7 @@ public struct HandshakeState: ~Copyable, Sendable {
     private var localStatic: DHKeyPair?
     private(set) var localEphemeral: DHKeyPair?
     private var psks: [PreSharedKey]
-    /// The key pair for the next `e` that this party writes, not a new one; for test vectors.
+    /// The key pair for the next `e` that this party writes, instead of a new one; for vectors.
     private var fixedEphemeral: DHKeyPair?
 
     /// Initialize(handshake_pattern, initiator, prologue, s, e, rs, re).
@@ -89,7 +89,7 @@ public struct HandshakeState: ~Copyable, Sendable {
                 switch (token, ephemeral, staticKey) {
                 case (.e, let key?, _): mixEphemeral(key)
                 case (.s, _, let key?): symmetricState.mixHash(key)
-                default: preconditionFailure("a pre-message has keys alone, which were checked")
+                default: preconditionFailure("a pre-message has only keys that `check` required")
                 }
             }
         }

@@ -167,9 +167,9 @@ struct ConnectionSession: Sendable {
 
     /// Ends the connection, within a time limit.
     private func leave(_ reason: EndReason) async {
-        await connection.loop.leave {
+        await endWithinLimits(on: connection.loop) {
             try? await connection.close(reason, within: $0)
-        } orElse: {
+        } orAbort: {
             await connection.abort()
         }
     }

@@ -128,9 +128,9 @@ struct Session: Sendable {
     private func leave() async {
         guard !isDirect else { return await channel.abort() }
         try? await channel.finish(.interrupted)
-        await channel.loop.leave {
+        await endWithinLimits(on: channel.loop) {
             try? await channel.close(within: $0)
-        } orElse: {
+        } orAbort: {
             await channel.abort()
         }
     }

@@ -199,7 +199,8 @@ extension Refusable {
             manner.leaf = leaf
             return manner
         },
-        Self("revoked by its intermediate, which the victim also accepts", "is revoked") { it in
+        Self("revoked by its intermediate, which is an authority of the victim too", "is revoked") {
+            it in
             let middle = try TestAuthority("middle", under: it.authority)
             try middle.issueDevice("rogue")
             let folder = it.authority.folder
@@ -384,7 +385,9 @@ struct RefusalTests {
         }
     }
 
-    @Test("a peer with an intermediate's certificate is accepted if it sends the intermediate too")
+    @Test(
+        "a peer with a certificate from an intermediate is accepted if it sends that one's certificate too"
+    )
     func intermediate() throws {
         for role in [ChannelRole.dialer, .acceptor] {
             let scenery = try Refusable.Scenery()
@@ -417,8 +420,8 @@ struct RefusalTests {
                     }
                     try peer.run(flights: flight + 1)
                     // Two bytes before a dialer's first flight give its length. Here they give the
-                    // length of the shortened flight, so the acceptor knows that it has all of a
-                    // ClientHello that is incomplete.
+                    // length of the shortened flight, so the acceptor waits for no more bytes, and
+                    // finds a malformed ClientHello.
                     let code: ChannelError.Code =
                         role == .dialer && flight == 0 ? .protocolViolation : .truncated
                     #expect(peer.failure?.code == code, "\(role) \(flight) \(length)")

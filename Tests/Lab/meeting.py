@@ -70,7 +70,7 @@ class MeetingTests(ChatTests):
             with contextlib.suppress(Refused):  # the link may have ended by itself
                 Management().disconnect(self.address[f"hci{index + 1}"], [index])
         # The chats that start next stand for new devices, so bluetoothd must not know them. By itself,
-        # it forgets the device that connected when the link ends.
+        # when a link ends, it forgets only a device that connected to it, not one that it dialed.
         removals = [
             subprocess.Popen(
                 ["/usr/bin/dbus-send", "--system", "--dest=org.bluez", "--print-reply",

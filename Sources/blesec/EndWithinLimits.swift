@@ -1,0 +1,16 @@
+internal import BLESec
+
+/// Ends a channel or a connection. Queued bytes are still sent, so that the peer learns the reason,
+/// but only for a limited time: `close` gets the longest time without progress, and `abort` runs if
+/// `close` takes longer than 20 seconds.
+func endWithinLimits(
+    on loop: EventLoop, _ close: (_ limit: Duration) async -> Void,
+    orAbort abort: @escaping @Sendable () async -> Void
+) async {
+    let stop = Task(executorPreference: loop) {
+        try await loop.sleep(for: .seconds(20))
+        await abort()
+    }
+    await close(.seconds(5))
+    stop.cancel()
+}
