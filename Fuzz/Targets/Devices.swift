@@ -4,8 +4,8 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// The keys and certificates of all targets. They never change, so that an input has the same effect
-/// in every run.
+/// The keys and certificates of all targets. They never change, so that an input has the same
+/// effect in every run.
 enum Devices {
     /// The current time of all targets, in seconds since 1970.
     static let now: Int64 = 1_800_000_000

@@ -19,11 +19,11 @@ internal import CBLESecOpenSSL
     /// Makes an identity of certificates and a PKCS#8 private key, all in DER form, and checks it.
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
-    /// - Throws: `badKey`, with a reason that begins with a verb, since it follows a file's name. It
-    ///   is thrown if a certificate or the private key cannot be read, the private key does not
-    ///   match, the leaf has expired or is not valid yet, its key usage forbids TLS, an intermediate
-    ///   may not issue certificates, a key is in an unusual encoding, or the certificates are longer
-    ///   than peers accept.
+    /// - Throws: `badKey`, with a reason that begins with a verb, since it follows a file's name.
+    ///   It is thrown if a certificate or the private key cannot be read, the private key does not
+    ///   match, the leaf has expired or is not valid yet, its key usage forbids TLS, an
+    ///   intermediate may not issue certificates, a key is in an unusual encoding, or the
+    ///   certificates are longer than peers accept.
     public init(
         certificate: [UInt8], intermediates: [[UInt8]] = [], privateKey: borrowing SecretBytes,
         now: Int64

@@ -46,7 +46,8 @@ public final class FaultyLink: Link, @unchecked Sendable {
     }
 
     /// Adds a cut, flip, drop, duplicate or swap. The fault's offset or SDU index counts from the
-    /// start of the link, not from this call. The other faults have an effect only if they are passed to the initializer.
+    /// start of the link, not from this call. The other faults have an effect only if they are
+    /// passed to the initializer.
     public func add(_ fault: Fault) {
         loop.assertCurrent()
         faults.append(fault)

@@ -3,7 +3,8 @@ internal import BLESecJSON
 internal import BLESecToolKit
 internal import Glibc
 
-/// The output of a chat: coloured lines on a terminal, plain lines elsewhere, objects with `--json`.
+/// The output of a chat: coloured lines on a terminal, plain lines elsewhere, objects with
+/// `--json`.
 struct ChatScreen: Sendable {
     private let isOutputTerminal = isatty(STDOUT_FILENO) == 1
     private let isErrorTerminal = isatty(STDERR_FILENO) == 1

@@ -23,7 +23,8 @@ private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
 
     init(_ loop: EventLoop) { self.loop = loop }
 
-    /// A dialer and a listener whose stream is open; no fragment is longer than `fragmentSize` bytes.
+    /// A dialer and a listener whose stream is open; no fragment is longer than `fragmentSize`
+    /// bytes.
     static func pair(_ loop: EventLoop, fragmentSize: Int) async throws -> (
         radio: SimulatedRadio, dialer: GATTStreamLink, listener: GATTStreamLink
     ) {
@@ -140,7 +141,8 @@ struct GATTStreamLinkTests {
             while case let count = try dialer.send([UInt8](repeating: 1, count: 100)), count > 0 {
                 sent += count
             }
-            // The peer's window is 32 fragments, and a fragment of 20 bytes carries at most 13 bytes.
+            // The peer's window is 32 fragments, and a fragment of 20 bytes carries at most 13
+            // bytes.
             #expect(sent >= 32 * 7 && sent <= 32 * 13)
             handler.whenWritable = { dialer.wantsWrite = false }
             dialer.wantsWrite = true

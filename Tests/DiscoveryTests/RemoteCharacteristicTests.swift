@@ -65,8 +65,8 @@ struct RemoteCharacteristicTests {
             return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
         }
         let loop = EventLoop(name: "test")
-        // Each call must fail before it calls bluetoothd. After that, the error would be an error of
-        // bluetoothd, or that bluetoothd does not run.
+        // Each call must fail before it calls bluetoothd. After that, the error would be an error
+        // of bluetoothd, or that bluetoothd does not run.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
         let device = adapter.device(DeviceAddress(.any, .random))

@@ -23,7 +23,8 @@ import Testing
             let lines = block.split(separator: "\n", omittingEmptySubsequences: false)
             let imports = lines.filter { $0.hasPrefix("import ") }
             let code = lines.drop { $0.isEmpty || $0.hasPrefix("import ") }
-            // The code is from the top level of a file, or from a function's body, which is indented.
+            // The code is from the top level of a file, or from a function's body, which is
+            // indented.
             let text = code.joined(separator: "\n")
             let body = code.map { $0.isEmpty ? "" : "    " + $0 }.joined(separator: "\n")
             #expect(

@@ -2,8 +2,8 @@ import FoundationEssentials
 import TestSupport
 import Testing
 
-/// The version is defined once, in `Program.version` of BLESecToolKit. These tests compare the pages
-/// with the version that the tools print.
+/// The version is defined once, in `Program.version` of BLESecToolKit. These tests compare the
+/// pages with the version that the tools print.
 @Suite struct VersionTests {
     private func version() throws -> Substring {
         let words = try Subprocess.run(Program.path("blesec"), ["--version"]).text

@@ -114,8 +114,8 @@ extension Integration {
             let listener = try pair.listen(["--keep"])
             #expect(try pair.connect().wait(with: [listener]).status == 0)
             try pair.revoke(CertifiedPair.phone)
-            // The dialer reads the same list and dials although the list has the dialer's certificate:
-            // a tool applies the list to its peer's certificate only.
+            // The dialer reads the same list and dials although the list has the dialer's
+            // certificate: a tool applies the list to its peer's certificate only.
             #expect(try pair.connect().wait(with: [listener]).status == 69)
             #expect(try listener.line("blesec: no channel").contains("is revoked"))
             folder.write("ca/ca.crl", "")

@@ -88,8 +88,8 @@ struct CertifiedPair {
             ["connect", endpoint] + certificate(name) + options, input: input, output: output)
     }
 
-    /// Starts `blesec listen` or `blesec connect` with TLS alone; standard input stays open until the
-    /// test ends it.
+    /// Starts `blesec listen` or `blesec connect` with TLS alone; standard input stays open until
+    /// the test ends it.
     func tool(
         _ command: String, _ options: String..., as name: String = lamp, within seconds: Double = 20
     ) throws -> Subprocess {
@@ -98,8 +98,8 @@ struct CertifiedPair {
             within: seconds)
     }
 
-    /// Starts `openssl s_client` or `openssl s_server` as a device; with the name `without` it sends
-    /// no certificate.
+    /// Starts `openssl s_client` or `openssl s_server` as a device; with the name `without` it
+    /// sends no certificate.
     func openSSL(
         _ command: String, _ options: String..., as name: String = phone,
         version: [String] = ["-tls1_3"]

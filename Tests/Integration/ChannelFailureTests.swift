@@ -256,8 +256,8 @@ extension Integration {
                 Tool.path, "connect", pair.endpoint(), "--identity", pair.folder.file("dialer"),
                 "--peer", pair.listenerKey,
             ]
-            // In the first second the reader takes nothing, so all buffers fill; then it takes 32 KiB
-            // every 1.2 s, four times, and then the rest.
+            // In the first second the reader takes nothing, so all buffers fill; then it takes 32
+            // KiB every 1.2 s, four times, and then the rest.
             let reader = """
                 { sleep 1
                 for piece in 1 2 3 4; do head -c 32768 >/dev/null; echo read >&2; sleep 1.2; done

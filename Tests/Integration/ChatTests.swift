@@ -20,8 +20,8 @@ extension Integration {
                     + arguments, input: input, within: 40)
         }
 
-        /// Waits until the link has lasted for a second, so that it counts as good once it has carried
-        /// a message, and until its messages are acknowledged.
+        /// Waits until the link has lasted for a second, so that it counts as good once it has
+        /// carried a message, and until its messages are acknowledged.
         private static func waitUntilLinkIsGood() { usleep(1_100_000) }
 
         /// Starts `blesec chat --listen`, and waits until it can be dialed.

@@ -5,7 +5,8 @@ import Testing
 extension Integration {
     /// `--direct --protocol TLS1.3` against the real `openssl`, with certificates from `blesec ca`.
     @Suite struct DirectTLSTests {
-        /// Options of `openssl genpkey` for the devices' keys; nil for the keys that `blesec ca` makes.
+        /// Options of `openssl genpkey` for the devices' keys; nil for the keys that `blesec ca`
+        /// makes.
         static let algorithms: [[String]?] = [nil, ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
 
         let up = ToolPair.pseudoRandomBytes(1 << 20, seed: 31)
@@ -33,9 +34,9 @@ extension Integration {
             try exchange(tool, client, pair)
         }
 
-        /// Sends all bytes both ways, and then ends both sides. When the tool ends its data, `openssl`
-        /// stops, even if `openssl` still has bytes to send; so the tool's input ends only after all
-        /// bytes have arrived on both sides.
+        /// Sends all bytes both ways, and then ends both sides. When the tool ends its data,
+        /// `openssl` stops, even if `openssl` still has bytes to send; so the tool's input ends
+        /// only after all bytes have arrived on both sides.
         private func exchange(
             _ tool: Subprocess, _ peer: Subprocess, _ pair: CertifiedPair
         ) throws {

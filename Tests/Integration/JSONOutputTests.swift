@@ -58,8 +58,8 @@ extension Integration {
             return read.output.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
         }
 
-        /// Runs the tool with `--json`, and expects that all its output is strict JSON and that one of
-        /// the strings in it contains `name`.
+        /// Runs the tool with `--json`, and expects that all its output is strict JSON and that one
+        /// of the strings in it contains `name`.
         private func expect(
             _ name: String, from words: [String], at location: SourceLocation = #_sourceLocation
         ) throws {
@@ -107,7 +107,8 @@ extension Integration {
 
         @Test("an argument that is not UTF-8 is shown in strict JSON, with U+FFFD")
         func invalidBytes() throws {
-            // Runs the arguments after the prefix, with the prefix and invalid bytes as the last one.
+            // Runs the arguments after the prefix, with the prefix and invalid bytes as the last
+            // one.
             let script = #"p=$1; shift; exec "$@" "$p$(printf '\377\355\240\200\300\200')""#
             for (prefix, words) in [
                 (folder.file("x"), ["pubkey"]), (folder.file("x/"), ["keygen"]),
@@ -156,8 +157,8 @@ extension Integration {
         @Test("the URI in a peer's certificate is shown in strict JSON")
         func certificates() throws {
             let authority = try TestAuthority(in: folder)
-            // OpenSSL interprets backslashes, so the backslash is doubled. Characters beyond ASCII are
-            // not tried, because a certificate with such a URI is refused.
+            // OpenSSL interprets backslashes, so the backslash is doubled. Characters beyond ASCII
+            // are not tried, because a certificate with such a URI is refused.
             try authority.issue(
                 "odd", #"subjectAltName=URI:urn:\\u2028\"{}"# + "\n" + Self.extendedKeyUsage)
             try authority.issueDevice("plain")

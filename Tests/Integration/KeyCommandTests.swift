@@ -155,8 +155,8 @@ extension Integration {
         @Test("an interrupted prompt leaves no key, and restores the terminal's echo")
         func interruptedPrompt() throws {
             let path = folder.file("key")
-            // Control-C (0x03) interrupts the tool and its shell. The trap keeps the shell running, so
-            // that it prints the tool's status and the terminal's settings.
+            // Control-C (0x03) interrupts the tool and its shell. The trap keeps the shell running,
+            // so that it prints the tool's status and the terminal's settings.
             let outcome = try terminal(
                 "keygen --passphrase-prompt '\(path)'; echo $?; stty -a", "hor\u{03}",
                 before: "trap : INT; ")
@@ -200,8 +200,9 @@ extension Integration {
             let key = folder.file("key")
             #expect(try Tool.run("keygen", key).status == 0)
             try #require(unsafe chmod(folder.path, 0o711) == 0)
-            // A systemd credential is a file that root owns and the service's user can read. Only root
-            // can make such a file; if the test runs as another user, the tool reads its own key.
+            // A systemd credential is a file that root owns and the service's user can read. Only
+            // root can make such a file; if the test runs as another user, the tool reads its own
+            // key.
             let script = #"""
                 if [ "$(id -u)" != 0 ]; then exec "$1" pubkey "$2"; fi
                 chown 0:65534 "$2" && chmod 0440 "$2" || exit 1
@@ -224,8 +225,8 @@ extension Integration {
             Tool.expect(try Tool.run("keygen", path), status: 73, "\(path) cannot be created")
         }
 
-        /// Runs the tool at a terminal of its own, and types one of the inputs at each prompt; a prompt
-        /// ends with a colon. The terminal's shell executes `before` first.
+        /// Runs the tool at a terminal of its own, and types one of the inputs at each prompt; a
+        /// prompt ends with a colon. The terminal's shell executes `before` first.
         private func terminal(
             _ command: String, _ typed: String..., before: String = ""
         ) throws -> Subprocess.Outcome {

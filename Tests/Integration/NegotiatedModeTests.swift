@@ -101,7 +101,8 @@ private struct NegotiatedFixture {
             ] + protocols, input: .bytes(fromPeer), within: 60)
     }
 
-    /// Checks that both ends have used `name`, have received all data, and have ended without errors.
+    /// Checks that both ends have used `name`, have received all data, and have ended without
+    /// errors.
     func check(_ tool: Subprocess, _ peer: Subprocess, _ name: String) throws {
         let outcomes = try Subprocess.wait([tool, peer])
         #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")

@@ -3,12 +3,12 @@ import TestSupport
 import Testing
 
 extension Integration {
-    /// What `blesec` remembers of peers, and what it does when the stored data is unusable or a peer
-    /// shows another key.
+    /// What `blesec` remembers of peers, and what it does when the stored data is unusable or a
+    /// peer shows another key.
     @Suite struct PeerMemoryTests {
         let pair: ToolPair
-        /// A D-Bus address that does not exist, so that the tool finds no bluetoothd, even if one runs
-        /// on this machine.
+        /// A D-Bus address that does not exist, so that the tool finds no bluetoothd, even if one
+        /// runs on this machine.
         let noBus = ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"]
 
         init() throws { pair = try ToolPair() }
@@ -124,8 +124,8 @@ extension Integration {
         )
         func changedKey() throws {
             let state = try remember()
-            // Another peer now listens at the stored address. A comment moves the name to the file's
-            // second line, so that the error has to give the right line.
+            // Another peer now listens at the stored address. A comment moves the name to the
+            // file's second line, so that the error has to give the right line.
             let file = pair.folder.file("state/known_peers")
             pair.folder.write("state/known_peers", "# a comment\nlamp \(pair.listenerKey)\n")
             let other = try Tool.start(
@@ -148,8 +148,8 @@ extension Integration {
             #expect(plain.contains("; elsewhere it was not found: bluetoothd does not run"))
             let json = try dial(["--json"], noBus)
             #expect(json.contains(#""code": "untrusted""#) && json.contains(keyMismatch), "\(json)")
-            // A socket that never answers stands for the bus, so that the search times out. The reason
-            // is still the other key.
+            // A socket that never answers stands for the bus, so that the search times out. The
+            // reason is still the other key.
             let bus = RawSocket.listening(at: pair.folder.file("bus"))
             let timedOut = try dial(
                 ["--timeout", "1"],

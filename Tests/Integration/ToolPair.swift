@@ -61,8 +61,8 @@ struct ToolPair {
         "channel ready: Noise_XX_25519_ChaChaPoly_SHA256 with \(dialerKey)"
     }
 
-    /// Pseudo-random bytes that depend only on the seed and the count. Each block of 4,093 bytes has
-    /// the same content, and follows its number, which is four bytes long and begins at 0.
+    /// Pseudo-random bytes that depend only on the seed and the count. Each block of 4,093 bytes
+    /// has the same content, and follows its number, which is four bytes long and begins at 0.
     static func pseudoRandomBytes(_ count: Int, seed: UInt64) -> [UInt8] {
         var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
         let block = (0..<4_093).map { _ in

@@ -35,8 +35,8 @@ extension Integration {
         @Test("a failing vector gives a line with protocol, message and first differing byte")
         func fails() throws {
             let vectors = try generate(3)
-            // Line 2 is the second vector, since line 0 opens the file. The vector's third message is
-            // its first transport message.
+            // Line 2 is the second vector, since line 0 opens the file. The vector's third message
+            // is its first transport message.
             var lines = vectors.split(separator: "\n").map(String.init)
             var messages = lines[2].split(separator: "\"ciphertext\":\"").map(String.init)
             let digit = messages[3].prefix(5).last == "0" ? "1" : "0"

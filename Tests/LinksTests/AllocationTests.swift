@@ -5,8 +5,8 @@ import CAllocationCounter
 import Testing
 
 /// Sends back what it receives, and uses its timer and its link's interest in writing as a channel
-/// does. After `warmUp` reports of bytes, it counts its thread's allocations during the next `rounds`
-/// reports, and then closes its link.
+/// does. After `warmUp` reports of bytes, it counts its thread's allocations during the next
+/// `rounds` reports, and then closes its link.
 private final class Echo: LinkHandler, TimerHandler {
     private let link: any Link
     private let warmUp: Int
@@ -73,8 +73,8 @@ private final class Echo: LinkHandler, TimerHandler {
             for echo in echoes { echo.start() }
             _ = try a.send([UInt8](repeating: 1, count: 1_000).span)
             await loop.settle()
-            // Only `echoes[1]` is checked: it finishes first, so the count of `echoes[0]` includes the
-            // allocations of the close by `echoes[1]`.
+            // Only `echoes[1]` is checked: it finishes first, so the count of `echoes[0]` includes
+            // the allocations of the close by `echoes[1]`.
             #expect(echoes[1].allocations == 0)
         }
     }

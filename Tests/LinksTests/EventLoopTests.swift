@@ -127,8 +127,8 @@ private actor Counter {
             #expect(await loop.run { loop.isCurrent })
             await loop.shutdown()
         }
-        // A leak would leave at least 1,000. Other tests may open descriptors meanwhile, but fewer than
-        // 200.
+        // A leak would leave at least 1,000. Other tests may open descriptors meanwhile, but fewer
+        // than 200.
         #expect(openDescriptors() < before + 200)
     }
 }

@@ -165,7 +165,8 @@ import Testing
             await loop.settle()
             #expect(recorder.readableCount == 1)
             let sdu = [UInt8](repeating: 0, count: 10)
-            // The first SDU fills `a`, the second one waits in `faulty`, and the third one is refused.
+            // The first SDU fills `a`, the second one waits in `faulty`, and the third one is
+            // refused.
             try #expect(faulty.send(sdu) == 10)
             try #expect(faulty.send(sdu) == 10)
             try #expect(faulty.send(sdu) == 0)

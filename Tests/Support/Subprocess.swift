@@ -11,8 +11,8 @@ internal import Glibc
     public enum Input {
         /// These bytes, and then the end.
         case bytes([UInt8])
-        /// The bytes that the test passes to ``send(_:)``; the input stays open until the test calls
-        /// ``endInput()``.
+        /// The bytes that the test passes to ``send(_:)``; the input stays open until the test
+        /// calls ``endInput()``.
         case held
         /// A file, from its beginning.
         case file(String)

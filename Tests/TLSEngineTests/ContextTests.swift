@@ -177,8 +177,8 @@ struct ContextTests {
             #expect(!CanonicalKey.matches(info + [0]))
             #expect(!CanonicalKey.matches(Array(info.dropLast())))
         }
-        // The RSA key without the NULL in its algorithm: RFC 3279 §2.3.1 requires the NULL, and some
-        // software omits it. The bytes 3 and 5 are the lengths of the sequences around it.
+        // The RSA key without the NULL in its algorithm: RFC 3279 §2.3.1 requires the NULL, and
+        // some software omits it. The bytes 3 and 5 are the lengths of the sequences around it.
         let null = try #require(rsa.indices.first { rsa[$0...].starts(with: [0x05, 0x00, 0x03]) })
         var bare = rsa
         bare.removeSubrange(null..<null + 2)

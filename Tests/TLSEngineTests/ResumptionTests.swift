@@ -81,7 +81,8 @@ struct ResumptionTests {
                     .certificate(
                         subjectPublicKeyInfo: acceptor.identity.subjectPublicKeyInfo,
                         uri: "blesec://devices/acceptor")))
-        // A side that refuses with a record ends its handshake first, so that it can seal the record.
+        // A side that refuses with a record ends its handshake first, so that it can seal the
+        // record.
         #expect(pair.dialer.refuse() == .byRecord)
         try pair.dialer.admit()
         let last = try #require(try pair.dialer.nextHandshake())

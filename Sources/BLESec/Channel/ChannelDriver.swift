@@ -232,8 +232,8 @@ extension ChannelDriver: LinkHandler, TimerHandler {
         pump()
     }
 
-    /// Ends the process if a link calls its handler in the middle of a call, as ``LinkHandler`` forbids: the
-    /// handler would use the buffers that the call uses.
+    /// Ends the process if a link calls its handler in the middle of a call, as ``LinkHandler``
+    /// forbids: the handler would use the buffers that the call uses.
     private func checkCaller() {
         precondition(!isCallingLink, "a link called its handler during a call to the link")
     }

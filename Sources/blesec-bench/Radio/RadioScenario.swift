@@ -75,8 +75,8 @@ struct RadioScenario: Sendable {
     /// One connection to measure, with the engines for it.
     typealias Run = (parameters: RadioParameters, engines: [String], variation: String?)
 
-    /// The connections of the table of PHYs and intervals; unless `isQuick`, also connections at 2M with 30 ms
-    /// that each differ in one or two other parameters.
+    /// The connections of the table of PHYs and intervals; unless `isQuick`, also connections at 2M
+    /// with 30 ms that each differ in one or two other parameters.
     static func runs(_ isQuick: Bool) -> [Run] {
         var runs: [Run] = []
         for phy in RadioParameters.PHY.allCases {

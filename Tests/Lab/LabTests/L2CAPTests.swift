@@ -82,8 +82,8 @@ extension Laboratory {
         @Test("a sender blocks while its peer does not read; then the peer receives everything")
         func backpressure() async throws {
             try await withChannel { channel in
-                // The credits do not suffice for a whole number of these SDUs, so the last SDU is sent
-                // only in part.
+                // The credits do not suffice for a whole number of these SDUs, so the last SDU is
+                // sent only in part.
                 let sdu = [UInt8](repeating: 5, count: 2_500)
                 var sent = 0
                 var blockedSends = 0
