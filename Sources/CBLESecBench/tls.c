@@ -10,6 +10,7 @@ static const unsigned char alpn_protocols[] = "\x08" "blesec/1";
 struct blesec_bench_tls {
     SSL_CTX *contexts[2];  // the client's and the server's
     SSL *ends[2];          // of the connection that carries records
+    void *gap;             // moves that connection's buffers
 };
 
 static int choose_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *length,
@@ -94,6 +95,7 @@ blesec_bench_tls *blesec_bench_tls_new(const char *authority, const char *const 
 void blesec_bench_tls_free(blesec_bench_tls *tls) {
     if (tls == NULL) return;
     disconnect(tls);
+    free(tls->gap);
     SSL_CTX_free(tls->contexts[0]);
     SSL_CTX_free(tls->contexts[1]);
     free(tls);
@@ -104,6 +106,13 @@ bool blesec_bench_tls_shake_hands(blesec_bench_tls *tls, int repetitions) {
         if (!connect_ends(tls)) return false;
     }
     return true;
+}
+
+bool blesec_bench_tls_connect(blesec_bench_tls *tls, size_t gap) {
+    disconnect(tls);
+    free(tls->gap);
+    tls->gap = malloc(gap);
+    return connect_ends(tls);
 }
 
 bool blesec_bench_tls_seal_and_open(blesec_bench_tls *tls, uint8_t *message, size_t count,

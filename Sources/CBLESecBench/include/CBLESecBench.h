@@ -88,7 +88,11 @@ void blesec_bench_tls_free(blesec_bench_tls *_Nullable tls);
 // Performs `repetitions` full handshakes, until both ends have the keys.
 bool blesec_bench_tls_shake_hands(blesec_bench_tls *_Nonnull tls, int repetitions);
 
-// Sends `count` bytes from the client to the server `repetitions` times, on one connection.
+// Makes the connection that carries records, in place of an earlier one. `gap` bytes that are
+// allocated before its buffers give them other addresses.
+bool blesec_bench_tls_connect(blesec_bench_tls *_Nonnull tls, size_t gap);
+
+// Sends `count` bytes from the client to the server `repetitions` times, on that connection.
 bool blesec_bench_tls_seal_and_open(blesec_bench_tls *_Nonnull tls, uint8_t *_Nonnull message,
                                     size_t count, int repetitions);
 

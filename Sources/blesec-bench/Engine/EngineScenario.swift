@@ -34,8 +34,12 @@ struct EngineScenario {
         let repetitions = try layers.map { try calibrate($0, size) }
         var samples = [[Double]](repeating: [], count: layers.count)
         for round in 0..<rounds {
+            // A gap that is smaller than a buffer could fill a hole in the heap and move nothing.
+            let gap = 2 * Self.bufferSize + 16 * (37 * round % 256)
             for turn in 0..<layers.count {
                 let index = (round + turn) % layers.count
+                try layers[index].moveBuffers(by: gap)
+                try layers[index].sealAndOpen(size, repetitions: 1)
                 samples[index].append(try sample(layers[index], size, repetitions[index]))
             }
         }

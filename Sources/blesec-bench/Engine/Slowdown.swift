@@ -20,6 +20,8 @@ final class Slowdown: EngineLayer {
 
     var name: String { layer.name }
 
+    func moveBuffers(by gap: Int) throws { try layer.moveBuffers(by: gap) }
+
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
         let start = Clock.threadTime
         try layer.sealAndOpen(count, repetitions: repetitions)

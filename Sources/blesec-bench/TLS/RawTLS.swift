@@ -35,6 +35,12 @@ internal import CBLESecBench
 extension RawTLS: EngineLayer {
     var name: String { "raw" }
 
+    func moveBuffers(by gap: Int) throws {
+        guard unsafe blesec_bench_tls_connect(tls, gap) else {
+            throw BenchError.wrongResult("OpenSSL")
+        }
+    }
+
     /// The plaintext is a record of `count` bytes and, before it, the record's length field.
     func sealAndOpen(_ count: Int, repetitions: Int) throws {
         guard
