@@ -7,7 +7,7 @@ struct ChannelTests {
     @Test("messages go both ways over a memory link, and close loses nothing")
     func memory() async throws {
         let loop = EventLoop(name: "test")
-        let (dialer, acceptor) = try await Self.channels(loop)
+        let (dialer, acceptor) = try await Self.channels(on: loop)
         async let got = dialer.receive()
         #expect(try await acceptor.deliver([9, 9]) == .delivered)
         try await #expect(got == [9, 9])
@@ -68,12 +68,13 @@ struct ChannelTests {
         let pinned = try PinnedPeers()
         let loop = EventLoop(name: "test")
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
-        var wrong = try pinned.configuration(.acceptor)
-        wrong.trust = .pinned([PeerKey(fingerprint: pinned.acceptor.fingerprint)])
+        var pinningAnotherKey = try pinned.configuration(.acceptor)
+        pinningAnotherKey.trust = .pinned([PeerKey(fingerprint: pinned.acceptor.fingerprint)])
         async let dialed = SecureChannel.open(
             over: first, role: .dialer, configuration: pinned.configuration(.dialer))
         await #expect(throws: ChannelError(.untrusted, "")) {
-            _ = try await SecureChannel.open(over: second, role: .acceptor, configuration: wrong)
+            _ = try await SecureChannel.open(
+                over: second, role: .acceptor, configuration: pinningAnotherKey)
         }
         do {
             _ = try await dialed
@@ -84,7 +85,9 @@ struct ChannelTests {
         await loop.shutdown()
     }
 
-    static func channels(_ loop: EventLoop) async throws -> (SecureChannel, SecureChannel) {
+    static func channels(
+        on loop: EventLoop
+    ) async throws -> (dialer: SecureChannel, acceptor: SecureChannel) {
         let pinned = try PinnedPeers()
         let (first, second) = await loop.run { MemoryLink.pair(loop: loop) }
         async let dialer = SecureChannel.open(
@@ -97,10 +100,10 @@ struct ChannelTests {
 
 @Suite("Ways to read a channel")
 struct ReadingTests {
-    @Test("messages arrive as a sequence that ends with the peer's end")
+    @Test("the sequence of messages is over when the peer has sent its end")
     func sequence() async throws {
         let loop = EventLoop(name: "test")
-        let (dialer, acceptor) = try await ChannelTests.channels(loop)
+        let (dialer, acceptor) = try await ChannelTests.channels(on: loop)
         async let sent: Void = {
             for index in 0..<10 { try await dialer.send([UInt8(index)]) }
             try await dialer.close()
@@ -113,10 +116,10 @@ struct ReadingTests {
         await loop.shutdown()
     }
 
-    @Test("a byte stream does not show where messages end")
+    @Test("a byte stream returns every byte in order, and no read returns more than was asked for")
     func bytes() async throws {
         let loop = EventLoop(name: "test")
-        let (dialer, acceptor) = try await ChannelTests.channels(loop)
+        let (dialer, acceptor) = try await ChannelTests.channels(on: loop)
         let bytes = (0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
         async let sent: Void = {
             try await dialer.byteStream.write(bytes)
@@ -136,13 +139,13 @@ struct ReadingTests {
 
 @Suite("A policy that waits for a person's answer")
 struct AskingTests {
-    @Test("a listener decides about a bounded number of peers at once, and refuses the others")
-    func bounded() async throws {
+    @Test("when all places for trust decisions are taken, a listener refuses the next peer")
+    func decisionPlaces() async throws {
         let pinned = try PinnedPeers()
         var asking = try pinned.configuration(.acceptor)
-        let (answers, answer) = AsyncStream.makeStream(of: TrustPolicy.Verdict.self)
+        let (verdicts, continuation) = AsyncStream.makeStream(of: TrustPolicy.Verdict.self)
         asking.trust = .asking { _ in
-            for await verdict in answers { return verdict }
+            for await verdict in verdicts { return verdict }
             return .refuse("nobody answered")
         }
         var limits = SecureListener.Limits()
@@ -164,10 +167,10 @@ struct AskingTests {
                     }
                 }
             }
-            // The first task to return is the refused peer's: the other peer waits for the answer.
-            let turnedAway = await group.next()
-            answer.yield(.admit)
-            return [turnedAway, await group.next()]
+            // The refused dial returns first, because the other dial waits for a verdict.
+            let refused = await group.next()
+            continuation.yield(.admit)
+            return [refused, await group.next()]
         }
         #expect(throws: ChannelError(.refused, "")) { _ = try results[0]?.get() }
         let admitted = try results[1]?.get()

@@ -17,24 +17,24 @@ struct ClosingTests {
         case close
         /// `finish`, receive to the end, then `close`.
         case finishThenClose
-        /// `close`, while the side receives no more than its first 0 to 20 messages.
+        /// `close`; the side stops receiving after 0 to 20 messages.
         case closeEarly
         case abort
         /// The link breaks.
         case cut
-        /// Stands for a channel that is released: also calls `abort`, because the test still needs
-        /// the channel.
+        /// Stands for a program that releases the channel. Calls `abort` instead, because the test
+        /// still needs the channel.
         case drop
     }
 
     /// What one side did and saw.
     struct Account {
-        /// How many messages the channel took, whether or not `deliver` threw afterwards.
+        /// How many messages the channel queued, even if `deliver` threw afterwards.
         var sent = 0
         /// The numbers of the messages for which `deliver` returned `.delivered`.
         var delivered: [Int] = []
-        /// The numbers of the messages that `receive` returned; -1 for a message with wrong
-        /// content.
+        /// The numbers of the messages that `receive` returned; -1 stands for a message with
+        /// wrong content.
         var received: [Int] = []
         /// Whether `receive` returned `nil`, which means the peer's end.
         var sawEnd = false
@@ -47,74 +47,81 @@ struct ClosingTests {
         "in a thousand runs no delivered message is lost, and no close succeeds without both ends")
     func thousand() async throws {
         let fixture = try ChannelFixture()
-        var endings: [String: Int] = [:]
+        // The key is an ending, and whether `close` succeeded.
+        var endingCounts: [String: Int] = [:]
         for batch in 0..<20 {
             let seeds = (0..<50).map { UInt64(batch * 50 + $0) }
-            let rounds = Task(executorPreference: fixture.loop) {
-                try await withThrowingTaskGroup(of: (UInt64, Account, Account).self) { group in
+            let runs = Task(executorPreference: fixture.loop) {
+                try await withThrowingTaskGroup(
+                    of: (seed: UInt64, dialer: Account, acceptor: Account).self
+                ) { group in
                     for seed in seeds {
                         group.addTask(executorPreference: fixture.loop) {
-                            let (dialer, acceptor) = try await Self.round(seed, fixture)
+                            let (dialer, acceptor) = try await Self.run(seed, fixture)
                             return (seed, dialer, acceptor)
                         }
                     }
                     return try await group.reduce(into: []) { $0.append($1) }
                 }
             }
-            let watch = Task { _ = try await rounds.value }
-            await fixture.advance(until: watch)
-            for (seed, dialer, acceptor) in try await rounds.value {
+            let done = Task { _ = try await runs.value }
+            await fixture.advance(until: done)
+            for (seed, dialer, acceptor) in try await runs.value {
                 Self.check(dialer, acceptor, "seed \(seed), dialer")
                 Self.check(acceptor, dialer, "seed \(seed), acceptor")
                 for account in [dialer, acceptor] {
-                    endings["\(account.ending) \(account.closed)", default: 0] += 1
+                    endingCounts["\(account.ending) \(account.closed)", default: 0] += 1
                 }
             }
         }
-        // Each of these endings must have succeeded, and failed, more than 20 times.
+        // With each of these endings, `close` must have succeeded more than 20 times, and must have
+        // thrown more than 20 times.
         for ending in [Ending.close, .finishThenClose] {
-            #expect(endings["\(ending) true", default: 0] > 20)
-            #expect(endings["\(ending) false", default: 0] > 20)
+            #expect(endingCounts["\(ending) true", default: 0] > 20)
+            #expect(endingCounts["\(ending) false", default: 0] > 20)
         }
         await fixture.finish()
     }
 
-    /// Checks what must hold for a side, whatever the other side did.
-    static func check(_ side: Account, _ other: Account, _ comment: Comment) {
-        #expect(other.received == Array(0..<other.received.count), comment)
-        #expect(other.received.count <= side.sent, comment)
-        for number in side.delivered { #expect(number < other.received.count, comment) }
-        // If both sides end properly, each sees the other's end, and every `close` succeeds.
-        let proper: [Ending] = [.finish, .close, .finishThenClose]
-        if proper.contains(side.ending), proper.contains(other.ending) {
+    /// Checks what one side did and saw against what its peer did and saw.
+    static func check(_ side: Account, _ peer: Account, _ comment: Comment) {
+        #expect(peer.received == Array(0..<peer.received.count), comment)
+        #expect(peer.received.count <= side.sent, comment)
+        for number in side.delivered { #expect(number < peer.received.count, comment) }
+        // If both sides end and receive everything, each sees its peer's end, and every `close`
+        // succeeds.
+        let receivingAll: [Ending] = [.finish, .close, .finishThenClose]
+        if receivingAll.contains(side.ending), receivingAll.contains(peer.ending) {
             #expect(side.sawEnd && (side.closed || side.ending == .finish), comment)
         }
-        if side.sawEnd { #expect(side.received.count == other.sent, comment) }
+        if side.sawEnd { #expect(side.received.count == peer.sent, comment) }
         guard side.closed else { return }
         #expect(side.sawEnd, comment)
-        #expect(side.received.count == other.sent, comment)
-        #expect(other.received.count == side.sent, comment)
-        #expect(other.sawEnd, comment)
+        #expect(side.received.count == peer.sent, comment)
+        #expect(peer.received.count == side.sent, comment)
+        #expect(peer.sawEnd, comment)
     }
 
-    private static func round(
+    private static func run(
         _ seed: UInt64, _ fixture: ChannelFixture
-    ) async throws -> (Account, Account) {
+    ) async throws -> (dialer: Account, acceptor: Account) {
         var random = SeededGenerator(seed: seed)
         let (first, second) = await fixture.links(
             capacity: [8_192, 20_000, 65_536].randomElement(using: &random) ?? 8_192)
-        let dialer = try fixture.channel(over: first, .dialer) { change(&$0, &random) }
-        let acceptor = try fixture.channel(over: second, .acceptor) { change(&$0, &random) }
+        let dialer = try fixture.channel(over: first, .dialer) { randomizeLimits(&$0, &random) }
+        let acceptor = try fixture.channel(over: second, .acceptor) {
+            randomizeLimits(&$0, &random)
+        }
         for opening in [fixture.opening(dialer), fixture.opening(acceptor)] {
             try await opening.value
         }
-        let seeds = (random.next(), random.next())
-        async let one = side(dialer, first, seeds.0)
-        async let other = side(acceptor, second, seeds.1)
-        return try await (one, other)
+        let seeds = (dialer: random.next(), acceptor: random.next())
+        async let dialerAccount = runSide(dialer, first, seeds.dialer)
+        async let acceptorAccount = runSide(acceptor, second, seeds.acceptor)
+        return try await (dialerAccount, acceptorAccount)
     }
 
-    private static func change(
+    private static func randomizeLimits(
         _ configuration: inout ChannelConfiguration, _ random: inout SeededGenerator
     ) {
         configuration.limits.readAhead = Int.random(in: 1...40_000, using: &random)
@@ -122,31 +129,31 @@ struct ClosingTests {
     }
 
     /// Runs one side: a task that sends, a task that receives, and the ending at a random moment.
-    private static func side(
+    private static func runSide(
         _ channel: SecureChannel, _ link: FaultyLink, _ seed: UInt64
     ) async throws -> Account {
         var random = SeededGenerator(seed: seed)
         let ending = Ending.allCases.randomElement(using: &random) ?? .close
-        let count = Int.random(in: 0...30, using: &random)
-        let stopsReceiving =
+        let messageCount = Int.random(in: 0...30, using: &random)
+        let receiveLimit =
             [.closeEarly, .abort, .cut, .drop].contains(ending)
             ? Int.random(in: 0...20, using: &random) : Int.max
         let sending = Task(executorPreference: channel.loop) { [random] in
-            await send(count, channel, random)
+            await send(messageCount, channel, random)
         }
         let receiving = Task(executorPreference: channel.loop) {
-            await receive(channel, atMost: stopsReceiving)
+            await receive(channel, atMost: receiveLimit)
         }
         let moment = Duration.microseconds(Int.random(in: 0...200_000, using: &random))
         try await channel.loop.sleep(for: moment)
         var closed = false
         switch ending {
         case .finish: try? await channel.finish()
-        case .close, .closeEarly: closed = await closes(channel)
+        case .close, .closeEarly: closed = await closeSucceeds(channel)
         case .finishThenClose:
             try? await channel.finish()
             _ = await receiving.value
-            closed = await closes(channel)
+            closed = await closeSucceeds(channel)
         case .abort: await channel.abort()
         case .cut: await channel.loop.run { link.cut() }
         case .drop: break
@@ -157,7 +164,7 @@ struct ClosingTests {
         account.closed = closed
         account.sent = Int(await channel.holdings.queued)
         (account.received, account.sawEnd) = await receiving.value
-        // Messages that have arrived can be received after the end of the channel, too.
+        // The messages that had arrived can still be received after the channel has ended.
         let (rest, sawEnd) = await receive(channel, atMost: .max)
         account.received += rest
         account.sawEnd = account.sawEnd || sawEnd
@@ -197,8 +204,7 @@ struct ClosingTests {
             while numbers.count < limit {
                 guard let message = try await channel.receive() else { return (numbers, true) }
                 let number = Int(message[0]) << 8 | Int(message[1])
-                // A message whose content differs from what was sent gets a number that was not
-                // sent.
+                // A message with wrong content is recorded as -1, which is no message's number.
                 let isWhole = message.dropFirst(2).allSatisfy { $0 == UInt8(number & 0xFF) }
                 numbers.append(isWhole ? number : -1)
             }
@@ -206,7 +212,7 @@ struct ClosingTests {
         return (numbers, false)
     }
 
-    private static func closes(_ channel: SecureChannel) async -> Bool {
+    private static func closeSucceeds(_ channel: SecureChannel) async -> Bool {
         do {
             try await channel.close()
             return true

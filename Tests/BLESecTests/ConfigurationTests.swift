@@ -10,6 +10,8 @@ import Testing
 struct ConfigurationTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
 
+    /// Expects that `validate` and `begin` both refuse the changed configuration, and that nothing
+    /// is sent.
     static func expectRefused(
         _ role: ChannelRole = .dialer, _ comment: Comment? = nil,
         _ change: (inout ChannelConfiguration) throws -> Void
@@ -32,18 +34,18 @@ struct ConfigurationTests {
     @Test("a list of protocols that is empty, repeats a name or has an unknown one is refused")
     func protocols() throws {
         try Self.expectRefused { $0.protocols = [] }
-        // A listener's list is not sent, so a repeated name in it does no harm.
-        var twice = try PinnedPeers().configuration(.dialer)
-        twice.protocols = [Self.xx, Self.xx]
+        // Only a dialer's list is sent, so a repeated name is refused only on the dialer's side.
+        var repeated = try PinnedPeers().configuration(.dialer)
+        repeated.protocols = [Self.xx, Self.xx]
         #expect(throws: ChannelError(.configuration, "")) {
-            _ = try MachinePair(dialer: twice, acceptor: twice)
+            _ = try MachinePair(dialer: repeated, acceptor: repeated)
         }
         for name in [
             "", "Noise", "Noise_ZZ_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA1",
             "noise_XX_25519_ChaChaPoly_SHA256", "Noise_XX_25519_ChaChaPoly_SHA256 ",
             "Noise_XXpsk9_25519_ChaChaPoly_SHA256", "Noise_XXfallback_25519_ChaChaPoly_SHA256",
             "Noise_N_25519_ChaChaPoly_SHA256", "TLS",
-            // A Kelvin sign, which Swift compares as equal to a K.
+            // A Kelvin sign: Swift's `==` finds it equal to a K, although the bytes differ.
             "Noise_I\u{212A}_25519_ChaChaPoly_SHA256",
         ] {
             try Self.expectRefused(.dialer, "\(name)") { $0.protocols = [name] }
@@ -105,9 +107,7 @@ struct ConfigurationTests {
         try Self.expectRefused { $0.identity = nil }
     }
 
-    @Test(
-        "one pre-shared key for offers with two hashes, or none for an offer with a psk, is refused"
-    )
+    @Test("one pre-shared key for two hashes is refused, and so is a psk pattern without a key")
     func presharedKeys() throws {
         let names = ["SHA256", "BLAKE2s"].map { "Noise_NNpsk0_25519_ChaChaPoly_\($0)" }
         try Self.expectRefused {
@@ -119,15 +119,15 @@ struct ConfigurationTests {
             $0.trust = .anyone
             $0.protocols = [names[0]]
         }
-        var other = try PinnedPeers().configuration(.dialer)
-        other.trust = .anyone
-        other.presharedKeys = [try Self.psk()]
+        var allowed = try PinnedPeers().configuration(.dialer)
+        allowed.trust = .anyone
+        allowed.presharedKeys = [try Self.psk()]
         // A protocol without a psk may have another hash, because it does not use the key.
-        other.protocols = [names[1], "Noise_NN_25519_ChaChaPoly_SHA256"]
-        try other.validate(for: .dialer)
+        allowed.protocols = [names[1], "Noise_NN_25519_ChaChaPoly_SHA256"]
+        try allowed.validate(for: .dialer)
     }
 
-    @Test("a pattern that needs the peer's key is refused without exactly one pinned public key")
+    @Test("a pattern that needs the peer's public key is refused unless exactly one is pinned")
     func remoteStatic() throws {
         let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
         try Self.expectRefused {
@@ -148,7 +148,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "options of the other mode, 256 bytes of context, and blesec/1 as a prologue are refused"
+        "options of the other mode, a 256-byte context and a prologue blesec/1... are refused"
     )
     func modes() throws {
         try Self.expectRefused { $0.prologue = [1] }
@@ -172,8 +172,8 @@ struct ConfigurationTests {
     @Test("a dial with a pinned low-order key fails, since the key gives no shared secret")
     func lowOrder() throws {
         // The points with the u-coordinates 0 (order 2) and 1 (order 4).
-        for first in [UInt8(0), 1] {
-            let point = [first] + [UInt8](repeating: 0, count: 31)
+        for coordinate in [UInt8(0), 1] {
+            let point = [coordinate] + [UInt8](repeating: 0, count: 31)
             var configuration = try PinnedPeers().configuration(.dialer)
             configuration.trust = .pinned([try PeerKey(publicKey: point)])
             configuration.protocols = ["Noise_IK_25519_ChaChaPoly_SHA256"]

@@ -5,8 +5,8 @@ import Testing
 
 @testable import BLESec
 
-/// A machine with a manual clock.
-private struct Watch {
+/// A connection's machine, and the time that it is given.
+private struct TimedMachine {
     var machine: ConnectionMachine
     var now = MonotonicTime(nanoseconds: 1_000_000_000_000)
     var generator = SeededGenerator(seed: 3)
@@ -17,37 +17,45 @@ private struct Watch {
 
     var state: ConnectionState { machine.status.state }
     /// How much time is left until the state's deadline.
-    var left: Duration? { machine.status.deadline?.duration(since: now) }
+    var timeLeft: Duration? { machine.status.deadline?.duration(since: now) }
 
+    /// Advances the time, and handles a deadline that has passed.
     mutating func wait(_ duration: Duration) -> ConnectionMachine.Step {
         now = now.advanced(by: duration)
         return machine.timeout(at: now, using: &generator)
     }
 
     mutating func reach(_ state: ConnectionState) { machine.reached(state, at: now) }
+
+    /// Hands a new channel to the machine.
     @discardableResult
-    mutating func connect(
-        _ peer: PeerIdentity = .group, hash: [UInt8] = [], isEnding: Bool = false,
-        isCurrentOver: Bool = true, hasRoom: Bool = true
+    mutating func offerChannel(
+        hash: [UInt8] = [], isEnding: Bool = false, isCurrentOver: Bool = true,
+        hasRoom: Bool = true
     ) -> ConnectionMachine.Admission {
         let history = ChannelHistory(began: now, ready: now, hash: hash)
         return machine.admit(
-            .init(peer: peer, history: history, isEnding: isEnding),
+            .init(peer: .group, history: history, isEnding: isEnding),
             isCurrentOver: isCurrentOver, hasRoom: hasRoom, at: now)
     }
+
+    /// Reports that an attempt has failed: the current attempt if `attempt` is nil.
     @discardableResult
-    mutating func fail(
+    mutating func failAttempt(
         _ code: ChannelError.Code = .noSuchPeer, in attempt: Int? = nil
     ) -> ConnectionMachine.Step {
         machine.failed(ChannelError(code, ""), in: attempt, at: now, using: &generator)
     }
-    mutating func begin(hasRoom: Bool = true) -> Int? {
+
+    mutating func beginAttempt(hasRoom: Bool = true) -> Int? {
         machine.begin(hasRoom: hasRoom, at: now, using: &generator)
     }
-    mutating func endPeer(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
+
+    mutating func peerEnds(_ reason: EndReason = .done) -> ConnectionMachine.Ending {
         machine.peerEnded(reason, hasCarried: true, isCurrent: true, at: now, using: &generator)
     }
-    mutating func lose(hasCarried: Bool) -> ConnectionMachine.Step {
+
+    mutating func loseLink(hasCarried: Bool) -> ConnectionMachine.Step {
         machine.lost(
             ChannelError(.truncated, ""), hasCarried: hasCarried, at: now, using: &generator)
     }
@@ -55,89 +63,92 @@ private struct Watch {
 
 @Suite("The state machine of a connection")
 struct ConnectionMachineTests {
-    @Test("an attempt goes through its states, each with its deadline")
+    @Test("each state of an attempt has its own time limit, and the connected state has none")
     func states() {
-        var watch = Watch()
+        var connection = TimedMachine()
         let rules = ReconnectPolicy()
-        #expect(watch.state == .searching)
-        #expect(watch.left == rules.searching)
+        #expect(connection.state == .searching)
+        #expect(connection.timeLeft == rules.searching)
         for (state, limit) in [
             (ConnectionState.dialing, rules.dialing), (.opening, rules.opening),
             (.handshaking, rules.handshaking),
         ] {
-            watch.reach(state)
-            #expect(watch.state == state)
-            #expect(watch.left == limit)
+            connection.reach(state)
+            #expect(connection.state == state)
+            #expect(connection.timeLeft == limit)
         }
-        watch.connect()
-        #expect(watch.state == .connected)
-        #expect(watch.left == nil)
-        #expect(watch.machine.status.peer == .group)
+        connection.offerChannel()
+        #expect(connection.state == .connected)
+        #expect(connection.timeLeft == nil)
+        #expect(connection.machine.status.peer == .group)
     }
 
     @Test("a peer that is not found in 30 s is out of range, and a new search starts 60 s later")
     func outOfRange() {
-        var watch = Watch()
-        #expect(watch.wait(.milliseconds(29_999)) == .nothing)
-        #expect(watch.state == .searching)
-        #expect(watch.wait(.milliseconds(1)) == .nothing)
-        #expect(watch.state == .outOfRange)
-        #expect(watch.left == .seconds(60))
-        watch.reach(.searching)
-        #expect(watch.state == .outOfRange, "a search that goes on has not found the peer")
-        #expect(watch.wait(.seconds(60)) == .attempt)
-        #expect(watch.state == .searching)
-        _ = watch.wait(.seconds(30))
-        watch.reach(.dialing)
-        #expect(watch.state == .dialing, "a peer that is dialed has been found, so it is in range")
+        var connection = TimedMachine()
+        #expect(connection.wait(.milliseconds(29_999)) == .nothing)
+        #expect(connection.state == .searching)
+        #expect(connection.wait(.milliseconds(1)) == .nothing)
+        #expect(connection.state == .outOfRange)
+        #expect(connection.timeLeft == .seconds(60))
+        connection.reach(.searching)
+        #expect(
+            connection.state == .outOfRange, "a search does not show that the peer is in range")
+        #expect(connection.wait(.seconds(60)) == .attempt)
+        #expect(connection.state == .searching)
+        _ = connection.wait(.seconds(30))
+        connection.reach(.dialing)
+        #expect(
+            connection.state == .dialing,
+            "a peer that is dialed has been found, so it is in range")
     }
 
     @Test(
-        "a step that takes too long is abandoned, and the next attempt starts 0.5 to 1 s later",
+        "an attempt that is in one state too long is abandoned; the next starts 0.5 to 1 s later",
         arguments: [ConnectionState.dialing, .opening, .handshaking])
     func tooLong(_ state: ConnectionState) throws {
-        var watch = Watch()
-        watch.reach(state)
-        let left = try #require(watch.left)
-        #expect(watch.wait(left - .milliseconds(1)) == .nothing)
-        #expect(watch.wait(.milliseconds(1)) == .abandon)
-        #expect(watch.machine.status.failure?.code == .timedOut)
-        #expect([.backingOff, .outOfRange].contains(watch.state))
-        let pause = try #require(watch.left)
+        var connection = TimedMachine()
+        connection.reach(state)
+        let left = try #require(connection.timeLeft)
+        #expect(connection.wait(left - .milliseconds(1)) == .nothing)
+        #expect(connection.wait(.milliseconds(1)) == .abandon)
+        #expect(connection.machine.status.failure?.code == .timedOut)
+        #expect([.backingOff, .outOfRange].contains(connection.state))
+        let pause = try #require(connection.timeLeft)
         #expect((.milliseconds(500) ... .seconds(1)).contains(pause))
-        #expect(watch.wait(pause) == .attempt)
-        #expect(watch.state == .searching)
+        #expect(connection.wait(pause) == .attempt)
+        #expect(connection.state == .searching)
     }
 
-    @Test("the longest wait doubles with each failure up to 60 s; each wait is half of it or more")
+    @Test("the longest wait doubles with each failure up to 60 s; each wait is at least half of it")
     func backoff() throws {
-        var watch = Watch()
+        var connection = TimedMachine()
         var pauses: [Duration] = []
         for failures in 1...10 {
-            watch.reach(.dialing)
-            watch.fail()
-            #expect(watch.machine.status.failures == failures)
-            let pause = try #require(watch.left)
-            let bound = Duration.seconds(min(60, 1 << (failures - 1)))
-            #expect((bound / 2...bound).contains(pause))
+            connection.reach(.dialing)
+            connection.failAttempt()
+            #expect(connection.machine.status.failures == failures)
+            let pause = try #require(connection.timeLeft)
+            let longest = Duration.seconds(min(60, 1 << (failures - 1)))
+            #expect((longest / 2...longest).contains(pause))
             pauses.append(pause)
-            #expect(watch.wait(pause) == .attempt)
+            #expect(connection.wait(pause) == .attempt)
         }
-        let parts = zip(pauses, 0...).map { $0 / Double(min(60, 1 << $1)) }
-        #expect(Set(parts).count > 5, "each wait has a random part of its own")
+        let fractions = zip(pauses, 0...).map { $0 / Double(min(60, 1 << $1)) }
+        #expect(Set(fractions).count > 5, "each wait is a random fraction of the longest wait")
     }
 
-    @Test("a peer that is unreachable for long is out of range, and is still dialed")
-    func unreached() {
-        var watch = Watch()
-        watch.fail()
-        #expect(watch.state == .backingOff)
+    @Test("while every dial fails, the state is backing-off at first, and out-of-range within 90 s")
+    func unreachable() {
+        var connection = TimedMachine()
+        connection.failAttempt()
+        #expect(connection.state == .backingOff)
         var states: [ConnectionState] = []
-        while watch.now < MonotonicTime(nanoseconds: 1_090_000_000_000) {
-            if watch.wait(.milliseconds(100)) == .attempt {
-                watch.reach(.dialing)
-                watch.fail()
-                states.append(watch.state)
+        while connection.now < MonotonicTime(nanoseconds: 1_090_000_000_000) {
+            if connection.wait(.milliseconds(100)) == .attempt {
+                connection.reach(.dialing)
+                connection.failAttempt()
+                states.append(connection.state)
             }
         }
         #expect(states.first == .backingOff)
@@ -147,96 +158,98 @@ struct ConnectionMachineTests {
     @Test(
         "after a link of 10 s, or of 1 s with a message, the next attempt begins without a wait")
     func goodLink() throws {
-        for lasted in [false, true] {
-            var watch = Watch()
-            for _ in 1...5 { watch.fail() }
-            watch.connect()
-            _ = watch.wait(lasted ? .seconds(10) : .seconds(1))
-            #expect(watch.lose(hasCarried: !lasted) == .attempt)
-            #expect(watch.state == .searching)
-            #expect(watch.machine.status.failures == 0)
-            #expect(watch.machine.status.failure?.code == .truncated)
-            watch.fail()
-            let pause = try #require(watch.left)
+        for lastsTenSeconds in [false, true] {
+            var connection = TimedMachine()
+            for _ in 1...5 { connection.failAttempt() }
+            connection.offerChannel()
+            _ = connection.wait(lastsTenSeconds ? .seconds(10) : .seconds(1))
+            #expect(connection.loseLink(hasCarried: !lastsTenSeconds) == .attempt)
+            #expect(connection.state == .searching)
+            #expect(connection.machine.status.failures == 0)
+            #expect(connection.machine.status.failure?.code == .truncated)
+            connection.failAttempt()
+            let pause = try #require(connection.timeLeft)
             #expect(pause <= .seconds(1))
-            #expect(watch.state == .backingOff, "the peer was connected just now")
+            #expect(
+                connection.state == .backingOff,
+                "the peer was just connected, so it is in range")
         }
     }
 
-    @Test("a link without a message that ends within 10 s counts as a further failure each time")
+    @Test("each link that ends within 10 s without a message counts as one more failure")
     func badLink() throws {
-        var watch = Watch()
+        var connection = TimedMachine()
         for failures in 1...8 {
-            watch.connect()
-            _ = watch.wait(.milliseconds(9_999))
-            #expect(watch.lose(hasCarried: false) == .nothing)
-            #expect(watch.state == .backingOff)
-            #expect(watch.machine.status.failures == failures)
-            let pause = try #require(watch.left)
+            connection.offerChannel()
+            _ = connection.wait(.milliseconds(9_999))
+            #expect(connection.loseLink(hasCarried: false) == .nothing)
+            #expect(connection.state == .backingOff)
+            #expect(connection.machine.status.failures == failures)
+            let pause = try #require(connection.timeLeft)
             #expect(pause >= .seconds(min(60, 1 << (failures - 1))) / 2)
-            #expect(watch.wait(pause) == .attempt)
+            #expect(connection.wait(pause) == .attempt)
         }
     }
 
-    @Test("a link with a message that ends within 1 s counts as a first failure each time")
+    @Test("each link that carries a message but ends within 1 s counts as a first failure")
     func briefLink() throws {
-        var watch = Watch()
-        for _ in 1...5 { watch.fail() }
+        var connection = TimedMachine()
+        for _ in 1...5 { connection.failAttempt() }
         for _ in 1...8 {
-            watch.connect()
-            _ = watch.wait(.milliseconds(999))
-            #expect(watch.lose(hasCarried: true) == .nothing)
-            #expect(watch.state == .backingOff)
-            #expect(watch.machine.status.failures == 1)
-            let pause = try #require(watch.left)
+            connection.offerChannel()
+            _ = connection.wait(.milliseconds(999))
+            #expect(connection.loseLink(hasCarried: true) == .nothing)
+            #expect(connection.state == .backingOff)
+            #expect(connection.machine.status.failures == 1)
+            let pause = try #require(connection.timeLeft)
             #expect((.milliseconds(500) ... .seconds(1)).contains(pause))
-            #expect(watch.wait(pause) == .attempt)
+            #expect(connection.wait(pause) == .attempt)
         }
     }
 
     @Test(
-        "late progress events after connecting, and any event after closing, change nothing")
-    func late() {
-        var watch = Watch()
-        watch.connect()
-        watch.reach(.dialing)
-        watch.fail()
-        #expect(watch.state == .connected)
-        #expect(watch.wait(.seconds(1_000_000)) == .nothing)
-        watch.machine.close(nil, at: watch.now)
-        watch.machine.close(ChannelError(.internal, ""), at: watch.now)
-        watch.reach(.dialing)
-        watch.connect()
-        watch.fail()
-        #expect(watch.lose(hasCarried: true) == .nothing)
-        #expect(watch.wait(.seconds(1_000_000)) == .nothing)
-        #expect(watch.state == .closed)
-        #expect(watch.machine.status.failure == nil)
-        #expect(watch.left == nil)
+        "after connecting, reports of an attempt change nothing; after closing, no event does")
+    func lateEvents() {
+        var connection = TimedMachine()
+        connection.offerChannel()
+        connection.reach(.dialing)
+        connection.failAttempt()
+        #expect(connection.state == .connected)
+        #expect(connection.wait(.seconds(1_000_000)) == .nothing)
+        connection.machine.close(nil, at: connection.now)
+        connection.machine.close(ChannelError(.internal, ""), at: connection.now)
+        connection.reach(.dialing)
+        connection.offerChannel()
+        connection.failAttempt()
+        #expect(connection.loseLink(hasCarried: true) == .nothing)
+        #expect(connection.wait(.seconds(1_000_000)) == .nothing)
+        #expect(connection.state == .closed)
+        #expect(connection.machine.status.failure == nil)
+        #expect(connection.timeLeft == nil)
     }
 
-    @Test("what an earlier attempt reports changes nothing")
+    @Test("reports of an earlier attempt change nothing")
     func earlierAttempt() {
-        var watch = Watch()
-        let (first, second) = (watch.begin(), watch.begin())
+        var connection = TimedMachine()
+        let (first, second) = (connection.beginAttempt(), connection.beginAttempt())
         #expect(first != nil && second != nil && first != second)
-        watch.machine.reached(.dialing, in: first, at: watch.now)
-        watch.fail(in: first)
-        #expect(watch.state == .searching)
-        watch.machine.reached(.dialing, in: second, at: watch.now)
-        #expect(watch.state == .dialing)
-        watch.connect()
-        watch.fail(in: second)
-        #expect(watch.state == .connected)
+        connection.machine.reached(.dialing, in: first, at: connection.now)
+        connection.failAttempt(in: first)
+        #expect(connection.state == .searching)
+        connection.machine.reached(.dialing, in: second, at: connection.now)
+        #expect(connection.state == .dialing)
+        connection.offerChannel()
+        connection.failAttempt(in: second)
+        #expect(connection.state == .connected)
     }
 
-    @Test("no attempt begins while too many ended links have unread messages")
+    @Test("without room for a new link, no attempt begins, and a new channel is refused")
     func noRoom() {
-        var watch = Watch()
-        #expect(watch.begin(hasRoom: false) == nil)
-        #expect(watch.state == .backingOff)
-        #expect(watch.machine.status.failure?.code == .limitExceeded)
-        guard case .refuse(let error) = watch.connect(hasRoom: false) else {
+        var connection = TimedMachine()
+        #expect(connection.beginAttempt(hasRoom: false) == nil)
+        #expect(connection.state == .backingOff)
+        #expect(connection.machine.status.failure?.code == .limitExceeded)
+        guard case .refuse(let error) = connection.offerChannel(hasRoom: false) else {
             Issue.record("the channel was not refused")
             return
         }
@@ -245,59 +258,59 @@ struct ConnectionMachineTests {
 
     @Test("a configuration error closes the connection, and a refusal does not")
     func configuration() {
-        var watch = Watch()
-        #expect(watch.fail(.refused) == .nothing)
-        #expect(watch.fail(.configuration) == .close(ChannelError(.configuration, "")))
+        var connection = TimedMachine()
+        #expect(connection.failAttempt(.refused) == .nothing)
+        #expect(connection.failAttempt(.configuration) == .close(ChannelError(.configuration, "")))
     }
 
-    @Test("of two channels whose handshakes overlapped, the channel with the lower hash stays")
+    @Test("of two channels with overlapping handshakes the lower hash decides, unless one is over")
     func duplicates() {
-        var watch = Watch()
-        watch.connect(hash: [5])
-        guard case .endAsDuplicate = watch.connect(hash: [9], isCurrentOver: false) else {
-            Issue.record("the channel with the higher hash stays")
+        var connection = TimedMachine()
+        connection.offerChannel(hash: [5])
+        guard case .endAsDuplicate = connection.offerChannel(hash: [9], isCurrentOver: false) else {
+            Issue.record("the channel with the higher hash was not ended as a duplicate")
             return
         }
-        guard case .use = watch.connect(hash: [1], isCurrentOver: false),
-            case .use = watch.connect(hash: [9], isCurrentOver: true)
+        guard case .use = connection.offerChannel(hash: [1], isCurrentOver: false),
+            case .use = connection.offerChannel(hash: [9], isCurrentOver: true)
         else {
             Issue.record("a channel was not used")
             return
         }
     }
 
-    @Test("a channel that is ending brings only its messages, and leaves the state as it is")
-    func ending() {
-        var watch = Watch()
-        guard case .keepMessages = watch.connect(isEnding: true) else {
-            Issue.record("the channel is used")
+    @Test("of a new channel that is already ending, only the messages are kept")
+    func endingChannel() {
+        var connection = TimedMachine()
+        guard case .keepMessages = connection.offerChannel(isEnding: true) else {
+            Issue.record("the channel was not kept for its messages alone")
             return
         }
-        #expect(watch.state == .searching)
+        #expect(connection.state == .searching)
     }
 
-    @Test("the peer's end is final only if the rules say so; then both ends close the connection")
+    @Test("the peer's end leads to a new attempt, or with endsWithPeer to the connection's close")
     func peersEnd() {
-        var watch = Watch()
-        watch.connect()
-        _ = watch.wait(.seconds(1))
-        guard case .leaves(.attempt) = watch.endPeer() else {
-            Issue.record("the connection does not look for the peer again")
+        var connection = TimedMachine()
+        connection.offerChannel()
+        _ = connection.wait(.seconds(1))
+        guard case .leaves(.attempt) = connection.peerEnds() else {
+            Issue.record("no new attempt followed the peer's end")
             return
         }
         var rules = ReconnectPolicy()
         rules.endsWithPeer = true
-        watch = Watch(rules)
-        watch.connect()
-        guard case .stays = watch.endPeer() else {
-            Issue.record("the channel does not stay")
+        connection = TimedMachine(rules)
+        connection.offerChannel()
+        guard case .stays = connection.peerEnds() else {
+            Issue.record("the channel did not stay in use")
             return
         }
-        #expect(!watch.machine.haveBothEnded)
-        watch.machine.finish()
-        #expect(watch.machine.haveBothEnded)
-        guard case .closes = watch.endPeer() else {
-            Issue.record("the connection stays open")
+        #expect(!connection.machine.haveBothEnded)
+        connection.machine.finish()
+        #expect(connection.machine.haveBothEnded)
+        guard case .closes = connection.peerEnds() else {
+            Issue.record("the connection was not closed")
             return
         }
     }

@@ -10,7 +10,9 @@ struct DeadEngineTests {
 
     enum Attack: CaseIterable { case replayed, skipped, reflected, changed }
 
-    @Test("sealing before the handshake is over throws and writes nothing", arguments: offers)
+    @Test(
+        "sealing before the handshake is over kills the engine and writes nothing",
+        arguments: offers)
     func sealingTooEarly(offer: String) throws {
         var pair = try EnginePair.awaitingTrustDecision(offer)
         let text = [UInt8]("do not show this".utf8)
@@ -79,11 +81,11 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "bytes that begin no valid TLS record kill the engine before a record is complete",
+        "bytes that cannot begin a TLS record kill the engine, which does not wait for more bytes",
         arguments: [
             [0x42], [0x16, 3, 3, 0x41, 1], [0x16, 2, 1, 0, 0], [0x80, 0x2E, 1], [0x18, 3, 3, 0, 1],
         ] as [[UInt8]])
-    func noRecord(bytes: [UInt8]) throws {
+    func invalidRecordStart(bytes: [UInt8]) throws {
         var pair = try EnginePair(CertificateFixture.tls)
         #expect(throws: ChannelError(.protocolViolation, "")) {
             try pair.acceptor.receiveHandshake(bytes.span)
@@ -92,7 +94,7 @@ struct DeadEngineTests {
     }
 
     @Test(
-        "after a failed TLS handshake the engine sends one alert, drops input and cannot seal")
+        "after a failed TLS handshake the engine returns one alert, drops input and cannot seal")
     func failing() throws {
         var pair = try EnginePair(CertificateFixture.tls)
         // A handshake record with a message of an unknown type.
@@ -178,6 +180,7 @@ struct DeadEngineTests {
         Self.expectDead(&engine)
     }
 
+    /// Expects that the engine reports its end, and that each call that can throw throws `closed`.
     static func expectDead(_ engine: inout Engine) {
         #expect(engine.phase == .failed)
         #expect(engine.handshakeHash.isEmpty)
@@ -201,8 +204,9 @@ struct DeadEngineTests {
 private struct EnginePair: ~Copyable {
     var dialer: Engine
     var acceptor: Engine
-    /// The handshake bytes that have arrived at each side and that its engine has not consumed.
+    /// The handshake bytes that have arrived for the dialer, and that its engine has not consumed.
     private var dialerInbound: [UInt8] = []
+    /// The handshake bytes that have arrived for the acceptor, as above.
     private var acceptorInbound: [UInt8] = []
 
     init(_ offer: String) throws {
@@ -227,6 +231,7 @@ private struct EnginePair: ~Copyable {
         return pair
     }
 
+    /// A pair after the handshake, in which each engine has admitted its peer.
     static func established(_ offer: String) throws -> EnginePair {
         var pair = try awaitingTrustDecision(offer)
         for _ in 0..<4 {

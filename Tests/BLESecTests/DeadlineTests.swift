@@ -3,7 +3,7 @@ import Testing
 
 @testable import BLESec
 
-@Suite("Time and a channel's phases")
+@Suite("Deadlines and timeouts of a channel")
 struct DeadlineTests {
     @Test(
         "a session that is too old sends end with reason expired, and fails at the close deadline"
@@ -47,7 +47,7 @@ struct DeadlineTests {
         }
     }
 
-    @Test("while the link is full, an overdue acknowledgement leaves no timeout in the past")
+    @Test("if a full link delays an acknowledgement, the next timeout is not in the past")
     func ackWhileBlocked() throws {
         let peer = try MaliciousNoisePeer.ready()
         peer.isBlocked = true

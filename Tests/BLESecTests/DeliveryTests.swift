@@ -55,10 +55,12 @@ struct DeliveryTests {
         try await acceptor.confirm(through: 2)
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(await dialer.acknowledged == 2)
+        // A lower number than before changes nothing.
         try await acceptor.confirm(through: 1)
         await #expect(throws: ChannelError(.configuration, "")) {
             try await acceptor.confirm(through: 4)
         }
+        // The dialer acknowledges automatically, so it may not confirm.
         await #expect(throws: ChannelError(.configuration, "")) {
             try await dialer.confirm(through: 0)
         }
@@ -78,11 +80,13 @@ struct DeliveryTests {
 
     @Test("deliver returns received, not delivered, if the peer acknowledges messages on arrival")
     func acknowledgesOnArrival() async throws {
+        // This peer does not offer the feature, so the session does not have it.
         let peer = try MaliciousNoisePeer.ready(.acceptor)
         let agreement = peer.victim.session?.agreement
         #expect(agreement?.features.contains(.acknowledgesTaken) == false)
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
+        // Makes the dialer believe the same of the acceptor.
         await fixture.loop.run {
             dialer.assumeIsolated { $0.driver.machine.session?.agreement.features = [] }
         }
@@ -140,7 +144,7 @@ struct DeliveryTests {
         try await acceptor.finish()
         #expect(try await acceptor.receive() == [0])
         await fixture.clock.advance(by: .milliseconds(10_040))
-        #expect(await dialer.failure == nil, "the acknowledgement extends the deadline")
+        #expect(await dialer.failure == nil, "the acknowledgement has restarted the close deadline")
         await fixture.clock.advance(by: .milliseconds(20))
         #expect(await failure(of: closing) == .unacknowledged)
         await acceptor.abort()
@@ -161,7 +165,7 @@ struct DeliveryTests {
             #expect(try await acceptor.receive() == [number])
         }
         await fixture.clock.advance(by: .milliseconds(3_040))
-        #expect(await dialer.failure == nil, "the acknowledgement extends the deadline")
+        #expect(await dialer.failure == nil, "the acknowledgement has restarted the close deadline")
         await fixture.clock.advance(by: .milliseconds(20))
         #expect(await failure(of: closing) == .unacknowledged)
         await acceptor.abort()
@@ -183,7 +187,7 @@ struct DeliveryTests {
     }
 
     @Test(
-        "if both programs deliver before they receive, both calls fail, but the channel stays open")
+        "if both programs deliver before they receive, both calls time out; the channel stays open")
     func bothDeliver() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -228,7 +232,7 @@ struct DeliveryTests {
     }
 
     @Test(
-        "deliver reads an acknowledgement behind a full inbox, but fails behind 1 MiB more"
+        "deliver succeeds behind a full inbox, and fails if the extra 1 MiB is full too"
     )
     func fullInbox() async throws {
         let fixture = try ChannelFixture()
@@ -237,7 +241,7 @@ struct DeliveryTests {
         }
         // The peer sends more than the dialer reads ahead, and its acknowledgement comes after
         // these messages.
-        let talking = Task(executorPreference: fixture.loop) {
+        let sending = Task(executorPreference: fixture.loop) {
             for _ in 0..<100 { try await acceptor.send(Array(repeating: 1, count: 1_000)) }
         }
         await fixture.clock.settle()
@@ -248,16 +252,18 @@ struct DeliveryTests {
         try await #expect(got == [2])
         await fixture.clock.advance(by: .milliseconds(50))
         #expect(try await delivering.value == .delivered)
-        try await talking.value
+        try await sending.value
         // The peer's messages now also fill the extra room, so the acknowledgement after them is
         // not read. `deliver` fails without a wait, because the dialer's program has received
         // nothing.
         let endless = Task(executorPreference: fixture.loop) {
             while true { try await acceptor.send(Array(repeating: 1, count: 10_000)) }
         }
-        let hidden = Task(executorPreference: fixture.loop) { _ = try await dialer.deliver([3]) }
+        let secondDelivery = Task(executorPreference: fixture.loop) {
+            _ = try await dialer.deliver([3])
+        }
         await fixture.clock.settle()
-        #expect(await failure(of: hidden) == .limitExceeded)
+        #expect(await failure(of: secondDelivery) == .limitExceeded)
         #expect(await dialer.holdings.unread <= 30_000 + ChannelLimits.extraReadAhead + 10_100)
         endless.cancel()
         _ = await failure(of: endless)
@@ -277,12 +283,12 @@ struct DeliveryTests {
         arguments: [1, 2, 3, 4] as [UInt8])
     func notDone(reason: UInt8) async throws {
         let fixture = try ChannelFixture()
-        for way in ReceivingCall.allCases {
+        for call in ReceivingCall.allCases {
             let (dialer, acceptor) = try await fixture.channels()
             try await dialer.send([1, 2, 3])
             try await dialer.finish(EndReason(rawValue: reason))
             let closing = Task(executorPreference: fixture.loop) { try await dialer.close() }
-            switch way {
+            switch call {
             case .receive:
                 #expect(try await acceptor.receive() == [1, 2, 3])
                 await #expect(throws: ChannelError(.truncated, "")) { try await acceptor.receive() }
@@ -308,7 +314,7 @@ struct DeliveryTests {
         await fixture.finish()
     }
 
-    @Test("a connection numbers messages across its links, and confirms each on its own link")
+    @Test("a connection numbers messages over all links, and confirms each on the link it came by")
     func connection() async throws {
         let fixture = try ChannelFixture()
         let pairs = [
