@@ -1,13 +1,14 @@
-# Commands for development. Each target works as the first command on a fresh Debian 12 with a Swift
-# toolchain: it first installs missing packages, and prints their names.
+# Commands for development. Each target works as root's first command on a fresh Debian 12 with a
+# Swift toolchain and make: it first installs the missing packages that it needs, and prints their
+# names.
 
-# The tools are linked statically with Swift's libraries, so they run without Swift, in the
-# laboratory too.
+# The tools are linked statically with Swift's libraries, so they run where Swift is not installed.
 release := -c release --static-swift-stdlib
 
 .DEFAULT_GOAL := help
 .PHONY: help bench test lab check check-release report format docs clean ready ready-python ready-lab release tests
-# The laboratory's tests and the fuzz targets are built only on request.
+# These variables add the laboratory's tests and the fuzz targets to the package. The scripts that
+# need them set them; set by the caller, they would change every build.
 unexport BLESEC_LAB BLESEC_FUZZ
 
 help:

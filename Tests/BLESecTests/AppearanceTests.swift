@@ -13,27 +13,28 @@ struct AppearanceTests {
     static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
     static let ik = "Noise_IK_25519_ChaChaPoly_SHA256"
 
-    /// The length of each flight that a side has sent. Each flight is one SDU.
-    static func flights(_ pair: MachinePair, _ role: ChannelRole) -> [Int] {
+    /// The length in bytes of each flight that a side has sent. Each flight is one SDU.
+    static func flightLengths(_ pair: MachinePair, _ role: ChannelRole) -> [Int] {
         pair.sent[role, default: []].map(\.count)
     }
 
     /// Why a policy refuses the peer.
     enum Reason: CaseIterable, Sendable {
-        case unknownKey, keyOfNobody, denied, noWindow, brokenStore, person
+        case otherKeyPinned, impossibleKeyPinned, denied, notEnrolled, brokenStore, refusedByPerson
 
-        func policy(about key: Fingerprint) throws -> TrustPolicy {
+        func policy(refusing key: Fingerprint) throws -> TrustPolicy {
             let pinned = TrustPolicy.pinned([PeerKey(fingerprint: key)])
             switch self {
-            case .unknownKey:
+            case .otherKeyPinned:
                 let other = try IdentityKey.generate().fingerprint
                 return .pinned([PeerKey(fingerprint: other)])
-            case .keyOfNobody:
+            case .impossibleKeyPinned:
+                // The hash of no bytes, which is the fingerprint of no key.
                 return .pinned([PeerKey(fingerprint: Fingerprint(subjectPublicKeyInfo: []))])
             case .denied: return pinned.denying(DenyList([key]))
-            case .noWindow: return .enrolled(KnownPeersFile("/nonexistent/known_peers"))
+            case .notEnrolled: return .enrolled(KnownPeersFile("/nonexistent/known_peers"))
             case .brokenStore: return .enrolled(KnownPeersFile("/dev/null"))
-            case .person: return .asking { _ in .refuse("no") }
+            case .refusedByPerson: return .asking { _ in .refuse("no") }
             }
         }
     }
@@ -46,13 +47,13 @@ struct AppearanceTests {
         var configurations = try pinned.configurations(xx)
         (configurations.dialer.mode, configurations.acceptor.mode) = (mode, mode)
         if role == .dialer {
-            configurations.dialer.trust = try reason.policy(about: pinned.acceptor.fingerprint)
+            configurations.dialer.trust = try reason.policy(refusing: pinned.acceptor.fingerprint)
         } else {
-            configurations.acceptor.trust = try reason.policy(about: pinned.dialer.fingerprint)
+            configurations.acceptor.trust = try reason.policy(refusing: pinned.dialer.fingerprint)
         }
         let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.run()
-        if reason == .person {
+        if reason == .refusedByPerson {
             if role == .dialer {
                 pair.dialer.didDecide(.refuse("no"), now: pair.now)
             } else {
@@ -63,7 +64,8 @@ struct AppearanceTests {
         return pair
     }
 
-    @Test("a Noise acceptor refuses every peer with the same record, which is as long as a ready")
+    @Test(
+        "a Noise acceptor's refusal is as long as a ready, and looks the same whatever the reason")
     func acceptorRefuses() throws {
         let accepted = try PinnedPeers().pair([Self.xx])
         accepted.run()
@@ -72,10 +74,11 @@ struct AppearanceTests {
             let pair = try Self.refused(by: .acceptor, reason)
             for role in [ChannelRole.dialer, .acceptor] {
                 #expect(
-                    Self.flights(pair, role) == Self.flights(accepted, role), "\(reason) \(role)")
+                    Self.flightLengths(pair, role) == Self.flightLengths(accepted, role),
+                    "\(reason) \(role)")
             }
             guard case .failed(let error) = pair.dialer.outcome else {
-                Issue.record("\(reason): the dialer is not refused")
+                Issue.record("\(reason): the dialer has not failed")
                 continue
             }
             #expect(error.code == .refused, "\(reason)")
@@ -88,8 +91,10 @@ struct AppearanceTests {
         for reason in Reason.allCases {
             let pair = try Self.refused(by: .dialer, reason)
             #expect(pair.dialer.outcome?.code == .untrusted, "\(reason)")
-            #expect(Self.flights(pair, .dialer).count == 1, "\(reason)")
+            #expect(Self.flightLengths(pair, .dialer).count == 1, "\(reason)")
         }
+        // The changed byte of the acceptor's handshake message is, in this order, in the payload's
+        // tag, in the static key's tag, in the encrypted static key and in the ephemeral key.
         for fromEnd in [1, 17, 40, 90] {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { role, bytes in
@@ -99,23 +104,24 @@ struct AppearanceTests {
             }
             pair.run()
             #expect(pair.dialer.outcome?.code == .authenticationFailed, "\(fromEnd)")
-            #expect(Self.flights(pair, .dialer).count == 1, "\(fromEnd)")
+            #expect(Self.flightLengths(pair, .dialer).count == 1, "\(fromEnd)")
         }
     }
 
-    @Test("an IK dialer, which has sent its last message, refuses with a record as long as a ready")
+    @Test(
+        "an IK dialer, whose handshake message is sent, refuses with a record as long as a ready")
     func dialerOfIK() throws {
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [Self.ik])
         dialer.trust = dialer.trust.denying(DenyList([pinned.acceptor.fingerprint]))
-        let pair = try MachinePair(
+        let refused = try MachinePair(
             dialer: dialer, acceptor: pinned.configuration(.acceptor, [Self.ik]))
         let accepted = try pinned.pair([Self.ik])
-        for pair in [pair, accepted] { pair.run() }
-        #expect(pair.acceptor.outcome?.code == .refused)
-        #expect(Self.flights(pair, .dialer) == Self.flights(accepted, .dialer))
-        pair.dialer.linkEnded(nil, now: pair.now)
-        #expect(pair.dialer.outcome?.code == .untrusted)
+        for pair in [refused, accepted] { pair.run() }
+        #expect(refused.acceptor.outcome?.code == .refused)
+        #expect(Self.flightLengths(refused, .dialer) == Self.flightLengths(accepted, .dialer))
+        refused.dialer.linkEnded(nil, now: refused.now)
+        #expect(refused.dialer.outcome?.code == .untrusted)
     }
 
     @Test("after a failed handshake an acceptor sends no record, unlike after a refusal")
@@ -124,8 +130,8 @@ struct AppearanceTests {
             let pair = try PinnedPeers().pair([Self.xx])
             pair.tamper = { [unowned pair] role, bytes in
                 var bytes = bytes
-                // The record with `ready` is the last 51 bytes of the flight. The changed byte is
-                // in the last handshake message, before that record.
+                // The dialer's second flight is its last handshake message and then its `ready`,
+                // a record of 51 bytes. The changed byte is in the handshake message.
                 if role == .dialer, pair.sent[.dialer]?.count == 2 {
                     bytes[bytes.count - fromEnd] ^= 1
                 }
@@ -133,18 +139,20 @@ struct AppearanceTests {
             }
             pair.run()
             #expect(pair.acceptor.outcome?.code == .authenticationFailed, "\(fromEnd)")
-            #expect(Self.flights(pair, .acceptor).count == 1, "\(fromEnd)")
+            #expect(Self.flightLengths(pair, .acceptor).count == 1, "\(fromEnd)")
         }
     }
 
     @Test("an acceptor that fails before its answer closes the link without sending a byte")
     func noAnswer() throws {
         let hello = try Hello(offers: [Self.xx]).encoded
-        var changed = hello
-        changed[0] ^= 1
+        var otherMagic = hello
+        otherMagic[0] ^= 1
         for bytes in [
-            changed, [0xFF], hello + [0, 0], hello + [0xFF, 0xFF],
-            // A first message of XX with 31 of the ephemeral key's 32 bytes.
+            otherMagic, [0xFF],
+            // A hello and the length of its early message: no bytes, and more than is allowed.
+            hello + [0, 0], hello + [0xFF, 0xFF],
+            // An early message of XX with 31 of the ephemeral key's 32 bytes.
             hello + [0, 31] + [UInt8](repeating: 9, count: 31),
         ] {
             let pair = try PinnedPeers().pair([Self.xx])
@@ -152,6 +160,8 @@ struct AppearanceTests {
             #expect(pair.acceptor.outcome != nil)
             #expect(pair.take(.acceptor).isEmpty)
         }
+        // An IK dialer that has another public key for the acceptor: its early message cannot be
+        // read.
         let pinned = try PinnedPeers()
         var dialer = try pinned.configuration(.dialer, [Self.ik])
         dialer.trust = .pinned([try PeerKey(publicKey: IdentityKey.generate().publicKey)])
@@ -159,7 +169,7 @@ struct AppearanceTests {
             dialer: dialer, acceptor: pinned.configuration(.acceptor, [Self.ik]))
         pair.run()
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
-        #expect(Self.flights(pair, .acceptor).isEmpty)
+        #expect(Self.flightLengths(pair, .acceptor).isEmpty)
     }
 
     @Test("in direct mode with Noise a refusal and a failure look the same: the link ends")
@@ -167,33 +177,34 @@ struct AppearanceTests {
         for reason in Reason.allCases {
             let pair = try Self.refused(by: .acceptor, reason, mode: .direct)
             #expect(pair.acceptor.outcome?.code == .untrusted, "\(reason)")
-            #expect(Self.flights(pair, .acceptor).count == 1, "\(reason)")
+            #expect(Self.flightLengths(pair, .acceptor).count == 1, "\(reason)")
         }
         var configurations = try PinnedPeers().configurations(Self.xx)
         (configurations.dialer.mode, configurations.acceptor.mode) = (.direct, .direct)
         let pair = try MachinePair(dialer: configurations.dialer, acceptor: configurations.acceptor)
         pair.step(.dialer)
         pair.step(.acceptor)
-        var last = pair.take(.dialer)
-        // The last byte of the tag of the dialer's static key, after the message's length.
-        last[2 + 47] ^= 1
-        pair.deliver(last, to: .acceptor)
+        var lastMessage = pair.take(.dialer)
+        // After two bytes of length come the dialer's static key and its tag, 48 bytes together.
+        // The last of these is changed.
+        lastMessage[2 + 47] ^= 1
+        pair.deliver(lastMessage, to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
-        #expect(Self.flights(pair, .acceptor).count == 1)
+        #expect(Self.flightLengths(pair, .acceptor).count == 1)
     }
 
     @Test("a record that does not authenticate ends a Noise channel, and nothing is sent")
     func record() throws {
         let pair = try PinnedPeers().pair([Self.xx])
         pair.run()
-        let before = Self.flights(pair, .acceptor)
+        let before = Self.flightLengths(pair, .acceptor)
         _ = try pair.dialer.queue([1, 2, 3])
         var bytes = pair.take(.dialer)
         bytes[bytes.count - 1] ^= 1
         pair.deliver(bytes, to: .acceptor)
         #expect(pair.acceptor.outcome?.code == .authenticationFailed)
         pair.run()
-        #expect(Self.flights(pair, .acceptor) == before)
+        #expect(Self.flightLengths(pair, .acceptor) == before)
     }
 
     // MARK: - TLS
@@ -233,17 +244,19 @@ struct AppearanceTests {
             let honest = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())
             try honest.run()
+            // The control: with the certificate's own key the handshake succeeds.
             #expect(honest.isDone && honest.types == [.ready])
             try Self.forgeKey("rogue", scenery)
             let peer = try MaliciousTLSPeer(
                 role, manner, in: scenery.authority.folder, victim: scenery.configuration())
             try peer.run()
-            // decrypt_error; a bad certificate gets handshake_failure (40).
+            // 51 is decrypt_error; a bad certificate gets handshake_failure (40).
             #expect(peer.alert == 51, "\(role)")
             #expect(peer.types.isEmpty && !peer.isReady)
             #expect(peer.identity == nil)
             #expect(peer.failure?.code == .authenticationFailed, "\(role)")
             let last = try #require(peer.records.last)
+            // If the peer dials, the victim is an acceptor, and seals its alert.
             if role == .dialer {
                 #expect(last.count == TLSEngine.overhead + 2)
             } else {
@@ -261,6 +274,7 @@ struct AppearanceTests {
             in: Refusable.Scenery().authority.folder,
             victim: Refusable.Scenery().configuration())
         try missing.run()
+        // 116 is certificate_required.
         #expect(missing.alert == 116)
         #expect(missing.records.last?.count == TLSEngine.overhead + 2)
         for refusable in Refusable.certificates.prefix(2) {
@@ -272,7 +286,7 @@ struct AppearanceTests {
                 try peer.run()
                 let last = try #require(peer.records.last)
                 if role == .dialer {
-                    // Sealed as application data.
+                    // The victim is an acceptor. A sealed record has the type 23, application data.
                     #expect(last[0] == 23 && last.count == TLSEngine.overhead + 2)
                 } else {
                     #expect(last == [21, 3, 3, 0, 2, 2, 40])
@@ -281,22 +295,22 @@ struct AppearanceTests {
         }
     }
 
-    @Test("an alert that an attacker inserts ends a handshake or a channel as a cut link does")
+    @Test("an alert that an attacker inserts makes a handshake or a channel fail, and does no more")
     func forgedAlert() throws {
         let alert: [UInt8] = [21, 3, 3, 0, 2, 2, 40]
         let fixture = try CertificateFixture.shared()
-        let early = try fixture.pair()
-        early.step(.dialer)
-        early.step(.acceptor)
-        early.deliver(alert, to: .acceptor)
-        #expect(early.acceptor.outcome != nil && !early.acceptor.isReady)
-        #expect(early.acceptor.peer == nil)
+        let duringHandshake = try fixture.pair()
+        duringHandshake.step(.dialer)
+        duringHandshake.step(.acceptor)
+        duringHandshake.deliver(alert, to: .acceptor)
+        #expect(duringHandshake.acceptor.outcome != nil && !duringHandshake.acceptor.isReady)
+        #expect(duringHandshake.acceptor.peer == nil)
         let ready = try fixture.pair()
         ready.run()
         #expect(ready.isReady)
         ready.deliver(alert, to: .acceptor)
         guard case .failed = ready.acceptor.outcome else {
-            Issue.record("the channel goes on, or has ended with success")
+            Issue.record("the channel has not ended, or has ended with success")
             return
         }
     }
@@ -319,13 +333,13 @@ struct AppearanceTests {
             $0.certificateTrust = .authority(uris: ["blesec://devices/nobody"])
         }
         #expect(refused.acceptor.outcome?.code == .untrusted)
-        #expect(Self.flights(refused, .acceptor).count == 1)
+        #expect(Self.flightLengths(refused, .acceptor).count == 1)
         let otherAuthority = try TestAuthority()
-        let bad = try pair {
+        let badCertificate = try pair {
             $0.tls = try TLSContext(
                 identity: fixture.acceptor.identity, authorities: otherAuthority.authorities())
         }
-        #expect(Self.flights(bad, .acceptor).count == 2)
-        #expect(Self.flights(bad, .acceptor).last == TLSEngine.overhead + 2)
+        #expect(Self.flightLengths(badCertificate, .acceptor).count == 2)
+        #expect(Self.flightLengths(badCertificate, .acceptor).last == TLSEngine.overhead + 2)
     }
 }

@@ -6,7 +6,7 @@ import Testing
 @testable import BLESec
 
 /// What one side has observed by the end of a run.
-struct CourseSide {
+struct SideResult {
     /// Whether the side was ever ready.
     var wasReady = false
     /// The code of the error with which the side ended; `nil` means success.
@@ -15,31 +15,33 @@ struct CourseSide {
     var received: [[UInt8]] = []
 }
 
-/// A whole channel between two machines: the handshake, two messages each way, the `end` of each
-/// side, and every deadline on the way. An attacker between the machines can change what they send.
+/// A whole channel between two machines: the handshake, two messages from each side, and the `end`
+/// of each side. An attacker between the machines can change what they send. When neither side has
+/// bytes to send, the time advances to the next deadline.
 struct AttackRun {
+    /// The messages that each side's application sends.
     static let messages: [ChannelRole: [[UInt8]]] = [
         .dialer: [Array("from the dialer".utf8), []],
         .acceptor: [Array("from the acceptor".utf8), Array(repeating: 7, count: 40)],
     ]
 
-    var dialer = CourseSide()
-    var acceptor = CourseSide()
+    var dialer = SideResult()
+    var acceptor = SideResult()
     /// What each side has sent, before the attacker changed it.
     var sent: [ChannelRole: [UInt8]] = [:]
-    /// How long the run took.
+    /// How much time passed on the clock of the machines.
     var elapsed: Duration = .zero
 
-    subscript(role: ChannelRole) -> CourseSide { role == .dialer ? dialer : acceptor }
+    subscript(role: ChannelRole) -> SideResult { role == .dialer ? dialer : acceptor }
 
     var bothComplete: Bool { dialer.failure == nil && acceptor.failure == nil }
 
     /// Runs a channel to its end on both sides.
     ///
-    /// `attack` gets the bytes that one side sends, with the offset of the first byte in everything
-    /// that this side sends, and returns the bytes that arrive. If `attack` returns `nil`, the link
-    /// ends for both sides. If `endsWhen` returns true, the link ends once the bytes that were let
-    /// through have arrived.
+    /// `attack` gets each SDU: its sender, the offset of its first byte in all bytes of the sender,
+    /// and its bytes. It returns the bytes that arrive. If it returns `nil`, nothing arrives any
+    /// more, and the link ends for both sides. `endsWhen` is asked when all bytes have arrived; if
+    /// it returns true, the link ends for both sides.
     init(
         _ configurations: (dialer: ChannelConfiguration, acceptor: ChannelConfiguration),
         attack: @escaping (ChannelRole, _ offset: Int, [UInt8]) -> [UInt8]? = { $2 },
@@ -61,8 +63,8 @@ struct AttackRun {
         }
         for _ in 0..<200 {
             pair.run()
-            Self.serve(&pair.dialer, .dialer, &dialer, pair.now)
-            Self.serve(&pair.acceptor, .acceptor, &acceptor, pair.now)
+            Self.runApplication(&pair.dialer, .dialer, &dialer, pair.now)
+            Self.runApplication(&pair.acceptor, .acceptor, &acceptor, pair.now)
             if pair.dialer.unsentBytes == 0,
                 pair.dialer.linkShutdown(canHalfClose: false, now: pair.now) == .closeWhenDrained
             {
@@ -72,34 +74,35 @@ struct AttackRun {
             if isOver || isCut || endsWhen() {
                 pair.dialer.linkEnded(nil, now: pair.now)
                 pair.acceptor.linkEnded(nil, now: pair.now)
-                Self.serve(&pair.dialer, .dialer, &dialer, pair.now)
-                Self.serve(&pair.acceptor, .acceptor, &acceptor, pair.now)
+                Self.runApplication(&pair.dialer, .dialer, &dialer, pair.now)
+                Self.runApplication(&pair.acceptor, .acceptor, &acceptor, pair.now)
                 break
             }
             guard !pair.hasBytes else { continue }
             let next = min(
                 pair.dialer.nextTimeout(now: pair.now), pair.acceptor.nextTimeout(now: pair.now))
             guard next != .max else {
-                Issue.record("nothing will ever happen")
+                Issue.record("a side has not ended, and neither bytes nor a deadline remain")
                 break
             }
             #expect(next > pair.now)
             pair.passTime(.nanoseconds(next - pair.now))
         }
-        guard let last = pair.dialer.outcome, let other = pair.acceptor.outcome else {
-            Issue.record("the channel does not end")
+        guard let dialerOutcome = pair.dialer.outcome, let acceptorOutcome = pair.acceptor.outcome
+        else {
+            Issue.record("the channel has not ended on both sides")
             return
         }
-        dialer.failure = last.code
-        acceptor.failure = other.code
+        dialer.failure = dialerOutcome.code
+        acceptor.failure = acceptorOutcome.code
         self.sent = sent
         elapsed = .nanoseconds(pair.now - start)
     }
 
-    /// Acts as the application: once the side is ready, sends its messages and its `end`; receives
-    /// all messages that have arrived.
-    private static func serve(
-        _ machine: inout ChannelMachine, _ role: ChannelRole, _ side: inout CourseSide,
+    /// Acts as the application of one side: when the side becomes ready, sends its messages and its
+    /// `end`; on every call, receives the messages that have arrived.
+    private static func runApplication(
+        _ machine: inout ChannelMachine, _ role: ChannelRole, _ side: inout SideResult,
         _ now: UInt64
     ) {
         if machine.isReady, !side.wasReady {
@@ -112,9 +115,9 @@ struct AttackRun {
         while let message = machine.takeMessage(now: now) { side.received.append(message) }
     }
 
-    /// Records an issue unless each side received only what its peer sent, in order, and nothing
-    /// without becoming ready; and unless a side that succeeded was ready, and both sides then
-    /// received everything.
+    /// Records an issue if a side has reported something false. What a side received must be the
+    /// beginning of its peer's messages, and nothing if the side was never ready. If a side reports
+    /// success, it must have been ready, and both sides must have received all messages.
     func expectNoLie(_ comment: @autoclosure () -> Comment) {
         for role in [ChannelRole.dialer, .acceptor] {
             let side = self[role]
@@ -131,7 +134,7 @@ struct AttackRun {
 }
 
 extension ChannelMachine.Outcome {
-    /// The code of a failure.
+    /// The code of the failure; `nil` for `complete`.
     var code: ChannelError.Code? {
         switch self {
         case .complete: nil
@@ -140,35 +143,37 @@ extension ChannelMachine.Outcome {
     }
 }
 
-/// The pieces of what one side sends: its hello or answer, then every message that has a length
-/// header.
-struct Flight {
+/// All bytes that one side sends in a run, divided into pieces. The first piece is the hello or the
+/// answer; each other piece is one message with the header that has its length.
+struct SentPieces {
     /// How the bytes after the negotiation are divided.
     enum Framing {
         case noise, tls
 
-        /// A header whose last two bytes are the length of the rest.
-        var header: Int { self == .noise ? 2 : 5 }
-        /// The size of a `ready` on the wire: header, type, 32 bytes and tag; in TLS also two bytes
-        /// of length and one of type. No other piece of a handshake has this size.
-        var readyLength: Int { header + 1 + 32 + 16 + (self == .noise ? 0 : 3) }
+        /// The length of a piece's header. The header's last two bytes are the length of what
+        /// follows the header.
+        var headerLength: Int { self == .noise ? 2 : 5 }
+        /// The size of a `ready` on the wire: header, type, hash (32 bytes) and tag (16 bytes); in
+        /// TLS also the record's length (2 bytes) and TLS's content type (1 byte). No other piece
+        /// of a handshake has this size.
+        var readyLength: Int { headerLength + 1 + 32 + 16 + (self == .noise ? 0 : 3) }
     }
 
-    /// Where each piece lies.
+    /// The offsets of each piece.
     let pieces: [Range<Int>]
     let framing: Framing
 
-    /// Divides what a side has sent. A dialer's early message always has a length of two bytes
-    /// before it.
+    /// Divides `bytes`, which `role` has sent. The header of a hello or answer has 6 bytes; that of
+    /// a dialer's early message has 2 bytes, in TLS too.
     init(of bytes: [UInt8], framing: Framing = .noise, role: ChannelRole = .acceptor) {
         var pieces: [Range<Int>] = []
         var start = 0
         while start < bytes.count {
             let isEarly = pieces.count == 1 && role == .dialer
-            let header = start == 0 ? 6 : isEarly ? 2 : framing.header
-            let length = Int(bytes[start + header - 2]) << 8 | Int(bytes[start + header - 1])
-            pieces.append(start..<start + header + length)
-            start += header + length
+            let body = start + (start == 0 ? 6 : isEarly ? 2 : framing.headerLength)
+            let end = body + (Int(bytes[body - 2]) << 8 | Int(bytes[body - 1]))
+            pieces.append(start..<end)
+            start = end
         }
         self.pieces = pieces
         self.framing = framing
@@ -180,7 +185,8 @@ struct Flight {
 }
 
 extension PinnedPeers {
-    /// Both sides' configurations for one offer, with pre-shared keys where the offer needs them.
+    /// Both sides' configurations for one offer, with the pre-shared keys that the offer needs. If
+    /// the pattern does not authenticate a side, the other side trusts anyone.
     func configurations(_ offer: String) throws -> (
         dialer: ChannelConfiguration, acceptor: ChannelConfiguration
     ) {

@@ -5,9 +5,9 @@ import Testing
 
 @testable import BLESec
 
-/// Every interactive pattern against every attacker, in both roles and both modes. The tables of
-/// the Noise specification say who may be reported; the tests compare that with whom a machine
-/// reports.
+/// Runs every interactive pattern against every attacker, in both roles and both modes. The tables
+/// of the Noise specification say which peer has proven its identity; a test expects that a machine
+/// reports this peer, and no other.
 @Suite("Attackers")
 struct AttackerTests {
     /// Every pattern of the tables: alone, with each psk modifier, and with its first and its last
@@ -29,41 +29,42 @@ struct AttackerTests {
                 for role in [ChannelRole.dialer, .acceptor] {
                     guard !properties.isOneWay else {
                         try fixture.expectRefused(properties.protocolName, role, mode)
-                        tally.refused += 1
+                        tally.refusedConfigurations += 1
                         continue
                     }
                     try fixture.run(Scenario(properties, role, mode), &tally)
                 }
             }
         }
-        // Both sides pin a key. So in every first offer the dialer proves a key, and knows the
-        // acceptor's key.
+        // Fallbacks to XX. Both sides pin a key. So the first offer is always a pattern in which
+        // the dialer proves its key, and already knows the acceptor's.
         for attempt in SourceProperties.all
         where attempt.provesKey(.initiator) && attempt.name.filter(\.isLetter).last == "K" {
             try fixture.run(Scenario(fallingBackFrom: attempt, .dialer), &tally)
-            // Every acceptor can read the first message of the other patterns, whatever its own key
-            // is. So only an attacker in the acceptor's role answers that message with a fallback.
-            if Scenario.isUnreadable(attempt) {
+            // If any acceptor can read the first message, whatever its key is, then an honest
+            // acceptor does not fall back, and only the attack on the dialer is possible.
+            if Scenario.needsAcceptorKey(attempt) {
                 try fixture.run(Scenario(fallingBackFrom: attempt, .acceptor), &tally)
             }
         }
+        // A fallback cannot be offered by name.
         for pattern in SourceProperties.all where !pattern.isOneWay {
             let name = "Noise_\(pattern.name)fallback_25519_ChaChaPoly_SHA256"
             guard (try? ProtocolName(name)) != nil else { continue }
             for mode in [ChannelConfiguration.Mode.direct, .negotiated] {
                 for role in [ChannelRole.dialer, .acceptor] {
                     try fixture.expectRefused(name, role, mode)
-                    tally.refused += 1
+                    tally.refusedConfigurations += 1
                 }
             }
         }
         print("attackers: \(tally)")
         #expect(tally.unexpected == 0)
-        #expect(tally.count == 8_956, "docs/noise.md says how many")
+        #expect(tally.count == 8_956, "docs/noise.md has the number of cases")
     }
 
     @Test("a party is proven at the message that the specification's tables name")
-    func queries() throws {
+    func provenMessageByMessage() throws {
         for properties in Self.protocols where !properties.isOneWay {
             let pattern = try ProtocolName(properties.protocolName).pattern
             for role in Role.allCases {
@@ -77,8 +78,9 @@ struct AttackerTests {
         }
         for name in ["N", "K", "X"] {
             let pattern = try #require(HandshakePattern.named(name))
-            // The initiator of N has nothing to prove. In K and X its only proof is `ss`, which
-            // does not count. A responder sends no message, so it proves nothing.
+            // The initiator of N has nothing to prove. In K and X it uses its static key only in
+            // `ss`, which is no proof: the responder's static key is enough to compute it. The
+            // responder sends no message, so it proves nothing.
             #expect(pattern.isProven(.initiator, after: 1) == (name == "N"))
             #expect(!pattern.isProven(.responder, after: 1))
         }
@@ -97,50 +99,51 @@ struct AttackerTests {
 private struct Tally: CustomStringConvertible {
     var controls = 0
     var attacks = 0
-    var refused = 0
+    var refusedConfigurations = 0
     var unexpected = 0
 
-    var count: Int { controls + attacks + refused }
+    var count: Int { controls + attacks + refusedConfigurations }
 
     var description: String {
         "\(count) cases, \(controls) honest, \(attacks) attacks, "
-            + "\(refused) refused when configured, \(unexpected) unexpected"
+            + "\(refusedConfigurations) refused when configured, \(unexpected) unexpected"
     }
 }
 
-/// A protocol, the victim's role, and how the handshake is reached.
+/// A protocol, the victim's role and mode, and the first offer if the handshake is a fallback.
 private struct Scenario: CustomStringConvertible {
     let properties: SourceProperties
-    /// The victim's role.
-    let role: ChannelRole
+    let victimRole: ChannelRole
     let mode: ChannelConfiguration.Mode
-    /// In a fallback, the first offer; the acceptor cannot read its message, or claims so.
+    /// In a fallback, the first offer. The acceptor cannot read its message, or, as an attacker,
+    /// pretends so.
     let attempt: SourceProperties?
 
     init(_ properties: SourceProperties, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode) {
         self.properties = properties
-        self.role = role
+        victimRole = role
         self.mode = mode
         attempt = nil
     }
 
     init(fallingBackFrom attempt: SourceProperties, _ role: ChannelRole) throws {
         properties = try #require(SourceProperties.named("XX")).fallback
-        self.role = role
+        victimRole = role
         mode = .negotiated
         self.attempt = attempt
     }
 
     /// Whether only the holder of the acceptor's key can read the offer's first message.
-    static func isUnreadable(_ attempt: SourceProperties) -> Bool {
+    static func needsAcceptorKey(_ attempt: SourceProperties) -> Bool {
         attempt.handshake[0].destination == 2
     }
 
-    /// Whether honest peers reach this handshake.
-    var isHonest: Bool { attempt.map(Self.isUnreadable) ?? true }
+    /// Whether two honest peers can reach this handshake: they fall back only if the acceptor
+    /// cannot read the first message.
+    var isReachedByHonestPeers: Bool { attempt.map(Self.needsAcceptorKey) ?? true }
 
-    /// The attacker's role in the handshake.
-    var attacker: Role { role == .dialer ? .responder : .initiator }
+    /// The role of the attacker, or of the honest peer in its place, in the handshake.
+    var attackerRole: Role { victimRole == .dialer ? .responder : .initiator }
 
     var offers: [String] { (attempt.map { [$0.protocolName] } ?? []) + [properties.protocolName] }
 
@@ -153,12 +156,15 @@ private struct Scenario: CustomStringConvertible {
         }
     }
 
-    var description: String { "\(offers.joined(separator: ", ")), \(mode), against the \(role)" }
+    var description: String {
+        "\(offers.joined(separator: ", ")), \(mode), against the \(victimRole)"
+    }
 }
 
-/// The kinds of attacker.
+/// The kinds of attacker, and the honest peer as the control. "The peer" is the one that the victim
+/// trusts, and that an attacker impersonates.
 private enum Attacker: CaseIterable {
-    /// Not an attacker: the peer itself, with its static key and the psks, as the control.
+    /// Not an attacker: the peer itself, with its static key and the psks.
     case honest
     /// Knows public keys only.
     case keyless
@@ -172,24 +178,28 @@ private enum Attacker: CaseIterable {
     case peerKeyClaimer
     /// Shows its own key and computes with it; knows the psks.
     case otherKey
-    /// Replays everything that the peer has sent in an earlier session.
+    /// Replays everything that the peer sent in an earlier session.
     case recording
-    /// Replays the first message of the peer from an earlier session, and sends nothing more.
+    /// Replays the first SDU that the peer sent in an earlier session, and sends nothing more.
     case firstMessage
-    /// Sends the victim's messages back to the victim. A victim that waits for a first message gets
-    /// the peer's recorded one before.
+    /// Sends the victim's messages back to the victim. An acceptor sends nothing before it has
+    /// received something, so it first gets the peer's recorded first SDU.
     case mirror
 
-    var hasKey: Bool { self == .honest || self == .keyHolder }
-    var hasPSKs: Bool { ![.keyless, .keyHolder].contains(self) }
-    var isLive: Bool { ![.recording, .firstMessage, .mirror].contains(self) }
+    /// Whether it only repeats recorded or reflected messages, and has no keys.
+    var onlyRepeats: Bool { [.recording, .firstMessage, .mirror].contains(self) }
+    /// Whether it has the private key of the peer's static key.
+    var hasPeerKey: Bool { self == .honest || self == .keyHolder }
+    var hasPSKs: Bool { !onlyRepeats && self != .keyless && self != .keyHolder }
 }
 
-/// Two peers that pin each other's keys, and the attackers, with a key pair of their own, that
-/// impersonate one of the peers.
+/// Two peers that pin each other's keys, and what attackers that impersonate one of them need.
 private struct Attackers {
     private let peers: PinnedPeers
+    /// The key that the acceptor had before. In a fallback the dialer sends its first message to
+    /// this key, so the acceptor cannot read the message.
     private let oldIdentity: IdentityKey
+    /// The attackers' own key pair, which neither peer trusts.
     private let attackerKey: DHKeyPair
     private let psks: [PreSharedKey]
 
@@ -212,8 +222,8 @@ private struct Attackers {
         let peerKey = try PeerKey(publicKey: identity(role.peer).publicKey)
         var trust = TrustPolicy.pinned([peerKey])
         if scenario.attempt != nil, role == .dialer {
-            // The dialer has the acceptor's old public key for the first message, and of the new
-            // key only the fingerprint.
+            // The dialer trusts both keys of the acceptor. It has the old public key, which the
+            // first message needs; of the new key it has only the fingerprint.
             trust = .pinned([
                 try PeerKey(publicKey: oldIdentity.publicKey),
                 PeerKey(fingerprint: peerKey.fingerprint),
@@ -227,12 +237,13 @@ private struct Attackers {
         configuration.mode = scenario.mode
         configuration.presharedKeys = psks
         configuration.allowsExposedIdentity = true
-        // An attacker runs on another device: its messages are no dials of the victim's process.
+        // Each side gets a set of its own, as on devices of their own. With the set that a process
+        // shares, an acceptor could refuse a first message as a dial of its own process.
         configuration.pendingDials = PendingDials()
         return configuration
     }
 
-    /// Expects that a protocol cannot be configured.
+    /// Expects that a machine with this protocol refuses its configuration.
     func expectRefused(
         _ name: String, _ role: ChannelRole, _ mode: ChannelConfiguration.Mode
     ) throws {
@@ -248,31 +259,34 @@ private struct Attackers {
         #expect(code == .configuration, "\(name) \(role) \(mode)")
     }
 
-    /// Runs every attacker against the victim.
+    /// Runs the honest peer and every attacker, each against a new victim.
     func run(_ scenario: Scenario, _ tally: inout Tally) throws {
         let honest = identityProven(by: .honest, scenario)
-        let recording = scenario.isHonest ? try recording(scenario, &tally) : []
+        let recording = scenario.isReachedByHonestPeers ? try record(scenario, &tally) : []
         for attacker in Attacker.allCases {
             if scenario.properties.psks.isEmpty, attacker == .pskHolder || attacker == .keyHolder {
                 continue
             }
             if recording.isEmpty, attacker == .recording || attacker == .firstMessage { continue }
-            let victim = try Victim(configuration(scenario, scenario.role), scenario.role)
+            let victim = try Victim(
+                configuration(scenario, scenario.victimRole), scenario.victimRole)
             let expected = identityProven(by: attacker, scenario)
             var isExpected: Bool
-            if attacker.isLive {
-                let early = try attack(attacker, scenario, victim)
+            if !attacker.onlyRepeats {
+                let reportedByHandshake = try attack(attacker, scenario, victim)
                 isExpected = victim.reported == expected
-                // By the end of the handshake the peer is reported only in direct mode, and only if
-                // the tables call it proven by then.
-                let isEarly =
+                // When the handshake ends, the peer is already reported only in direct mode, and
+                // only if the tables call it proven by then.
+                let isProvenByHandshake =
                     scenario.mode == .direct
                     && scenario.properties.isProven(
-                        scenario.attacker, after: scenario.properties.handshake.count)
-                isExpected = isExpected && early == (isEarly ? expected : nil)
+                        scenario.attackerRole, after: scenario.properties.handshake.count)
+                isExpected =
+                    isExpected && reportedByHandshake == (isProvenByHandshake ? expected : nil)
             } else {
                 try replay(attacker, scenario, victim, recording)
-                // If the handshake proves nothing, a replay may complete it.
+                // A pattern without a proof expects an anonymous peer. A replay may complete its
+                // handshake, and is then reported as this peer.
                 isExpected = victim.reported == nil || victim.reported == expected
             }
             if attacker == .honest { tally.controls += 1 } else { tally.attacks += 1 }
@@ -283,19 +297,20 @@ private struct Attackers {
                 isExpected,
                 """
                 \(scenario), \(attacker): reported \(String(describing: victim.reported)), \
-                expected \(String(describing: expected)) of \(String(describing: honest))
+                expected \(String(describing: expected)); the honest peer is \
+                \(String(describing: honest))
                 """)
         }
     }
 
-    /// Who may be reported according to the tables: nobody, the peer's key, a group, or an
-    /// anonymous peer.
+    /// Whom the victim may report according to the tables: nobody (`nil`), the holder of the peer's
+    /// key, a member of the group that has the psks, or an anonymous peer.
     private func identityProven(by attacker: Attacker, _ scenario: Scenario) -> PeerIdentity? {
-        let (properties, role) = (scenario.properties, scenario.attacker)
-        let lacksPSKs = !properties.psks.isEmpty && !(attacker.hasPSKs && attacker.isLive)
+        let (properties, role) = (scenario.properties, scenario.attackerRole)
+        let lacksPSKs = !properties.psks.isEmpty && !attacker.hasPSKs
         if properties.provesKey(role) {
-            guard attacker.hasKey, !lacksPSKs else { return nil }
-            return .publicKey(identity(scenario.role.peer).publicKey, curve: .x25519)
+            guard attacker.hasPeerKey, !lacksPSKs else { return nil }
+            return .publicKey(identity(scenario.victimRole.peer).publicKey, curve: .x25519)
         }
         if lacksPSKs { return nil }
         return properties.psks.isEmpty ? .anonymous : .group
@@ -304,8 +319,8 @@ private struct Attackers {
     // MARK: - Attackers that compute a handshake
 
     private func keys(_ attacker: Attacker, _ scenario: Scenario) -> Impostor.Keys {
-        let peer = identity(scenario.role.peer)
-        let victim = identity(scenario.role)
+        let peer = identity(scenario.victimRole.peer)
+        let victim = identity(scenario.victimRole)
         var keys = Impostor.Keys(shown: peer.publicKey, victim: victim.publicKey)
         if attacker.hasPSKs { keys.psks = psks }
         switch attacker {
@@ -321,7 +336,7 @@ private struct Attackers {
     }
 
     /// Runs the handshake with the victim as far as possible, then sends transport messages.
-    /// Returns the identity that was reported by the end of the handshake.
+    /// Returns the identity that the victim reported before these transport messages.
     private func attack(
         _ attacker: Attacker, _ scenario: Scenario, _ victim: Victim
     ) throws -> PeerIdentity? {
@@ -329,9 +344,9 @@ private struct Attackers {
         let impostor: Impostor
         let name = try scenario.protocolName
         let keys = keys(attacker, scenario)
-        switch (scenario.mode, scenario.role) {
+        switch (scenario.mode, scenario.victimRole) {
         case (.direct, _):
-            impostor = try Impostor(name, scenario.attacker, prologue: [], keys: keys)
+            impostor = try Impostor(name, scenario.attackerRole, prologue: [], keys: keys)
         case (.negotiated, .acceptor):
             transcript.hello = try Hello(offers: scenario.offers).encoded
             let ephemeral = try DHKeyPair.generate(.x25519)
@@ -387,9 +402,9 @@ private struct Attackers {
             }
         }
         victim.collect()
-        let early = victim.reported
+        let reportedByHandshake = victim.reported
         if impostor.isFinished {
-            let role = scenario.role.peer
+            let role = scenario.victimRole.peer
             let proof =
                 scenario.mode == .direct
                 ? [] : [RecordType.ready.rawValue] + transcript.ready(from: role)
@@ -398,22 +413,23 @@ private struct Attackers {
             victim.deliver(try impostor.seal([RecordType.data.rawValue, 1]))
             victim.collect()
         }
-        return early
+        return reportedByHandshake
     }
 
     // MARK: - Attackers that only repeat messages
 
-    /// Returns everything that the honest peer sends in a session, one element for each SDU;
-    /// expects that both sides are ready, and that the victim reports the peer.
-    private func recording(_ scenario: Scenario, _ tally: inout Tally) throws -> [[UInt8]] {
+    /// Runs a session of two honest machines, and returns the SDUs that the peer sends. Expects
+    /// that both sides become ready, and that the victim reports the peer.
+    private func record(_ scenario: Scenario, _ tally: inout Tally) throws -> [[UInt8]] {
         let pair = try MachinePair(
             dialer: configuration(scenario, .dialer), acceptor: configuration(scenario, .acceptor))
         pair.run()
-        let peer = scenario.role == .dialer ? pair.dialer.peer : pair.acceptor.peer
+        let peer = scenario.victimRole == .dialer ? pair.dialer.peer : pair.acceptor.peer
         let isExpected =
             pair.dialer.isReady && pair.acceptor.isReady
             && peer == identityProven(by: .honest, scenario)
-        #expect(isExpected, "\(scenario), two machines: \(String(describing: peer))")
+        #expect(
+            isExpected, "\(scenario), two honest machines: reported \(String(describing: peer))")
         tally.controls += 1
         if !isExpected { tally.unexpected += 1 }
         for message in [[1], [2, 3]] as [[UInt8]] {
@@ -421,7 +437,7 @@ private struct Attackers {
             _ = try pair.acceptor.queue(message)
             pair.run()
         }
-        return pair.sent[scenario.role.peer, default: []]
+        return pair.sent[scenario.victimRole.peer, default: []]
     }
 
     private func replay(
@@ -430,13 +446,13 @@ private struct Attackers {
         victim.collect()
         switch attacker {
         case .recording:
-            for piece in recording {
-                victim.deliver(piece)
+            for sdu in recording {
+                victim.deliver(sdu)
                 victim.collect()
             }
         case .firstMessage: victim.deliver(recording.first ?? [])
-        default:
-            if scenario.role == .acceptor {
+        default:  // the mirror
+            if scenario.victimRole == .acceptor {
                 victim.deliver(recording.first ?? [])
             } else if scenario.mode == .negotiated {
                 let hello = try #require(try Hello(prefixOf: victim.sent.span)).encoded
@@ -456,8 +472,8 @@ private struct Attackers {
     }
 }
 
-/// A machine whose application tries to send and to receive all the time. Records the identity that
-/// the machine reports.
+/// A machine under attack. After each step its application tries to send and to receive. Records
+/// the identity that the machine reports.
 private final class Victim {
     private var machine: ChannelMachine
     private var now: UInt64 = 1_000_000_000
@@ -496,8 +512,8 @@ private final class Victim {
         return Array(sent[2..<2 + length])
     }
 
-    /// Lets 61 seconds pass, and returns whether the victim is over by then without having reported
-    /// a peer.
+    /// Lets 61 seconds pass, longer than all deadlines of a handshake together. Returns whether the
+    /// victim has then ended and has never reported a peer.
     func endsWithoutPeer() -> Bool {
         now += 61_000_000_000
         machine.handleTimeout(now: now)

@@ -7,8 +7,8 @@ import Testing
 
 @Suite("Backpressure")
 struct BackpressureTests {
-    @Test("a reader that stops makes the sender wait; memory stays bounded and nothing is lost")
-    func stops() async throws {
+    @Test("a sender waits while its peer receives nothing; memory is bounded and nothing is lost")
+    func receivesNothing() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
             configuration.limits.readAhead = 30_000
@@ -20,6 +20,8 @@ struct BackpressureTests {
             }
         }
         await fixture.clock.settle()
+        // The link and the buffers of both sides hold 60 messages of 1,000 bytes; the limit leaves
+        // room for as many more.
         let queued = await dialer.holdings.queued
         #expect(queued < 120)
         #expect(await dialer.holdings.unsealed <= 12_000)
@@ -37,7 +39,7 @@ struct BackpressureTests {
         try await sending.value
     }
 
-    @Test("a message longer than every buffer reaches a reader that waits for it")
+    @Test("a message longer than every buffer arrives if the peer waits for it")
     func longMessage() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in
@@ -50,7 +52,7 @@ struct BackpressureTests {
         try await sending.value
     }
 
-    @Test("if both sides send more than all buffers hold at the same time, every message arrives")
+    @Test("if both sides send at the same time, more than all buffers hold, every message arrives")
     func bothWays() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 20_000) { _, configuration in

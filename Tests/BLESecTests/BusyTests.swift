@@ -9,28 +9,27 @@ import Testing
 /// What a dialer does when its peer has no room for the dialer.
 @Suite("Dialing a busy peer")
 struct BusyTests {
-    /// A listener that answers its first `count` links with `status`, and opens a channel over each
-    /// later link.
-    private struct Host {
+    /// A listener that answers its first `linkCount` links with `status`, and opens a channel over
+    /// each later link.
+    private struct TestListener {
         let fixture: ChannelFixture
         let endpoint: Endpoint
-        /// The times at which links were accepted.
-        let times = Locked<[MonotonicTime]>([])
+        private let accepted = Locked(0)
         private let task: Task<Void, any Error>
 
-        init(_ status: Answer.Status, links count: Int) async throws {
+        init(answering status: Answer.Status, onFirst linkCount: Int) async throws {
             let fixture = try ChannelFixture()
             let path = "/tmp/blesec-test-\(UInt64.random(in: 0...UInt64.max)).sock"
             let address = try UnixAddress(path: path)
             let listener = try await UnixListener.listen(address, loop: fixture.loop)
             self.fixture = fixture
             endpoint = Endpoint(address)
-            task = Task(executorPreference: fixture.loop) { [times] in
+            task = Task(executorPreference: fixture.loop) { [accepted] in
                 var links: [any Link] = []
                 var channels: [SecureChannel] = []
                 while let link = try? await listener.accept() {
-                    times.withLock { $0.append(fixture.loop.now) }
-                    guard links.count == count else {
+                    accepted.withLock { $0 += 1 }
+                    guard links.count == linkCount else {
                         _ = try await fixture.loop.run {
                             try link.send(Answer(status).encoded.span)
                         }
@@ -47,7 +46,8 @@ struct BusyTests {
             }
         }
 
-        var count: Int { times.withLock(\.count) }
+        /// How many links the listener has accepted.
+        var acceptedLinks: Int { accepted.withLock { $0 } }
 
         func dial() throws -> Task<SecureChannel, any Error> {
             let configuration = try fixture.pinned.configuration(.dialer)
@@ -65,71 +65,71 @@ struct BusyTests {
     }
 
     @Test("a dialer whose peer is busy dials once more, 100 to 500 ms later")
-    func triesAgain() async throws {
-        let host = try await Host(.busy, links: 1)
-        let dialing = try host.dial()
-        while host.count == 0 { await host.fixture.clock.settle() }
-        await host.fixture.clock.settle()
-        await host.fixture.clock.advance(by: .milliseconds(99))
-        #expect(host.count == 1)
-        await host.fixture.clock.advance(by: .milliseconds(401))
+    func busyOnce() async throws {
+        let listener = try await TestListener(answering: .busy, onFirst: 1)
+        let dialing = try listener.dial()
+        while listener.acceptedLinks == 0 { await listener.fixture.clock.settle() }
+        await listener.fixture.clock.settle()
+        await listener.fixture.clock.advance(by: .milliseconds(99))
+        #expect(listener.acceptedLinks == 1)
+        await listener.fixture.clock.advance(by: .milliseconds(401))
         let channel = try await dialing.value
-        #expect(host.count == 2)
+        #expect(listener.acceptedLinks == 2)
         await channel.abort()
-        try await host.finish()
+        try await listener.finish()
     }
 
     @Test("if the peer is busy a second time, the dial fails, and there is no third attempt")
     func busyTwice() async throws {
-        let host = try await Host(.busy, links: .max)
-        let dialing = try host.dial()
-        for _ in 0..<100 where host.count < 2 {
-            await host.fixture.clock.advance(by: .milliseconds(100))
+        let listener = try await TestListener(answering: .busy, onFirst: .max)
+        let dialing = try listener.dial()
+        for _ in 0..<100 where listener.acceptedLinks < 2 {
+            await listener.fixture.clock.advance(by: .milliseconds(100))
         }
         #expect(await failure(of: dialing) == .busy)
-        await host.fixture.clock.advance(by: .seconds(60))
-        #expect(host.count == 2)
-        try await host.finish()
+        await listener.fixture.clock.advance(by: .seconds(60))
+        #expect(listener.acceptedLinks == 2)
+        try await listener.finish()
     }
 
-    @Test("a dialer whose peer answers refused does not dial again")
+    @Test("a dialer whose peer answers `refused` does not dial again")
     func refused() async throws {
-        let host = try await Host(.refused, links: .max)
-        #expect(await failure(of: try host.dial()) == .noCommonProtocol)
-        await host.fixture.clock.advance(by: .seconds(60))
-        #expect(host.count == 1)
-        try await host.finish()
+        let listener = try await TestListener(answering: .refused, onFirst: .max)
+        #expect(await failure(of: try listener.dial()) == .noCommonProtocol)
+        await listener.fixture.clock.advance(by: .seconds(60))
+        #expect(listener.acceptedLinks == 1)
+        try await listener.finish()
     }
 
-    @Test("a dial that is cancelled before its second attempt ends at once")
+    @Test("a dial that is cancelled while it waits for its second attempt ends without a delay")
     func cancelled() async throws {
-        let host = try await Host(.busy, links: .max)
-        let dialing = try host.dial()
-        while host.count == 0 { await host.fixture.clock.settle() }
-        await host.fixture.clock.settle()
+        let listener = try await TestListener(answering: .busy, onFirst: .max)
+        let dialing = try listener.dial()
+        while listener.acceptedLinks == 0 { await listener.fixture.clock.settle() }
+        await listener.fixture.clock.settle()
         dialing.cancel()
         #expect(await failure(of: dialing) == .cancelled)
-        #expect(host.count == 1)
-        try await host.finish()
+        #expect(listener.acceptedLinks == 1)
+        try await listener.finish()
     }
 
-    @Test(
-        "a connection dials a busy peer again after its own backoff, and not once more before that")
+    @Test("a connection whose peer is busy dials again after its backoff, and not before")
     func backsOff() async throws {
-        let host = try await Host(.busy, links: .max)
+        let listener = try await TestListener(answering: .busy, onFirst: .max)
         var rules = ReconnectPolicy()
         rules.backoff = Backoff(first: .seconds(4), most: .seconds(60))
-        let fixture = host.fixture
+        let fixture = listener.fixture
         let configuration = try fixture.pinned.configuration(.dialer)
         let connection = await PeerConnection.start(
-            .dialing(host.endpoint, configuration: configuration, loop: fixture.loop),
+            .dialing(listener.endpoint, configuration: configuration, loop: fixture.loop),
             to: PeerKey(fingerprint: fixture.pinned.acceptor.fingerprint), rules: rules)
-        while host.count == 0 { await fixture.clock.settle() }
+        while listener.acceptedLinks == 0 { await fixture.clock.settle() }
+        // The backoff waits 2 to 4 seconds; `SecureChannel.dial` would wait 100 to 500 ms.
         await fixture.clock.advance(by: .milliseconds(1_999))
-        #expect(host.count == 1)
+        #expect(listener.acceptedLinks == 1)
         await fixture.clock.advance(by: .milliseconds(2_001))
-        #expect(host.count == 2)
+        #expect(listener.acceptedLinks == 2)
         await connection.abort()
-        try await host.finish()
+        try await listener.finish()
     }
 }

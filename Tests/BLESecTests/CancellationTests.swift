@@ -5,14 +5,19 @@ import Testing
 
 @testable import BLESec
 
-/// Tasks that are cancelled and channels that are released, at every stage.
+/// What happens when a task is cancelled, or a channel released, before, during and after the
+/// handshake.
 @Suite("Cancellation")
 struct CancellationTests {
-    /// The point at which a handshake stops: an SDU is lost, or a trust decision is pending.
+    /// A point at which a handshake waits, because an SDU is lost or a trust decision is pending.
+    /// One side's task is then cancelled.
     struct Moment: Sendable, CustomTestStringConvertible {
+        /// The side whose task is cancelled.
         let role: ChannelRole
         let faults: [ChannelRole: [Fault]]
-        var asks = false
+        /// Whether this side's trust decision stays pending.
+        var staysUndecided = false
+        /// The phase in which this side waits.
         let phase: ChannelPhase
         var testDescription: String { "\(role) \(phase)" }
     }
@@ -21,33 +26,38 @@ struct CancellationTests {
         Moment(role: .dialer, faults: [.dialer: [.drop(sdu: 0)]], phase: .negotiating),
         Moment(role: .acceptor, faults: [.dialer: [.drop(sdu: 0)]], phase: .negotiating),
         Moment(role: .acceptor, faults: [.dialer: [.drop(sdu: 1)]], phase: .handshaking),
-        Moment(role: .dialer, faults: [:], asks: true, phase: .awaitingTrustDecision),
-        Moment(role: .acceptor, faults: [:], asks: true, phase: .awaitingTrustDecision),
+        Moment(role: .dialer, faults: [:], staysUndecided: true, phase: .awaitingTrustDecision),
+        Moment(role: .acceptor, faults: [:], staysUndecided: true, phase: .awaitingTrustDecision),
         Moment(role: .dialer, faults: [.acceptor: [.drop(sdu: 1)]], phase: .proving),
     ]
 
-    @Test("a handshake that is cancelled ends at once and leaves nothing", arguments: moments)
+    @Test(
+        "a cancelled handshake ends without a delay, and leaves no channel, timer or source",
+        arguments: moments)
     func handshake(moment: Moment) async throws {
         let fixture = try ChannelFixture()
         weak var weakChannel: SecureChannel?
         do {
             let (first, second) = await fixture.links(moment.faults)
-            let dialer = try fixture.channel(over: first, .dialer) { change(&$0, .dialer, moment) }
+            let dialer = try fixture.channel(over: first, .dialer) {
+                leaveDecisionPending(&$0, .dialer, moment)
+            }
             let acceptor = try fixture.channel(over: second, .acceptor) {
-                change(&$0, .acceptor, moment)
+                leaveDecisionPending(&$0, .acceptor, moment)
             }
             let tasks = [fixture.opening(dialer), fixture.opening(acceptor)]
             await fixture.clock.settle()
-            let (channel, task, other) =
+            let (channel, task, otherTask) =
                 moment.role == .dialer
                 ? (dialer, tasks[0], tasks[1]) : (acceptor, tasks[1], tasks[0])
             weakChannel = channel
             #expect(await channel.phase == moment.phase)
             task.cancel()
             #expect(await failure(of: task) == .cancelled)
-            // The clock has not moved, and the other side has already seen the link's end. If that
-            // side was ready before, its opening has succeeded, and its channel is over.
-            let code = await failure(of: other)
+            // The other side has seen the link's end although the clock has not moved. Its task
+            // fails, or has succeeded if the side was ready before; its channel is over in any
+            // case.
+            let code = await failure(of: otherTask)
             #expect(code == .truncated || code == nil)
             #expect(await dialer.isOver)
             #expect(await acceptor.isOver)
@@ -56,10 +66,11 @@ struct CancellationTests {
         #expect(weakChannel == nil)
     }
 
-    private func change(
+    /// Gives the side of `moment` a trust policy that never decides, if `moment` says so.
+    private func leaveDecisionPending(
         _ configuration: inout ChannelConfiguration, _ role: ChannelRole, _ moment: Moment
     ) {
-        guard moment.asks, role == moment.role else { return }
+        guard moment.staysUndecided, role == moment.role else { return }
         configuration.trust = .asking { _ in
             // Only a cancellation ends the wait for an answer.
             let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
@@ -69,7 +80,7 @@ struct CancellationTests {
         }
     }
 
-    @Test("a handshake whose task is cancelled before it begins fails, and its channel is released")
+    @Test("a task cancelled before its handshake gets the error cancelled; the channel is released")
     func beforehand() async throws {
         let fixture = try ChannelFixture()
         weak var weakChannel: SecureChannel?
@@ -88,7 +99,7 @@ struct CancellationTests {
         #expect(weakChannel == nil)
     }
 
-    @Test("a channel that is released closes its link, and its peer's channel fails as truncated")
+    @Test("a channel that is released closes its link, and its peer gets the error truncated")
     func dropped() async throws {
         let fixture = try ChannelFixture()
         weak var weakChannel: SecureChannel?
@@ -121,7 +132,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("a send and a deliver that are cancelled end at once, and the channel stays usable")
+    @Test("a cancelled send and a cancelled deliver end without a delay; the channel stays usable")
     func sending() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels(capacity: 8_192) {
@@ -129,7 +140,7 @@ struct CancellationTests {
             configuration.limits.readAhead = 4_000
             configuration.limits.sendAhead = 4_000
         }
-        let sent = Sent()
+        let sent = SendCounter()
         let sending = Task(executorPreference: fixture.loop) {
             while true {
                 try await dialer.send(Array(repeating: 1, count: 1_000))
@@ -180,7 +191,7 @@ struct CancellationTests {
         await close(dialer, acceptor, fixture)
     }
 
-    @Test("every waiting receive fails as closed when the loop is shut down")
+    @Test("every waiting receive fails with the error closed when the loop is shut down")
     func shutdown() async throws {
         let fixture = try ChannelFixture()
         let (dialer, acceptor) = try await fixture.channels()
@@ -193,7 +204,7 @@ struct CancellationTests {
         for task in tasks { #expect(await failure(of: task) == .closed) }
     }
 
-    actor Sent {
+    actor SendCounter {
         private(set) var count = 0
         func add() { count += 1 }
     }
@@ -212,7 +223,7 @@ struct CancellationTests {
 
 extension ChannelFixture {
     /// Advances the clock until a task has ended, and expects that the task succeeds within a
-    /// minute.
+    /// minute of this clock.
     func advance(until task: Task<Void, any Error>) async {
         let done = Flag()
         Task {

@@ -5,18 +5,20 @@ import Testing
 
 @testable import BLESec
 
-/// Two devices with certificates of one authority, and Noise keys that pin each other.
+/// Two devices with certificates of one authority. With Noise, each pins the other's key.
 struct CertificateFixture {
+    /// The names of two protocols.
     static let tls = TLSContext.protocolName
     static let noise = ChannelConfiguration.defaultProtocol
 
-    /// Made only once, because making it runs several processes.
-    private static let first = Result { try CertificateFixture() }
+    /// The fixture that all tests share, because making one runs several processes.
+    static func shared() throws -> CertificateFixture { try sharedResult.get() }
 
-    static func shared() throws -> CertificateFixture { try first.get() }
+    private static let sharedResult = Result { try CertificateFixture() }
 
     let authority: TestAuthority
     let pinned: PinnedPeers
+    /// The TLS contexts, each with its device's certificate.
     let dialer: TLSContext
     let acceptor: TLSContext
 
@@ -27,6 +29,8 @@ struct CertificateFixture {
         acceptor = try authority.device("acceptor")
     }
 
+    /// One side's configuration. It has a certificate and a Noise key; `protocols` says which
+    /// protocols may be used.
     func configuration(_ role: ChannelRole, _ protocols: [String] = [tls]) throws
         -> ChannelConfiguration
     {
@@ -49,5 +53,6 @@ struct CertificateFixture {
 }
 
 extension MachinePair {
+    /// Whether both sides are ready.
     var isReady: Bool { dialer.isReady && acceptor.isReady }
 }

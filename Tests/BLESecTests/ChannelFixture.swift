@@ -17,7 +17,8 @@ struct ChannelFixture {
         pinned = try PinnedPeers()
     }
 
-    /// Links that behave like L2CAP: what is queued when a link is closed is lost.
+    /// The two ends of a link that behaves like L2CAP: closing it discards the bytes that have not
+    /// arrived. At most `capacity` bytes wait in each direction; `faults` are those of each sender.
     func links(
         capacity: Int = 65_536, _ faults: [ChannelRole: [Fault]] = [:]
     ) async -> (dialer: FaultyLink, acceptor: FaultyLink) {
@@ -41,12 +42,12 @@ struct ChannelFixture {
         return SecureChannel(over: link, role: role, configuration: configuration)
     }
 
-    /// Begins a channel, and waits on the loop until it is ready.
+    /// A task on the loop that opens a channel, and ends when the channel is ready.
     func opening(_ channel: SecureChannel) -> Task<Void, any Error> {
         Task(executorPreference: loop) { try await channel.open() }
     }
 
-    /// Two channels that are ready.
+    /// The two sides of a channel, both ready.
     func channels(
         capacity: Int = 65_536,
         change: (ChannelRole, inout ChannelConfiguration) -> Void = { _, _ in }
@@ -81,18 +82,18 @@ extension SecureChannel {
     /// How many waiting calls of the channel have a deadline.
     var callDeadlines: Int { driver.callDeadlines.count }
 
-    /// How many messages were queued so far, how many bytes of them are not sealed yet, and how
-    /// many bytes the program has not received yet.
+    /// How many messages the program has queued in all, how many bytes of these messages are not
+    /// sealed yet, and how many bytes have arrived in messages that the program has not received.
     var holdings: (queued: UInt64, unsealed: Int, unread: Int) {
         (driver.machine.queued, driver.machine.unsealedBytes, driver.machine.unreceivedBytes)
     }
 
-    /// How many messages the peer has acknowledged.
+    /// How many of the queued messages the peer has acknowledged.
     var acknowledged: UInt64 { driver.machine.acknowledged }
 }
 
-/// The code of the error that a task throws, or `nil` if it throws nothing. For an error that is no
-/// ``ChannelError`` it is `internal`.
+/// Waits for a task's end, and returns the code of its error; `nil` if the task succeeds, and
+/// `internal` if the error is no ``ChannelError``.
 func failure<Value>(of task: Task<Value, any Error>) async -> ChannelError.Code? {
     do {
         _ = try await task.value

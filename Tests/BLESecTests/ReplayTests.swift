@@ -20,7 +20,7 @@ struct ReplayTests {
         let configurations = try pinned.configurations(offer)
         let recorded = try AttackRun(configurations).sent[.dialer, default: []]
         // Replays either the first flight alone, or everything that the dialer has sent.
-        let firstFlight = Flight(of: recorded).pieces[1].upperBound
+        let firstFlight = SentPieces(of: recorded).pieces[1].upperBound
         for length in [firstFlight, recorded.count] {
             let pair = try MachinePair(
                 dialer: configurations.dialer, acceptor: configurations.acceptor)
@@ -69,7 +69,7 @@ struct ReplayTests {
         let second = try MachinePair(
             dialer: configurations.dialer, acceptor: configurations.acceptor)
         let flight = second.take(.dialer)
-        let early = flight[Flight(of: flight).pieces[1]]
+        let early = flight[SentPieces(of: flight).pieces[1]]
         second.deliver(Answer(.accept).encoded + early, to: .dialer)
         for _ in 0..<5 { second.deliver(second.take(.dialer), to: .dialer) }
         second.passTime(.seconds(10))

@@ -82,7 +82,7 @@ struct TamperingTests {
     @Test("a piece that arrives twice is noticed", arguments: scenarios, roles)
     func duplicates(name: String, sender: ChannelRole) throws {
         let scenario = try AttackScenario(name)
-        for (index, piece) in scenario.flight(sender).pieces.enumerated() {
+        for (index, piece) in scenario.sentPieces(sender).pieces.enumerated() {
             let run = try scenario.run { role, offset, bytes in
                 guard role == sender, piece.lowerBound >= offset,
                     piece.upperBound <= offset + bytes.count
@@ -98,7 +98,7 @@ struct TamperingTests {
     @Test("two neighbouring pieces in the wrong order are noticed", arguments: scenarios, roles)
     func swaps(name: String, sender: ChannelRole) throws {
         let scenario = try AttackScenario(name)
-        let pieces = scenario.flight(sender).pieces
+        let pieces = scenario.sentPieces(sender).pieces
         for (index, (first, second)) in zip(pieces, pieces.dropFirst()).enumerated() {
             // The first piece arrives directly after the second, or never if the second does not
             // come.
@@ -183,18 +183,18 @@ struct AttackScenario {
 
     func length(_ role: ChannelRole) -> Int { reference.sent[role, default: []].count }
 
-    func flight(_ role: ChannelRole) -> Flight {
-        Flight(of: reference.sent[role, default: []], framing: framing, role: role)
+    func sentPieces(_ role: ChannelRole) -> SentPieces {
+        SentPieces(of: reference.sent[role, default: []], framing: framing, role: role)
     }
 
-    var framing: Flight.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
+    var framing: SentPieces.Framing { name.hasSuffix(CertificateFixture.tls) ? .tls : .noise }
 
     /// The position of the one byte whose change nobody notices, or `nil` if `role` does not send
     /// this byte. If a ClientHello follows the answer, this is the second byte of the legacy
     /// version in the header of the ClientHello's TLS record; TLS ignores it (RFC 8446 §5.1).
     func ignoredPosition(_ role: ChannelRole) -> Int? {
         guard name == "Noise to TLS1.3", role == .dialer else { return nil }
-        return flight(role).pieces[2].lowerBound + 2
+        return sentPieces(role).pieces[2].lowerBound + 2
     }
 
     func run(
@@ -215,7 +215,7 @@ struct AttackScenario {
     ) {
         run.expectNoLie(comment())
         #expect(!run.bothComplete, comment())
-        guard let proving = flight(sender).provingBytes else {
+        guard let proving = sentPieces(sender).provingBytes else {
             Issue.record("the \(sender) sends no ready")
             return
         }
