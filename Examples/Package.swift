@@ -1,7 +1,7 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// A package of its own, so that its code sees of blesec what any other package sees, and no more.
+// The examples are a package of their own, so that they compile only with what blesec makes public.
 
 let strict: [SwiftSetting] = [.treatAllWarnings(as: .error)]
 let blesec = Target.Dependency.product(name: "BLESec", package: "blesec")

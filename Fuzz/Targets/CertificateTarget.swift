@@ -5,8 +5,8 @@ internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 extension FuzzTarget {
-    /// Certificates and revocation lists: the fuzzer's bytes as they are, and signed by a trusted
-    /// authority, as a faulty issuer could make them.
+    /// Certificates and revocation lists: the fuzzer's bytes as they are, and the same bytes with a
+    /// trusted authority's signature, as a faulty issuer could make them.
     static let certificate = FuzzTarget(name: "certificate") { input in
         var script = Script(input)
         let kind = script.number(below: 6)
@@ -28,7 +28,9 @@ extension FuzzTarget {
         }
     } seeds: {
         let device = Devices.content(.dialer)
-        precondition(evaluateTrust(Devices.signed(device)) == 2, "no certificate is accepted")
+        precondition(
+            evaluateTrust(Devices.signed(device)) == 2,
+            "a valid certificate is not accepted for both roles")
         return [
             [0] + Devices.signed(device), [1] + Devices.signed(device), [2] + device,
             [2] + Devices.content(.acceptor), [0] + Devices.authority, [1] + Devices.authority,
@@ -42,6 +44,7 @@ extension FuzzTarget {
         query(certificate)
     }
 
+    /// Reads everything that a certificate can be asked for.
     private static func query(_ certificate: Certificate) {
         let uris = certificate.uris ?? []
         precondition(uris.allSatisfy { $0.utf8.allSatisfy { (0x21...0x7E).contains($0) } })
@@ -66,13 +69,13 @@ extension FuzzTarget {
         _ = try? list.current(at: Devices.now)
     }
 
-    /// Checks a certificate as a handshake does, and returns the number of roles for which it is
+    /// Checks a certificate as a handshake does; returns in how many of the two roles its holder is
     /// accepted.
     @discardableResult
     private static func evaluateTrust(_ der: [UInt8]) -> Int {
         guard let certificate = try? Certificate(der: der) else { return 0 }
         query(certificate)
-        var accepted = 0
+        var acceptedRoles = 0
         for role in [ChannelRole.dialer, .acceptor] {
             let store = unsafe X509_STORE_new()
             defer { unsafe X509_STORE_free(store) }
@@ -82,7 +85,7 @@ extension FuzzTarget {
             guard let store = unsafe store, let context = unsafe context,
                 unsafe X509_STORE_add_cert(store, authority.pointer) == 1,
                 unsafe X509_STORE_CTX_init(context, store, certificate.pointer, nil) == 1
-            else { fatalError("no store") }
+            else { fatalError("OpenSSL cannot make a certificate store") }
             let purpose = role == .dialer ? "ssl_client" : "ssl_server"
             unsafe X509_STORE_CTX_set_default(context, purpose)
             unsafe X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(context), 2)
@@ -94,8 +97,8 @@ extension FuzzTarget {
             precondition(certificate.uris == [uri])
             precondition(key == certificate.subjectPublicKeyInfo)
             precondition(certificate.invalidity(at: Devices.now) == nil && !certificate.isAuthority)
-            accepted += 1
+            acceptedRoles += 1
         }
-        return accepted
+        return acceptedRoles
     }
 }

@@ -7,7 +7,7 @@ internal import BLESecTLSEngine
 /// The keys and certificates of all targets. They never change, so that an input has the same
 /// effect in every run.
 enum Devices {
-    /// The current time of all targets, in seconds since 1970.
+    /// The time at which every target runs, in seconds since 1970.
     static let now: Int64 = 1_800_000_000
     static let validity = now - 86_400...now + 86_400
 
@@ -39,7 +39,7 @@ enum Devices {
 
     // MARK: - Certificates
 
-    /// The PKCS#8 form of a fixed Ed25519 key.
+    /// The PKCS#8 form of the Ed25519 private key whose bytes count up from `first`.
     static func signingKeyInfo(_ first: UInt8) -> SecretBytes {
         let prefix: [UInt8] = [
             0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x04, 0x22,
@@ -54,40 +54,44 @@ enum Devices {
     }
 
     static let authorityName = CertificateProfile.name("fuzz")
-    private static let authorityFirst: UInt8 = 0xC0
+    /// The first byte of the authority's private key.
+    private static let authorityKeyStart: UInt8 = 0xC0
 
-    /// Appends the authority's signature to any content.
+    /// The content with the authority's signature: a certificate or list, if the content is valid.
     static func signed(_ content: [UInt8]) -> [UInt8] {
-        let key = signingKey(authorityFirst)
+        let key = signingKey(authorityKeyStart)
         return must { try key.signed(content) }
     }
 
-    /// The content of the authority's own certificate.
+    /// The authority's own certificate without its signature.
     static var authorityContent: [UInt8] {
         CertificateProfile.authority(
             name: authorityName, serial: [2, 1, 1], validity: validity,
-            key: signingKey(authorityFirst).subjectPublicKeyInfo)
+            key: signingKey(authorityKeyStart).subjectPublicKeyInfo)
     }
 
     static let authority = signed(authorityContent)
     static let authorities = must { try CertificateAuthorities([authority]) }
 
-    private static func keyFirst(_ role: ChannelRole) -> UInt8 { role == .dialer ? 0xD0 : 0xE0 }
+    /// The first byte of the private key for a device's certificate.
+    private static func deviceKeyStart(_ role: ChannelRole) -> UInt8 {
+        role == .dialer ? 0xD0 : 0xE0
+    }
 
-    /// The content of a device's certificate.
+    /// A device's certificate without its signature.
     static func content(_ role: ChannelRole) -> [UInt8] {
         CertificateProfile.device(
             uri: must { try SubjectURI("blesec://devices/\(role)") },
             serial: [2, 1, 2 + role.rawValue], issuer: authorityName,
-            authorityKey: signingKey(authorityFirst).subjectPublicKeyInfo, validity: validity,
-            key: signingKey(keyFirst(role)).subjectPublicKeyInfo)
+            authorityKey: signingKey(authorityKeyStart).subjectPublicKeyInfo, validity: validity,
+            key: signingKey(deviceKeyStart(role)).subjectPublicKeyInfo)
     }
 
-    /// The content of a list that revokes one certificate, which no device has.
+    /// A revocation list without its signature; it revokes one certificate, which no device has.
     static var revocationContent: [UInt8] {
         CertificateProfile.revocations(
             [([2, 1, 9], now)], number: 1, issuer: authorityName, validity: validity,
-            key: signingKey(authorityFirst).subjectPublicKeyInfo)
+            key: signingKey(authorityKeyStart).subjectPublicKeyInfo)
     }
 
     static let signedRevocations = signed(revocationContent)
@@ -96,7 +100,7 @@ enum Devices {
     }
 
     /// The PKCS#8 form of a device's key.
-    static func keyInfo(_ role: ChannelRole) -> SecretBytes { signingKeyInfo(keyFirst(role)) }
+    static func keyInfo(_ role: ChannelRole) -> SecretBytes { signingKeyInfo(deviceKeyStart(role)) }
 
     /// The TLS context of a device.
     static func tls(_ role: ChannelRole) -> TLSContext { role == .dialer ? dialerTLS : acceptorTLS }

@@ -2,7 +2,8 @@
 internal import BLESecL2CAP
 
 extension FuzzTarget {
-    /// Advertisements of unauthenticated peers, and the values of their characteristics.
+    /// What unauthenticated peers advertise, their PSM values and stream fragments, and the text
+    /// forms of UUIDs and addresses.
     static let discovery = FuzzTarget(name: "discovery") { input in
         var script = Script(input)
         switch script.number(below: 5) {
@@ -13,7 +14,7 @@ extension FuzzTarget {
             guard let psm = PSMValue.parse(bytes) else { return }
             precondition(psm.isDynamic && (bytes.count == 2 || bytes.count == 4))
             precondition(PSMValue.parse(PSMValue.format(psm)) == psm)
-            precondition(PSMValue.parse(bytes.reversed()) == psm, "either order means the same")
+            precondition(PSMValue.parse(bytes.reversed()) == psm, "the byte order changes the PSM")
         case 3:
             let text = String(decoding: script.everything(), as: UTF8.self)
             if let uuid = BluetoothUUID(text) {
@@ -60,14 +61,14 @@ extension FuzzTarget {
 
     private static func readAdvertisement(_ script: inout Script) {
         let service = PSMValue.characteristic
-        let isNamed = script.flag()
+        let listsService = script.flag()
         let (data, name, manufacturer) = (script.piece(), script.piece(), script.piece())
         let advertisement = ServiceAdvertisement(
-            of: service, uuids: isNamed ? [service] : [],
+            of: service, uuids: listsService ? [service] : [],
             name: String(decoding: name, as: UTF8.self),
             serviceData: data.isEmpty ? [:] : [service: data],
             manufacturerData: [ServiceAdvertisement.company: manufacturer])
-        guard let advertisement else { return precondition(!isNamed && data.isEmpty) }
-        precondition(isNamed || advertisement.payload == AdvertisementPayload(data))
+        guard let advertisement else { return precondition(!listsService && data.isEmpty) }
+        precondition(listsService || advertisement.payload == AdvertisementPayload(data))
     }
 }

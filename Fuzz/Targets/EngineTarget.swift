@@ -5,29 +5,32 @@ extension FuzzTarget {
     /// An engine alone, in either role, with a correct caller and an arbitrary peer.
     static let engine = FuzzTarget(name: "engine") { input in
         var script = Script(input)
-        let setting = script.choice(Setting.all.filter { $0.dialer == $0.acceptor })
+        let setting = script.choice(
+            Setting.all.filter { $0.dialerProtocols == $0.acceptorProtocols })
         let role: ChannelRole = script.flag() ? .acceptor : .dialer
         var scene = EngineScene(setting, victim: role)
         if script.flag() {
-            for _ in 0..<4 { scene.turn() }
+            for _ in 0..<4 { scene.exchangeHandshake() }
             precondition(
                 scene.isEstablished != setting.dialerExpectsLostKey,
                 "the handshake of two honest engines did not end as the setting predicts")
         }
         while !script.isOver { scene.play(&script) }
     } seeds: {
+        // Four courses that begin before the handshake, and four that begin after it.
         let courses: [[UInt8]] = [
             [0, 0, 0, 0, 0, 0], [0, 1, 0, 3, 0, 0], [0, 1, 1, 5, 0, 0], [2, 4, 0x16, 3, 3, 0],
             [3, 5, 1, 2, 3, 4, 5, 3, 2, 1, 2, 6, 3, 1, 1], [3, 5, 1, 2, 3, 4, 5, 4, 0, 9, 0],
             [5, 9, 7, 200, 3, 3, 1, 2, 3, 8], [2, 4, 0x17, 3, 3, 0, 0],
         ]
         var seeds: [[UInt8]] = []
-        let count = Setting.all.count { $0.dialer == $0.acceptor }
+        let count = Setting.all.count { $0.dialerProtocols == $0.acceptorProtocols }
         for index in 0..<UInt8(count) {
+            // The role, and whether a handshake comes first.
             let beginnings: [[UInt8]] = [[0, 0], [1, 0], [0, 1], [1, 1]]
-            for (number, begins) in beginnings.enumerated() {
+            for (number, beginning) in beginnings.enumerated() {
                 for course in courses[(number / 2 * 4)...].prefix(4) {
-                    seeds.append([index] + begins + course)
+                    seeds.append([index] + beginning + course)
                 }
             }
         }
@@ -35,31 +38,33 @@ extension FuzzTarget {
     }
 }
 
-/// Two engines. The fuzzer can change and replace the bytes that the peer's engine sends to the
-/// victim's engine.
+/// Two engines. The fuzzer can change the bytes that the peer's engine sends to the victim's
+/// engine, and add others.
 private struct EngineScene: ~Copyable {
     var victim: Engine
     var peer: Engine
     let isNegotiated: Bool
-    /// The bytes that the victim, and the peer, have not read yet.
+    /// The bytes that the victim has not read yet.
     var inbound: [UInt8] = []
+    /// The bytes that the peer has not read yet.
     var peerInbound: [UInt8] = []
 
     init(_ setting: Setting, victim role: ChannelRole) {
         isNegotiated = setting.mode == .negotiated
         victim = must {
-            try setting.configuration(role).makeEngine(setting.dialer[0], role: role, prologue: [])
+            try setting.configuration(role).makeEngine(
+                setting.dialerProtocols[0], role: role, prologue: [])
         }
         peer = must {
             try setting.configuration(role.peer).makeEngine(
-                setting.dialer[0], role: role.peer, prologue: [])
+                setting.dialerProtocols[0], role: role.peer, prologue: [])
         }
     }
 
     mutating func play(_ script: inout Script) {
         switch script.number(below: 10) {
-        case 0: turn()
-        case 1: turn { script.damage($0) }
+        case 0: exchangeHandshake()
+        case 1: exchangeHandshake { script.damage($0) }
         case 2:
             inbound += script.piece()
             Self.hand(&inbound, to: &victim)
@@ -73,7 +78,7 @@ private struct EngineScene: ~Copyable {
             open()
         case 5: try? peer.rekeySending()
         case 6:
-            // In TLS a received key update changes the key.
+            // A TLS engine changes its key when it reads a key update, and not by this call.
             if !victim.announcesRekey { try? victim.rekeyReceiving() }
         case 7:
             let record = Self.sealed(
@@ -87,8 +92,9 @@ private struct EngineScene: ~Copyable {
 
     var isEstablished: Bool { if case .established = victim.phase { true } else { false } }
 
-    /// Lets both engines send their handshake messages; `change` changes what the victim receives.
-    mutating func turn(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
+    /// Lets the victim and then the peer send their handshake messages; the victim receives what
+    /// `change` makes of the peer's.
+    mutating func exchangeHandshake(_ change: ([UInt8]) -> [UInt8] = { $0 }) {
         Self.admit(&victim)
         Self.admit(&peer)
         while let message = (try? victim.nextHandshake()) ?? nil {
@@ -102,7 +108,7 @@ private struct EngineScene: ~Copyable {
             Self.hand(&inbound, to: &victim)
         }
         Self.admit(&victim)
-        // An engine that waited for a trust decision has not read all earlier bytes.
+        // While the victim waited for a trust decision, it left bytes unread.
         Self.hand(&inbound, to: &victim)
     }
 

@@ -6,7 +6,8 @@ internal import Glibc
 //     BLESEC_FUZZ_TARGET=NAME                        the target, a name of FuzzTarget.all
 //     BLESEC_FUZZ_SEEDS=FOLDER                       write the target's seeds to FOLDER, and end
 
-/// The target that the environment names.
+/// The target that the environment names. If it names none, or one that does not exist, the process
+/// prints the targets' names and exits.
 private let chosen: FuzzTarget = {
     let name = unsafe getenv("BLESEC_FUZZ_TARGET").map { unsafe String(cString: $0) } ?? ""
     guard let target = FuzzTarget.all.first(where: { $0.name == name }) else {

@@ -4,7 +4,7 @@ internal import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 extension FuzzTarget {
-    /// Files whose content comes from elsewhere: keys, certificates, passphrases, known peers and
+    /// Files that other programs may have written: keys, certificates, passphrases, known peers and
     /// their addresses, deny lists and revocation lists.
     static let files = FuzzTarget(name: "files") { input in
         var script = Script(input)
@@ -45,7 +45,7 @@ extension FuzzTarget {
         let protected = pem(encrypted(plain), "ENCRYPTED PRIVATE KEY")
         for text in [identity, protected] {
             Folder.write(text, to: Folder.path + "/file")
-            precondition(readIdentity(Folder.path + "/file"), "no identity is read")
+            precondition(readIdentity(Folder.path + "/file"), "a valid identity file is refused")
         }
         return [
             [0] + identity, [0] + protected,
@@ -58,8 +58,8 @@ extension FuzzTarget {
         ]
     }
 
-    /// Returns whether a file is an identity; an identity that is written and read again must be
-    /// the same.
+    /// Returns whether a file is an identity file. If it is, checks that its identity, written and
+    /// read again, is the same.
     @discardableResult
     private static func readIdentity(_ path: String) -> Bool {
         let phrase = PassphraseSource { _, _ in SecretBytes(copying: Array("phrase".utf8).span) }
@@ -91,10 +91,10 @@ extension FuzzTarget {
 
     private static func readAddresses(_ path: String) {
         let file = LastAddressesFile(path)
-        let (key, other) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
-        guard (try? file.note("a b%\n", of: other)) != nil else { return }
-        precondition(must { try file.address(of: other) } == "a b%\n")
-        _ = must { try file.address(of: key) }
+        let (seedPeer, notedPeer) = (Devices.dialer.fingerprint, Devices.acceptor.fingerprint)
+        guard (try? file.note("a b%\n", of: notedPeer)) != nil else { return }
+        precondition(must { try file.address(of: notedPeer) } == "a b%\n")
+        _ = must { try file.address(of: seedPeer) }
     }
 
     private static func pem(

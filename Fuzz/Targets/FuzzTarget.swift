@@ -3,9 +3,9 @@ internal import Glibc
 /// A part of the project that takes bytes from outside, with seed inputs.
 struct FuzzTarget: Sendable {
     let name: String
-    /// Handles an input as an attacker would send it; a trap is a finding.
+    /// Handles the input as if an attacker had sent it; a trap is a finding.
     let run: @Sendable ([UInt8]) -> Void
-    /// Inputs that reach deep into the code, made by the project's own code.
+    /// Inputs, made with the project's own code, that reach code behind the first checks.
     let seeds: @Sendable () throws -> [[UInt8]]
 
     static let all = [
@@ -31,11 +31,14 @@ func must<Value: ~Copyable>(_ body: () throws -> Value) -> Value {
     }
 }
 
-/// The folder for the targets' files. It is in memory, and is removed when the process ends.
+/// The folder for the targets' files, in memory. It is removed when the process exits, and stays
+/// after a trap.
 enum Folder {
     static let path: String = {
         var template = Array("/dev/shm/blesec-fuzz-XXXXXX".utf8CString)
-        guard let made = unsafe mkdtemp(&template) else { fatalError("/dev/shm takes no folder") }
+        guard let made = unsafe mkdtemp(&template) else {
+            fatalError("no folder can be made in /dev/shm")
+        }
         let path = unsafe String(cString: made)
         atexit { Folder.remove() }
         return path

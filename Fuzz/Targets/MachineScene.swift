@@ -2,29 +2,33 @@
 internal import BLESecLinks
 internal import BLESecPrimitives
 
-/// A machine, the machine of a peer whose keys are the fuzzer's, and a link between them.
+/// The victim's machine, the machine of its peer, and the link between them. The fuzzer can use the
+/// peer's keys.
 final class MachineScene {
     private var victim: ChannelMachine
     private var peer: ChannelMachine
     private var now: UInt64 = 1_000_000_000
     /// The bytes on their way to the victim.
     private var wire: [UInt8] = []
-    /// Whether the peer's link takes what the victim sends.
-    private var isFlowing = true
+    /// Whether the link takes bytes from the victim.
+    private var linkTakesBytes = true
     private var hasLinkEnded = false
     /// Whether everything that the victim received came from an honest machine, complete and in
     /// order.
     private var isHonest = true
-    private var sent: [[UInt8]] = []
-    private var received = 0
-    /// Whether the peer, which has the keys, has answered the victim's ephemeral with a handshake
-    /// message, and whether the peer has sealed a record.
+    /// The messages that the peer's machine has accepted for sending.
+    private var peerMessages: [[UInt8]] = []
+    /// The number of messages that the victim's application has taken.
+    private var takenCount = 0
+    /// Whether the peer's machine, which has the keys, has answered the victim with a handshake
+    /// message.
     private var hasPeerAnswered = false
+    /// Whether a record was sealed with the peer's keys.
     private var hasPeerSealed = false
-    /// Whether a record of the peer is the first possible proof for the victim.
+    /// Whether only a record, and not a handshake message, can prove the peer to the victim.
     private let isProofLate: Bool
 
-    /// The most bytes that wait on the link; further bytes are dropped.
+    /// The most bytes that wait on the link; bytes that would exceed this number are dropped.
     private static let wireLength = 256 << 10
 
     init(_ setting: Setting, victim role: ChannelRole, asks: Bool) {
@@ -39,8 +43,8 @@ final class MachineScene {
         must { try peer.begin() }
     }
 
-    /// Delivers what both sides send, unchanged, eight times, and admits the peer if the victim
-    /// asks. The handshake of two honest sides is then complete.
+    /// Delivers what both sides send, unchanged, in eight rounds, and admits the peer if the victim
+    /// asks. Eight rounds complete the handshake of two honest sides.
     func shakeHands() {
         for _ in 0..<8 {
             flush()
@@ -62,13 +66,13 @@ final class MachineScene {
         case 3: seal(script.byte(), script.piece())
         case 4: seal(0, Array(repeating: 7, count: Int(script.byte()) << 8 | 255))
         case 5: peerSends(Array(repeating: 1, count: Int(script.byte()) << 3))
-        case 6: take()
+        case 6: takeMessage()
         case 7: sendMessage(Array(repeating: 2, count: Int(script.byte()) << 4))
-        case 8: pass(Self.durations[script.number(below: Self.durations.count)])
+        case 8: advanceClock(Self.durations[script.number(below: Self.durations.count)])
         case 9: victim.end(EndReason(rawValue: script.byte()))
-        case 10: evaluateTrust(script.byte())
+        case 10: decideTrust(script.byte())
         case 11: endLink(script.byte())
-        case 12: isFlowing.toggle()
+        case 12: linkTakesBytes.toggle()
         case 13: peer.end(EndReason(rawValue: script.byte()))
         default: allowRekey()
         }
@@ -76,10 +80,10 @@ final class MachineScene {
         verify()
     }
 
-    /// Ends the link, and checks the final state.
+    /// Ends the link and then the channel, and checks the final state.
     func end() {
         deliver()
-        isFlowing = true
+        linkTakesBytes = true
         flush()
         if !hasLinkEnded { endLink(0) }
         victim.fail(ChannelError(.closed, "the input is over"))
@@ -95,7 +99,7 @@ final class MachineScene {
         append(bytes)
     }
 
-    /// Seals a record, which needs the session's keys.
+    /// Seals a record of any type with the session's keys, and puts it on the wire.
     private func seal(_ type: UInt8, _ payload: [UInt8]) {
         guard let records = peer.stage?.records, case .established = records.engine.phase else {
             return
@@ -118,7 +122,7 @@ final class MachineScene {
 
     private func peerSends(_ message: [UInt8]) {
         guard peer.hasRoom, (try? peer.queue(message)) != nil else { return }
-        sent.append(message)
+        peerMessages.append(message)
     }
 
     private func append(_ bytes: [UInt8]) {
@@ -144,16 +148,18 @@ final class MachineScene {
         wire = Array(rest)
     }
 
-    /// Lets both sides seal what they have, and takes the bytes from them.
+    /// Lets both sides seal what they have, hands the victim's bytes to the peer, and puts the
+    /// peer's bytes on the wire.
     private func flush() {
-        while isFlowing {
+        while linkTakesBytes {
             let bytes = victim.transmit(now: now)
             guard !bytes.isEmpty else { break }
             var rest = bytes[...]
             while let stage = peer.stage, !rest.isEmpty {
                 let waiting = peer.unsentBytes
                 rest = rest.dropFirst(peer.arrive(Array(rest), now: now))
-                // A ready exchange and a direct session that owes a proof begin with a record.
+                // The peer seals a record when it enters a ready exchange, or a direct session in
+                // which it owes a proof.
                 if peer.stage !== stage, peer.stage is ReadyExchange || peer.session != nil {
                     hasPeerSealed = true
                 }
@@ -164,7 +170,7 @@ final class MachineScene {
                 }
             }
         }
-        if !isFlowing { victim.block(now: now) }
+        if !linkTakesBytes { victim.block(now: now) }
         while true {
             fillPeer()
             let bytes = peer.transmit(now: now)
@@ -173,20 +179,24 @@ final class MachineScene {
         }
     }
 
-    /// Lets the peer seal what it has; handshake messages are made when bytes arrive, and not here.
+    /// Lets the peer seal what it has. Handshake messages are made when bytes arrive and not here,
+    /// so any new bytes are records.
     private func fillPeer() {
         let waiting = peer.unsentBytes
         peer.sealPending(now: now)
         if peer.unsentBytes > waiting { hasPeerSealed = true }
     }
 
-    private func endLink(_ how: UInt8) {
-        if how & 1 == 1, !hasLinkEnded {
+    /// Ends the link. Bit 0 of `options`: the victim first hears of a lost link, and gets the
+    /// waiting bytes. Bit 1: in direct mode, only the peer's direction ends. Bit 2: the link fails
+    /// with an error.
+    private func endLink(_ options: UInt8) {
+        if options & 1 == 1, !hasLinkEnded {
             victim.linkWasLost(now: now)
             deliver()
         }
-        let isHalf = how & 2 == 2 && victim.parameters.configuration.mode == .direct
-        let error = how & 4 == 4 ? ChannelError(.link, "the link broke") : nil
+        let isHalf = options & 2 == 2 && victim.parameters.configuration.mode == .direct
+        let error = options & 4 == 4 ? ChannelError(.link, "the link broke") : nil
         if !isHalf { hasLinkEnded = true }
         victim.linkEnded(isHalf ? nil : error, canSend: isHalf, now: now)
     }
@@ -197,29 +207,32 @@ final class MachineScene {
         if victim.hasRoom { _ = try? victim.queue(message) }
     }
 
-    private func take() {
+    private func takeMessage() {
         let wasFull = !victim.wantsBytes
         guard let message = victim.popMessage() else { return }
         defer { victim.resumeReading(wasFull: wasFull, now: now) }
         victim.session?.didTakeMessage(now: now)
         if isHonest, victim.parameters.configuration.mode == .negotiated {
-            precondition(received < sent.count && message == sent[received], "another message")
+            precondition(
+                takenCount < peerMessages.count && message == peerMessages[takenCount],
+                "not the message that the peer sent next")
         }
-        received += 1
+        takenCount += 1
     }
 
-    private func evaluateTrust(_ verdict: UInt8) {
+    private func decideTrust(_ verdict: UInt8) {
         _ = victim.takeTrustQuestion()
         victim.didDecide(verdict & 1 == 0 ? .admit : .refuse("no"), now: now)
     }
 
+    /// How far the clock may advance, in nanoseconds; nil means to the victim's next deadline.
     private static let durations: [UInt64?] = [
         nil, 50_000_000, 1_000_000, 1_000_000_000, 2_000_000_000, 5_000_000_000, 10_000_000_000,
         31_000_000_000, 61_000_000_000, 90_000_000_000_000,
     ]
 
-    /// Moves the time by `duration`, or to the victim's next deadline without a duration.
-    private func pass(_ duration: UInt64?) {
+    /// Advances the clock by `duration`, or to the victim's next deadline if `duration` is nil.
+    private func advanceClock(_ duration: UInt64?) {
         let deadline = victim.nextTimeout(now: now)
         let next = duration.map { now + $0 } ?? deadline
         guard next < 1 << 60 else { return }
@@ -243,17 +256,17 @@ final class MachineScene {
                     <= (acknowledgements.rule == .taken
                         ? acknowledgements.taken : acknowledgements.confirmed)
                         + (acknowledgements.endReceived ? 1 : 0),
-            "acknowledged, and the program has it not")
+            "a message is acknowledged before the program has it")
     }
 
     /// Checks what must hold after any events.
     private func verify() {
         let limits = victim.parameters.configuration.limits
-        // Only the peer has its keys: bytes that the fuzzer invents, records or repeats are no
-        // proof.
+        // Only the peer has its keys, so bytes that the fuzzer invents or replays must not make the
+        // victim ready.
         precondition(
             !victim.isReady || (isProofLate ? hasPeerSealed : hasPeerAnswered),
-            "a peer that has proven nothing")
+            "the victim is ready, and the peer has proven nothing")
         if let session = victim.session as? NegotiatedSession { verify(session.acknowledgements) }
         if let session = victim.session {
             precondition(
@@ -261,16 +274,18 @@ final class MachineScene {
                     <= limits.readAhead + limits.maximumMessageLength + 2 << 20)
         }
         if let stage = victim.stage as? UnauthenticatedStage {
-            precondition(stage.arrived <= stage.unauthenticatedLimit, "more than may be read")
+            precondition(
+                stage.arrived <= stage.unauthenticatedLimit,
+                "more was read than an unauthenticated peer may send")
             precondition(
                 !stage.wantsBytes || stage.readAllowance > 0,
-                "a channel that waits for bytes that it may not read")
+                "the channel waits for bytes that it may not read")
         }
         if let stage = victim.stage { records = stage.records }
         guard let outcome = victim.outcome else { return }
         if let records {
             precondition(records.inbound.isEmpty && records.outbound.isEmpty)
-            precondition(records.engine.phase == .failed, "keys that are left")
+            precondition(records.engine.phase == .failed, "keys outlive the channel")
         }
         precondition(victim.session?.outbox.isEmpty != false)
         if isHonest, case .failed(let error) = outcome {

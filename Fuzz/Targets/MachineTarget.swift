@@ -7,11 +7,14 @@ extension FuzzTarget {
         var script = Script(input)
         let setting = script.choice(Setting.all)
         let role: ChannelRole = script.flag() ? .acceptor : .dialer
-        let begins = script.byte()
-        let scene = MachineScene(setting, victim: role, asks: begins & 2 == 2)
-        if begins & 1 == 1 {
+        // Bit 0: an honest handshake comes first. Bit 1: the trust policy asks.
+        let options = script.byte()
+        let scene = MachineScene(setting, victim: role, asks: options & 2 == 2)
+        if options & 1 == 1 {
             scene.shakeHands()
-            precondition(scene.isReady == setting.agrees, "honest machines do not come together")
+            precondition(
+                scene.isReady == setting.agrees,
+                "the handshake of two honest machines did not end as the setting predicts")
         }
         while !script.isOver { scene.play(&script) }
         scene.end()
@@ -22,7 +25,7 @@ extension FuzzTarget {
                 let start: [UInt8] = [UInt8(index), role]
                 seeds.append(start + [0] + courses[0])
                 seeds.append(start + [2] + courses[0] + [10, 0] + courses[0])
-                // A first message of a peer that knows public keys only.
+                // A first message that a peer can forge with public keys alone.
                 for key in [[], Devices.dialer.publicKey] {
                     let message = [UInt8](repeating: 9, count: 32) + key
                     let count = UInt8(message.count)
@@ -40,21 +43,22 @@ extension FuzzTarget {
 
     /// Event sequences between two machines, both allowed and forbidden.
     private static let courses: [[UInt8]] = [
-        // Everything is delivered, several times.
+        // The victim receives all waiting bytes, four times.
         [1, 0, 1, 0, 1, 0, 1, 0],
-        // Messages both ways, acknowledgements, ends.
+        // Messages in both directions, acknowledgements, ends.
         [5, 3, 7, 4, 1, 0, 6, 8, 1, 1, 0, 13, 0, 9, 0, 8, 1, 1, 0, 8, 2, 1, 0],
-        // Records of every type that is not allowed here.
+        // Records that are not allowed, behind records that are: an end inside a message; a pong
+        // without a ping, and a rekey that is too early; a malformed reject.
         [3, 0, 1, 65, 3, 1, 1, 66, 3, 2, 1, 0, 3, 3, 8, 1, 2, 3, 4, 5, 6, 7, 8, 3, 8, 8, 0, 0],
         [3, 3, 2, 1, 2, 3, 4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 3, 5, 0, 4, 5, 3, 5, 0],
         [3, 7, 33, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        // A record without its end, a record with a changed bit, and bytes that no side has sent.
+        // A record without its end, a record with a changed bit, and bytes that neither side sent.
         [5, 9, 2, 0, 3, 1, 0], [5, 9, 2, 1, 3, 0, 0], [0, 4, 0x42, 0x4C, 0x53, 0x31],
-        // Silence: only time passes.
+        // Silence: time passes, and at most keep-alives arrive.
         [8, 6, 8, 7, 1, 0, 8, 9, 1, 0, 8, 9],
-        // A key is changed, and changed again.
+        // The peer changes its key, and changes it again too early.
         [14, 3, 5, 0, 1, 0, 3, 0, 1, 9, 1, 0, 6, 3, 5, 0, 1, 0],
-        // A peer that sends many messages, and an application that does not read.
+        // The peer sends two long messages; the application takes them late; the link is lost.
         [4, 255, 4, 255, 1, 0, 8, 7, 8, 7, 6, 6, 11, 1],
     ]
 }

@@ -3,7 +3,8 @@ internal import BLESecChannelCore
 internal import BLESecPrimitives
 
 extension FuzzTarget {
-    /// Noise alone: every pattern, handshake messages and transport, in order and out of order.
+    /// Noise without channels: a handshake of any pattern, then transport messages in order, then
+    /// datagrams with any nonces.
     static let noise = FuzzTarget(name: "noise") { input in
         var script = Script(input)
         let patterns = HandshakePattern.all
@@ -17,14 +18,15 @@ extension FuzzTarget {
             hash: script.choice(HashAlgorithm.allCases))
         var scene = NoiseScene(name)
         guard scene.shakeHands(&script) else { return }
-        scene.transport(&script)
+        scene.exchangeTransport(&script)
     } seeds: {
-        let payloads: [UInt8] = [0, 3, 1, 2, 3, 0, 0, 0, 2, 4, 5, 0, 1, 9]
+        // The script of four unchanged handshake messages.
+        let messages: [UInt8] = [0, 3, 1, 2, 3, 0, 0, 0, 2, 4, 5, 0, 1, 9]
         var seeds: [[UInt8]] = []
         for pattern in 0..<UInt8(HandshakePattern.all.count) {
             let suite: [UInt8] = [pattern & 1, pattern & 3]
-            seeds.append([pattern, 0] + suite + payloads + payloads)
-            seeds.append([pattern, 1, pattern % 3] + suite + payloads + [1, 0, 0, 0])
+            seeds.append([pattern, 0] + suite + messages + messages)
+            seeds.append([pattern, 1, pattern % 3] + suite + messages + [1, 0, 0, 0])
             seeds.append([pattern, 0] + suite + [1, 0, 7, 0])
         }
         return seeds
@@ -94,7 +96,7 @@ private struct NoiseScene: ~Copyable {
             try reader.readMessage(arrived.span, payload: &output)
         }
         guard arrived != message else {
-            precondition(read == payload, "an honest message is refused")
+            precondition(read == payload, "an unchanged message is refused, or its payload differs")
             return true
         }
         precondition(read != nil || reader.isFailed, "an error that does not end the handshake")
@@ -108,29 +110,31 @@ private struct NoiseScene: ~Copyable {
         return false
     }
 
-    consuming func transport(_ script: inout Script) {
-        var left: TransportState
-        var right: TransportState
+    /// Sends transport messages from the initiator to the responder, and then datagrams.
+    consuming func exchangeTransport(_ script: inout Script) {
+        var sender: TransportState
+        var receiver: TransportState
         do throws(NoiseError) {
-            left = try initiator.split()
-            right = try responder.split()
+            sender = try initiator.split()
+            receiver = try responder.split()
         } catch {
             fatalError("\(error)")
         }
         for _ in 0..<script.number(below: 8) {
             let payload = script.piece()
-            let message = Self.seal(&left, payload)
+            let message = Self.seal(&sender, payload)
             let arrived = script.flag() ? script.damage(message) : message
             let opened = try? [UInt8](capacity: arrived.count) { output throws(NoiseError) in
-                try right.decrypt(arrived.span, into: &output)
+                try receiver.decrypt(arrived.span, into: &output)
             }
             precondition(arrived == message ? opened == payload : opened == nil)
             guard opened != nil else { return }
             guard script.flag() else { continue }
-            must { try left.rekeySend() }
-            must { try right.rekeyReceive() }
+            must { try sender.rekeySend() }
+            must { try receiver.rekeyReceive() }
         }
-        Self.stateless(StatelessTransport(left), StatelessTransport(right), &script)
+        Self.exchangeDatagrams(
+            StatelessTransport(sender), StatelessTransport(receiver), &script)
     }
 
     private static func seal(_ state: inout TransportState, _ payload: [UInt8]) -> [UInt8] {
@@ -142,31 +146,35 @@ private struct NoiseScene: ~Copyable {
         }
     }
 
-    /// Datagrams: any nonce, in any order, and each accepted at most once.
-    private static func stateless(
-        _ left: consuming StatelessTransport, _ right: consuming StatelessTransport,
+    /// Sends datagrams with any nonces in any order; each nonce may be accepted only once.
+    private static func exchangeDatagrams(
+        _ sender: consuming StatelessTransport, _ receiver: consuming StatelessTransport,
         _ script: inout Script
     ) {
         var window = ReplayWindow()
-        var seen: Set<UInt64> = []
+        var acceptedNonces: Set<UInt64> = []
         while !script.isOver {
-            let nonce = script.take(3).reduce(left.firstNonce) { $0 << 8 | UInt64($1) }
+            let nonce = script.take(3).reduce(sender.firstNonce) { $0 << 8 | UInt64($1) }
             var buffer = script.piece()
             let payload = buffer
             buffer += Array(repeating: 0, count: TransportState.overhead)
             var span = buffer.mutableSpan
-            guard (try? left.encrypt(inPlace: &span, count: payload.count, nonce: nonce)) != nil
+            guard (try? sender.encrypt(inPlace: &span, count: payload.count, nonce: nonce)) != nil
             else { continue }
             var arrived = script.flag() ? script.damage(buffer) : buffer
             let isIntact = arrived == buffer
-            var open = arrived.mutableSpan
-            let count = try? right.decrypt(inPlace: &open, count: open.count, nonce: nonce)
-            precondition((count != nil) == isIntact, "a forged message, or an honest one refused")
+            var arrivedSpan = arrived.mutableSpan
+            let count = try? receiver.decrypt(
+                inPlace: &arrivedSpan, count: arrivedSpan.count, nonce: nonce)
+            precondition(
+                (count != nil) == isIntact,
+                "a changed datagram is accepted, or an unchanged one refused")
             guard let count else { continue }
             precondition(Array(arrived.prefix(count)) == payload)
             let isNew = window.isNew(nonce)
             precondition(window.accept(nonce) == isNew)
-            precondition(!isNew || seen.insert(nonce).inserted, "a nonce for a second time")
+            precondition(
+                !isNew || acceptedNonces.insert(nonce).inserted, "a nonce is accepted twice")
         }
     }
 }

@@ -17,7 +17,8 @@ struct Script {
     /// One of the items.
     mutating func choice<Item>(_ items: [Item]) -> Item { items[number(below: items.count)] }
 
-    /// Bytes after a length of one byte, of which 255 means all remaining bytes.
+    /// Reads a length of one byte and returns that many bytes; the length 255 means all remaining
+    /// bytes.
     mutating func piece() -> [UInt8] {
         let count = byte()
         return count == 255 ? everything() : take(Int(count))

@@ -1,16 +1,17 @@
 @testable internal import BLESec
 
-/// The protocols of two devices, and what each knows of the other.
+/// How a dialer and an acceptor are configured: the mode, the protocols of each, and special cases
+/// of keys and proofs.
 struct Setting: Sendable {
     let mode: ChannelConfiguration.Mode
-    let dialer: [String]
-    let acceptor: [String]
+    let dialerProtocols: [String]
+    let acceptorProtocols: [String]
     /// Whether the dialer expects a key that the acceptor has lost.
     var dialerExpectsLostKey = false
     /// In direct mode, the role that has no proof of its peer before the peer's first transport
     /// message (Noise §7.7).
     let lateProof: ChannelRole?
-    /// The role that has no static key in this pattern.
+    /// The role that has no static key in the pattern, if the other role has one.
     let keyless: ChannelRole?
 
     private static let xx = "Noise_XX_25519_ChaChaPoly_SHA256"
@@ -19,19 +20,19 @@ struct Setting: Sendable {
     private static let tls = TLSContext.protocolName
 
     private init(
-        _ dialer: [String], _ acceptor: [String]? = nil,
+        _ dialerProtocols: [String], _ acceptorProtocols: [String]? = nil,
         mode: ChannelConfiguration.Mode = .negotiated, dialerExpectsLostKey: Bool = false,
         lateProof: ChannelRole? = nil, keyless: ChannelRole? = nil
     ) {
-        self.dialer = dialer
-        self.acceptor = acceptor ?? dialer
+        self.dialerProtocols = dialerProtocols
+        self.acceptorProtocols = acceptorProtocols ?? dialerProtocols
         self.mode = mode
         self.dialerExpectsLostKey = dialerExpectsLostKey
         self.lateProof = lateProof
         self.keyless = keyless
     }
 
-    /// Every path through a negotiation, and both engines in both modes.
+    /// Settings for every answer to a hello except `busy`, and for both engines in both modes.
     static let all = [
         Setting([xx]), Setting([ik]), Setting(["Noise_KK_25519_AESGCM_SHA256"]),
         Setting(["Noise_NNpsk0_25519_ChaChaPoly_SHA256"]),
@@ -50,13 +51,13 @@ struct Setting: Sendable {
     ]
 
     /// Whether the two devices have a protocol in common.
-    var agrees: Bool { dialer.contains(where: acceptor.contains) }
+    var agrees: Bool { dialerProtocols.contains(where: acceptorProtocols.contains) }
 
     /// The configuration of a device with fixed keys. `asks` selects a policy that asks the program
     /// about the peer.
     func configuration(_ role: ChannelRole, asks: Bool = false) -> ChannelConfiguration {
-        let offers = role == .dialer ? dialer : acceptor
-        let isNN = offers[0].contains("_NN")
+        let protocols = role == .dialer ? dialerProtocols : acceptorProtocols
+        let isNN = protocols[0].contains("_NN")
         let peerKey = must { try PeerKey(publicKey: Devices.identity(role.peer).publicKey) }
         var trust = TrustPolicy.pinned([peerKey])
         if dialerExpectsLostKey, role == .dialer {
@@ -66,19 +67,22 @@ struct Setting: Sendable {
             ])
         }
         if isNN || keyless == role.peer { trust = .anyone }
-        // A policy that asks has no keys beforehand, so it cannot be used with the patterns that
-        // need the peer's key.
-        if asks, !offers.contains(where: { $0.contains("K") }) { trust = .asking { _ in .admit } }
+        // A policy that asks names no keys, so patterns that need the peer's key beforehand cannot
+        // use it.
+        if asks, !protocols.contains(where: { $0.contains("K") }) {
+            trust = .asking { _ in .admit }
+        }
         var configuration = ChannelConfiguration(
             identity: isNN ? nil : Devices.identity(role), trust: trust)
         configuration.certificateTrust = asks ? .asking { _ in .admit } : .authority()
         configuration.tls = Devices.tls(role)
-        configuration.protocols = offers
+        configuration.protocols = protocols
         configuration.mode = mode
         configuration.allowsExposedIdentity = true
         if isNN { configuration.presharedKeys = Array(Devices.preSharedKeys.prefix(1)) }
         configuration.fixedEphemeral = Devices.ephemerals[role]
-        // Both devices are in one process here, and must not recognize each other's dials.
+        // Two devices without keys in one process count as one device: with the shared set of
+        // pending dials, the acceptor would refuse the dialer as itself.
         configuration.pendingDials = PendingDials()
         configuration.limits.maximumMessageLength = 100_000
         configuration.limits.readAhead = 8 << 10

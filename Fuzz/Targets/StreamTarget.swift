@@ -21,12 +21,15 @@ extension FuzzTarget {
     }
 }
 
-/// One run. The bytes that both ends send are numbered, so that a wrong byte is recognized.
+/// The dialer's end of a stream (0), the listener's (1), and the radio between them. The bytes that
+/// an end sends count up, so a byte out of order is recognized.
 private struct StreamScene {
     private var ends: [FragmentStream]
-    /// The fragments under way from each end.
+    /// The fragments that each end has sent and that have not arrived.
     private var underWay: [[[UInt8]]] = [[], []]
+    /// The number of stream bytes that each end has sent.
     private var sent = [0, 0]
+    /// The number of stream bytes that were read at each end.
     private var received = [0, 0]
     private var now = MonotonicTime(nanoseconds: 0)
     private var hasInjected = false
@@ -38,7 +41,7 @@ private struct StreamScene {
         mayInject = script.flag()
         guard let opening = StreamFragment(dialer.opening()),
             var listener = FragmentStream(answering: opening)
-        else { fatalError("an opening is not read") }
+        else { fatalError("an opening cannot be parsed") }
         underWay[1].append(listener.opening())
         ends = [dialer, listener]
     }
@@ -54,8 +57,8 @@ private struct StreamScene {
         case 7: now = now.advanced(by: .seconds(Int(script.byte())))
         case 8: underWay[0].append(ends[0].finish())
         default:
-            // A fragment of another program on the peer's device: only the device identifies the
-            // sender of a fragment.
+            // Any program on the peer's device can send a fragment of this stream: the receiver
+            // knows the device, and not the program.
             let bytes = script.piece()
             guard mayInject, let fragment = StreamFragment(bytes) else { return }
             hasInjected = true
@@ -70,7 +73,8 @@ private struct StreamScene {
         sent[end] += ends[end].send(bytes.span, to: &underWay[end])
         let fresh = underWay[end][before...]
         precondition(
-            hasInjected || fresh.count <= Int(FragmentStream.window), "more than was granted")
+            hasInjected || fresh.count <= Int(FragmentStream.window),
+            "more fragments than the peer's window")
         precondition(fresh.allSatisfy { $0.count <= StreamFragment.largest })
     }
 
@@ -78,7 +82,9 @@ private struct StreamScene {
         guard !underWay[end].isEmpty else { return }
         let index = Int(choice) % underWay[end].count
         let bytes = repeats ? underWay[end][index] : underWay[end].remove(at: index)
-        guard let fragment = StreamFragment(bytes) else { fatalError("a fragment is not read") }
+        guard let fragment = StreamFragment(bytes) else {
+            fatalError("a fragment cannot be parsed")
+        }
         _ = ends[1 - end].take(fragment, at: now)
     }
 
@@ -95,8 +101,8 @@ private struct StreamScene {
         if let grant = ends[end].grant() { underWay[end].append(grant) }
     }
 
-    /// Delivers all fragments, and checks that neither side waits and that all bytes that were sent
-    /// can be read.
+    /// Delivers all fragments, and checks that all bytes that were sent can be read, and that
+    /// neither end still waits for a missing fragment.
     mutating func settle() {
         guard !hasInjected else { return }
         repeat {
@@ -104,8 +110,8 @@ private struct StreamScene {
             for end in 0...1 { read(end, Int(FragmentStream.window) * StreamFragment.largest) }
         } while underWay.contains(where: { !$0.isEmpty })
         for end in 0...1 {
-            precondition(received[end] == sent[1 - end], "something was lost")
-            precondition(ends[end].deadline == .distantFuture, "something is missed")
+            precondition(received[end] == sent[1 - end], "bytes were lost")
+            precondition(ends[end].deadline == .distantFuture, "an end waits for a fragment")
         }
         precondition(ends[1].isOver == ends[1].hasEnd)
     }

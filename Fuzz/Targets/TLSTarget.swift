@@ -24,12 +24,14 @@ extension FuzzTarget {
 private final class TLSScene {
     private var engine: Engine
     private let peer: TLSSession
-    /// The bytes on their way to the engine, and those that have arrived and are not read yet.
+    /// The bytes on their way to the engine.
     private var wire: [UInt8] = []
+    /// The bytes that have arrived at the engine, and that it has not read yet.
     private var inbound: [UInt8] = []
     /// The content that the peer has sent inside TLS and the engine has not returned.
     private var unread: [UInt8] = []
-    private var isHonest = true
+    /// Whether the engine gets exactly the bytes that the peer's OpenSSL has written.
+    private var isWireUnchanged = true
 
     init(victim role: ChannelRole) {
         engine = must { Engine(try TLSEngine(Devices.tls(role), role: role, isNegotiated: true)) }
@@ -51,7 +53,8 @@ private final class TLSScene {
         }
     }
 
-    /// Reads a flight of the handshake record by record. A suspended handshake continues at once.
+    /// Gives the peer a flight of the handshake, one TLS record at a time. A dialer's handshake is
+    /// suspended for the trust decision; this peer has its decision already, so it continues.
     private static func hand(_ flight: [UInt8], to peer: TLSSession) throws {
         var rest = flight
         while let length = try TLSRecords.length(rest.span, isFirst: true), length <= rest.count {
@@ -71,7 +74,7 @@ private final class TLSScene {
         case 2: inject(script.piece())
         case 3: seal(Array(repeating: script.byte(), count: 6_000))
         case 4:
-            isHonest = false
+            isWireUnchanged = false
             wire = script.damage(wire)
         case 5: deliver(Int(script.byte()) << 4)
         default: _ = try? engine.rekeySending()
@@ -86,7 +89,7 @@ private final class TLSScene {
     }
 
     private func inject(_ bytes: [UInt8]) {
-        isHonest = isHonest && bytes.isEmpty
+        isWireUnchanged = isWireUnchanged && bytes.isEmpty
         wire += bytes
     }
 
@@ -119,12 +122,13 @@ private final class TLSScene {
             }
         } catch {
             precondition(engine.phase == .failed, "an error that does not end the engine")
-            // An honest peer's content can cause only two errors: a length above the longest
-            // record, and too many TLS records without data.
+            // Bytes that OpenSSL wrote can cause only two errors: their content begins with a
+            // length above the longest record, or too many TLS records have no data.
             let length = unread.count < 2 ? 0 : Int(unread[0]) << 8 | Int(unread[1])
             precondition(
-                !isHonest || length > TLSRecords.longestRecord || error.code == .limitExceeded,
-                "an honest peer is blamed: \(error)")
+                !isWireUnchanged || length > TLSRecords.longestRecord
+                    || error.code == .limitExceeded,
+                "unchanged bytes cause an unexpected error: \(error)")
         }
     }
 
@@ -135,9 +139,10 @@ private final class TLSScene {
         return try engine.open(&span)
     }
 
+    /// Checks that a record from the engine is the next one that the peer has sent.
     private func expect(_ record: [UInt8]) {
-        guard isHonest else { return }
-        precondition(unread.count >= 2 + record.count, "more than was sent")
+        guard isWireUnchanged else { return }
+        precondition(unread.count >= 2 + record.count, "the engine returns more than was sent")
         precondition(Int(unread[0]) << 8 | Int(unread[1]) == record.count)
         precondition(unread.dropFirst(2).prefix(record.count).elementsEqual(record))
         unread.removeFirst(2 + record.count)

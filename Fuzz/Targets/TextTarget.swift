@@ -7,7 +7,8 @@ internal import BLESecNoise
 internal import BLESecTLSEngine
 
 extension FuzzTarget {
-    /// Every text form of one line: keys, names, endpoints, addresses, protocols.
+    /// Text forms of one line: keys, protocols, endpoints, addresses, PSMs, URIs, serial numbers,
+    /// names of peers. Also the bytes of an L2CAP socket address.
     static let text = FuzzTarget(name: "text") { input in
         var script = Script(input)
         let kind = script.number(below: 9)

@@ -7,7 +7,7 @@ extension FuzzTarget {
         guard let file = try? VectorFile(path: "input", bytes: input) else { return }
         for vector in file.vectors.prefix(2) {
             let name = vector.protocolName
-            // 448 is slow in an instrumented build.
+            // X448 is too slow in an instrumented build, so its vectors are read and not run.
             if !name.contains("448"), vector.messages.count <= 16 { _ = vector.run() }
             let isPlain = name.utf8.allSatisfy {
                 (0x21...0x7E).contains($0) && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\")
@@ -15,7 +15,7 @@ extension FuzzTarget {
             guard isPlain, vector.attemptedPattern == nil else { continue }
             let text = NoiseVector.opening + vector.text + NoiseVector.closing
             let again = must { try VectorFile(path: "again", bytes: text) }
-            precondition(again.vectors == [vector], "a vector is not what it was written as")
+            precondition(again.vectors == [vector], "a vector differs after writing and reading")
         }
     } seeds: {
         let names = try [

@@ -1,10 +1,11 @@
-// Echo: a listener that sends every message back, and a dialer that shows what came back.
+// Echo: a listener that sends every message back, and a dialer that prints the replies.
 //
 //     Echo listen ENDPOINT KEY PEER     serves one channel after another, until it is interrupted
 //     Echo dial ENDPOINT KEY PEER       sends the lines of standard input
 //
-// To listen, ENDPOINT is unix:PATH or l2cap:any; to dial, it is what the listener prints. KEY is a
-// file that `blesec keygen` has made, PEER the fingerprint that it printed on the other side.
+// To listen, ENDPOINT is unix:PATH or l2cap:any; to dial, it is what the listener prints. KEY is
+// this side's key file, which `blesec keygen` makes; PEER is the fingerprint that `blesec keygen`
+// printed on the other side.
 
 import BLESec
 @preconcurrency import Glibc
@@ -24,7 +25,7 @@ func listen(on endpoint: Endpoint, _ configuration: ChannelConfiguration) async 
     }
 }
 
-/// Sends every message back, until the peer has sent everything. An error ends this channel only.
+/// Sends every message back, until the peer has sent everything. An error ends only this channel.
 func echo(_ channel: SecureChannel) async {
     let peer = await channel.peer
     do {
@@ -36,7 +37,7 @@ func echo(_ channel: SecureChannel) async {
     }
 }
 
-/// `readLine` blocks the main thread only: the channel lives on the thread of its event loop.
+/// `readLine` blocks only the main thread: the channel runs on the thread of its event loop.
 @MainActor
 func dial(_ endpoint: Endpoint, _ configuration: ChannelConfiguration) async throws(ChannelError) {
     let channel = try await SecureChannel.dial(endpoint, configuration: configuration)

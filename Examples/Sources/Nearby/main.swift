@@ -2,11 +2,12 @@
 //
 //     Nearby SERVICE KEY PEER
 //
-// Run it on two devices. SERVICE is a UUID, the same on both (`uuidgen` makes one); KEY is a file that
-// `blesec keygen` has made, PEER the fingerprint that it printed on the other device. Lines of standard
-// input go to the peer, its lines to standard output. The connection comes back when the peer does.
+// Run it on two devices. SERVICE is a UUID, the same on both (`uuidgen` makes one). KEY is the
+// device's key file, which `blesec keygen` makes; PEER is the fingerprint that `blesec keygen`
+// printed on the other device. Nearby sends the lines of standard input to the peer, and prints the
+// peer's lines. If the link is lost, it connects again once the peer is back.
 //
-// It ends with status 68 where bluetoothd does not run or no adapter is on, as `blesec` does.
+// Like `blesec`, it exits with status 68 if bluetoothd does not run or no adapter is on.
 
 import BLESec
 @preconcurrency import Glibc
@@ -24,7 +25,7 @@ func showMessages(of connection: PeerConnection) async throws(ChannelError) {
     }
 }
 
-/// `readLine` blocks the main thread only: the connection lives on the thread of its event loop.
+/// `readLine` blocks only the main thread: the connection runs on the thread of its event loop.
 @MainActor
 func converse(
     with peer: PeerKey, over service: BluetoothUUID, as identity: IdentityKey
@@ -35,7 +36,7 @@ func converse(
     async let states: Void = showStates(of: connection)
     async let messages: Void = showMessages(of: connection)
     while let line = readLine() {
-        // Waits for a link where there is none. A line whose link went is not sent again by itself.
+        // Waits while there is no link. If the link is lost, the line is not sent again.
         let fate = try await connection.deliver(line)
         if fate != .delivered { note("\(fate): \(line)") }
     }
@@ -43,7 +44,7 @@ func converse(
     _ = try await (states, messages)
 }
 
-setlinebuf(stdout)  // A line is shown when it comes, through a pipe as well.
+setlinebuf(stdout)  // Each line is printed when it arrives, also to a pipe.
 let words = CommandLine.arguments
 guard words.count == 4, let service = BluetoothUUID(words[1]) else {
     note("usage: Nearby SERVICE-UUID KEY PEER")

@@ -1,6 +1,6 @@
 import BLESecNoise
 
-/// docs/noise.md, on datagrams.
+/// The code on datagrams in docs/noise.md.
 struct DatagramEnd: ~Copyable {
     private var session: StatelessTransport
     private var window = ReplayWindow()

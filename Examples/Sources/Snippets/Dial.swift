@@ -1,6 +1,6 @@
 import BLESec
 
-/// README.md, "In Swift".
+/// The code for the dialer in README.md, "In Swift".
 func dial() async throws {
     let phone = TrustPolicy.pinned(try PeerKey(parsing: "SHA256:…"))
     let laptop = ChannelConfiguration(identity: try IdentityFile.load("laptop.key"), trust: phone)

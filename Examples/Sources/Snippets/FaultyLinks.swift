@@ -1,7 +1,7 @@
 import BLESec
 import BLESecTesting
 
-/// The article on faulty links.
+/// The code of FaultyLinks.md in the documentation of BLESecTesting.
 public func loseAMessage() async throws -> (delivery: ChannelError.Code?, close: ChannelError.Code?)
 {
     let clock = ManualClock()
@@ -18,12 +18,12 @@ public func loseAMessage() async throws -> (delivery: ChannelError.Code?, close:
         over: link, role: .dialer,
         configuration: .init(identity: alice, trust: .pinned(bob.fingerprint)))
     let acceptor = try await accepted
-    await loop.run { link.hold() }  // what is sent from now on gets lost
+    await loop.run { link.hold() }  // nothing that the dialer sends from now on arrives
     let delivery = Task(executorPreference: loop) {
         await code { _ = try await dialer.deliver("ring the bell", within: .seconds(5)) }
     }
     await clock.advance(by: .seconds(5))
-    let lost = await delivery.value  // timedOut: nobody can say whether it has arrived
+    let lost = await delivery.value  // timedOut: the dialer cannot know whether it arrived
     await loop.run { link.cut() }
     return (lost, await code { try await acceptor.close() })  // truncated
 }

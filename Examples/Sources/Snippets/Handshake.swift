@@ -1,6 +1,6 @@
 import BLESecNoise
 
-/// The page of BLESecNoise.
+/// The code of BLESecNoise.md in the documentation of BLESecNoise.
 func greet() throws {
     let name = try ProtocolName("Noise_XX_25519_ChaChaPoly_SHA256")
     var alice = try HandshakeState(

@@ -1,6 +1,6 @@
 import BLESec
 
-/// README.md, "In Swift".
+/// The code for the listener in README.md, "In Swift".
 func listen() async throws {
     let laptop = TrustPolicy.pinned(try PeerKey(parsing: "SHA256:…"))
     let phone = ChannelConfiguration(identity: try IdentityFile.load("phone.key"), trust: laptop)

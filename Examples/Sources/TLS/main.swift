@@ -1,4 +1,5 @@
-// TLS: two devices that prove certificates of one authority, which `blesec ca` makes:
+// TLS: two devices with certificates of one authority. `blesec ca` makes the authority and the
+// devices' certificates:
 //
 //     blesec ca init home
 //     blesec ca issue home --uri blesec://home/door --out door
@@ -15,8 +16,9 @@ import BLESec
 /// Writes a line to standard error, for the person who runs this.
 func note(_ text: String) { fputs("TLS: \(text)\n", stderr) }
 
-/// A device with `NAME.pem` and `NAME.key` that accepts one peer: the one whose certificate has
-/// this URI, is of the authority in the folder, and is not on its revocation list.
+/// The configuration of the device with `NAME.pem` and `NAME.key`. It accepts a peer whose
+/// certificate has the URI `uri`, was issued by the authority in `folder`, and is not on that
+/// authority's revocation list.
 func configuration(
     of name: String, authority folder: String, peer uri: String
 ) throws(ChannelError) -> ChannelConfiguration {

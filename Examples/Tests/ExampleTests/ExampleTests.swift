@@ -3,7 +3,7 @@ import Foundation
 import Snippets
 import Testing
 
-/// The examples, run as a reader would run them, over Unix sockets.
+/// The examples, run as a user would run them, over Unix sockets; Nearby runs without bluetoothd.
 @Suite(.serialized) struct ExampleTests {
     let folder: ScratchFolder
 
@@ -17,7 +17,7 @@ import Testing
         #expect(outcome.output.count == "hello, SHA256:".count + 43 + 1)
     }
 
-    @Test("a message on a held link is not reported as delivered, nor a cut channel as closed")
+    @Test("a message lost on its link is reported as timed out, and a cut channel as truncated")
     func faultyLinks() async throws {
         let codes = try await loseAMessage()
         #expect(codes.delivery == .timedOut && codes.close == .truncated)
@@ -36,7 +36,7 @@ import Testing
         }
     }
 
-    @Test("Echo refuses a dialer, and a listener, with another key than the given one")
+    @Test("Echo refuses a peer whose key is not PEER, when it listens and when it dials")
     func unexpectedKey() throws {
         let (listening, dialing) = (try key("listening"), try key("dialing"))
         try key("unexpected")
@@ -53,7 +53,7 @@ import Testing
             "\(wrongListener.errors)")
     }
 
-    @Test("TLS delivers a message to a device of the same authority, which prints the dialer's URI")
+    @Test("TLS delivers a message to a device of the same authority, which prints URI and message")
     func certificates() throws {
         try authority("home", devices: ["door", "phone"])
         let listener = try start("TLS listen unix:door home door blesec://home/phone")
@@ -66,7 +66,7 @@ import Testing
         #expect(heard.output == "blesec://home/phone: the bell rings\n")
     }
 
-    @Test("TLS refuses a revoked device, one with an unexpected URI, and one of another authority")
+    @Test("TLS connects no revoked device, no unexpected URI, and no device of another authority")
     func refusedCertificates() throws {
         try authority("home", devices: ["door", "phone", "lost", "lamp"])
         try authority("elsewhere", devices: ["thief"])
@@ -75,17 +75,19 @@ import Testing
             ("home", "lost", "is revoked"), ("home", "lamp", "and others are expected"),
             ("elsewhere", "thief", "leads to no authority"),
         ]
-        for (authority, device, why) in refusals {
+        for (authority, device, reason) in refusals {
             let listener = try start("TLS listen unix:\(device) home door blesec://home/phone")
             _ = try listener.line(containing: "listening")
             let words = "TLS dial unix:\(device) \(authority) \(device) blesec://home/door"
             let dialer = try run(words)
             #expect(dialer.status == 1, "\(device)")
             #expect(dialer.output == "", "\(device)")
+            // A dialer checks the listener's certificate before it sends its own. So the device of
+            // another authority refuses the door, and the door does not see its certificate.
             if authority == "home" {
-                _ = try listener.line(containing: why)
+                _ = try listener.line(containing: reason)
             } else {
-                #expect(dialer.errors.contains(why), "\(dialer.errors)")
+                #expect(dialer.errors.contains(reason), "\(dialer.errors)")
             }
         }
     }
@@ -93,9 +95,9 @@ import Testing
     @Test("Nearby reports that bluetoothd does not run, and exits with 68")
     func noBluetooth() throws {
         let peer = try key("peer")
-        try key("own")
+        try key("device")
         let nearby = try Program(
-            "Nearby", ["6ba7b810-9dad-11d1-80b4-00c04fd430c8", "own", peer], in: folder,
+            "Nearby", ["6ba7b810-9dad-11d1-80b4-00c04fd430c8", "device", peer], in: folder,
             environment: ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent"])
         let outcome = try nearby.finish("hello\n")
         #expect(outcome.status == 68)

@@ -1,9 +1,9 @@
 import Foundation
 import Testing
 
-/// A program that a test runs, with pipes to it; it is killed after a minute.
+/// A program that a test runs, with pipes to it. If it still runs after a minute, it is killed.
 final class Program {
-    /// How it ended, and what it wrote that was not read before.
+    /// How the program ended, and what it wrote, without the lines that were already read.
     struct Outcome {
         let status: Int32
         let output: String
@@ -15,15 +15,15 @@ final class Program {
     private let output = Pipe()
     private let errors = Pipe()
 
-    /// Starts a program that was built beside these tests, in a folder.
+    /// Starts a program from the build folder of these tests; its working directory is `folder`.
     init(
         _ name: String, _ arguments: [String], in folder: ScratchFolder,
         environment: [String: String] = [:]
     ) throws {
         // A program may end before it has read its input; writing the rest must not raise a signal.
         Foundation.signal(SIGPIPE, SIG_IGN)
-        let own = URL(filePath: CommandLine.arguments[0])
-        process.executableURL = own.deletingLastPathComponent().appending(path: name)
+        let tests = URL(filePath: CommandLine.arguments[0])
+        process.executableURL = tests.deletingLastPathComponent().appending(path: name)
         process.arguments = arguments
         process.currentDirectoryURL = folder.url
         process.environment = ProcessInfo.processInfo.environment.merging(environment) { $1 }
@@ -38,7 +38,8 @@ final class Program {
 
     deinit { if process.isRunning { process.terminate() } }
 
-    /// Reads standard error up to a line that contains `part`, and returns that line.
+    /// Reads standard error up to a line that contains `part`, and returns that line. Throws if
+    /// standard error ends before.
     func line(containing part: String) throws -> String {
         var line: [UInt8] = []
         while let byte = try errors.fileHandleForReading.read(upToCount: 1)?.first {
@@ -53,8 +54,7 @@ final class Program {
         throw CocoaError(.fileReadCorruptFile)
     }
 
-    /// Writes `text` to the program's standard input, closes that, and waits until the program
-    /// ends.
+    /// Writes `text` to the program's standard input, closes it, and waits until the program ends.
     func finish(_ text: String = "") throws -> Outcome {
         try? input.fileHandleForWriting.write(contentsOf: Data(text.utf8))
         try? input.fileHandleForWriting.close()
@@ -67,7 +67,7 @@ final class Program {
     }
 }
 
-/// A new folder for one test, which is removed with the value.
+/// A new folder for one test; it is removed when the test releases the object.
 final class ScratchFolder {
     let url: URL
 
@@ -79,7 +79,7 @@ final class ScratchFolder {
 
     deinit { try? FileManager.default.removeItem(at: url) }
 
-    /// Runs `blesec` in the folder, which has to succeed, and returns what it prints.
+    /// Runs `blesec` in the folder, and returns what it prints; its exit status must be 0.
     @discardableResult
     func blesec(_ words: String) throws -> String {
         let arguments = words.split(separator: " ").map(String.init)
