@@ -62,7 +62,7 @@ public struct ChannelError: Error, Sendable, Equatable, CustomStringConvertible 
 extension ChannelError.Code {
     /// The configuration contradicts itself, or names something that this build lacks.
     public static let configuration = Self(rawValue: "configuration")
-    /// A key, a certificate or a fingerprint cannot be read.
+    /// A key, a certificate, a fingerprint or a revocation list cannot be read or used.
     public static let badKey = Self(rawValue: "bad-key")
     /// A file does not exist.
     public static let noSuchFile = Self(rawValue: "no-such-file")

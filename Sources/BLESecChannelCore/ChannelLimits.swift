@@ -24,7 +24,7 @@ public struct ChannelLimits: Sendable {
     public init() {}
 }
 
-/// The time limit of each phase of a channel.
+/// The time limits of a channel: of its phases, and of waits during them.
 public struct ChannelTimeouts: Sendable {
     /// Opening the link; 10 seconds.
     public var connect: Duration = .seconds(10)

@@ -1,4 +1,4 @@
-/// The phases of a channel; each phase has a deadline of its own.
+/// The phases of a channel. ``ChannelTimeouts`` limits how long they last.
 public enum ChannelPhase: String, Sendable, Hashable {
     /// The link is being opened.
     case connecting

@@ -1,7 +1,7 @@
 public import BLESecPrimitives
 
-/// The printable form of a key's identity: `SHA256:` and the unpadded base64 of SHA-256 over the
-/// DER SubjectPublicKeyInfo (RFC 5280 §4.1), in the format of OpenSSH. Never truncated.
+/// The hash that identifies a public key: the whole SHA-256 over its DER SubjectPublicKeyInfo (RFC
+/// 5280 §4.1). The text form is OpenSSH's: `SHA256:` and unpadded base64.
 public struct Fingerprint: Sendable {
     /// SHA-256 over the SubjectPublicKeyInfo, 32 bytes.
     public let digest: [UInt8]

@@ -22,7 +22,7 @@ enum NegotiationFrame {
         return headerLength..<headerLength + length
     }
 
-    static func malformed(_ name: String, _ what: String) -> ChannelError {
-        ChannelError(.protocolViolation, "the peer's \(name) is malformed: \(what)")
+    static func malformed(_ name: String, _ fault: String) -> ChannelError {
+        ChannelError(.protocolViolation, "the peer's \(name) is malformed: \(fault)")
     }
 }

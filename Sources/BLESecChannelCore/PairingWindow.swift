@@ -14,8 +14,8 @@ public final class PairingWindow: Sendable {
     private let deadline: ContinuousClock.Instant
     private let name: @Sendable (Fingerprint) -> String
 
-    /// Opens a window for at most `peers` new keys and `duration`. `name` returns the name under
-    /// which the store keeps a key, by default its fingerprint.
+    /// Opens a window for `duration`, with places for `peers` new keys. `name` returns the name
+    /// under which the store keeps a key, by default the key's fingerprint.
     public init(
         peers: Int = 1, for duration: Duration,
         name: @escaping @Sendable (Fingerprint) -> String = { $0.description }

@@ -35,8 +35,9 @@ package struct RecordType: RawRepresentable, Hashable, Sendable {
 package enum Record {
     /// The largest payload of one Noise record: 65,535 less the 16-byte tag and the 1-byte type.
     package static let maximumPayload = 65_518
-    /// The payload of a bulk record in bytes: so long that 19 bytes of overhead hardly matter, and
-    /// so short that an acknowledgement does not wait long behind it.
+    /// The payload length in bytes of a bulk record, one of many that carry a long message: so long
+    /// that 19 bytes of overhead hardly matter, and so short that an acknowledgement does not wait
+    /// long behind it.
     package static let bulkPayload = 16_384
     /// The smallest payload of a bulk record, for a link with a tiny MTU.
     package static let leastBulkPayload = 512

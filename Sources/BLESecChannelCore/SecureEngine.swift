@@ -2,7 +2,7 @@ package import BLESecPrimitives
 
 /// The phase of an engine.
 package enum EnginePhase: Sendable, Equatable {
-    /// Either side still has to send handshake messages.
+    /// At least one side still has to send handshake messages.
     case handshaking
     /// The peer has claimed an identity; the engine waits for `admit()` or `refuse()`.
     case awaitingTrustDecision(ClaimedIdentity)
@@ -49,7 +49,7 @@ package struct OpenedRecord: Sendable {
 package protocol SecureEngine: ~Copyable {
     /// The engine's phase.
     var phase: EnginePhase { get }
-    /// Whether each handshake message is sent after a u16 length, and is therefore received whole.
+    /// Whether a u16 length precedes each handshake message, which is therefore received whole.
     var framesHandshake: Bool { get }
 
     /// Takes handshake bytes from the peer and returns how many were consumed. If
@@ -76,7 +76,7 @@ package protocol SecureEngine: ~Copyable {
     /// Whether the peer of an established engine has no proof of this side's identity yet, so that
     /// the first record that this side seals will be the proof.
     var owesProof: Bool { get }
-    /// The payload of a bulk record in bytes.
+    /// The payload length in bytes of a bulk record; see ``Record/bulkPayload``.
     var bulkPayload: Int { get }
 
     /// The length of a sealed record with `count` bytes of plaintext.
@@ -99,7 +99,8 @@ package protocol SecureEngine: ~Copyable {
     /// Changes the receiving key, from the next record on.
     mutating func rekeyReceiving() throws(ChannelError)
 
-    /// Derives bytes from this session and `label`: equal on both sides, and unchanged by a rekey.
+    /// Derives bytes from this session, `label` and `context`: equal on both sides, and the same
+    /// after a rekey.
     func export(label: String, context: [UInt8], count: Int) throws(ChannelError) -> SecretBytes
 
     /// The hash over the whole handshake, which identifies the session.

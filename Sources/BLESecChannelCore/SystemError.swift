@@ -1,11 +1,11 @@
 internal import Glibc
 
 extension ChannelError {
-    /// An error from the operating system: `what`, followed by the text of the error number.
-    package static func system(_ code: Code, _ what: String, _ number: Int32) -> ChannelError {
+    /// An error from the operating system: `failure`, followed by the text of the error number.
+    package static func system(_ code: Code, _ failure: String, _ number: Int32) -> ChannelError {
         let text = unsafe strerror(number).map { unsafe String(cString: $0) }
         return ChannelError(
-            code, "\(what): \(text ?? "error \(number)")", underlying: .errno(number))
+            code, "\(failure): \(text ?? "error \(number)")", underlying: .errno(number))
     }
 
     /// An error with the code `badKey`.

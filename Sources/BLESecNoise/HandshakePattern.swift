@@ -3,7 +3,7 @@ internal import BLESecPrimitives
 /// A handshake pattern as data; Noise §7.
 ///
 /// The specification's patterns are in `PatternTable.swift`; modifiers transform the data
-/// (`PatternModifier`). No other code in the module depends on a pattern's name.
+/// (`PatternModifier`). The code that runs a handshake knows no pattern by its name.
 public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     /// One message: its sender and its tokens; Noise §7.1.
     public struct Message: Sendable, Hashable {
@@ -17,7 +17,8 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
     public let baseName: String
     /// The modifiers in the order in which they were applied.
     public internal(set) var modifiers: [PatternModifier] = []
-    /// The pattern before its first modifier, if any. An array, since no struct contains itself.
+    /// The pattern without its modifiers; empty if it has none. An array, since a struct cannot
+    /// contain itself.
     var unmodified: [HandshakePattern] = []
     /// The initiator's keys that the responder knows before the handshake.
     public internal(set) var initiatorPreMessage: [Token]
@@ -63,7 +64,8 @@ public struct HandshakePattern: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The most bytes in a pattern's name that fit into a protocol name with any algorithms.
+    /// The greatest length of a pattern's name in bytes: a protocol name then has room for the
+    /// longest algorithm names.
     static let maximumNameLength =
         ProtocolName.maximumLength - "Noise__25519_ChaChaPoly_BLAKE2b".utf8.count
 
@@ -201,5 +203,5 @@ extension HandshakePattern {
 
 extension Token {
     /// Whether the token gives the handshake a key that only its parties know.
-    var setsKey: Bool { product != nil || self == .psk }
+    var setsKey: Bool { dhKeys != nil || self == .psk }
 }

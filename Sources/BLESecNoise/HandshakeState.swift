@@ -265,9 +265,10 @@ extension HandshakeState {
         }
     }
 
-    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk, on both sides.
+    /// MixKey() of a Diffie-Hellman product, or MixKeyAndHash() of the next psk; the same for the
+    /// writer and the reader of a message.
     private mutating func mix(_ token: Token) throws(NoiseError) {
-        guard let keys = token.product else {
+        guard let keys = token.dhKeys else {
             guard let psk = psks.popLast() else {
                 throw .wrongPSKCount(expected: pattern.pskCount, given: 0)
             }

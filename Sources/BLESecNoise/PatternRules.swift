@@ -9,14 +9,14 @@ extension HandshakePattern {
         for role in Role.allCases {
             let tokens = preMessage(of: role)
             guard [[], [.e], [.s], [.e, .s]].contains(tokens) else { throw .badPreMessage(role) }
-            for token in tokens { try walk.sends(token, role) }
+            for token in tokens { try walk.send(token, by: role) }
         }
         for message in messages {
-            for token in message.tokens { try walk.performs(token, message.sender) }
-            try walk.encrypts(message.sender)
+            for token in message.tokens { try walk.perform(token, by: message.sender) }
+            try walk.checkEncryption(by: message.sender)
         }
-        try walk.encrypts(.initiator)
-        if !isOneWay { try walk.encrypts(.responder) }
+        try walk.checkEncryption(by: .initiator)
+        if !isOneWay { try walk.checkEncryption(by: .responder) }
         guard walk.hasSecret else { throw .noSecret }
     }
 }
@@ -29,21 +29,21 @@ private struct RuleWalk {
     /// Whether a secret that only the parties know was mixed into the key.
     var hasSecret: Bool { !mixed.isEmpty }
 
-    mutating func sends(_ token: Token, _ role: Role) throws(PatternError) {
+    mutating func send(_ token: Token, by role: Role) throws(PatternError) {
         guard sent[role, default: []].insert(token).inserted else {
             throw .keySentTwice(token, role)
         }
     }
 
-    mutating func performs(_ token: Token, _ sender: Role) throws(PatternError) {
+    mutating func perform(_ token: Token, by sender: Role) throws(PatternError) {
         switch token {
-        case .e: try sends(token, sender)
+        case .e: try send(token, by: sender)
         case .s:
-            try encrypts(sender)
-            try sends(token, sender)
+            try checkEncryption(by: sender)
+            try send(token, by: sender)
         case .psk: mixed.insert(token)
         case .ee, .es, .se, .ss:
-            guard let keys = token.product,
+            guard let keys = token.dhKeys,
                 sent[.initiator, default: []].contains(keys.initiator),
                 sent[.responder, default: []].contains(keys.responder)
             else { throw .keyMissing(for: token) }
@@ -52,7 +52,7 @@ private struct RuleWalk {
     }
 
     /// Throws if the steps so far do not allow `role` to encrypt data.
-    func encrypts(_ role: Role) throws(PatternError) {
+    func checkEncryption(by role: Role) throws(PatternError) {
         if mixed.contains(.psk), !sent[role, default: []].contains(.e) {
             throw .pskWithoutEphemeral(role)
         }

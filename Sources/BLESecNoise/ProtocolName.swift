@@ -31,7 +31,8 @@ public struct ProtocolName: Sendable, Hashable, CustomStringConvertible {
     public init(_ name: String) throws(ProtocolNameError) {
         guard name.utf8.count <= Self.maximumLength else { throw .tooLong(name.utf8.count) }
         let parts = name.split(separator: "_", omittingEmptySubsequences: false)
-        // Only ASCII: outside it, equal strings can have different bytes, and those are hashed.
+        // Only ASCII: other strings can be equal in Swift although their bytes, which are hashed,
+        // differ.
         guard parts.count == 5, parts[0] == "Noise", name.utf8.allSatisfy({ $0 < 0x80 }) else {
             throw .notAProtocolName
         }
@@ -112,7 +113,8 @@ extension HandshakePattern {
 }
 
 extension ProtocolName {
-    /// Throws unless `role` is given the keys that it needs, and no others but a `localStatic`.
+    /// Throws unless `role` has the keys that it needs and no others; only a `localStatic` may be
+    /// given without need.
     func check(
         _ role: Role, localStatic: DHKeyPair?, remoteStatic: [UInt8]?, psks: [PreSharedKey],
         carried: CarriedEphemeral?

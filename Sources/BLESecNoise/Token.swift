@@ -16,7 +16,7 @@ public enum Token: String, Sendable, Hashable, CaseIterable {
     case psk
 
     /// The two keys of a Diffie-Hellman token, the initiator's first; nil for the others.
-    var product: (initiator: Token, responder: Token)? {
+    var dhKeys: (initiator: Token, responder: Token)? {
         switch self {
         case .ee: (.e, .e)
         case .es: (.e, .s)

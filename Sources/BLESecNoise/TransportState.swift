@@ -2,7 +2,7 @@ internal import BLESecPrimitives
 
 /// The two directions of a finished handshake; Noise §5.3's pair of cipher states.
 ///
-/// Messages must arrive in order and complete: a message that cannot be decrypted ends the
+/// Messages must arrive in order and without gaps: a message that cannot be decrypted ends the
 /// receiving direction. For datagrams see `StatelessTransport`.
 public struct TransportState: ~Copyable, Sendable {
     /// The difference between the lengths of a message and its plaintext: the tag, in bytes.

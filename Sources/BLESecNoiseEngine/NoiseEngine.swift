@@ -5,7 +5,8 @@ package import BLESecPrimitives
 /// A channel engine for Noise: any interactive protocol, with a u16 length before each message.
 ///
 /// The engine sends empty handshake payloads, and ignores the payloads in the peer's handshake
-/// messages: no data is accepted before both are proven. ``SecureEngine`` describes its members.
+/// messages: no data is accepted before both sides are proven. ``SecureEngine`` describes the
+/// members.
 package struct NoiseEngine: ~Copyable, SecureEngine {
     /// The overhead of a sealed record in bytes: the length and the tag.
     package static let overhead = lengthSize + 16
@@ -27,13 +28,14 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
             plan,
             try translatingErrors { () throws(NoiseError) in
                 try HandshakeState(
-                    protocolName: plan.name, role: plan.role.noise, prologue: prologue.span,
+                    protocolName: plan.name, role: plan.role.noiseRole, prologue: prologue.span,
                     localStatic: plan.identity?.keyPair, remoteStatic: plan.remoteStatic,
                     psks: plan.presharedKeys)
             })
     }
 
-    /// As an acceptor, answers an unreadable first message with a fallback from its ephemeral key.
+    /// As an acceptor, answers an unreadable first message with a fallback, which uses the
+    /// message's ephemeral key.
     package init(
         fallback plan: NoisePlan, answering firstMessage: [UInt8], prologue: [UInt8]
     ) throws(ChannelError) {
@@ -120,7 +122,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
         case .some(let handshake):
             // Before a `reject` record, a dialer would send its last message, and an acceptor
             // perhaps its static key. A refused peer gets neither.
-            let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noise) ?? -1
+            let ownStatic = handshake.pattern.messageCarryingStatic(of: plan.role.noiseRole) ?? -1
             return plan.role == .dialer || ownStatic >= handshake.messagesDone ? .silent : .byRecord
         }
     }
@@ -128,7 +130,7 @@ package struct NoiseEngine: ~Copyable, SecureEngine {
     private mutating func splitIfFinished() throws(ChannelError) {
         guard handshake?.isFinished == true, let finished = handshake.take() else { return }
         if identity == nil { identity = plan.name.pattern.pskCount > 0 ? .group : .anonymous }
-        let (pattern, role) = (finished.pattern, plan.role.noise)
+        let (pattern, role) = (finished.pattern, plan.role.noiseRole)
         isPeerProven = pattern.isProven(role.peer, after: pattern.messages.count)
         owesProof = !pattern.isProven(role, after: pattern.messages.count)
         do throws(NoiseError) {

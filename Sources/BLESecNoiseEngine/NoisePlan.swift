@@ -41,7 +41,7 @@ package struct NoisePlan: Sendable {
                 offer,
                 "the policy asks what an authority vouches for, and Noise has no certificates")
         }
-        guard !trust.requiresPeerKey || pattern.authenticates(role.noise.peer) else {
+        guard !trust.requiresPeerKey || pattern.authenticates(role.noiseRole.peer) else {
             throw Self.refusal(offer, "it does not prove the peer's key, and the policy wants that")
         }
         self.identity = try Self.identity(
@@ -73,7 +73,7 @@ package struct NoisePlan: Sendable {
         _ offer: String, _ name: ProtocolName, _ role: ChannelRole, _ identity: IdentityKey?,
         allowsExposedIdentity: Bool
     ) throws(ChannelError) -> IdentityKey? {
-        guard name.pattern.requiresLocalStatic(role.noise) else { return nil }
+        guard name.pattern.requiresLocalStatic(role.noiseRole) else { return nil }
         guard let identity else { throw refusal(offer, "it needs an identity key") }
         guard identity.keyPair.curve == name.curve else {
             throw refusal(offer, "the identity key is one of another curve")
@@ -82,7 +82,7 @@ package struct NoisePlan: Sendable {
             throw refusal(
                 offer, "the identity key belongs to another hash; a static key has only one")
         }
-        switch name.pattern.staticKeyExposure(of: role.noise) {
+        switch name.pattern.staticKeyExposure(of: role.noiseRole) {
         case .unused, .known, .protected: break
         case .anyPeer where role == .acceptor: break
         case .anyPeer, .clear:
@@ -96,7 +96,7 @@ package struct NoisePlan: Sendable {
     private static func remoteStatic(
         _ offer: String, _ name: ProtocolName, _ role: ChannelRole, _ trust: TrustPolicy
     ) throws(ChannelError) -> [UInt8]? {
-        guard name.pattern.requiresRemoteStatic(role.noise) else { return nil }
+        guard name.pattern.requiresRemoteStatic(role.noiseRole) else { return nil }
         let keys = trust.knownKeys.filter { $0.count == name.curve.keyLength }
         guard keys.count == 1 else {
             throw refusal(
@@ -111,5 +111,5 @@ package struct NoisePlan: Sendable {
 }
 
 extension ChannelRole {
-    var noise: Role { self == .dialer ? .initiator : .responder }
+    var noiseRole: Role { self == .dialer ? .initiator : .responder }
 }

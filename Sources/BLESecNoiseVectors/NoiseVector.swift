@@ -30,7 +30,7 @@ package struct NoiseVector: Sendable, Hashable {
     /// `protocol_name`, even if this module does not implement it.
     package var protocolName: String
     /// The pattern of the attempt before a fallback; the attempt's first message is `messages[0]`.
-    /// Some implementations write such a vector, with the members `fallback` and `pattern`.
+    /// Some implementations write such vectors, with the members `fallback` and `pattern`.
     package var attemptedPattern: String?
     /// `init_…`
     package var initiator = Party()

@@ -12,14 +12,14 @@ package struct VectorFile: Sendable {
     /// The vectors in the order of the file.
     package let vectors: [NoiseVector]
 
-    /// Reads and checks the whole file at `path`.
+    /// Reads the vectors in the file at `path`.
     ///
     /// - Throws: `VectorFileError`, which names the file and the position in it.
     package init(path: String) throws(VectorFileError) {
         try self.init(path: path, bytes: Self.read(path))
     }
 
-    /// Checks `bytes`, which were read from `path`.
+    /// Reads the vectors in `bytes`, the content of the file at `path`.
     ///
     /// - Throws: `VectorFileError`, which names the file and the position in it.
     package init(path: String, bytes: [UInt8]) throws(VectorFileError) {

@@ -15,7 +15,8 @@ extension VectorHandshake {
     package init(_ vector: NoiseVector, _ name: ProtocolName) throws(VectorFailure) {
         let alice = try VectorSide(vector, .initiator, name)
         let bob = try VectorSide(vector, .responder, name)
-        self.init(initiator: try alice.state(beside: bob), responder: try bob.state(beside: alice))
+        self.init(
+            initiator: try alice.handshake(with: bob), responder: try bob.handshake(with: alice))
     }
 
     /// Both sides of the fallback `name`, after `attempt` has written its first message and the

@@ -22,13 +22,13 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
 
     package let part: Part
     /// The index, from 0, of the first byte that differs; nil if there are no bytes to compare.
-    package let byte: Int?
+    package let byteIndex: Int?
     /// What differs.
     package let reason: String
 
-    init(_ part: Part, byte: Int? = nil, _ reason: String) {
+    init(_ part: Part, byteIndex: Int? = nil, _ reason: String) {
         self.part = part
-        self.byte = byte
+        self.byteIndex = byteIndex
         self.reason = reason
     }
 
@@ -49,12 +49,12 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
     static func compare(_ made: [UInt8], _ expected: [UInt8], _ part: Part) throws(VectorFailure) {
         guard made != expected else { return }
         let common = min(made.count, expected.count)
-        let byte = (0..<common).first { made[$0] != expected[$0] } ?? common
+        let index = (0..<common).first { made[$0] != expected[$0] } ?? common
         let reason =
-            byte < common
-            ? "\(hex(made[byte])) was made, and the vector has \(hex(expected[byte]))"
+            index < common
+            ? "\(hex(made[index])) was made, and the vector has \(hex(expected[index]))"
             : "\(made.count) bytes were made, and the vector has \(expected.count)"
-        throw VectorFailure(part, byte: byte, reason)
+        throw VectorFailure(part, byteIndex: index, reason)
     }
 
     private static func hex(_ byte: UInt8) -> String {
@@ -69,7 +69,7 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
             case .handshakeHash: "handshake hash: "
             case .vector: ""
             }
-        if let byte { text += "byte \(byte): " }
+        if let byteIndex { text += "byte \(byteIndex): " }
         return text + reason
     }
 }

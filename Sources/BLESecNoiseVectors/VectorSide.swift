@@ -14,9 +14,9 @@ struct VectorSide {
     /// - Throws: `VectorFailure` for a missing key or a key of wrong length.
     init(_ vector: NoiseVector, _ role: Role, _ name: ProtocolName) throws(VectorFailure) {
         let party = vector[role]
-        func pair(_ key: [UInt8]?, _ kind: String) throws(VectorFailure) -> DHKeyPair {
-            let key = try Self.check(key, role, kind, name)
-            return try VectorFailure.wrapping(.vector, "\(Self.member(role, kind)): ") {
+        func pair(_ key: [UInt8]?, _ suffix: String) throws(VectorFailure) -> DHKeyPair {
+            let key = try Self.check(key, role, suffix, name)
+            return try VectorFailure.wrapping(.vector, "\(Self.member(role, suffix)): ") {
                 try DHKeyPair(curve: name.curve, privateKey: SecretBytes(copying: key.span))
             }
         }
@@ -29,8 +29,8 @@ struct VectorSide {
         self.name = name
     }
 
-    /// The handshake before its first message.
-    func state(beside peer: VectorSide) throws(VectorFailure) -> HandshakeState {
+    /// This side's handshake with `peer`, before its first message.
+    func handshake(with peer: VectorSide) throws(VectorFailure) -> HandshakeState {
         let pattern = name.pattern
         var carried: CarriedEphemeral?
         if pattern.preMessage(of: role).contains(.e), let ephemeral { carried = .local(ephemeral) }
@@ -67,22 +67,22 @@ struct VectorSide {
     }
 
     private static func check(
-        _ key: [UInt8]?, _ role: Role, _ kind: String, _ name: ProtocolName
+        _ key: [UInt8]?, _ role: Role, _ suffix: String, _ name: ProtocolName
     ) throws(VectorFailure) -> [UInt8] {
         guard let key else {
-            throw VectorFailure("\(member(role, kind)) is missing, and \(name.pattern) needs it")
+            throw VectorFailure("\(member(role, suffix)) is missing, and \(name.pattern) needs it")
         }
         guard key.count == name.curve.keyLength else {
             throw VectorFailure(
-                "\(member(role, kind)) has \(key.count) bytes, and a key has "
+                "\(member(role, suffix)) has \(key.count) bytes, and a key has "
                     + "\(name.curve.keyLength)")
         }
         return key
     }
 
-    /// The name of a member of `role` in the file.
-    private static func member(_ role: Role, _ kind: String) -> String {
-        (role == .initiator ? "init_" : "resp_") + kind
+    /// The name of a member in the file: the prefix of `role`, then `suffix`.
+    private static func member(_ role: Role, _ suffix: String) -> String {
+        (role == .initiator ? "init_" : "resp_") + suffix
     }
 }
 

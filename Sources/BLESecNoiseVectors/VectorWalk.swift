@@ -33,7 +33,7 @@ extension NoiseVector {
 struct VectorWalk {
     /// One result of a run.
     enum Step {
-        /// Message `index`.
+        /// The message at this index, as its sender has written it.
         case message(Int, [UInt8])
         /// `h` after the handshake.
         case handshakeHash([UInt8])
@@ -77,7 +77,8 @@ struct VectorWalk {
         }
     }
 
-    /// Both sides, after a failed attempt if the vector has one; `index` then skips its message.
+    /// Both sides, after a failed attempt if the vector has one; `index` then skips the attempt's
+    /// message.
     private func begin(
         _ index: inout Int, _ visit: (Step) throws(VectorFailure) -> Void
     ) throws(VectorFailure) -> VectorHandshake {

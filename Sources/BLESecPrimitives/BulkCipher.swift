@@ -24,7 +24,7 @@ internal import CBLESecOpenSSL
 
     deinit { unsafe EVP_CIPHER_CTX_free(context) }
 
-    /// Encrypts in place and writes the tag after the message.
+    /// Encrypts in place and writes the tag after the message; false if OpenSSL fails.
     func seal(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
         _ data: UnsafeBufferPointer<UInt8>
@@ -40,7 +40,7 @@ internal import CBLESecOpenSSL
         }
     }
 
-    /// Decrypts in place; false if the tag after the message is wrong.
+    /// Decrypts in place; false if the tag after the message is wrong, or OpenSSL fails.
     func open(
         _ message: UnsafeMutablePointer<UInt8>, _ count: Int, _ nonce: UnsafePointer<UInt8>,
         _ data: UnsafeBufferPointer<UInt8>

@@ -44,9 +44,9 @@ private final class SlotPool: Sendable {
     let slotSize: Int
     private let slabs = Locked(Slabs())
 
-    /// The slabs that have a free slot. A full slab is only counted in `count`; its slots keep it
-    /// alive.
     private struct Slabs {
+        /// The slabs that have a free slot. A full slab is only counted in `count`; its slots keep
+        /// it alive.
         var available: [Slab] = []
         var unusedCount = 0
         var count = 0

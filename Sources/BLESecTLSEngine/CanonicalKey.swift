@@ -3,10 +3,10 @@ internal import CBLESecOpenSSL
 /// Checks that a public key is in the only accepted encoding.
 ///
 /// A fingerprint is the hash of a SubjectPublicKeyInfo, and X.509 allows several encodings of it
-/// for one key: points can be compressed, curve parameters can be explicit, other parameters can be
-/// absent. A denied or revoked key in another encoding would have a fingerprint that is on no list.
+/// for one key: points can be compressed, curve parameters explicit, RSA's parameters absent. A
+/// denied or revoked key in another encoding would have a fingerprint that is on no list.
 package enum CanonicalKey {
-    /// For keys of a fixed length: the bytes before the key, and the key's length in bytes. A key
+    /// For keys of a fixed length: the DER bytes before the key, and the key's length in bytes. It
     /// has a named curve and an uncompressed point (RFC 5480 §2), or no parameters (RFC 8410 §3).
     private static let forms: [(head: [UInt8], count: Int)] = [
         ([0x30, 0x2A, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x03, 0x21, 0x00], 32),  // Ed25519

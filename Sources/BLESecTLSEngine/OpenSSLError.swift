@@ -32,20 +32,20 @@ extension ChannelError {
 
     /// Translates OpenSSL's error after a failed call.
     ///
-    /// `hasData` is whether the peer has sent application data. After data, an alert ends the
-    /// session; before data, an alert refuses this side.
-    init(tls error: Underlying?, _ role: ChannelRole, hasData: Bool = false) {
+    /// `alertEndsSession` tells what an alert from the peer means: it ends the session, or, before
+    /// the peer has sent application data, refuses this side.
+    init(tls error: Underlying?, alertEndsSession: Bool = false) {
         guard case .openSSL(let code, _) = error else {
             self.init(.protocolViolation, "the peer's bytes are not those of TLS")
             return
         }
-        self = Self.translated(code, hasData: hasData)
+        self = Self.translated(code, alertEndsSession: alertEndsSession)
         underlying = error
     }
 
-    private static func translated(_ code: UInt, hasData: Bool) -> ChannelError {
+    private static func translated(_ code: UInt, alertEndsSession: Bool) -> ChannelError {
         guard blesec_error_is_alert(code) == 0 else {
-            return hasData
+            return alertEndsSession
                 ? ChannelError(.protocolViolation, "the peer ended the TLS session with an alert")
                 : ChannelError(
                     .refused, "the peer refuses this identity, or how TLS is spoken here")

@@ -7,10 +7,10 @@ struct PeerCertificate {
     /// The peer's role.
     let role: ChannelRole
 
-    /// Evaluates trust in the certificate of an OpenSSL store context, and returns the peer's
-    /// identity.
-    func evaluateTrust(_ store: OpaquePointer) throws(ChannelError) -> PeerIdentity {
-        guard let leaf = unsafe X509_STORE_CTX_get0_cert(store) else {
+    /// Evaluates trust in the certificate of `verification`, an `X509_STORE_CTX`, and returns the
+    /// peer's identity.
+    func evaluateTrust(_ verification: OpaquePointer) throws(ChannelError) -> PeerIdentity {
+        guard let leaf = unsafe X509_STORE_CTX_get0_cert(verification) else {
             throw ChannelError(CertificateFault.none)
         }
         let certificate = unsafe Certificate(sharing: leaf)
@@ -19,9 +19,11 @@ struct PeerCertificate {
         var uri: String?
         do throws(CertificateFault) {
             try checkLeaf(certificate, now: now)
-            if context.authorities != nil { path = unsafe try findPath(store, now: now) }
-            // Lists contain fingerprints of the canonical encoding only, so other encodings are
-            // refused first.
+            if context.authorities != nil {
+                path = unsafe try findPath(verification, now: now)
+            }
+            // Deny and revocation lists contain fingerprints of the canonical encoding only, so
+            // other encodings are refused first.
             guard path.allSatisfy(\.hasCanonicalKey) else { throw .unusualKey }
             if context.authorities != nil { uri = try certificate.onlyURI() }
         } catch {
@@ -48,18 +50,18 @@ struct PeerCertificate {
     /// Builds the path to an accepted authority and verifies it (RFC 5280 §6): signatures,
     /// validity, basic constraints, path length, key usages.
     private func findPath(
-        _ store: OpaquePointer, now: Int64
+        _ verification: OpaquePointer, now: Int64
     ) throws(CertificateFault) -> [Certificate] {
-        let parameters = unsafe X509_STORE_CTX_get0_param(store)
+        let parameters = unsafe X509_STORE_CTX_get0_param(verification)
         unsafe X509_VERIFY_PARAM_set_time(parameters, Int(now))
         // A configured authority is accepted even if its certificate is not self-signed.
         unsafe X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
         ERR_clear_error()
         defer { ERR_clear_error() }
-        guard unsafe X509_verify_cert(store) == 1 else {
-            throw CertificateFault(verification: unsafe X509_STORE_CTX_get_error(store))
+        guard unsafe X509_verify_cert(verification) == 1 else {
+            throw CertificateFault(verification: unsafe X509_STORE_CTX_get_error(verification))
         }
-        let path = unsafe X509_STORE_CTX_get0_chain(store)
+        let path = unsafe X509_STORE_CTX_get0_chain(verification)
         return unsafe (0..<blesec_certificate_count(path)).compactMap { index in
             unsafe blesec_certificate(path, index).map { unsafe Certificate(sharing: $0) }
         }

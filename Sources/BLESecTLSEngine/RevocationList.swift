@@ -13,8 +13,8 @@ public struct RevocationList: Sendable {
     /// The last second, since 1970, in which all lists are up to date; `nil` if there is no limit.
     public let expiry: Int64?
 
-    /// Reads lists in their DER form (RFC 5280 §5), each signed by one of `authorities`, and adds
-    /// keys that are revoked in every certificate.
+    /// Reads lists in their DER form (RFC 5280 §5), each signed by one of `authorities`. Each of
+    /// `keys` is revoked as well, in every certificate.
     ///
     /// - Throws: `badKey`, with a reason that begins with a verb: a list is damaged, is not signed
     ///   by any of `authorities`, has no end of its validity, or is not a complete list.

@@ -1,8 +1,8 @@
 public import BLESecChannelCore
 internal import CBLESecOpenSSL
 
-/// The common settings of all TLS channels of one configuration: the identity, the authorities, and
-/// the revocations. Making a context costs more than a handshake, so share it.
+/// What the TLS channels of one configuration share: identity, authorities, revocations, and
+/// sessions to resume. Making a context costs more than a handshake, so share it.
 @safe public final class TLSContext: @unchecked Sendable {
     // Unchecked: OpenSSL's context counts references atomically and is not changed once it is made.
     let pointer: OpaquePointer
@@ -23,15 +23,15 @@ internal import CBLESecOpenSSL
     /// The cipher suites, the faster one first, assuming that the processor has AES instructions.
     private static let suites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
     /// Ed25519 and P-256 first, then others of OpenSSL's security level 2. Each one adds four bytes
-    /// to a handshake.
+    /// to a handshake, two in each direction.
     private static let signatures =
         "ed25519:ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512:ed448:"
         + "rsa_pss_rsae_sha256"
 
     /// The identity of this side.
     public let identity: TLSIdentity
-    /// The authorities that must vouch for a peer, whatever the policy is; `nil` if none is
-    /// required, so that a policy about keys decides alone.
+    /// The authorities; one of them must vouch for each peer, whatever the trust policy is. With
+    /// `nil`, the trust policy decides alone.
     public let authorities: CertificateAuthorities?
     let revoked: (any RevocationSource)?
     let clock: @Sendable () -> Int64

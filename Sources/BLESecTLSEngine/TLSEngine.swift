@@ -21,7 +21,8 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     private var isSuspended = false
     private var isDone = false
     private var isAdmitted = false
-    /// Whether `admit()` only lets a record refuse the peer, and so must give no session ticket.
+    /// Whether the peer was refused. `admit()` then gives no session ticket: it only makes it
+    /// possible to send the record that refuses the peer.
     private var isRefused = false
     private var records = TLSRecords()
     private let isNegotiated: Bool
@@ -194,7 +195,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             let start = unsafe base + used
             let plaintext = isNegotiated ? TLSRecords.lengthSize + count : count
             guard plaintext > 0 else {
-                used += try unsafe session.sayEnd(to: start, room: room)
+                used += try unsafe session.writeCloseNotify(to: start, room: room)
                 return
             }
             // The plaintext is at the end of the room, and its ciphertext is written from the start

@@ -16,7 +16,7 @@ internal import CBLESecOpenSSL
     /// The fingerprint by which others pin this identity.
     public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }
 
-    /// Makes an identity of certificates and a PKCS#8 private key, all in DER form, and checks it.
+    /// Makes and checks an identity from certificates and a PKCS#8 private key, all in DER form.
     ///
     /// `now` is the time in seconds since 1970 at which the leaf has to be valid.
     /// - Throws: `badKey`, with a reason that begins with a verb, since it follows a file's name.
@@ -30,7 +30,7 @@ internal import CBLESecOpenSSL
     ) throws(ChannelError) {
         let leaf = try Certificate(der: certificate)
         let chain = try intermediates.map { der throws(ChannelError) in try Certificate(der: der) }
-        if let wrong = leaf.invalidity(at: now) { throw Self.unusable(wrong) }
+        if let fault = leaf.invalidity(at: now) { throw Self.unusable(fault) }
         guard leaf.maySign else { throw Self.unusable("has a key usage without digital signature") }
         if leaf.extendedUsage(allows: .dialer) == false,
             leaf.extendedUsage(allows: .acceptor) == false
@@ -75,7 +75,7 @@ internal import CBLESecOpenSSL
         certificate.extendedUsage(allows: role) ?? true
     }
 
-    private static func unusable(_ why: String) -> ChannelError {
-        .badKey("holds a certificate that \(why): have a new one issued")
+    private static func unusable(_ fault: String) -> ChannelError {
+        .badKey("holds a certificate that \(fault): have a new one issued")
     }
 }

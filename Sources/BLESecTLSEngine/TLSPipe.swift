@@ -2,7 +2,7 @@ internal import CBLESecOpenSSL
 
 /// Connects OpenSSL's input and output to the caller's buffers for the duration of one call.
 ///
-/// What OpenSSL writes without an output buffer is a flight of the handshake. The pipe keeps it
+/// Without an output buffer, OpenSSL writes handshake messages and alerts, and the pipe keeps them
 /// until `takeFlight()`.
 @safe final class TLSPipe {
     /// The state, which OpenSSL's callbacks (several for each record) access without reference
@@ -35,7 +35,7 @@ internal import CBLESecOpenSSL
 
     /// The number of input bytes that OpenSSL has not read yet.
     var inputCount: Int { unsafe state.pointee.inputCount }
-    /// Whether handshake bytes wait to be sent.
+    /// Whether handshake messages or an alert wait to be sent.
     var hasFlight: Bool { unsafe !state.pointee.flight.isEmpty }
 
     /// Makes a BIO (an OpenSSL source and sink) on this pipe. The pipe must outlive the BIO.
@@ -72,7 +72,7 @@ internal import CBLESecOpenSSL
         return unsafe state.pointee.written
     }
 
-    /// Removes and returns the handshake bytes that wait to be sent.
+    /// Removes and returns the handshake messages, or the alert, that wait to be sent.
     func takeFlight() -> [UInt8] {
         defer { unsafe state.pointee.flight = [] }
         return unsafe state.pointee.flight
@@ -81,7 +81,7 @@ internal import CBLESecOpenSSL
     // MARK: - OpenSSL's callbacks
 
     @safe private struct Method: @unchecked Sendable {
-        // Unchecked: nothing changes the method once it is made.
+        // Unchecked: nothing changes OpenSSL's `BIO_METHOD` once it is made.
         let pointer: OpaquePointer?
     }
 
@@ -89,7 +89,7 @@ internal import CBLESecOpenSSL
         let method = unsafe BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "blesec")
         unsafe BIO_meth_set_read(method) { bio, buffer, count in
             unsafe blesec_bio_clear_retry(bio)
-            guard let state = unsafe TLSPipe.behind(bio), let buffer = unsafe buffer, count > 0
+            guard let state = unsafe TLSPipe.state(of: bio), let buffer = unsafe buffer, count > 0
             else { return -1 }
             let taken = unsafe state.pointee.read(into: buffer, count: Int(count))
             guard taken > 0 else {
@@ -100,7 +100,7 @@ internal import CBLESecOpenSSL
         }
         unsafe BIO_meth_set_write(method) { bio, bytes, count in
             unsafe blesec_bio_clear_retry(bio)
-            guard let state = unsafe TLSPipe.behind(bio), count >= 0 else { return -1 }
+            guard let state = unsafe TLSPipe.state(of: bio), count >= 0 else { return -1 }
             let bytes = unsafe UnsafeRawBufferPointer(start: bytes, count: Int(count))
             return unsafe state.pointee.write(bytes) ? count : -1
         }
@@ -110,7 +110,7 @@ internal import CBLESecOpenSSL
         return unsafe Method(pointer: method)
     }()
 
-    private static func behind(_ bio: OpaquePointer?) -> UnsafeMutablePointer<State>? {
+    private static func state(of bio: OpaquePointer?) -> UnsafeMutablePointer<State>? {
         unsafe BIO_get_data(bio)?.assumingMemoryBound(to: State.self)
     }
 }

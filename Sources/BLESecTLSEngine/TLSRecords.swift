@@ -16,7 +16,7 @@ struct TLSRecords {
     /// The longest record of blesec/1: the type and the payload.
     static let longestRecord = 1 + Record.maximumPayload
     /// The fewest consumed bytes that are released while plaintext waits. The plaintext is moved
-    /// behind them first, so fewer bytes are not worth the move.
+    /// to their end first, and fewer bytes are not worth the move.
     private static let slack = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
@@ -44,8 +44,8 @@ struct TLSRecords {
         in buffer: inout MutableSpan<UInt8>, _ session: TLSSession
     ) throws(ChannelError) -> OpenedRecord? {
         while true {
-            if let record = try whole(buffer.span) { return record }
-            guard try readMore(&buffer, session) else { return rest(&buffer) }
+            if let record = try takeRecord(buffer.span) { return record }
+            guard try readMore(&buffer, session) else { return releaseConsumed(&buffer) }
         }
     }
 
@@ -79,8 +79,8 @@ struct TLSRecords {
         return true
     }
 
-    /// The record of blesec/1 at the start of the plaintext, if it is complete.
-    private mutating func whole(_ buffer: Span<UInt8>) throws(ChannelError) -> OpenedRecord? {
+    /// Removes and returns the record of blesec/1 at the start of the plaintext, if it is complete.
+    private mutating func takeRecord(_ buffer: Span<UInt8>) throws(ChannelError) -> OpenedRecord? {
         guard plaintext.count >= Self.lengthSize else { return nil }
         let start = plaintext.lowerBound + Self.lengthSize
         let length = Int(buffer[start - 2]) << 8 | Int(buffer[start - 1])
@@ -99,7 +99,7 @@ struct TLSRecords {
     }
 
     /// Releases the consumed bytes; while plaintext waits, only if they are at least `slack`.
-    private mutating func rest(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
+    private mutating func releaseConsumed(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = taken - plaintext.count
         guard used > 0, plaintext.isEmpty || used >= Self.slack else { return nil }
         if !plaintext.isEmpty {

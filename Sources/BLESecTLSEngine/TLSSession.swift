@@ -16,9 +16,9 @@ internal import CBLESecOpenSSL
     /// The identity in the peer's certificate, once trust in it was evaluated.
     private(set) var identity: PeerIdentity?
     /// The peer's identity in the session that is being resumed.
-    private var resumable: PeerIdentity?
-    /// The session that a dialer resumes, kept until OpenSSL has its own reference.
-    private var wanted: ResumableSession?
+    private var resumedIdentity: PeerIdentity?
+    /// At an acceptor, the session that the dialer resumes, kept until OpenSSL has a reference.
+    private var resumedSession: ResumableSession?
     /// Why this side has refused the peer, if it has: more precise than OpenSSL's error.
     private(set) var refusal: ChannelError?
     /// The policy's decision about the peer; a dialer's handshake is suspended until it is set.
@@ -30,7 +30,7 @@ internal import CBLESecOpenSSL
     private(set) var isPeerDone = false
     /// The number of records received since the last one with data.
     private var silentRecords = 0
-    private var hasData = false
+    private var hasReceivedData = false
 
     /// The most consecutive records without data that a peer may send; a `KeyUpdate` is one.
     private static let mostSilentRecords = 32
@@ -79,13 +79,13 @@ internal import CBLESecOpenSSL
         guard result != 1 else {
             guard !isNegotiated || hasAgreed else { throw .otherApplication }
             // OpenSSL does not verify the peer's certificate when it resumes a session.
-            if unsafe SSL_session_reused(ssl) == 1 { identity = resumable }
+            if unsafe SSL_session_reused(ssl) == 1 { identity = resumedIdentity }
             return .done
         }
         switch unsafe SSL_get_error(ssl, result) {
         case SSL_ERROR_WANT_READ: return .wantsMore
         case SSL_ERROR_WANT_RETRY_VERIFY: return .suspended
-        default: throw refusal ?? ChannelError(tls: OpenSSLError.take(), role)
+        default: throw refusal ?? ChannelError(tls: OpenSSLError.take())
         }
     }
 
@@ -95,7 +95,7 @@ internal import CBLESecOpenSSL
             let peer = session.evaluateTrust(context, peer: .acceptor)
         else { return }
         guard unsafe SSL_set_session(ssl, session.pointer) == 1 else { throw .tlsContext() }
-        resumable = peer
+        resumedIdentity = peer
     }
 
     /// Sends a session ticket to an admitted dialer, which can resume the session later.
@@ -103,7 +103,7 @@ internal import CBLESecOpenSSL
         guard role == .acceptor, context.sessions != nil else { return }
         OpenSSLError.clear()
         guard unsafe SSL_new_session_ticket(ssl) == 1, unsafe SSL_do_handshake(ssl) == 1 else {
-            throw ChannelError(tls: OpenSSLError.take(), role)
+            throw ChannelError(tls: OpenSSLError.take())
         }
     }
 
@@ -150,14 +150,16 @@ internal import CBLESecOpenSSL
                 case SSL_ERROR_ZERO_RETURN where pipe.inputCount == 0:
                     isPeerDone = true
                     break reading
-                default: throw ChannelError(tls: OpenSSLError.take(), role, hasData: hasData)
+                default:
+                    throw ChannelError(
+                        tls: OpenSSLError.take(), alertEndsSession: hasReceivedData)
                 }
             } while unsafe pipe.inputCount > 0 || SSL_has_pending(ssl) == 1
             guard pipe.inputCount == 0 else { throw .malformedRecord }
             return total
         }
         silentRecords = total > 0 ? 0 : silentRecords + 1
-        if total > 0 { hasData = true }
+        if total > 0 { hasReceivedData = true }
         guard silentRecords <= Self.mostSilentRecords else {
             throw ChannelError(
                 .limitExceeded, "the peer sends one TLS record after another without data")
@@ -170,8 +172,8 @@ internal import CBLESecOpenSSL
         unsafe changesKey || SSL_get_key_update_type(ssl) != SSL_KEY_UPDATE_NONE
     }
 
-    /// Seals `count` bytes, which lie at the end of the room that begins at `start`, as records at
-    /// its beginning. Returns the number of bytes written.
+    /// Seals the last `count` bytes of the `room` bytes at `start`, and writes the TLS records from
+    /// `start` on. Returns the number of bytes written.
     ///
     /// The error queue is not cleared, since older errors do not change a write's result. Clearing
     /// it would take as long as all other work for a short record.
@@ -182,21 +184,23 @@ internal import CBLESecOpenSSL
             if changesKey {
                 changesKey = false
                 guard unsafe SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 else {
-                    throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true)
+                    throw ChannelError(tls: OpenSSLError.takeLast(), alertEndsSession: true)
                 }
             }
             var written = 0
             guard unsafe SSL_write_ex(ssl, start + room - count, count, &written) == 1,
                 written == count
-            else { throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true) }
+            else { throw ChannelError(tls: OpenSSLError.takeLast(), alertEndsSession: true) }
         }
     }
 
-    /// Announces that this side sends no more (RFC 8446 §6.1).
-    func sayEnd(to start: UnsafeMutablePointer<UInt8>, room: Int) throws(ChannelError) -> Int {
+    /// Writes `close_notify`: this side sends no more (RFC 8446 §6.1).
+    func writeCloseNotify(
+        to start: UnsafeMutablePointer<UInt8>, room: Int
+    ) throws(ChannelError) -> Int {
         try unsafe pipe.writing(to: start, room: room) { () throws(ChannelError) in
             guard unsafe SSL_shutdown(ssl) >= 0 else {
-                throw ChannelError(tls: OpenSSLError.takeLast(), role, hasData: true)
+                throw ChannelError(tls: OpenSSLError.takeLast(), alertEndsSession: true)
             }
         }
     }
@@ -205,7 +209,7 @@ internal import CBLESecOpenSSL
 
     private static let exDataIndex: Int32 = 0
 
-    private static func behind(_ ssl: OpaquePointer?) -> TLSSession? {
+    private static func session(of ssl: OpaquePointer?) -> TLSSession? {
         guard let ssl = unsafe ssl, let data = unsafe SSL_get_ex_data(ssl, exDataIndex) else {
             return nil
         }
@@ -218,22 +222,23 @@ internal import CBLESecOpenSSL
         unsafe SSL_CTX_set_verify(pointer, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nil)
         unsafe SSL_CTX_set_cert_verify_callback(
             pointer,
-            { store, _ in
+            { verification, _ in
                 let ssl = unsafe X509_STORE_CTX_get_ex_data(
-                    store, SSL_get_ex_data_X509_STORE_CTX_idx())
-                guard let store = unsafe store,
-                    let session = unsafe TLSSession.behind(ssl.map { OpaquePointer($0) })
+                    verification, SSL_get_ex_data_X509_STORE_CTX_idx())
+                guard let verification = unsafe verification,
+                    let session = unsafe TLSSession.session(of: ssl.map { OpaquePointer($0) })
                 else { return 0 }
-                let isAccepted = unsafe session.evaluateTrust(store)
+                let isAccepted = unsafe session.evaluateTrust(verification)
                 // Every fault gives the same alert.
                 unsafe X509_STORE_CTX_set_error(
-                    store, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
+                    verification, isAccepted ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION)
                 return isAccepted ? 1 : 0
             }, nil)
         unsafe SSL_CTX_set_client_hello_cb(
             pointer,
             { ssl, alert, _ in
-                guard let session = unsafe TLSSession.behind(ssl), session.mayBegin() else {
+                guard let session = unsafe TLSSession.session(of: ssl), session.acceptsHello()
+                else {
                     unsafe alert?.pointee = SSL_AD_NO_APPLICATION_PROTOCOL
                     return SSL_CLIENT_HELLO_ERROR
                 }
@@ -242,7 +247,7 @@ internal import CBLESecOpenSSL
         unsafe SSL_CTX_set_alpn_select_cb(
             pointer,
             { ssl, chosen, length, offered, count, _ in
-                guard let session = unsafe TLSSession.behind(ssl), let chosen = unsafe chosen,
+                guard let session = unsafe TLSSession.session(of: ssl), let chosen = unsafe chosen,
                     let length = unsafe length
                 else { return SSL_TLSEXT_ERR_ALERT_FATAL }
                 return unsafe session.choose(
@@ -253,7 +258,7 @@ internal import CBLESecOpenSSL
 
     /// Evaluates trust in the peer's certificate. A dialer's handshake is then suspended, before
     /// its own certificate is sent; OpenSSL calls again when the policy has decided.
-    private func evaluateTrust(_ store: OpaquePointer) -> Bool {
+    private func evaluateTrust(_ verification: OpaquePointer) -> Bool {
         if identity != nil {
             if isAdmitted == true { return true }
             refusal = ChannelError(.untrusted, "the trust policy refuses the peer")
@@ -261,8 +266,8 @@ internal import CBLESecOpenSSL
         }
         do throws(ChannelError) {
             guard !isNegotiated || role == .acceptor || hasAgreed else { throw .otherApplication }
-            identity = try unsafe PeerCertificate(context: context, role: role.peer).evaluateTrust(
-                store)
+            identity = try unsafe PeerCertificate(context: context, role: role.peer)
+                .evaluateTrust(verification)
         } catch {
             refusal = error
             return false
@@ -271,9 +276,9 @@ internal import CBLESecOpenSSL
         return true
     }
 
-    /// Whether a dialer's first message is acceptable: in negotiated mode it must name application
+    /// Whether a dialer's ClientHello is acceptable: in negotiated mode it must name application
     /// protocols.
-    private func mayBegin() -> Bool {
+    private func acceptsHello() -> Bool {
         guard isNegotiated else { return true }
         var list: UnsafePointer<UInt8>?
         var count = 0
@@ -310,7 +315,7 @@ internal import CBLESecOpenSSL
         let pointer = unsafe context.pointer
         unsafe blesec_ssl_context_resume(pointer)
         unsafe SSL_CTX_sess_set_new_cb(pointer) { ssl, new in
-            guard let session = unsafe TLSSession.behind(ssl), let new = unsafe new else {
+            guard let session = unsafe TLSSession.session(of: ssl), let new = unsafe new else {
                 return 0
             }
             let kept = unsafe ResumableSession(owning: new, of: ssl)
@@ -320,19 +325,19 @@ internal import CBLESecOpenSSL
         unsafe SSL_CTX_sess_set_get_cb(pointer) { ssl, id, count, sharesReference in
             // OpenSSL adds a reference of its own to the session.
             unsafe sharesReference?.pointee = 1
-            guard let session = unsafe TLSSession.behind(ssl) else { return nil }
-            return unsafe session.find(
+            guard let session = unsafe TLSSession.session(of: ssl) else { return nil }
+            return unsafe session.findSession(
                 Array(UnsafeBufferPointer(start: id, count: max(0, Int(count)))))
         }
     }
 
-    /// The session that a dialer wants to resume, if its peer is still accepted.
-    private func find(_ id: [UInt8]) -> OpaquePointer? {
+    /// The session that a dialer wants to resume, if this dialer is still accepted.
+    private func findSession(_ id: [UInt8]) -> OpaquePointer? {
         guard let session = context.sessions?.takeAccepted(id),
             let peer = session.evaluateTrust(context, peer: .dialer)
         else { return nil }
-        resumable = peer
-        wanted = session
+        resumedIdentity = peer
+        resumedSession = session
         return unsafe session.pointer
     }
 }

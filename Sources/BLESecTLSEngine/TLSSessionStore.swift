@@ -29,7 +29,7 @@ final class TLSSessionStore: Sendable {
         }
     }
 
-    /// Removes and returns the session of the last dial.
+    /// Removes and returns the session that the last dial has stored.
     func takeDialed() -> ResumableSession? { content.withLock { $0.dialed.take() } }
 
     /// Removes and returns the session that a dialer wants to resume.
@@ -66,18 +66,19 @@ final class TLSSessionStore: Sendable {
         return unsafe Array(UnsafeBufferPointer(start: bytes, count: Int(count)))
     }
 
-    /// Evaluates trust in the peer as in a full handshake, at the present time; `nil` if the peer
-    /// is no longer accepted. A full handshake then finds the reason.
+    /// Evaluates trust in the peer as in a full handshake, at the present time. `nil` if the
+    /// peer is no longer accepted, or OpenSSL fails: a full handshake then finds the reason.
     func evaluateTrust(_ context: TLSContext, peer: ChannelRole) -> PeerIdentity? {
         guard let leaf = unsafe SSL_SESSION_get0_peer(pointer),
-            let store = unsafe X509_STORE_CTX_new()
+            let verification = unsafe X509_STORE_CTX_new()
         else { return nil }
-        defer { unsafe X509_STORE_CTX_free(store) }
+        defer { unsafe X509_STORE_CTX_free(verification) }
         let authorities = unsafe SSL_CTX_get_cert_store(context.pointer)
-        guard unsafe X509_STORE_CTX_init(store, authorities, leaf, chain) == 1,
+        guard unsafe X509_STORE_CTX_init(verification, authorities, leaf, chain) == 1,
             unsafe X509_STORE_CTX_set_default(
-                store, peer == .dialer ? "ssl_client" : "ssl_server") == 1
+                verification, peer == .dialer ? "ssl_client" : "ssl_server") == 1
         else { return nil }
-        return try? unsafe PeerCertificate(context: context, role: peer).evaluateTrust(store)
+        return try? unsafe PeerCertificate(context: context, role: peer)
+            .evaluateTrust(verification)
     }
 }

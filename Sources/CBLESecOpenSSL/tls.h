@@ -40,7 +40,7 @@ static inline int blesec_ssl_context_newest_version(SSL_CTX *context, int versio
     return SSL_CTX_set_max_proto_version(context, version);
 }
 // Allows sessions to be resumed. Only blesec stores the sessions, not OpenSSL; a ticket is only the
-// number by which an acceptor finds the session.
+// identifier by which an acceptor finds the session.
 static inline void blesec_ssl_context_resume(SSL_CTX *context) {
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_BOTH | SSL_SESS_CACHE_NO_INTERNAL);
 }

@@ -152,7 +152,7 @@ final class Impostor {
     }
 
     private func mix(_ token: Token) throws {
-        guard let parties = token.product else {
+        guard let parties = token.dhKeys else {
             let psk = keys.psks?[psksUsed]
             psksUsed += 1
             isLost = isLost || psk == nil

@@ -66,9 +66,9 @@ struct HelloTests {
             ("an extension beyond the end", [1, 1, 0x41, 9, 2, 0]),
             ("an extension twice", [1, 1, 0x41, 9, 0, 9, 0]),
         ] as [(String, [UInt8])])
-    func malformed(what: String, body: [UInt8]) {
+    func malformed(fault: String, body: [UInt8]) {
         let bytes = Hello.magic + [0, UInt8(body.count)] + body
-        #expect(throws: ChannelError(.protocolViolation, ""), "\(what)") {
+        #expect(throws: ChannelError(.protocolViolation, ""), "\(fault)") {
             try Hello(prefixOf: bytes.span)
         }
     }

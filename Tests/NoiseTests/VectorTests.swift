@@ -25,13 +25,13 @@ import Testing
                 var changed = vector
                 changed.messages[index].ciphertext[byte] ^= 1
                 #expect(changed.failure?.part == .message(index))
-                #expect(changed.failure?.byte == byte)
+                #expect(changed.failure?.byteIndex == byte)
             }
         }
         var changed = vector
         changed.handshakeHash?[5] ^= 1
         #expect(changed.failure?.part == .handshakeHash)
-        #expect(changed.failure?.byte == 5)
+        #expect(changed.failure?.byteIndex == 5)
     }
 
     @Test(
@@ -42,11 +42,11 @@ import Testing
         let count = vector.messages[1].ciphertext.count
         var longer = vector
         longer.messages[1].ciphertext.append(0)
-        #expect(longer.failure?.byte == count)
+        #expect(longer.failure?.byteIndex == count)
         var shorter = vector
         shorter.messages[1].ciphertext.removeLast()
         #expect(shorter.failure?.part == .message(1))
-        #expect(shorter.failure?.byte == count - 1)
+        #expect(shorter.failure?.byteIndex == count - 1)
     }
 
     @Test("sides with different prologues or psks fail at the first message, which cannot be read")

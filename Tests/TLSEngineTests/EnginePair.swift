@@ -65,7 +65,8 @@ struct EnginePair: ~Copyable {
         return try engine.receiveHandshake(bytes.span)
     }
 
-    /// The engine's next handshake message, after its peer is admitted; empty if there is none.
+    /// Admits the peer if the engine waits for that, and returns the engine's next handshake
+    /// message; empty if there is none.
     private static func nextMessage(_ engine: inout TLSEngine) throws -> [UInt8] {
         if case .awaitingTrustDecision = engine.phase { try engine.admit() }
         return try engine.nextHandshake() ?? []

@@ -55,7 +55,7 @@ struct ResumptionTests {
         // Neither certificate was sent.
         #expect(
             second.sentCounts.values.reduce(0, +) < first.sentCounts.values.reduce(0, +) - 500)
-        // The second session has used its ticket up, and has brought a new one.
+        // The second session has used up the first one's ticket, and has brought a new one.
         try second.readTickets()
         var third = try EnginePair(dialer, acceptor)
         try third.shakeHands()
