@@ -18,14 +18,12 @@ package struct Answer: Sendable, Equatable {
         case busy = 4
     }
 
-    /// The acceptor's decision.
     package let status: Status
     /// The index of the accepted offer in the hello, from 0. It is 0 for `accept`, `refused` and
     /// `busy`, and at least 1 for `fallback` and `switch`.
     package let index: Int
     /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
-    /// The encoded answer.
     package let encoded: [UInt8]
 
     /// Makes an answer; an index that the status does not allow is a programming error.

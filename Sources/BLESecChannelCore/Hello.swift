@@ -15,7 +15,6 @@ package struct Hello: Sendable, Equatable {
     package let offers: [String]
     /// The extensions in the order in which they are sent.
     package let extensions: [HelloExtension]
-    /// The encoded hello.
     package let encoded: [UInt8]
 
     /// Makes a hello; throws `configuration` if the offers are invalid or too long.

@@ -7,7 +7,6 @@ package struct HelloExtension: Sendable, Hashable {
     /// At most 255 bytes.
     package let value: [UInt8]
 
-    /// Makes an extension; `value` is at most 255 bytes.
     package init(type: UInt8, value: [UInt8]) {
         precondition(value.count <= 255, "an extension's value is at most 255 bytes")
         self.type = type

@@ -11,7 +11,6 @@ package struct NegotiationTranscript: Sendable {
     /// A value that the application requires both sides to share; at most 255 bytes, not a secret.
     package var context: [UInt8]
 
-    /// A transcript with only the context.
     package init(context: [UInt8]) { self.context = context }
 
     /// The Noise prologue of the handshake that an answer with `status` selects. A u16 length

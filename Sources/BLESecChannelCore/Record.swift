@@ -1,6 +1,5 @@
 /// The first byte of every record's plaintext (`docs/wire-format.md`, "Records").
 package struct RecordType: RawRepresentable, Hashable, Sendable {
-    /// The byte.
     package let rawValue: UInt8
 
     /// Makes a type of any byte; see ``isIgnorable`` for bytes without a name.

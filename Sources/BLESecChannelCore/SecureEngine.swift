@@ -34,7 +34,6 @@ package struct OpenedRecord: Sendable {
     /// the engine alone, such as a change of key.
     package var plaintext: Range<Int>?
 
-    /// A record of `plaintext` in the first `consumed` bytes of the buffer.
     package init(consumed: Int, plaintext: Range<Int>?) {
         self.consumed = consumed
         self.plaintext = plaintext
@@ -45,7 +44,7 @@ package struct OpenedRecord: Sendable {
 ///
 /// An engine takes and returns bytes; it has no socket, clock or task. One caller at a time uses
 /// it. Once a mutating call throws, the engine must not be used again: its owner drops it, and its
-/// `deinit` wipes the keys. Once established, no call allocates, except in the underlying library.
+/// `deinit` wipes the keys. Sealing and opening allocate nothing, except in the underlying library.
 package protocol SecureEngine: ~Copyable {
     /// The engine's phase.
     var phase: EnginePhase { get }

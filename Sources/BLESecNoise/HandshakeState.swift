@@ -41,7 +41,8 @@ public struct HandshakeState: ~Copyable, Sendable {
     ///   - localStatic: this party's static key pair; ignored if the pattern does not use it.
     ///   - remoteStatic: the peer's static key; nil unless the pattern requires it in advance.
     ///   - psks: the pre-shared keys, in the order in which the messages use them.
-    /// - Throws: `NoiseError` for a key that is missing, unexpected or of another curve.
+    /// - Throws: `NoiseError` for a key that is missing, unexpected or wrong, or a wrong number of
+    ///   psks.
     public init(
         protocolName: ProtocolName, role: Role, prologue: Span<UInt8> = Span(),
         localStatic: DHKeyPair? = nil, remoteStatic: [UInt8]? = nil, psks: [PreSharedKey] = []

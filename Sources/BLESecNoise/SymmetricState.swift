@@ -10,18 +10,17 @@ struct SymmetricState: ~Copyable {
     /// The outputs of HKDF, from which keys are made: up to three digests.
     private var derived: SecretBytes
     private var hash: HashContext
-    /// HASHLEN.
-    private let length: Int
+    private let digestLength: Int
 
     /// InitializeSymmetric(protocol_name).
     init(_ name: ProtocolName) {
-        length = name.hash.digestLength
+        digestLength = name.hash.digestLength
         hash = HashContext(name.hash)
         cipherState = CipherState(name.aead)
-        derived = SecretBytes(count: 3 * length)
+        derived = SecretBytes(count: 3 * digestLength)
         var start = Array(name.description.utf8)
-        if start.count <= length {
-            start += [UInt8](repeating: 0, count: length - start.count)
+        if start.count <= digestLength {
+            start += [UInt8](repeating: 0, count: digestLength - start.count)
         } else {
             hash.update(start)
             start = hash.finished()
@@ -51,10 +50,11 @@ struct SymmetricState: ~Copyable {
     /// MixKeyAndHash(psk).
     mutating func mixKeyAndHash(_ psk: PreSharedKey) {
         hash.hkdf(
-            salt: chainingKey, inputKeyMaterial: psk.key, outputCount: 3 * length, into: &derived)
+            salt: chainingKey, inputKeyMaterial: psk.key, outputCount: 3 * digestLength,
+            into: &derived)
         takeChainingKey()
         hash.update(handshakeHash)
-        hash.update(derived, from: length, count: length)
+        hash.update(derived, from: digestLength, count: digestLength)
         hash.finish(into: &handshakeHash)
         initializeKey(fromOutput: 2)
     }
@@ -95,7 +95,7 @@ struct SymmetricState: ~Copyable {
         var first = CipherState(cipherState.algorithm)
         first.initializeKey(derived, at: 0)
         var second = CipherState(cipherState.algorithm)
-        second.initializeKey(derived, at: length)
+        second.initializeKey(derived, at: digestLength)
         let additional = AdditionalSymmetricKeys(
             chainingKey: chainingKey, handshakeHash: handshakeHash, hash: &hash)
         return SplitKeys(first: first, second: second, additional: additional)
@@ -110,17 +110,17 @@ struct SymmetricState: ~Copyable {
     /// HKDF(ck, input_key_material, 2), into `derived`.
     private mutating func deriveTwoKeys(_ inputKeyMaterial: Span<UInt8>) {
         hash.hkdf(
-            salt: chainingKey, inputKeyMaterial: inputKeyMaterial, outputCount: 2 * length,
+            salt: chainingKey, inputKeyMaterial: inputKeyMaterial, outputCount: 2 * digestLength,
             into: &derived)
     }
 
     private mutating func takeChainingKey() {
-        chainingKey.copy(from: derived, at: 0, count: length)
+        chainingKey.copy(from: derived, at: 0, count: digestLength)
     }
 
     /// A key consists of the first 32 bytes of a digest, even if the digest has 64.
     private mutating func initializeKey(fromOutput index: Int) {
-        cipherState.initializeKey(derived, at: index * length)
+        cipherState.initializeKey(derived, at: index * digestLength)
     }
 }
 

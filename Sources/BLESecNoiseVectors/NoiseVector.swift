@@ -7,7 +7,6 @@ internal import BLESecNoise
 package struct NoiseVector: Sendable, Hashable {
     /// The keys and the prologue of one side, `init_…` or `resp_…`.
     package struct Party: Sendable, Hashable {
-        /// `prologue`.
         package var prologue: [UInt8] = []
         /// `psks`, in the order in which the messages use them.
         package var psks: [[UInt8]] = []

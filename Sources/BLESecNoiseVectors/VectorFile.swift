@@ -7,7 +7,6 @@ package struct VectorFile: Sendable {
     /// vectors.
     package static let maximumSize = 64 << 20
 
-    /// The path from which the file was read.
     package let path: String
     /// The vectors in the order of the file.
     package let vectors: [NoiseVector]

@@ -2,7 +2,6 @@ internal import BLESecJSON
 
 /// Why a file's vectors cannot be read.
 package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertible {
-    /// The kind of error.
     package enum Kind: Sendable, Hashable {
         /// The file does not exist.
         case missing
@@ -19,7 +18,6 @@ package struct VectorFileError: Error, Sendable, Hashable, CustomStringConvertib
     /// The position in the file: `vectors[12].messages[1].ciphertext` or `line 3, column 7`; empty
     /// for the file as a whole.
     package let place: String
-    /// What is wrong at this position.
     package let reason: String
 
     init(_ kind: Kind, _ path: String, at place: String = "", _ reason: String) {

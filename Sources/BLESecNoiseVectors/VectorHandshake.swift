@@ -42,7 +42,6 @@ extension VectorHandshake {
         }
     }
 
-    /// Whether every message is done.
     package var isFinished: Bool { initiator.isFinished }
 
     /// Writes the next message with `payload`.
@@ -81,9 +80,7 @@ extension VectorHandshake {
 
 /// Both sides of a vector's transport.
 package struct VectorTransport: ~Copyable {
-    /// The initiator's side, with the keys `init_…`.
     package var initiator: TransportState
-    /// The responder's side, with the keys `resp_…`.
     package var responder: TransportState
 
     /// Encrypts `payload` as a transport message of `sender`.

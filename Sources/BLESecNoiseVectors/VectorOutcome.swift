@@ -14,7 +14,6 @@ package struct VectorFailure: Error, Sendable, Hashable, CustomStringConvertible
     package enum Part: Sendable, Hashable {
         /// The message at this index.
         case message(Int)
-        /// The handshake hash.
         case handshakeHash
         /// The vector as a whole, or one of its keys.
         case vector

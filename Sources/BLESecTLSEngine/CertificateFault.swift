@@ -10,7 +10,7 @@ enum CertificateFault: Error, Equatable {
     case weakKey, unusualKey
     case revoked, malformedSerial
     case noURI, severalURIs, malformedURI
-    case other(Int32, String)
+    case other(code: Int32, text: String)
 
     /// Translates the error of a failed `X509_verify_cert`.
     init(verification code: Int32) {
@@ -32,7 +32,8 @@ enum CertificateFault: Error, Equatable {
             self = .weakKey
         case X509_V_ERR_EC_KEY_EXPLICIT_PARAMS: self = .unusualKey
         default:
-            self = .other(code, unsafe String(cString: X509_verify_cert_error_string(Int(code))))
+            let text = unsafe String(cString: X509_verify_cert_error_string(Int(code)))
+            self = .other(code: code, text: text)
         }
     }
 

@@ -3,6 +3,7 @@ package import BLESecPrimitives
 internal import CBLESecOpenSSL
 
 /// A channel engine for TLS 1.3 (RFC 8446) on OpenSSL, with certificates from both sides.
+/// ``SecureEngine`` describes its members.
 package struct TLSEngine: ~Copyable, SecureEngine {
     /// The overhead of a TLS record in bytes: header, content type and tag.
     package static let overhead = TLSRecords.headerLength + 1 + 16
@@ -44,16 +45,14 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         self.isNegotiated = isNegotiated
     }
 
-    /// See ``SecureEngine``.
     package var framesHandshake: Bool { false }
-    /// See ``SecureEngine``: announced by `KeyUpdate`.
+    /// Announced by `KeyUpdate`.
     package var announcesRekey: Bool { true }
-    /// See ``SecureEngine``: proven by `close_notify`.
+    /// Proven by `close_notify`.
     package var provesEnd: Bool { true }
-    /// See ``SecureEngine``: the payload that fills one TLS record.
+    /// The payload that fills one TLS record.
     package var bulkPayload: Int { Self.longestPlaintext - TLSRecords.lengthSize - 1 }
 
-    /// See ``SecureEngine``.
     package var phase: EnginePhase {
         if let failure { return .failing(failure) }
         guard let session else { return .failed }
@@ -68,7 +67,7 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return session
     }
 
-    /// See ``SecureEngine``: the channel binding of RFC 9266.
+    /// The channel binding of RFC 9266.
     package var handshakeHash: [UInt8] {
         guard isDone, let session else { return [] }
         var hash = [UInt8](repeating: 0, count: 32)
@@ -82,7 +81,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     // MARK: - Handshake
 
-    /// See ``SecureEngine``.
     @discardableResult
     package mutating func receiveHandshake(_ bytes: Span<UInt8>) throws(ChannelError) -> Int {
         guard failure == nil else { return bytes.count }
@@ -101,7 +99,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return failure == nil ? used : bytes.count
     }
 
-    /// See ``SecureEngine``.
     package mutating func nextHandshake() throws(ChannelError) -> [UInt8]? {
         if failure != nil {
             defer { finalBytes = [] }
@@ -111,7 +108,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         return session.pipe.hasFlight ? session.pipe.takeFlight() : nil
     }
 
-    /// See ``SecureEngine``.
     package mutating func admit() throws(ChannelError) {
         guard case .awaitingTrustDecision = phase else { throw .outOfPlace }
         isAdmitted = true
@@ -124,7 +120,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         try unsafe advance(nil, count: 0)
     }
 
-    /// See ``SecureEngine``.
     package mutating func refuse() -> Refusal {
         guard case .awaitingTrustDecision = phase, isSuspended else {
             isRefused = true
@@ -167,7 +162,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
 
     // MARK: - Records
 
-    /// See ``SecureEngine``.
     package func sealedLength(_ count: Int) -> Int {
         let count = count + (isNegotiated ? TLSRecords.lengthSize : 0)
         guard count > 0 else { return Self.endLength }
@@ -178,7 +172,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
     /// The length in bytes of a pending `KeyUpdate`, which is sent before the next record.
     private var pendingLength: Int { session?.owesKeyUpdate == true ? Self.keyUpdateLength : 0 }
 
-    /// See ``SecureEngine``.
     package mutating func seal(
         _ type: UInt8?, _ payload: Span<UInt8>, into output: inout OutputSpan<UInt8>
     ) throws(ChannelError) {
@@ -218,7 +211,6 @@ package struct TLSEngine: ~Copyable, SecureEngine {
         }
     }
 
-    /// See ``SecureEngine``.
     package mutating func open(
         _ buffer: inout MutableSpan<UInt8>
     ) throws(ChannelError) -> OpenedRecord? {
@@ -228,16 +220,16 @@ package struct TLSEngine: ~Copyable, SecureEngine {
             : try records.nextPiece(in: &buffer, session)
     }
 
-    /// See ``SecureEngine``: `KeyUpdate` (RFC 8446 §4.6.3) is sent before the next record.
+    /// Sends `KeyUpdate` (RFC 8446 §4.6.3) before the next record.
     package mutating func rekeySending() throws(ChannelError) {
         guard let session = established else { throw .outOfPlace }
         session.changesKey = true
     }
 
-    /// See ``SecureEngine``. Always throws: only the peer's `KeyUpdate` changes this key.
+    /// Always throws: only the peer's `KeyUpdate` changes this key.
     package mutating func rekeyReceiving() throws(ChannelError) { throw .outOfPlace }
 
-    /// See ``SecureEngine``: the exporter of RFC 8446 §7.5.
+    /// Uses the exporter of RFC 8446 §7.5.
     package func export(
         label: String, context: [UInt8], count: Int
     ) throws(ChannelError) -> SecretBytes {

@@ -11,7 +11,7 @@ internal import CBLESecOpenSSL
 
     /// The DER SubjectPublicKeyInfo of the certificate.
     public let subjectPublicKeyInfo: [UInt8]
-    /// The only URI in the certificate, if it has exactly one.
+    /// The certificate's URI, if it has exactly one.
     public let uri: String?
     /// The fingerprint by which others pin this identity.
     public var fingerprint: Fingerprint { Fingerprint(subjectPublicKeyInfo: subjectPublicKeyInfo) }

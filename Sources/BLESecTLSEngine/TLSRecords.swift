@@ -17,7 +17,7 @@ struct TLSRecords {
     static let longestRecord = 1 + Record.maximumPayload
     /// The fewest consumed bytes that are released while plaintext waits. The plaintext is moved
     /// to their end first, and fewer bytes are not worth the move.
-    private static let slack = 16 << 10
+    private static let fewestReleased = 16 << 10
 
     /// The number of bytes of the buffer that OpenSSL has read.
     private var taken = 0
@@ -98,10 +98,10 @@ struct TLSRecords {
         return OpenedRecord(consumed: end, plaintext: start..<end)
     }
 
-    /// Releases the consumed bytes; while plaintext waits, only if they are at least `slack`.
+    /// Releases the consumed bytes; while plaintext waits, only `fewestReleased` or more.
     private mutating func releaseConsumed(_ buffer: inout MutableSpan<UInt8>) -> OpenedRecord? {
         let used = taken - plaintext.count
-        guard used > 0, plaintext.isEmpty || used >= Self.slack else { return nil }
+        guard used > 0, plaintext.isEmpty || used >= Self.fewestReleased else { return nil }
         if !plaintext.isEmpty {
             unsafe buffer.withUnsafeMutableBufferPointer { bytes in
                 guard let base = bytes.baseAddress else { return }

@@ -92,7 +92,7 @@ internal import CBLESecOpenSSL
     /// Offers to resume the session of the last dial, if its peer is still accepted.
     private func resumeLast() throws(ChannelError) {
         guard let session = context.sessions?.takeDialed(),
-            let peer = session.evaluateTrust(context, peer: .acceptor)
+            let peer = session.evaluateTrust(context, peerRole: .acceptor)
         else { return }
         guard unsafe SSL_set_session(ssl, session.pointer) == 1 else { throw .tlsContext() }
         resumedIdentity = peer
@@ -334,7 +334,7 @@ internal import CBLESecOpenSSL
     /// The session that a dialer wants to resume, if this dialer is still accepted.
     private func findSession(_ id: [UInt8]) -> OpaquePointer? {
         guard let session = context.sessions?.takeAccepted(id),
-            let peer = session.evaluateTrust(context, peer: .dialer)
+            let peer = session.evaluateTrust(context, peerRole: .dialer)
         else { return nil }
         resumedIdentity = peer
         resumedSession = session

@@ -68,7 +68,7 @@ final class TLSSessionStore: Sendable {
 
     /// Evaluates trust in the peer as in a full handshake, at the present time. `nil` if the
     /// peer is no longer accepted, or OpenSSL fails: a full handshake then finds the reason.
-    func evaluateTrust(_ context: TLSContext, peer: ChannelRole) -> PeerIdentity? {
+    func evaluateTrust(_ context: TLSContext, peerRole: ChannelRole) -> PeerIdentity? {
         guard let leaf = unsafe SSL_SESSION_get0_peer(pointer),
             let verification = unsafe X509_STORE_CTX_new()
         else { return nil }
@@ -76,9 +76,9 @@ final class TLSSessionStore: Sendable {
         let authorities = unsafe SSL_CTX_get_cert_store(context.pointer)
         guard unsafe X509_STORE_CTX_init(verification, authorities, leaf, chain) == 1,
             unsafe X509_STORE_CTX_set_default(
-                verification, peer == .dialer ? "ssl_client" : "ssl_server") == 1
+                verification, peerRole == .dialer ? "ssl_client" : "ssl_server") == 1
         else { return nil }
-        return try? unsafe PeerCertificate(context: context, role: peer)
+        return try? unsafe PeerCertificate(context: context, role: peerRole)
             .evaluateTrust(verification)
     }
 }
