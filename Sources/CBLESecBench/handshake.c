@@ -11,7 +11,7 @@ struct blesec_bench_primitives {
     size_t key_length, digest_length, block_length;
     EVP_PKEY *x448;                             // NULL with X25519 (libsodium)
     EVP_MD *digest;                             // NULL with BLAKE2b (libsodium)
-    EVP_MD_CTX *context;
+    EVP_MD_CTX *context;                        // NULL with BLAKE2b
     crypto_generichash_blake2b_state *blake2b;  // NULL with OpenSSL's hashes
     crypto_aead_aes256gcm_state *expanded;      // NULL with ChaCha20-Poly1305
     uint8_t private_key[MAX_KEY], peer_key[MAX_KEY], product[MAX_KEY];
@@ -65,7 +65,7 @@ static void hmac(blesec_bench_primitives *p, const uint8_t *key, const uint8_t *
     finish(p, output);
 }
 
-// HKDF of Noise §4.3. Its outputs replace no cipher key, so a later call can open a ciphertext.
+// HKDF of Noise §4.3. No output becomes the cipher key, so OPEN can open what SEAL has sealed.
 static void hkdf(blesec_bench_primitives *p, const blesec_bench_call *call) {
     uint8_t extracted[MAX_DIGEST];
     hmac(p, p->chaining_key, p->product, call->input, NULL, 0, extracted);

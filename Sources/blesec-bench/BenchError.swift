@@ -2,7 +2,7 @@ internal import BLESec
 
 /// Errors that the bench itself reports.
 enum BenchError: Error {
-    /// A library or the peer has returned a wrong result; the text names the source.
+    /// A library or the peer has returned a wrong result, or none; the text names the source.
     case wrongResult(String)
     /// The peer does not begin with a bench's preface.
     case notABench
@@ -18,7 +18,7 @@ extension ChannelError {
             self.init(
                 .protocolViolation, "the peer is no bench: run `blesec-bench serve` at its end")
         case BenchError.wrongResult(let source):
-            self.init(.protocolViolation, "\(source) gave back other bytes than it was given")
+            self.init(.protocolViolation, "wrong or missing result: \(source)")
         default: self.init(.internal, "\(error)")
         }
     }

@@ -9,6 +9,7 @@ struct BenchRun {
     private let target: LinkTarget
     /// The protocols that the scenario `engine` measures.
     private let suites: [String]
+    /// The handshakes that the scenario `handshake` measures.
     private let subjects: [any HandshakeSubject]
     /// The SDU sizes to measure, each with a transport.
     private let sweep: [(SDUScenario.Sizes, Transport)]
@@ -37,10 +38,12 @@ struct BenchRun {
         subjects = settings.scenarios.contains(.handshake) ? try Self.handshakes(settings) : []
         sweep = settings.scenarios.contains(.link) ? Self.sweep(settings, target) : []
         let linkSteps = settings.scenarios.contains(.link) ? target.count * settings.sizes.count : 0
-        // The steps of the time budget: many channels and radio have time limits of their own.
+        // The steps of the time budget, which many channels and radio do not use.
         let steps =
             suites.count * settings.recordSizes.count + subjects.count + linkSteps + sweep.count
-        radioRuns = settings.scenarios.contains(.radio) ? RadioScenario.runs(settings.isQuick) : []
+        radioRuns =
+            settings.scenarios.contains(.radio)
+            ? RadioScenario.runs(isQuick: settings.isQuick) : []
         progress = ProgressLine(steps: steps + Self.manySteps(settings) + radioRuns.count)
         budget = TimeBudget(seconds: settings.seconds, steps: steps)
     }

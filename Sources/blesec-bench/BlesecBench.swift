@@ -1,7 +1,7 @@
 internal import BLESecToolKit
 
-/// The bench: it measures the cost of a record, a message and a link separately, beside their
-/// limits.
+/// The bench: it measures records, handshakes, links and many channels separately, most of them
+/// beside a limit: the same work without a channel.
 @main enum BlesecBench {
     private static let program = Program(
         name: "blesec-bench", summary: "measure what encrypted channels cost",

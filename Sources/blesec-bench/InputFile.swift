@@ -4,15 +4,15 @@ internal import BLESecToolKit
 internal import Glibc
 
 enum InputFile {
-    /// The bytes of the file; reading stops when there are more than `most`, so the length of the
-    /// result shows a file that is too long. Nil if reading fails, with the error in `errno`.
-    static func read(_ path: String, atMost most: Int = .max - 1) -> [UInt8]? {
+    /// The bytes of the file. Reading stops after more than `limit` bytes, so a longer result means
+    /// that the file is longer. Nil if reading fails, with the error in `errno`.
+    static func read(_ path: String, stoppingAbove limit: Int = .max - 1) -> [UInt8]? {
         let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
         var bytes: [UInt8] = []
         var piece = [UInt8](repeating: 0, count: 64 << 10)
-        while bytes.count <= most {
+        while bytes.count <= limit {
             let count = unsafe Glibc.read(descriptor, &piece, piece.count)
             if count < 0, errno == EINTR { continue }
             guard count >= 0 else { return nil }
@@ -29,20 +29,20 @@ enum InputFile {
 }
 
 enum JSONFile {
-    /// The largest accepted file, in bytes: about forty times a whole report.
+    /// The largest accepted file, in bytes: about forty times a report of all scenarios.
     private static let maximumSize = 16 << 20
 
-    /// Passes the JSON value in the file to `parse`, and returns the result. `kind` says in an
-    /// error's reason what the file has to be.
+    /// Passes the JSON value in the file to `parse`, and returns the result. An error's reason says
+    /// that the file is no `kind`.
     ///
-    /// - Throws: `no-such-file`; `bad-data`.
+    /// - Throws: `noSuchFile` if the file cannot be read; `badData`.
     static func read<Value>(
         _ path: String, as kind: String, _ parse: (JSONValue) throws(JSONMisfit) -> Value
     ) throws(ChannelError) -> Value {
-        func bad(_ what: String) -> ChannelError {
-            ChannelError(.badData, "\(path) is no \(kind): \(what)")
+        func bad(_ reason: String) -> ChannelError {
+            ChannelError(.badData, "\(path) is no \(kind): \(reason)")
         }
-        guard let bytes = InputFile.read(path, atMost: maximumSize) else {
+        guard let bytes = InputFile.read(path, stoppingAbove: maximumSize) else {
             throw .system(.noSuchFile, "\(path) cannot be read", errno)
         }
         guard bytes.count <= maximumSize else { throw bad("more than \(maximumSize >> 20) MiB") }

@@ -27,8 +27,8 @@ struct Summary: Sendable, Equatable {
 extension [Double] {
     /// The quantile of sorted samples for the given fraction, interpolated linearly between two
     /// samples.
-    func quantile(_ share: Double) -> Double {
-        let position = share * Double(count - 1)
+    func quantile(_ fraction: Double) -> Double {
+        let position = fraction * Double(count - 1)
         let lower = Int(position)
         let upper = Swift.min(lower + 1, count - 1)
         return self[lower] + (self[upper] - self[lower]) * (position - Double(lower))

@@ -38,7 +38,7 @@ import Testing
         .enabled(if: blesec_counts_allocations()), arguments: protocols)
     func channel(_ name: String) async throws {
         let loop = EventLoop(name: "test")
-        let messages = 3_200
+        let messageCount = 3_200
         let counts = try await Task(executorPreference: loop) {
             let (dialer, acceptor) = try await ChannelPair.open(name, loop: loop)
             var counts: [Int: Int] = [:]
@@ -46,7 +46,7 @@ import Testing
                 let message = [UInt8](repeating: 1, count: size)
                 for _ in 0..<200 { try await ChannelPair.pass(message, from: dialer, to: acceptor) }
                 let before = blesec_allocations()
-                for _ in 0..<messages {
+                for _ in 0..<messageCount {
                     try await ChannelPair.pass(message, from: dialer, to: acceptor)
                 }
                 counts[size] = Int(blesec_allocations() - before)
@@ -57,10 +57,10 @@ import Testing
         // A received message takes one allocation for its array, an event at most `perEvent`.
         // Events: each message, an acknowledgement for every 32nd message, and timers on a busy
         // machine.
-        let events = messages + messages / Int(Record.messagesPerAck) + 32
+        let events = messageCount + messageCount / Int(Record.messagesPerAck) + 32
         for (size, count) in counts {
-            #expect(count >= messages, "fewer allocations are counted than messages are received")
-            #expect(count <= messages + Self.perEvent * events, "\(size) bytes")
+            #expect(count >= messageCount, "fewer allocations are counted than received messages")
+            #expect(count <= messageCount + Self.perEvent * events, "\(size) bytes")
         }
     }
 }

@@ -173,7 +173,7 @@ import Testing
     }
 
     @Test(
-        "arguments that cannot be carried out give their exit status and one line with the reason",
+        "a command that cannot be carried out gives its exit status, and one line with the reason",
         arguments: [
             (["--size", "0"], 64, "--size is a number from 1 to 1048576"),
             (["--rounds", "x"], 64, "--rounds is a number"),

@@ -65,7 +65,7 @@ import Testing
         let summary = Summary(old)
         let before = RecordedReport.Ratio(
             name: now.name, median: summary.median,
-            error: summary.spread / Double(summary.count).squareRoot(),
+            standardError: summary.spread / Double(summary.count).squareRoot(),
             lessIsBetter: now.lessIsBetter)
         return Comparison([now], to: [before]).changes
     }
@@ -102,7 +102,8 @@ import Testing
     @Test("a change that another run does not confirm does not count")
     func confirmation() {
         let old = [
-            RecordedReport.Ratio(name: "engine/a", median: 1, error: 0, lessIsBetter: true)
+            RecordedReport.Ratio(
+                name: "engine/a", median: 1, standardError: 0, lessIsBetter: true)
         ]
         let worse = Comparison([Self.ratio([1.2])], to: old)
         var confirmed = worse

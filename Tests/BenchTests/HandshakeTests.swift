@@ -10,7 +10,7 @@ import Testing
     /// from Noise §5 to §9.
     ///
     /// Each side hashes the prologue, each public key and each payload. Split() calls HKDF twice:
-    /// for the transport keys, and for the master of the additional symmetric keys.
+    /// for the transport keys, and for the master secret of the additional symmetric keys.
     static let counted: [(name: String, calls: Counts)] = [
         (
             "Noise_XX_25519_ChaChaPoly_SHA256",

@@ -22,7 +22,7 @@ import Testing
             "/usr/bin/python3", ["\(root)/Tests/BenchTests/Checks/\(name)"] + arguments)
     }
 
-    @Test("a JSON report fits its documented schema, and a report without one member does not")
+    @Test("a JSON report fits its documented schema, and a report that lacks a member does not")
     func schema() throws {
         let folder = ScratchFolder()
         let file = folder.file("report.json")

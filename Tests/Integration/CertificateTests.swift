@@ -93,7 +93,7 @@ extension Integration {
         func pinned() throws {
             // The first four words are the options for the certificate and its key.
             func options(of name: String, pinning peer: String) -> [String] {
-                Array(pair.certificate(name).prefix(4)) + ["--peer", pair.fingerprint(of: peer)]
+                Array(pair.credentials(name).prefix(4)) + ["--peer", pair.fingerprint(of: peer)]
             }
             let listener = try Tool.start(
                 ["listen", pair.endpoint]
@@ -122,7 +122,7 @@ extension Integration {
             // The dialer gets no `--revoked`, so it does not read the empty file.
             let dialer = try Tool.start(
                 ["connect", pair.endpoint]
-                    + Array(pair.certificate(CertifiedPair.phone).prefix(6)))
+                    + Array(pair.credentials(CertifiedPair.phone).prefix(6)))
             #expect(try dialer.wait(with: [listener]).status == 69)
             listener.signal(SIGTERM)
             let errors = try listener.wait().errors
@@ -177,7 +177,7 @@ extension Integration {
         @Test("incomplete or contradictory certificate options are a usage error")
         func usage() throws {
             // --certificate, --key, --authority and --revoked, each followed by its file.
-            let all = pair.certificate(CertifiedPair.lamp)
+            let all = pair.credentials(CertifiedPair.lamp)
             let certificate = Array(all.prefix(4))
             let authority = Array(all.prefix(6))
             let key = ["--peer", pair.fingerprint(of: CertifiedPair.phone)]
@@ -222,7 +222,7 @@ extension Integration {
         @Test("each bad file is an error with its own reason, before the tool dials")
         func badFiles() throws {
             func run(_ change: (inout [String]) -> Void) throws -> Subprocess.Outcome {
-                var options = pair.certificate(CertifiedPair.lamp)
+                var options = pair.credentials(CertifiedPair.lamp)
                 change(&options)
                 return try Tool.run(arguments: ["connect", pair.endpoint] + options)
             }
@@ -237,7 +237,7 @@ extension Integration {
                 ])
             try #require(locking.status == 0, "\(locking.errors)")
             try #require(unsafe chmod(locked, 0o600) == 0)
-            // The index is that of the replaced file in `pair.certificate`: 1 certificate, 3 key,
+            // The index is that of the replaced file in `pair.credentials`: 1 certificate, 3 key,
             // 5 authority, 7 revocation list.
             let cases: [(index: Int, path: String, status: Int32, reason: String)] = [
                 (1, folder.file("none"), 66, "none: no such file"),

@@ -62,7 +62,7 @@ struct CertifiedPair {
 
     /// The options with which a device proves its identity and accepts the authority's
     /// certificates: `--certificate`, `--key`, `--authority` and `--revoked`, each with its file.
-    func certificate(_ name: String) -> [String] {
+    func credentials(_ name: String) -> [String] {
         [
             "--certificate", folder.file("\(name).pem"), "--key", folder.file("\(name).key"),
             "--authority", folder.file("ca/ca.pem"), "--revoked", folder.file("ca/ca.crl"),
@@ -74,7 +74,7 @@ struct CertifiedPair {
         _ options: [String], input: Subprocess.Input = .bytes([]), output: String? = nil
     ) throws -> Subprocess {
         let tool = try Tool.start(
-            ["listen", endpoint] + certificate(Self.lamp) + options, input: input, output: output)
+            ["listen", endpoint] + credentials(Self.lamp) + options, input: input, output: output)
         _ = try tool.line("listening on ")
         return tool
     }
@@ -85,7 +85,7 @@ struct CertifiedPair {
         output: String? = nil
     ) throws -> Subprocess {
         try Tool.start(
-            ["connect", endpoint] + certificate(name) + options, input: input, output: output)
+            ["connect", endpoint] + credentials(name) + options, input: input, output: output)
     }
 
     /// Starts `blesec listen` or `blesec connect` with TLS alone; standard input stays open until
@@ -94,7 +94,7 @@ struct CertifiedPair {
         _ command: String, _ options: String..., as name: String = lamp, within seconds: Double = 20
     ) throws -> Subprocess {
         try Tool.start(
-            [command, endpoint, "--protocol", "TLS1.3"] + certificate(name) + options, input: .held,
+            [command, endpoint, "--protocol", "TLS1.3"] + credentials(name) + options, input: .held,
             within: seconds)
     }
 

@@ -20,8 +20,8 @@ extension Integration {
                     + arguments, input: input, within: 40)
         }
 
-        /// Waits until the link has lasted for a second, so that it counts as good once it has
-        /// carried a message, and until its messages are acknowledged.
+        /// Waits until the link, which has carried a message, is a second old and counts as good.
+        /// By then its messages are acknowledged.
         private static func waitUntilLinkIsGood() { usleep(1_100_000) }
 
         /// Starts `blesec chat --listen`, and waits until it can be dialed.
@@ -191,7 +191,7 @@ extension Integration {
             #expect(accepted.status == 0, "\(accepted.errors)")
         }
 
-        @Test("connect --persist sends the rest of its input when its killed peer was restarted")
+        @Test("connect --persist sends the rest of its input once its killed peer is restarted")
         func persists() throws {
             let dialer = try pair.connect(["--persist", "--json"], input: .held)
             _ = try dialer.line(#"{"event": "state", "state": "backing-off""#)

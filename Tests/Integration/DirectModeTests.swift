@@ -133,9 +133,8 @@ private struct ToolWithPeer {
 
     let testCase: Integration.DirectModeTests.Case
     let folder: ScratchFolder
-    /// What the tool sends, and what the peer sends.
-    let up = ToolPair.pseudoRandomBytes(1 << 20, seed: 11)
-    let down = ToolPair.pseudoRandomBytes((1 << 20) + 7, seed: 12)
+    let fromTool = ToolPair.pseudoRandomBytes(1 << 20, seed: 11)
+    let fromPeer = ToolPair.pseudoRandomBytes((1 << 20) + 7, seed: 12)
     /// The tool's public key, in base64.
     let toolPublicKey: String
     /// The peer's private and public key, in base64.
@@ -159,7 +158,7 @@ private struct ToolWithPeer {
             shown.status == 0,
             "make test, or tools/install --python, makes .build/venv: \(shown.errors)")
         peerPublicKey = String(shown.text.dropLast())
-        folder.write("up", up)
+        folder.write("from-tool", fromTool)
     }
 
     var endpoint: String { "unix:" + folder.file("socket") }
@@ -171,7 +170,7 @@ private struct ToolWithPeer {
             ? ["--peer", peerPublicKey, "--identity", folder.file("key")] : ["--anyone"]
         return try Tool.start(
             [command, endpoint, "--direct", "--protocol", testCase.name] + trust,
-            input: .file(folder.file("up")), output: folder.file("from-peer"), within: 60)
+            input: .file(folder.file("from-tool")), output: folder.file("from-peer"), within: 60)
     }
 
     /// Starts the peer as `initiator` or `responder`.
@@ -181,7 +180,7 @@ private struct ToolWithPeer {
             Self.python,
             [Self.script, role, testCase.name, peerPrivateKey, folder.file("socket")]
                 + responderKey,
-            input: .bytes(down), within: 60)
+            input: .bytes(fromPeer), within: 60)
     }
 
     /// Waits for both sides, and expects that all bytes have arrived and, if both sides prove keys,
@@ -189,8 +188,8 @@ private struct ToolWithPeer {
     func check(_ tool: Subprocess, _ peer: Subprocess) throws {
         let outcomes = try Subprocess.wait([tool, peer])
         #expect(outcomes.map(\.status) == [0, 0], "\(outcomes.map(\.errors))")
-        #expect(outcomes[1].output == up)
-        #expect(folder.read("from-peer") == down)
+        #expect(outcomes[1].output == fromTool)
+        #expect(folder.read("from-peer") == fromPeer)
         #expect(outcomes[0].errors.contains("channel ready: \(testCase.name) with "))
         #expect(outcomes[1].errors.contains("ended by an empty message"))
         if testCase.dialerProvesKey, testCase.listenerProvesKey {

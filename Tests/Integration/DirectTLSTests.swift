@@ -9,8 +9,8 @@ extension Integration {
         /// makes.
         static let algorithms: [[String]?] = [nil, ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]]
 
-        let up = ToolPair.pseudoRandomBytes(1 << 20, seed: 31)
-        let down = ToolPair.pseudoRandomBytes((1 << 20) + 7, seed: 32)
+        let fromTool = ToolPair.pseudoRandomBytes(1 << 20, seed: 31)
+        let fromPeer = ToolPair.pseudoRandomBytes((1 << 20) + 7, seed: 32)
 
         @Test(
             "a dialer exchanges 1 MiB each way with openssl s_server",
@@ -40,10 +40,10 @@ extension Integration {
         private func exchange(
             _ tool: Subprocess, _ peer: Subprocess, _ pair: CertifiedPair
         ) throws {
-            tool.send(up)
-            peer.send(down)
-            #expect(try peer.output(up.count, with: [tool]) == up)
-            #expect(try tool.output(down.count, with: [peer]) == down)
+            tool.send(fromTool)
+            peer.send(fromPeer)
+            #expect(try peer.output(fromTool.count, with: [tool]) == fromTool)
+            #expect(try tool.output(fromPeer.count, with: [peer]) == fromPeer)
             #expect(
                 try tool.line("channel ready: ")
                     == "channel ready: TLS1.3 with \(pair.fingerprint(of: CertifiedPair.phone)), "
@@ -52,8 +52,8 @@ extension Integration {
             peer.endInput()
             let outcomes = try Subprocess.wait([tool, peer])
             #expect(outcomes[0].status == 0, "\(outcomes.map(\.errors))")
-            #expect(outcomes[0].output.count == down.count)
-            #expect(outcomes[1].output.count == up.count)
+            #expect(outcomes[0].output.count == fromPeer.count)
+            #expect(outcomes[1].output.count == fromTool.count)
         }
 
         @Test("the tool reports a truncated transfer when openssl is killed")

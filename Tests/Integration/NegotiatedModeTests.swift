@@ -27,7 +27,7 @@ extension Integration {
         let folder = ScratchFolder()
 
         @Test(
-            "a dialer exchanges 1 MB each way with a Python peer, whether or not that knows features",
+            "a dialer exchanges 1 MB each way with a Python peer, with and without features",
             arguments: cases, [true, false])
         func dialing(_ protocols: Case, hasFeatures: Bool) throws {
             let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)
@@ -38,7 +38,7 @@ extension Integration {
         }
 
         @Test(
-            "a listener exchanges 1 MB each way with a Python peer, whether or not that knows features",
+            "a listener exchanges 1 MB each way with a Python peer, with and without features",
             arguments: cases, [true, false])
         func listening(_ protocols: Case, hasFeatures: Bool) throws {
             let fixture = try NegotiatedFixture(in: folder, hasFeatures: hasFeatures)

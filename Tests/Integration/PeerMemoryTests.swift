@@ -120,7 +120,7 @@ extension Integration {
         }
 
         @Test(
-            "if the last address shows another key and the peer is not found, the error names that key"
+            "if another key is at the last address and the peer is not found, the error names that key"
         )
         func changedKey() throws {
             let state = try remember()
@@ -162,7 +162,7 @@ extension Integration {
         }
 
         @Test(
-            "if the last address refuses the dialer and the peer is not found, the error is a refusal"
+            "if the last address refuses the dialer and a search fails, the error is the refusal"
         )
         func refusedThere() throws {
             let state = try remember()

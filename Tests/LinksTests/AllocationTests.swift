@@ -4,9 +4,9 @@ import BLESecTesting
 import CAllocationCounter
 import Testing
 
-/// Sends back what it receives, and uses its timer and its link's interest in writing as a channel
-/// does. After `warmUp` reports of bytes, it counts its thread's allocations during the next
-/// `rounds` reports, and then closes its link.
+/// Sends back what it receives, and uses its timer and `wantsWrite` as a channel does. After
+/// `warmUp` reports of bytes, it counts its thread's allocations during the next `rounds` reports,
+/// and then closes its link.
 private final class Echo: LinkHandler, TimerHandler {
     private let link: any Link
     private let warmUp: Int

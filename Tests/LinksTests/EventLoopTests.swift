@@ -59,7 +59,7 @@ private actor Counter {
         await loop.shutdown()
     }
 
-    @Test("a task that yields in a loop does not keep a readable descriptor from its handler")
+    @Test("a task that yields again and again does not keep a readable descriptor from its handler")
     func fairness() async throws {
         try await withLoop { loop in
             let (a, b) = try await SocketLink.pair(.stream, loop: loop)

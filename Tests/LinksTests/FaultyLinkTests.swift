@@ -23,13 +23,13 @@ import Testing
         #expect(try await arrivals([], [[1, 2], [3]]) == [1, 2, 3])
     }
 
-    @Test("a flip changes the byte at the given offset of all sent bytes, in whichever send it is")
+    @Test("a flip changes one byte, whose offset counts from the first byte of the first send")
     func flip() async throws {
         let faults: [Fault] = [.flip(offset: 2, mask: 0xFF), .flip(offset: 0, mask: 1)]
         #expect(try await arrivals(faults, [[1, 2], [3, 4]]) == [0, 2, 0xFC, 4])
     }
 
-    @Test("a send is dropped, sent twice, or swapped with the next one")
+    @Test("an SDU is dropped, sent twice, or swapped with the next one")
     func sends() async throws {
         let sdus: [[UInt8]] = [[1], [2], [3]]
         #expect(try await arrivals([.drop(sdu: 1)], sdus) == [1, 3])
@@ -37,7 +37,7 @@ import Testing
         #expect(try await arrivals([.swap(sdu: 0)], sdus) == [2, 1, 3])
     }
 
-    @Test("delayed bytes arrive after the delay, in order, and a send is refused only at the bound")
+    @Test("delayed bytes arrive after the delay, in order, and 64 KiB of them can be sent")
     func delay() async throws {
         let clock = ManualClock()
         let loop = EventLoop(name: "delay", clock: clock.loopClock)
@@ -93,7 +93,7 @@ import Testing
         }
     }
 
-    @Test("held bytes arrive when they are released, and a send is refused only at the bound")
+    @Test("held bytes arrive when they are released, and 64 KiB of them can be sent")
     func hold() async throws {
         try await withLoop { loop in
             let (a, b) = MemoryLink.pair(loop: loop, capacity: 8_192)

@@ -26,7 +26,7 @@ import Testing
         }
     }
 
-    @Test("the socket's file has mode 0600 by default, and the requested permissions for its owner")
+    @Test("a socket's file has mode 0600 by default, and its owner gets the permissions asked for")
     func permissions() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())

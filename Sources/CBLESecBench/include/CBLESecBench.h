@@ -27,8 +27,8 @@ bool blesec_bench_seal_and_open(blesec_bench_key *_Nonnull sealing,
                                 size_t count, uint64_t nonce, int repetitions);
 
 // Times two threads that block in send and recv of a SOCK_SEQPACKET pair; one echoes the other's
-// messages. Each message is a record with `count` bytes of payload: length, type, payload and, with
-// `isSealed`, the tag. Each direction seals with ChaCha20-Poly1305 of the given library.
+// messages. Each message is a record with `count` bytes of payload: length, type and payload. With
+// `isSealed`, each direction seals with ChaCha20-Poly1305 of the given library, and a tag follows.
 // Returns the nanoseconds of all `repetitions` together, or -1 after a failure.
 int64_t blesec_bench_blocking_echo(size_t count, int repetitions, bool isSealed,
                                    enum blesec_bench_library library);

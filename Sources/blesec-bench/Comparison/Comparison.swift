@@ -49,14 +49,15 @@ struct Comparison: Sendable {
 }
 
 extension Comparison.Change {
-    /// Nil when noise can explain the change.
+    /// Nil when noise can explain the change, or when a median is not positive.
     ///
     /// The spread divided by the square root of the number of samples is about the standard error
     /// of a median. The threshold is three standard errors of both runs combined, but at least
     /// `leastMargin`, since all samples of one run can be slower or faster than those of the other.
     fileprivate init?(_ ratio: Ratio, _ old: RecordedReport.Ratio) {
         let current = ratio.summary
-        let noise = 3 * (current.error * current.error + old.error * old.error).squareRoot()
+        let errors = [current.standardError, old.standardError]
+        let noise = 3 * errors.reduce(0) { $0 + $1 * $1 }.squareRoot()
         guard current.median > 0, old.median > 0 else { return nil }
         self.init(
             name: ratio.name, limit: ratio.limit, before: old.median, now: current.median,
@@ -83,7 +84,7 @@ extension Ratio.Basis {
 
 extension Summary {
     /// About the standard error of the median, as a fraction of the median.
-    fileprivate var error: Double { spread / Double(count).squareRoot() }
+    fileprivate var standardError: Double { spread / Double(count).squareRoot() }
 }
 
 extension Comparison {

@@ -15,9 +15,9 @@ struct Floors: Sendable {
         }
     }
 
-    /// Which floors the measured ratios meet.
+    /// How many floors the measured ratios meet.
     struct Verdict {
-        /// A line for each floor, and the reason for each that is not met.
+        /// A line for each floor, and the reason for each that the measured ratio does not meet.
         fileprivate(set) var lines: [String] = []
         fileprivate(set) var met = 0
         fileprivate(set) var missed = 0
@@ -25,7 +25,7 @@ struct Floors: Sendable {
 
     private let floors: [Floor]
 
-    /// - Throws: `no-such-file`; `bad-data`.
+    /// - Throws: `noSuchFile`; `badData`.
     init(_ path: String) throws(ChannelError) {
         floors = try JSONFile.read(path, as: "file of floors") { json throws(JSONMisfit) in
             try json.list("floors", Floor.init)
@@ -38,17 +38,17 @@ struct Floors: Sendable {
         var verdict = Verdict()
         for floor in floors {
             let found = ratios.filter { $0.name == floor.ratio }
-            guard let less = found.first?.lessIsBetter,
-                let best = less ? found.map(\.median).min() : found.map(\.median).max()
+            guard let lessIsBetter = found.first?.lessIsBetter,
+                let best = lessIsBetter ? found.map(\.median).min() : found.map(\.median).max()
             else {
                 verdict.lines.append("FAILED  \(floor.ratio): not measured")
                 verdict.missed += 1
                 continue
             }
-            let isMissed = Ratio.isWorse(best, than: floor.limit, lessIsBetter: less)
+            let isMissed = Ratio.isWorse(best, than: floor.limit, lessIsBetter: lessIsBetter)
             verdict.lines.append(
                 "\(isMissed ? "FAILED" : "met   ")  \(floor.ratio): \(best.fixed(3)), "
-                    + "\(less ? "at most" : "at least") \(floor.limit)")
+                    + "\(lessIsBetter ? "at most" : "at least") \(floor.limit)")
             if isMissed {
                 verdict.lines.append("        \(floor.reason)")
                 verdict.missed += 1

@@ -18,7 +18,7 @@ struct Ratio: Sendable {
 
     /// The name: `engine/PROTOCOL/SIZE/LAYER`, and similarly for other scenarios.
     var name: String
-    /// The reference: the figure is a multiple of this.
+    /// The name of the reference, of which the figure is a multiple.
     var limit: String
     var basis: Basis
     /// Whether smaller is better.
@@ -41,7 +41,7 @@ extension Ratio {
 }
 
 extension Report {
-    /// All figures that have a limit.
+    /// The ratios of all figures that have a limit or are compared with another figure.
     var ratios: [Ratio] {
         engine.compactMap(\.toLimit) + handshake.compactMap(\.toLimit)
             + link.flatMap(\.toOthers) + sdus.compactMap(\.toPlain) + packets.flatMap(\.toComputed)
@@ -70,8 +70,8 @@ extension HandshakeScenario.Result {
 
 extension LinkScenario.Result {
     fileprivate var toOthers: [Ratio] {
-        func ratio(_ what: String, _ limit: String, less: Bool, _ summary: Summary?) -> Ratio? {
-            let name = "link/\(transport)/\(engine)/\(size)/\(what)"
+        func ratio(_ figure: String, _ limit: String, less: Bool, _ summary: Summary?) -> Ratio? {
+            let name = "link/\(transport)/\(engine)/\(size)/\(figure)"
             return summary.map { Ratio(name, to: limit, .wall, less: less, $0) }
         }
         return [

@@ -8,7 +8,7 @@ struct RecordedReport: Sendable {
         var name: String
         var median: Double
         /// About the standard error of the median, as a fraction of the median.
-        var error: Double
+        var standardError: Double
         var lessIsBetter: Bool
     }
 
@@ -17,7 +17,7 @@ struct RecordedReport: Sendable {
 
     /// Reads and checks the file.
     ///
-    /// - Throws: `no-such-file`; `bad-data` for a file that is no report of this schema, or when
+    /// - Throws: `noSuchFile`; `badData` for a file that is no report of this schema, or when
     ///   only one of the report and this program is from a debug build.
     init(_ path: String) throws(ChannelError) {
         self.path = path
@@ -43,7 +43,7 @@ extension RecordedReport.Ratio {
         let count = try json.real("count")
         let spread = try json.real("spread")
         guard count >= 1, spread >= 0 else { throw JSONMisfit("no summary of samples") }
-        error = spread / count.squareRoot()
+        standardError = spread / count.squareRoot()
         lessIsBetter = try json.required("less-is-better") { it throws(JSONMisfit) in
             try it.truth()
         }

@@ -14,8 +14,8 @@ protocol EngineLayer: AnyObject {
     /// one buffer into another.
     ///
     /// A copy between two buffers is up to 45 % slower when the destination starts a few bytes
-    /// after the source, modulo the size of a page. With other addresses for each sample, such
-    /// pairs are too rare for the median.
+    /// after the source, modulo the size of a page. With other addresses for each sample, so few
+    /// samples have such buffers that the median does not change.
     func moveBuffers(by gap: Int) throws
 }
 
@@ -45,11 +45,11 @@ final class AEADLayer: EngineLayer {
     // With `inout` parameters, Swift checks exclusive access once for the run and not for each
     // call.
     private static func run(
-        _ sealing: inout AEAD, _ opening: inout AEAD, _ buffer: inout [UInt8], _ first: UInt64,
-        _ count: Int, _ repetitions: Int
+        _ sealing: inout AEAD, _ opening: inout AEAD, _ buffer: inout [UInt8],
+        _ firstNonce: UInt64, _ count: Int, _ repetitions: Int
     ) throws {
         var span = buffer.mutableSpan
-        for nonce in first..<first + UInt64(repetitions) {
+        for nonce in firstNonce..<firstNonce + UInt64(repetitions) {
             try sealing.seal(&span, count: count, nonce: nonce)
             try opening.open(&span, count: count + AEADAlgorithm.tagLength, nonce: nonce)
         }
@@ -64,7 +64,7 @@ final class TransportLayer: EngineLayer {
     private var buffer = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
 
     init(_ suite: String) throws {
-        let ends = try NoiseHandshakes(suite).finished()
+        let ends = try NoiseHandshakes(suite).finishedSides()
         sender = try ends.dialer.take()
         receiver = try ends.acceptor.take()
     }

@@ -2,7 +2,7 @@ internal import BLESecNoise
 internal import BLESecPrimitives
 internal import BLESecTLSEngine
 
-/// Measures sealing and opening records, for each layer and for the libraries alone.
+/// Measures sealing and opening records, for each layer and for a library alone.
 struct EngineScenario {
     /// The size in bytes of a buffer for the longest record.
     static let bufferSize = 65_536 + 128
@@ -18,12 +18,12 @@ struct EngineScenario {
     struct Result: Sendable {
         var suite: String
         var layer: String
-        /// The library of the limit, if this figure is the limit.
+        /// The name of the measured library, if this figure is the limit.
         var library: String?
         var size: Int
         /// Nanoseconds of processor time for one seal and one open.
         var time: Summary
-        /// Multiples of the limit, one for each sample.
+        /// The time as a multiple of the limit, sample by sample.
         var ratio: Summary
     }
 

@@ -3,7 +3,7 @@ internal import Glibc
 /// A deliberately slowed layer: after each run it spins for a fraction of the run's time.
 final class Slowdown: EngineLayer {
     private let layer: any EngineLayer
-    private let share: Double
+    private let fraction: Double
 
     /// `BLESEC_BENCH_SLOWDOWN` as a fraction; 0 unless it is a percentage of up to 1,000.
     static var wanted: Double {
@@ -13,9 +13,9 @@ final class Slowdown: EngineLayer {
         return percent / 100
     }
 
-    init(_ layer: any EngineLayer, by share: Double) {
+    init(_ layer: any EngineLayer, by fraction: Double) {
         self.layer = layer
-        self.share = share
+        self.fraction = fraction
     }
 
     var name: String { layer.name }
@@ -26,7 +26,7 @@ final class Slowdown: EngineLayer {
         let start = Clock.threadTime
         try layer.sealAndOpen(count, repetitions: repetitions)
         let end = Clock.threadTime
-        let target = end + UInt64(Double(end - start) * share)
+        let target = end + UInt64(Double(end - start) * fraction)
         while Clock.threadTime < target {}
     }
 }

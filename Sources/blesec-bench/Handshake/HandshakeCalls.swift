@@ -38,9 +38,9 @@ struct HandshakeCalls {
         var key = Key.none
         for _ in Role.allCases { begin(&key) }
         for message in name.pattern.messages {
-            var reader = key
+            var readersKey = key
             perform(message, writes: true, &key)
-            perform(message, writes: false, &reader)
+            perform(message, writes: false, &readersKey)
         }
         for _ in Role.allCases { split() }
     }

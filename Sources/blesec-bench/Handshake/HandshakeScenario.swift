@@ -11,16 +11,16 @@ struct HandshakeScenario {
         var time: BothSides<Summary>
         var flights: BothSides<Int>
         var bytes: BothSides<Int>
-        /// The cost of both sides' work when C does it, if that is measured.
+        /// The cost of the same work in C, if that is measured.
         var limit: Limit?
     }
 
     struct Limit: Sendable {
-        /// The calls of primitives, if they are the limit.
+        /// The number of calls of each primitive, if the limit is made of primitives.
         var calls: HandshakeCalls.Counts?
         /// Nanoseconds of processor time of both sides together for one handshake.
         var time: Summary
-        /// Both sides' time as a multiple of the limit, one for each sample.
+        /// Both sides' time as a multiple of the limit, sample by sample.
         var ratio: Summary
     }
 

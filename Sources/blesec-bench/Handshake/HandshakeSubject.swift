@@ -13,11 +13,11 @@ protocol HandshakeSubject: AnyObject {
 /// The work to compare a handshake with, done from C: the handshake's calls of primitives, or a
 /// handshake of OpenSSL alone.
 protocol HandshakeLimit: AnyObject {
-    /// The calls of primitives, if they are the limit.
+    /// The number of calls of each primitive, if the limit is made of primitives.
     var counts: HandshakeCalls.Counts? { get }
 
-    /// Does the work of both sides of `repetitions` handshakes, and returns the nanoseconds of all
-    /// of them.
+    /// Does the work of both sides of `repetitions` handshakes, and returns the nanoseconds of
+    /// processor time for all of them.
     func run(_ repetitions: Int) throws -> Double
 }
 
@@ -55,8 +55,8 @@ protocol HandshakeSide: AnyObject {
     func read(_ message: [UInt8]) throws
 }
 
-/// Handshakes that run in parallel, step by step, so that the clock is read only around many equal
-/// steps: reading the clock costs as much as a hash.
+/// Handshakes that one thread runs together, step by step, so that the clock is read only around
+/// many equal steps: reading the clock costs as much as a hash.
 struct HandshakeBatch<Side: HandshakeSide> {
     private(set) var sample = HandshakeSample()
     private let dialers: [Side]

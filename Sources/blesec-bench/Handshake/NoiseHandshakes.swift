@@ -17,7 +17,7 @@ final class NoiseHandshakes: HandshakeSubject {
         let carried: CarriedEphemeral?
     }
 
-    /// - Throws: for a name of no protocol, or if a library lacks the curve.
+    /// - Throws: if no protocol has this name, or if a library lacks the curve.
     init(_ name: String) throws {
         let protocolName = try ProtocolName(name)
         let pattern = protocolName.pattern
@@ -58,7 +58,7 @@ final class NoiseHandshakes: HandshakeSubject {
 
     func run(_ count: Int) throws -> HandshakeSample { try batch(count).sample }
 
-    func finished() throws -> (dialer: Side, acceptor: Side) { try batch(1).first }
+    func finishedSides() throws -> (dialer: Side, acceptor: Side) { try batch(1).first }
 
     private func batch(_ count: Int) throws -> HandshakeBatch<Side> {
         var batch = HandshakeBatch(count) { Side() }

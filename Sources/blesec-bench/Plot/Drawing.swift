@@ -1,4 +1,4 @@
-/// An SVG document that is legible on light and dark backgrounds.
+/// An SVG document with light and dark colours.
 ///
 /// Elements have classes, and the style sheet sets their colours. Programs without
 /// `prefers-color-scheme` show the light colours.

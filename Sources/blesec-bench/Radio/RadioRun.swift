@@ -12,7 +12,7 @@ struct RadioRun: Sendable {
     private let peripheral: RadioLink
     private let origin: UInt64
 
-    /// How long a run waits for one result, in virtual time: an hour.
+    /// The longest wait for one result, in virtual time: an hour.
     private static let longestWait = Duration.seconds(3_600)
     private static let step = Duration.milliseconds(100)
     /// Longer than the delay of acknowledgements, so that the next measurement counts none of them.
@@ -44,7 +44,7 @@ struct RadioRun: Sendable {
             let start = await waitForAnchor()
             source.start()
             sink.start()
-            let end = try await pass { sink.count >= volume ? sink.lastArrival : nil }
+            let end = try await advanceClock { sink.count >= volume ? sink.lastArrival : nil }
             return Double(volume) / Double(end - start) * 1e9
         }
     }
@@ -64,13 +64,13 @@ struct RadioRun: Sendable {
             let openingTime = clock.now.nanoseconds
             dialer.open(andSend: message)
             acceptor.open(andSend: message)
-            let acceptorReceived = try await pass { try acceptor.arrival(of: 1) }
-            let dialerReceived = try await pass { try dialer.arrival(of: 1) }
+            let acceptorReceived = try await advanceClock { try acceptor.arrival(of: 1) }
+            let dialerReceived = try await advanceClock { try dialer.arrival(of: 1) }
             await clock.advance(by: Self.quiet)
 
             let before = central.count
             dialer.send(message, count: 1)
-            _ = try await pass { try acceptor.arrival(of: 2) }
+            _ = try await advanceClock { try acceptor.arrival(of: 2) }
             await clock.advance(by: Self.quiet)
             let short = central.count - before
 
@@ -78,7 +78,7 @@ struct RadioRun: Sendable {
             let count = max(1, volume / messageSize)
             let start = await waitForAnchor()
             dialer.send([UInt8](repeating: 0xA5, count: messageSize), count: count)
-            let end = try await pass { try acceptor.arrival(of: 2 + count) }
+            let end = try await advanceClock { try acceptor.arrival(of: 2 + count) }
             let opening = RadioScenario.Opening(
                 firstMessage: BothSides(
                     dialer: Double(acceptorReceived - openingTime),
@@ -99,7 +99,7 @@ struct RadioRun: Sendable {
     }
 
     /// Advances the clock until `time` returns a value, and returns the value.
-    private func pass(until time: () throws -> UInt64?) async throws -> UInt64 {
+    private func advanceClock(until time: () throws -> UInt64?) async throws -> UInt64 {
         var left = Self.longestWait
         while left > .zero {
             if let time = try time() { return time }

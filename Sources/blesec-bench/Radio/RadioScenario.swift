@@ -6,11 +6,11 @@ internal import BLESecTesting
 /// Computes the speed of channels on an LE connection, with a modelled link layer and a virtual
 /// clock. The channel's code is real, and no figure depends on the machine.
 struct RadioScenario: Sendable {
-    /// The least bytes and the least connection intervals of a bulk measurement: enough that a last
-    /// interval that is used only in part hardly changes the result.
+    /// The smallest numbers of bytes and of connection intervals in a bulk measurement. With these,
+    /// a partly used last interval hardly changes the result.
     var leastVolume = 256 << 10
     var leastIntervals = 64
-    /// The bytes of one message of a bulk measurement.
+    /// The bytes of one message in a bulk measurement.
     static let messageSize = 16 << 10
     /// The bytes of the first message on a new channel, and of the message whose packets are
     /// counted.
@@ -35,8 +35,8 @@ struct RadioScenario: Sendable {
     }
 
     struct Opening: Sendable {
-        /// Nanoseconds from the opening of the L2CAP channel until the other end has the first
-        /// message: the dialer's at the acceptor, and the acceptor's at the dialer.
+        /// Nanoseconds from the opening of the L2CAP channel until each side's first message has
+        /// arrived at the other side.
         var firstMessage: BothSides<Double>
         /// The packets of a short message once the channel is open.
         var shortMessage: RadioLink.Count
@@ -77,7 +77,7 @@ struct RadioScenario: Sendable {
 
     /// The connections of the table of PHYs and intervals; unless `isQuick`, also connections at 2M
     /// with 30 ms that each differ in one or two other parameters.
-    static func runs(_ isQuick: Bool) -> [Run] {
+    static func runs(isQuick: Bool) -> [Run] {
         var runs: [Run] = []
         for phy in RadioParameters.PHY.allCases {
             for milliseconds in isQuick ? [7.5, 100] : [7.5, 15, 30, 50, 100] {

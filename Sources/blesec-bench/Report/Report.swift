@@ -19,7 +19,7 @@ struct Report: Sendable {
 }
 
 extension Sequence where Element: Hashable {
-    /// Each element once, in the order of their first appearance.
+    /// Each element once, in the order of first appearance.
     var unique: [Element] {
         var seen: Set<Element> = []
         return filter { seen.insert($0).inserted }

@@ -1,12 +1,12 @@
 /// Columns of text: columns of words are flush left, the others flush right.
 struct Table {
     private var rows: [[String]]
-    private let words: Set<Int>
+    private let wordColumns: Set<Int>
 
-    /// A table with a heading for each column; `words` has the indices of columns of words.
-    init(_ heading: [String], words: Set<Int> = [0], rows: [[String]] = []) {
+    /// A table with a heading for each column; `wordColumns` has the indices of columns of words.
+    init(_ heading: [String], words wordColumns: Set<Int> = [0], rows: [[String]] = []) {
         self.rows = [heading] + rows
-        self.words = words
+        self.wordColumns = wordColumns
     }
 
     mutating func append(_ row: [String]) { rows.append(row) }
@@ -17,7 +17,7 @@ struct Table {
         return rows.map { row in
             var line = row.enumerated().map { column, cell in
                 let space = String(repeating: " ", count: widths[column] - cell.count)
-                return words.contains(column) ? cell + space : space + cell
+                return wordColumns.contains(column) ? cell + space : space + cell
             }.joined(separator: "  ")
             while line.last == " " { line.removeLast() }
             return line + "\n"
@@ -37,7 +37,7 @@ extension Int {
 }
 
 extension Double {
-    /// The number with `digits` digits after the point.
+    /// The number with `digits` digits after the point; `-` if it is not finite.
     func fixed(_ digits: Int) -> String {
         guard isFinite else { return "-" }
         var scale = 1
@@ -50,6 +50,6 @@ extension Double {
         return "\(sign)\(scaled / scale).\(zeros)\(fraction)"
     }
 
-    /// The number with two decimals below 10, one decimal below 100, and none from there on.
+    /// The number with two decimals below 10, one decimal below 100, and none from 100 on.
     var short: String { fixed(self >= 100 ? 0 : self >= 10 ? 1 : 2) }
 }

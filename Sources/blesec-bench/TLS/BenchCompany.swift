@@ -38,7 +38,8 @@ final class BenchCompany: Sendable {
         }
         contexts = try BothSides(dialer: device("dialer"), acceptor: device("acceptor"))
         raw = try RawTLS(
-            authority: authority.certificatePath, "\(folder)/dialer", "\(folder)/acceptor")
+            authority: authority.certificatePath, dialer: "\(folder)/dialer",
+            acceptor: "\(folder)/acceptor")
     }
 
     func context(_ role: ChannelRole) -> TLSContext {

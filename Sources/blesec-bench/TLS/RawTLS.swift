@@ -8,7 +8,7 @@ internal import CBLESecBench
 
     /// Reads an authority's certificate, and each side's certificate and key from `PREFIX.pem` and
     /// `PREFIX.key`; `dialer` and `acceptor` are the two prefixes.
-    init(authority: String, _ dialer: String, _ acceptor: String) throws {
+    init(authority: String, dialer: String, acceptor: String) throws {
         let made = unsafe (dialer + ".pem").withCString { dialerCertificate in
             unsafe (dialer + ".key").withCString { dialerKey in
                 unsafe (acceptor + ".pem").withCString { acceptorCertificate in

@@ -1,8 +1,8 @@
 internal import BLESecChannelCore
 internal import BLESecTLSEngine
 
-/// TLS as the engine of a channel: the plaintext, a type and a payload, is sealed, and opened
-/// in the receive buffer.
+/// A channel's TLS engine: a plaintext is a type and a payload. The engine opens each record in the
+/// buffer into which the record was sealed.
 final class TLSEngineLayer: EngineLayer {
     /// The bytes of the length field that precedes a record in TLS's application data.
     static let lengthSize = 2
@@ -11,20 +11,21 @@ final class TLSEngineLayer: EngineLayer {
     private let company: BenchCompany
     private var sender: TLSEngine
     private var receiver: TLSEngine
+    /// Memory that is only occupied, so that the next buffers get other addresses.
     private var gap: [UInt8] = []
     private var wire = RecordBuffer(capacity: 2 * EngineScenario.bufferSize)
     private let payload = [UInt8](repeating: 0, count: EngineScenario.bufferSize)
 
     init(_ company: BenchCompany) throws {
         self.company = company
-        let sides = try TLSHandshakes.engines(company)
+        let sides = try TLSHandshakes.finishedSides(company)
         sender = try sides.dialer.take()
         receiver = try sides.acceptor.take()
     }
 
     func moveBuffers(by gap: Int) throws {
         self.gap = [UInt8](repeating: 0, count: gap)
-        let sides = try TLSHandshakes.engines(company)
+        let sides = try TLSHandshakes.finishedSides(company)
         sender = try sides.dialer.take()
         receiver = try sides.acceptor.take()
         wire = RecordBuffer(capacity: 2 * EngineScenario.bufferSize)

@@ -18,8 +18,7 @@ final class TLSHandshakes: HandshakeSubject {
         try batch(count, contexts).sample
     }
 
-    /// The engines of one finished handshake.
-    static func engines(_ company: BenchCompany) throws -> (dialer: Side, acceptor: Side) {
+    static func finishedSides(_ company: BenchCompany) throws -> (dialer: Side, acceptor: Side) {
         try batch(1, company.contexts).first
     }
 
