@@ -13,7 +13,7 @@ struct BenchRun {
     private let subjects: [any HandshakeSubject]
     /// The SDU sizes to measure, each with a transport.
     private let sweep: [(SDUScenario.Sizes, Transport)]
-    private let radioRuns: [RadioScenario.Run]
+    private let radioSetups: [RadioScenario.Setup]
     private let loops = LoopPair()
     private var progress: ProgressLine
     private var budget: TimeBudget
@@ -41,10 +41,10 @@ struct BenchRun {
         // The steps of the time budget, which many channels and radio do not use.
         let steps =
             suites.count * settings.recordSizes.count + subjects.count + linkSteps + sweep.count
-        radioRuns =
+        radioSetups =
             settings.scenarios.contains(.radio)
-            ? RadioScenario.runs(isQuick: settings.isQuick) : []
-        progress = ProgressLine(steps: steps + Self.manySteps(settings) + radioRuns.count)
+            ? RadioScenario.setups(isQuick: settings.isQuick) : []
+        progress = ProgressLine(steps: steps + Self.manySteps(settings) + radioSetups.count)
         budget = TimeBudget(seconds: settings.seconds, steps: steps)
     }
 
@@ -177,7 +177,7 @@ struct BenchRun {
         let scenario = RadioScenario()
         var peers: [String: PeerConfigurations] = [:]
         for engine in RadioScenario.engines { peers[engine] = try PeerConfigurations(engine) }
-        for (parameters, engines, variation) in radioRuns {
+        for (parameters, engines, variation) in radioSetups {
             progress.show("radio, \(variation ?? parameters.name)")
             report.radio += try await scenario.measure(
                 parameters, peers, engines: engines, variation: variation)

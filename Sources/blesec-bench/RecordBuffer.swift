@@ -44,7 +44,6 @@
         return try body(&span)
     }
 
-    /// Removes the first `count` bytes.
     mutating func consume(_ count: Int) {
         precondition(count <= self.count)
         head += count

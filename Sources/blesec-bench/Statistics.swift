@@ -1,4 +1,3 @@
-/// The summary of a number of samples.
 struct Summary: Sendable, Equatable {
     var median: Double
     var least: Double

@@ -77,8 +77,6 @@ func makeStaleSocket(_ address: UnixAddress, loop: EventLoop) async throws {
     unsafe rename(secondPath, address.path)
 }
 
-/// Makes an empty file.
-func makeFile(_ path: String) { close(unsafe open(path, O_CREAT | O_WRONLY, 0o600)) }
+func makeEmptyFile(_ path: String) { close(unsafe open(path, O_CREAT | O_WRONLY, 0o600)) }
 
-/// Removes a file.
 func removeFile(_ path: String) { unsafe unlink(path) }

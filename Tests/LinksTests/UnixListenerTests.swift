@@ -94,7 +94,7 @@ import Testing
     func otherFile() async throws {
         try await withLoop { loop in
             let address = try UnixAddress(path: temporaryPath())
-            makeFile(address.path)
+            makeEmptyFile(address.path)
             let error = await #expect(throws: LinkError.self) {
                 try await UnixListener.listen(address, loop: loop)
             }

@@ -53,7 +53,6 @@ enum blesec_bench_call_kind {
     BLESEC_BENCH_OPEN,      // the ciphertext of `count` bytes in `slot`
 };
 
-// One call of a primitive in a handshake.
 typedef struct blesec_bench_call {
     enum blesec_bench_call_kind kind;
     uint32_t count;

@@ -15,8 +15,6 @@ struct RecordedReport: Sendable {
     let path: String
     let ratios: [Ratio]
 
-    /// Reads and checks the file.
-    ///
     /// - Throws: `noSuchFile`; `badData` for a file that is no report of this schema, or when
     ///   only one of the report and this program is from a debug build.
     init(_ path: String) throws(ChannelError) {

@@ -75,7 +75,7 @@ struct EngineScenario {
             return (keys, time: try (0..<3).map { _ in try sample(keys, size, repetitions) }.median)
         }
         guard let best = timed.min(by: { $0.time < $1.time }) else {
-            throw BenchError.wrongResult("no library has the cipher")
+            throw BenchError.wrongResult("a library with the cipher")
         }
         return best.0
     }

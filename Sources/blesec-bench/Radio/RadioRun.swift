@@ -52,7 +52,7 @@ struct RadioRun: Sendable {
     /// Opens a channel, and measures its first messages, a short message and many long messages.
     func measure(
         _ peers: PeerConfigurations, volume: Int
-    ) async throws -> (RadioScenario.Opening, goodput: Double) {
+    ) async throws -> (opening: RadioScenario.Opening, goodput: Double) {
         try await onLoop {
             let dialer = RadioEnd(central, .dialer, peers.dialer)
             let acceptor = RadioEnd(peripheral, .acceptor, peers.acceptor)

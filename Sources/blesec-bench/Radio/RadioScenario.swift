@@ -72,26 +72,26 @@ struct RadioScenario: Sendable {
         return Int(messages.rounded(.up)) * Self.messageSize
     }
 
-    /// One connection to measure, with the engines for it.
-    typealias Run = (parameters: RadioParameters, engines: [String], variation: String?)
+    /// The parameters of the connections to measure, and the engines to measure with them.
+    typealias Setup = (parameters: RadioParameters, engines: [String], variation: String?)
 
     /// The connections of the table of PHYs and intervals; unless `isQuick`, also connections at 2M
     /// with 30 ms that each differ in one or two other parameters.
-    static func runs(isQuick: Bool) -> [Run] {
-        var runs: [Run] = []
+    static func setups(isQuick: Bool) -> [Setup] {
+        var setups: [Setup] = []
         for phy in RadioParameters.PHY.allCases {
             for milliseconds in isQuick ? [7.5, 100] : [7.5, 15, 30, 50, 100] {
                 var parameters = RadioParameters()
                 parameters.phy = phy
                 parameters.interval = UInt64(milliseconds * 1e6)
-                runs.append((parameters, engines, nil))
+                setups.append((parameters, engines, nil))
             }
         }
-        guard !isQuick else { return runs }
+        guard !isQuick else { return setups }
         func vary(_ name: String, _ change: (inout RadioParameters) -> Void) {
             var parameters = RadioParameters()
             change(&parameters)
-            runs.append((parameters, [ChannelConfiguration.defaultProtocol], name))
+            setups.append((parameters, [ChannelConfiguration.defaultProtocol], name))
         }
         vary("data length 27") { $0.dataLength = 27 }
         vary("data length 27, MPS 23") { ($0.dataLength, $0.mps) = (27, 23) }
@@ -101,6 +101,6 @@ struct RadioScenario: Sendable {
         vary("Linux's credits") { $0.credits = .linux }
         vary("Linux's credits, SDU 8192") { ($0.credits, $0.sdu) = (.linux, 8_192) }
         vary("Linux's credits, SDU 2048") { ($0.credits, $0.sdu) = (.linux, 2_048) }
-        return runs
+        return setups
     }
 }

@@ -4,8 +4,7 @@ internal import BLESecTLSEngine
 /// Handshakes that each resume the session of the previous handshake, and get the ticket for the
 /// next.
 ///
-/// They run one after another, since a ticket is valid for one resumption. There is no comparison
-/// with OpenSSL alone.
+/// They run one after another, since a ticket is valid for one resumption.
 final class TLSResumptions: HandshakeSubject {
     let name = TLSContext.protocolName + " resumed"
     let limit: (any HandshakeLimit)? = nil
