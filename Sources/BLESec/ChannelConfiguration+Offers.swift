@@ -33,12 +33,12 @@ extension ChannelConfiguration {
                 plans.append(try plan(offer, for: role))
             }
         }
-        // A pre-shared key may be used with one hash only (Noise §14), and does not say with which.
-        // (A static key is stored with its hash.)
+        // A pre-shared key may be used with one hash only (Noise §14) and, unlike a static key, is
+        // stored without its hash.
         let hashes = Set(plans.filter { !$0.presharedKeys.isEmpty }.map(\.name.hash))
         try require(
             hashes.count <= 1,
-            "a pre-shared key belongs to one hash; offer protocols that end in the same one")
+            "a pre-shared key belongs to one hash; offer protocols that use the same hash")
     }
 
     func makeEngine(
@@ -80,13 +80,13 @@ extension ChannelConfiguration {
             "a deny list goes with the policy for all protocols, and not with the one for TLS")
         try require(
             !policy(for: name).requiresAuthority || tls.authorities != nil,
-            "the policy asks what an authority vouches for, and TLS has none")
+            "the policy needs a certificate authority, and the TLS settings name none")
         try tls.check(role)
         return tls
     }
 
-    /// The plan to continue from the first message of the offer `attempt` with a fallback to
-    /// `offer`; `nil` if these two offers have none.
+    /// The plan of a fallback to `offer` after the first message of `attempt`, another offer; `nil`
+    /// if there is no fallback between the two.
     func fallback(
         _ offer: String, from attempt: String, for role: ChannelRole
     ) throws(ChannelError) -> NoisePlan? {

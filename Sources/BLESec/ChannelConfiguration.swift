@@ -17,7 +17,7 @@ public struct ChannelConfiguration: Sendable {
         case direct
     }
 
-    /// Which of the peer's messages this side acknowledges, so that they count as delivered.
+    /// Which of the peer's messages this side acknowledges.
     public enum Acknowledgement: Sendable, Hashable {
         /// The messages that the application has taken: ``SecureChannel/receive()`` has returned
         /// the message, or ``SecureChannel/ByteStream/read(atMost:)`` has returned its last byte.
@@ -62,7 +62,7 @@ public struct ChannelConfiguration: Sendable {
     /// Bounds on time.
     public var timeouts = ChannelTimeouts()
 
-    /// The default protocol with an identity and a trust policy.
+    /// Makes a configuration for the default protocol.
     public init(identity: IdentityKey?, trust: TrustPolicy) {
         self.identity = identity
         self.trust = trust

@@ -12,6 +12,7 @@ public struct Endpoint: Sendable, Hashable {
     enum Kind: Sendable, Hashable {
         case unix(UnixAddress)
         case device(L2CAPAddress)
+        /// A PSM to listen on; `nil` for a dynamic one.
         case anyDevice(PSM?)
         case gatt
     }
@@ -22,7 +23,7 @@ public struct Endpoint: Sendable, Hashable {
     /// Unix sockets, and by a listener on the address of an adapter.
     public var adapter: String?
 
-    /// The address type of the device to dial, public by default; always public without a device.
+    /// The type of the device's address: public by default, and always if no device is named.
     public var addressType: AddressType {
         get {
             guard case .device(let address) = kind else { return .public }
@@ -52,7 +53,7 @@ public struct Endpoint: Sendable, Hashable {
         self = value
     }
 
-    /// The endpoint without dependence on the working directory; `nil` if it has no such form.
+    /// The endpoint with an absolute path; `nil` if that path is too long or not known.
     package var absolute: Endpoint? {
         guard case .unix(let address) = kind else { return self }
         return address.absolute.map { Endpoint($0) }
@@ -135,7 +136,7 @@ extension Endpoint {
         }
     }
 
-    /// Listens for links without channels; returns the listener and the endpoint that peers dial.
+    /// Listens for links, without channels; returns the listener and the endpoint to dial.
     package func listen(loop: EventLoop) async throws(LinkError) -> (any LinkListener, Endpoint) {
         switch kind {
         case .unix(let address):

@@ -44,7 +44,7 @@ public struct PeerFailure: Sendable {
     }
 }
 
-/// The observers of an object, their owner; when the owner is released, the observations end.
+/// The observers of the object that owns this value; their observations end with it.
 struct Observers<Value: Sendable>: ~Copyable {
     private var observers: [(feed: AsyncStream<Value>.Continuation, losses: Locked<UInt64>)] = []
     deinit { for observer in observers { observer.feed.finish() } }

@@ -1,6 +1,6 @@
 internal import BLESecLocking
 
-/// The first bytes of every handshake that a device of this process has begun and not finished.
+/// The first bytes of each dial's first message, while this process has not finished the dial.
 ///
 /// A device that both dials and listens could connect to itself, even through a relay. So an
 /// acceptor refuses a first message that begins with the same bytes as the first message of an
@@ -14,13 +14,13 @@ package final class PendingDials: Sendable {
     static let prefixLength = 32
 
     /// The unfinished dials that began with the same first message.
-    private struct Dial: Sendable {
+    private struct Dials: Sendable {
         var count = 0
         /// Whether this process has also received the message.
         var cameBack = false
     }
 
-    private let prefixes = Locked<[[UInt8]: Dial]>([:])
+    private let prefixes = Locked<[[UInt8]: Dials]>([:])
 
     /// Keeps a prefix in the set as long as the token lives.
     package final class Token: Sendable {
@@ -38,13 +38,13 @@ package final class PendingDials: Sendable {
     }
 
     func insert(_ message: [UInt8], by ownKeys: [UInt8]) -> Token {
-        let prefix = Self.key(message, ownKeys)
-        prefixes.withLock { $0[prefix, default: Dial()].count += 1 }
+        let prefix = Self.prefix(of: message, by: ownKeys)
+        prefixes.withLock { $0[prefix, default: Dials()].count += 1 }
         return Token(self, prefix)
     }
 
     func contains(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
-        let prefix = Self.key(message, ownKeys)
+        let prefix = Self.prefix(of: message, by: ownKeys)
         return prefixes.withLock { $0[prefix] != nil }
     }
 
@@ -52,14 +52,14 @@ package final class PendingDials: Sendable {
     /// `ownKeys`. If so, the dial is marked, because the acceptor closes the link without a
     /// message, and the dialer would otherwise not know why.
     func refuses(_ message: [UInt8], by ownKeys: [UInt8]) -> Bool {
-        let prefix = Self.key(message, ownKeys)
+        let prefix = Self.prefix(of: message, by: ownKeys)
         return prefixes.withLock { prefixes in
             prefixes[prefix]?.cameBack = true
             return prefixes[prefix] != nil
         }
     }
 
-    private static func key(_ message: [UInt8], _ ownKeys: [UInt8]) -> [UInt8] {
+    private static func prefix(of message: [UInt8], by ownKeys: [UInt8]) -> [UInt8] {
         message.prefix(prefixLength) + ownKeys
     }
 

@@ -53,7 +53,7 @@ struct ReassemblyTests {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked<[String]>([])
         func part(_ name: String) -> ReassemblyBudget.Part {
-            budget.part(of: nil) { ended.withLock { $0.append(name) } }
+            budget.part(for: nil) { ended.withLock { $0.append(name) } }
         }
         let (large, middle, small) = (part("large"), part("middle"), part("small"))
         #expect(large.take(60, limit: 0) && middle.take(30, limit: 0) && small.take(10, limit: 0))

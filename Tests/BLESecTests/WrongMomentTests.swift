@@ -314,7 +314,7 @@ struct WrongMomentTests {
     func unmetRequest() {
         let budget = ReassemblyBudget(bytes: 100, share: 100)
         let ended = Locked(0)
-        let parts = (0..<3).map { _ in budget.part(of: nil) { ended.withLock { $0 += 1 } } }
+        let parts = (0..<3).map { _ in budget.part(for: nil) { ended.withLock { $0 += 1 } } }
         #expect(parts[0].take(50, limit: 0) && parts[1].take(30, limit: 0))
         // With 60 bytes more the third part would hold 80, more than any other part, so no other
         // part loses its bytes.

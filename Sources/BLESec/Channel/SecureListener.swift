@@ -105,8 +105,8 @@ public actor SecureListener {
         self.configuration = configuration
         self.limits = limits
         trustLimits = TrustRequests.Limits(
-            decisions: TrustDecisionLimiter(limits.awaitingTrustDecision),
-            stores: TrustDecisionLimiter(limits.handshakes))
+            decisions: ConcurrencyLimit(limits.awaitingTrustDecision),
+            storeThreads: ConcurrencyLimit(limits.handshakes))
         self.loop = loop
         waiting = LoopCondition(loop: loop)
         self.onFailure = onFailure

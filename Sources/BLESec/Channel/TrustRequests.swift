@@ -1,25 +1,25 @@
 internal import BLESecChannelCore
 internal import BLESecLinks
 
-/// Asks a trust policy or a trust store about a channel's peer; has the store remember the peer.
+/// Asks a trust policy or its store about a channel's peer, and the store to remember the peer.
 ///
 /// A store may block, so each call to a store runs on a thread of its own.
 final class TrustRequests {
-    /// Limits that the channels of a listener share.
+    /// Limits that the channels of a listener share, or all channels without a listener.
     struct Limits: Sendable {
-        /// How many peers of a listener may wait for an application to decide; `nil` for a dialer.
-        let decisions: TrustDecisionLimiter?
-        /// How many store threads there are at once.
-        let stores: TrustDecisionLimiter
-        /// The limits of all dialers of the process, so that repeated dials cannot pile up threads.
-        static let dialers = Limits(decisions: nil, stores: TrustDecisionLimiter(64))
+        /// Limits the peers that wait for an application to decide; `nil` without a listener.
+        let decisions: ConcurrencyLimit?
+        /// Limits the threads that call a trust store.
+        let storeThreads: ConcurrencyLimit
+        /// For all channels without a listener, so that repeated dials cannot pile up threads.
+        static let dialers = Limits(decisions: nil, storeThreads: ConcurrencyLimit(64))
     }
 
     private let limits: Limits
     private var decisionTask: Task<Void, Never>?
-    private var decisionPlace: TrustDecisionLimiter.Place?
+    private var decisionPlace: ConcurrencyLimit.Place?
     private var rememberTimeout: Duration?
-    /// When the store must have remembered the peer; `nil` unless its answer is awaited.
+    /// The deadline for the store to remember the peer; `nil` unless its answer is awaited.
     private(set) var rememberDeadline: UInt64?
     /// The result of remembering the peer.
     private(set) var rememberResult: Result<Void, ChannelError>?
@@ -31,7 +31,7 @@ final class TrustRequests {
     /// Whether the peer has one of the listener's places for decisions by an application.
     var holdsDecisionPlace: Bool { decisionPlace != nil }
 
-    /// Asks a question; returns the reason for a refusal if the question cannot be asked.
+    /// Asks a question. If it cannot be asked, returns why the peer is to be refused.
     func ask(_ question: Handshake.TrustQuestion) -> String? {
         let onDecision = onDecision
         switch question {
@@ -68,10 +68,10 @@ final class TrustRequests {
         rememberTimeout = limit
         rememberDeadline = now.after(limit)
         let onRemembered = onRemembered
-        let isAsked = startStoreWork {
+        let isStarted = startStoreWork {
             onRemembered(Result { () throws(ChannelError) in try policy.remember(peer) })
         }
-        if !isAsked { didRemember(.failure(ChannelError(.busy, Self.storeIsBusy))) }
+        if !isStarted { didRemember(.failure(ChannelError(.busy, Self.storeIsBusy))) }
     }
 
     /// Records the result of remembering the peer; later results are ignored.
@@ -91,15 +91,15 @@ final class TrustRequests {
             .failure(.late("the trust store did not remember the peer within", rememberTimeout)))
     }
 
-    /// Runs `body` on a thread of its own. The thread has a place until `body` returns, even if the
-    /// channel ends earlier, so that repeated dials cannot pile up threads behind a slow store.
+    /// Runs `body` on a thread of its own; returns false if there are too many. A thread counts
+    /// until `body` returns, even if the channel ends earlier.
     private func startStoreWork(_ body: @escaping @Sendable () -> Void) -> Bool {
-        guard let place = limits.stores.take() else { return false }
+        guard let place = limits.storeThreads.take() else { return false }
         return BlockingWork.start {
             body()
             withExtendedLifetime(place) {}
         }
     }
 
-    private static let storeIsBusy = "too many peers wait for the trust store"
+    private static let storeIsBusy = "no thread is free to ask the trust store"
 }

@@ -89,7 +89,8 @@ struct AcknowledgementState {
     mutating func peerAcknowledged(_ count: UInt64) throws(ChannelError) {
         guard count > acknowledged, count <= sent else {
             throw ChannelError(
-                .protocolViolation, "the peer acknowledges messages that it cannot have received")
+                .protocolViolation,
+                "the peer acknowledges no more than before, or messages that were not sent")
         }
         acknowledged = count
     }

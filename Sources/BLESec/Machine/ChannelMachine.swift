@@ -94,8 +94,8 @@ struct ChannelMachine: ~Copyable {
     var peer: PeerIdentity? { session?.agreement.peer }
     /// The key that the peer has claimed, proven or not; nil once the channel has ended.
     var claimedKey: Fingerprint? { stage?.claimedKey }
-    /// Whether the driver should read from the link: not while a trust policy decides, and not
-    /// while the application has enough messages to receive.
+    /// Whether the driver should read from the link: not, for example, while a trust policy decides
+    /// or while enough messages wait for the application.
     var wantsBytes: Bool { stage?.wantsBytes ?? false }
     /// Whether the peer has sent its end, so that no more messages arrive.
     var hasPeerEnded: Bool { session?.hasPeerEnded ?? false }
@@ -163,8 +163,8 @@ struct ChannelMachine: ~Copyable {
     mutating func linkWasLost(now: UInt64) {
         isLinkLost = true
         session?.isLinkLost = true
-        // Processes the records that had no room before: the buffer has space for a read only after
-        // an incomplete record.
+        // Processes the records that had no room before. The buffer has space for a read behind one
+        // incomplete record, and not behind several whole ones.
         process(arrived: 0, now: now)
     }
 
@@ -188,7 +188,7 @@ struct ChannelMachine: ~Copyable {
     /// When ``handleTimeout(now:)`` must be called next; `UInt64.max` for never.
     func nextTimeout(now: UInt64) -> UInt64 { stage?.nextTimeout(now: now) ?? .max }
 
-    /// Performs what is due: an acknowledgement, a ping, padding, or the failure of a late phase.
+    /// Performs what is due, such as an acknowledgement, a ping, or the failure of a late stage.
     mutating func handleTimeout(now: UInt64) {
         let wasFull = !wantsBytes
         perform { stage throws(ChannelError) in try stage.handleTimeout(now: now) }

@@ -107,7 +107,7 @@ class UnauthenticatedStage: ChannelStage {
         super.init(previous.parameters, previous.records)
     }
 
-    /// How many bytes a peer may send up to, and including, those that authenticate it.
+    /// How many bytes a peer may send, including those that authenticate it.
     var unauthenticatedLimit: Int { configuration.limits.unauthenticatedBytes }
     /// Whether the channel ends when the peer has sent the last byte that it may send.
     var failsAtLimit: Bool { true }
@@ -176,6 +176,7 @@ extension ChannelError {
         )
     }
 
+    /// An error whose message is `what`, which ends in "within" or "for", and then the limit.
     static func late(_ what: String, _ limit: Duration, _ code: Code = .timedOut) -> ChannelError {
         ChannelError(code, "\(what) \(limit.components.seconds) s")
     }

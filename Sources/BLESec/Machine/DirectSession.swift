@@ -1,14 +1,14 @@
 internal import BLESecChannelCore
 internal import BLESecNoise
 
-/// A session in direct mode: each record is a message, and nothing else is sent. An empty record is
-/// the end, where the protocol can prove an end.
+/// A session in direct mode: each record is a message, and nothing else is sent. A side ends with
+/// an empty record; only over TLS does it prove the end.
 final class DirectSession: Session {
     private var takenCount: UInt64 = 0
     private var hasSentEnd = false
     private var peerHasEnded = false
-    /// Whether the peer's last message was empty.
-    private(set) var peerWentQuiet = false
+    /// Whether the peer's last record was empty.
+    private(set) var peerSentEmpty = false
 
     /// The next stage. In some patterns the peer must still prove itself with its first message.
     static func begin(
@@ -59,8 +59,8 @@ final class DirectSession: Session {
     }
 
     override func receive(_ plaintext: Range<Int>, now: UInt64) throws(ChannelError) {
-        peerWentQuiet = plaintext.isEmpty
-        if !peerWentQuiet {
+        peerSentEmpty = plaintext.isEmpty
+        if !peerSentEmpty {
             try keep(plaintext, isLast: true)
         } else if records.engine.provesEnd {
             peerHasEnded = true
@@ -88,7 +88,7 @@ final class DirectSession: Session {
         guard hasSentEnd else { return .stay }
         if peerHasEnded { return .closeWhenDrained }
         if canHalfClose { return .halfClose }
-        let isQuiet = peerWentQuiet || now >= quietTime
+        let isQuiet = peerSentEmpty || now >= quietTime
         return parameters.role == .dialer && isQuiet ? .closeWhenDrained : .stay
     }
 

@@ -57,7 +57,7 @@ final class Handshake: UnauthenticatedStage {
         awaitingTrustSince == nil ? .handshaking : .awaitingTrustDecision
     }
     override var wantsBytes: Bool { awaitingTrustSince == nil }
-    /// Nothing is read beyond the limit, so only a pending trust decision can prevent the failure.
+    /// At the limit no more is read; only a handshake that waits for a decision can still succeed.
     override var failsAtLimit: Bool { awaitingTrustSince == nil }
     override var claimedKey: Fingerprint? { claimedIdentity?.fingerprint }
 
@@ -111,7 +111,7 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // While no byte is consumed, the buffer begins with the hello of TLS in direct mode.
+            // TLS in direct mode: until a byte is consumed, the buffer begins with TLS's hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })

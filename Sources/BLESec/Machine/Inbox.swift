@@ -4,14 +4,15 @@ internal import BLESecChannelCore
 struct Inbox: ~Copyable {
     private var whole = MessageQueue()
     private var partial: [UInt8] = []
-    /// The budget part charged for the incomplete message; set before its first piece.
+    /// This channel's part of the memory budget, for the incomplete message; set before its first
+    /// piece.
     var part: ReassemblyBudget.Part?
     private let maximumMessageLength: Int
     /// The bytes of whole messages, plus ``overhead`` for each message.
     private(set) var byteCount = 0
 
-    /// The memory of a message in addition to its bytes, so that even empty messages do not pile
-    /// up: an array's header, rounding to the allocator's sizes, and the entry in a list.
+    /// What a message counts in addition to its bytes, so that empty messages are limited, too: an
+    /// array's header, rounding to the allocator's sizes, and the entry in a list.
     static let overhead = 64
     init(maximumMessageLength: Int) { self.maximumMessageLength = maximumMessageLength }
     /// Whether no whole message waits.
@@ -59,7 +60,6 @@ extension ChannelError {
     static var tooMuchUnderWay: ChannelError {
         ChannelError(
             .limitExceeded,
-            "the messages that are under way in this process reached their memory bound, and this "
-                + "peer's take most of it")
+            "the peer's incomplete messages take too much of the memory that this process allows")
     }
 }

@@ -18,7 +18,7 @@ final class NegotiatedSession: Session {
     private var lastPadding: UInt64 = 0
     /// When the latest piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
-    private let idle, message, ackDelay: UInt64
+    private let idleTimeout, messageTimeout, ackDelay: UInt64
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
         let configuration = exchange.configuration
@@ -28,8 +28,8 @@ final class NegotiatedSession: Session {
             case .automatic: agreement.features.contains(.acknowledgesTaken) ? .taken : .arrived
             }
         acknowledgements = AcknowledgementState(rule: rule)
-        idle = configuration.timeouts.idle.wholeNanoseconds
-        message = configuration.timeouts.message.wholeNanoseconds
+        idleTimeout = configuration.timeouts.idle.wholeNanoseconds
+        messageTimeout = configuration.timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         super.init(after: exchange, agreement, now: now)
     }
@@ -138,7 +138,7 @@ final class NegotiatedSession: Session {
             try refuseAfterEnd()
             guard !range.isEmpty else { throw .violation("an empty piece of a message") }
             if inbox.part == nil {
-                inbox.part = parameters.budget.part(of: agreement.peer, revoke: onBudgetRevoked)
+                inbox.part = parameters.budget.part(for: agreement.peer, revoke: onBudgetRevoked)
             }
             messageMoved = now
             try keep(range, isLast: false)
@@ -196,10 +196,12 @@ final class NegotiatedSession: Session {
 
     // MARK: - Time
 
-    private var deadDeadline: UInt64 { activity.lastSign.after(idle) }
+    private var idleDeadline: UInt64 { activity.lastSign.after(idleTimeout) }
     private var mayPing: Bool { !owesPing && outstandingPing == nil }
-    private var pingTime: UInt64 { activity.lastArrival.after(idle / 2) }
-    private var paddingTime: UInt64 { max(activity.lastArrival, lastPadding).after(idle / 2) }
+    private var pingTime: UInt64 { activity.lastArrival.after(idleTimeout / 2) }
+    private var paddingTime: UInt64 {
+        max(activity.lastArrival, lastPadding).after(idleTimeout / 2)
+    }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
         var next = super.nextTimeout(now: now)
@@ -207,9 +209,9 @@ final class NegotiatedSession: Session {
             next = min(next, pending.after(ackDelay))
         }
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
-        next = min(next, deadDeadline)
+        next = min(next, idleDeadline)
         if mayPing { next = min(next, pingTime) }
-        if let messageMoved { next = min(next, messageMoved.after(message)) }
+        if let messageMoved { next = min(next, messageMoved.after(messageTimeout)) }
         return next
     }
 
@@ -223,14 +225,15 @@ final class NegotiatedSession: Session {
             }
             return .wait
         }
-        if now >= deadDeadline {
+        if now >= idleDeadline {
             throw .late(
                 "the peer has been silent and took nothing for", configuration.timeouts.idle)
         }
         try checkRecord(now: now)
-        if let messageMoved, now >= messageMoved.after(message) {
+        if let messageMoved, now >= messageMoved.after(messageTimeout) {
             throw .late(
-                "a message was begun and came no further within", configuration.timeouts.message)
+                "a message was begun, and no further piece came within",
+                configuration.timeouts.message)
         }
         if mayPing, now >= pingTime { owesPing = true }
         return .wait
@@ -242,8 +245,8 @@ final class NegotiatedSession: Session {
         acknowledgements.isSendingComplete && acknowledgements.isReceivingComplete
     }
 
-    /// Starts the last deadline once both ends are sent and acknowledged: an acceptor then waits a
-    /// limited time for the dialer to close the link.
+    /// Starts the close deadline once both ends are sent and acknowledged: the acceptor waits until
+    /// then for the dialer to close the link.
     override func didProgress(now: UInt64) { if isComplete { beginClosing(now: now) } }
 
     /// The dialer closes the link once its last acknowledgement has left: the acceptor needs it.

@@ -106,8 +106,8 @@ final class Negotiation: UnauthenticatedStage {
         }
     }
 
-    /// Begins a handshake, and returns its protocol's name. `index` is the first offer that this
-    /// side supports; a fallback to a later offer is tried before a switch to this one.
+    /// Begins a handshake, and returns its protocol's name. `index` is that of the first offer that
+    /// this side supports; a fallback to a later offer is tried before a switch to this one.
     private func begin(
         _ offers: [String], _ index: Int, _ early: [UInt8]
     ) throws(ChannelError) -> String {
@@ -115,7 +115,7 @@ final class Negotiation: UnauthenticatedStage {
         if let protocolName = try fallBack(offers, from: early) { return protocolName }
         guard index > 0 else { throw .unreadable }
         try sendAcceptance(.switch, index: index)
-        records.begin(
+        records.replaceEngine(
             try configuration.makeEngine(
                 offers[index], role: .acceptor, prologue: transcript.prologue(for: .switch)))
         return offers[index]
@@ -123,7 +123,7 @@ final class Negotiation: UnauthenticatedStage {
 
     /// Accepts the first offer; returns false if the early message fails to authenticate.
     private func acceptFirst(_ offer: String, _ early: [UInt8]) throws(ChannelError) -> Bool {
-        records.begin(
+        records.replaceEngine(
             try configuration.makeEngine(
                 offer, role: .acceptor, prologue: transcript.prologue(for: .accept)))
         do throws(ChannelError) {
@@ -147,7 +147,7 @@ final class Negotiation: UnauthenticatedStage {
                 let plan = try configuration.fallback(offer, from: offers[0], for: .acceptor)
             else { continue }
             try sendAcceptance(.fallback, index: index)
-            records.begin(
+            records.replaceEngine(
                 Engine(
                     try NoiseEngine(
                         fallback: plan, answering: early,
@@ -180,7 +180,7 @@ final class Negotiation: UnauthenticatedStage {
         switch answer.status {
         case .accept: return .next(handshake(offers[0], now: now))
         case .switch:
-            records.begin(
+            records.replaceEngine(
                 try configuration.makeEngine(
                     offers[answer.index], role: .dialer, prologue: transcript.prologue(for: .switch)
                 ))

@@ -6,7 +6,7 @@ internal import BLESecLocking
 /// When the memory does not suffice, the peer that holds most loses its largest incomplete message
 /// and that message's channel, so that one peer cannot keep others from receiving.
 final class ReassemblyBudget: Sendable {
-    /// 256 MiB, or 16 messages of the default maximum length; a peer's share is 64 MiB.
+    /// 256 MiB, room for 16 messages of the default maximum length; a peer's share is 64 MiB.
     static let shared = ReassemblyBudget(bytes: 256 << 20, share: 64 << 20)
 
     private struct Holding {
@@ -36,7 +36,7 @@ final class ReassemblyBudget: Sendable {
             peers[peer] = sum > 0 ? sum : nil
         }
 
-        /// The bytes in all channels of a holding's peer; in this channel, if the peer has no key.
+        /// The bytes of all channels of a holding's peer; of its channel alone, if it has no key.
         func sum(of token: UInt64) -> Int {
             guard let holding = holdings[token] else { return 0 }
             return holding.peer.map { peers[$0, default: 0] } ?? holding.bytes
@@ -78,7 +78,7 @@ final class ReassemblyBudget: Sendable {
 
     /// Makes the part for one channel to `peer`. `revoke` is called, on any thread, if the peer
     /// holds most while another peer needs memory; the part has lost its bytes by then.
-    func part(of peer: PeerIdentity?, revoke: @escaping @Sendable () -> Void) -> Part {
+    func part(for peer: PeerIdentity?, revoke: @escaping @Sendable () -> Void) -> Part {
         // Peers without a key cannot be told apart, so each of their channels counts as a peer.
         let owner = peer?.fingerprint == nil ? nil : peer
         let token = state.withLock { state in

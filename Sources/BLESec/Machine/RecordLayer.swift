@@ -28,8 +28,8 @@ final class RecordLayer {
     var receiving = DirectionCount()
 
     init(_ engine: consuming Engine = .none) { self.engine = engine }
-    /// Replaces the engine; the old engine's keys are wiped.
-    func begin(_ engine: consuming Engine) { self.engine = engine }
+    /// Begins to use `engine`; the old engine's keys are wiped.
+    func replaceEngine(_ engine: consuming Engine) { self.engine = engine }
     /// Ends the engine: its keys are wiped. Bytes for the link stay.
     func endEngine() { engine = .none }
 
@@ -42,7 +42,7 @@ final class RecordLayer {
 
     // MARK: - Handshake
 
-    /// Appends and returns this side's next handshake message; nil when it is the peer's turn.
+    /// Appends and returns this side's next handshake message; nil if there is none now.
     func sendHandshake() throws(ChannelError) -> [UInt8]? {
         guard let message = try engine.nextHandshake() else { return nil }
         try outbound.append(engine.framesHandshake ? Self.framed(message) : message)

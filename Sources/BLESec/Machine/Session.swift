@@ -20,14 +20,14 @@ class Session: ChannelStage {
         @safe @exclusivity(unchecked)
     #endif
     final var outbox = Outbox()
-    /// Messages that have been queued so far.
+    /// How many messages have been queued so far.
     private(set) final var queued: UInt64 = 0
     #if !DEBUG
         @safe @exclusivity(unchecked)
     #endif
     final var inbox: Inbox
     final var activity: LinkActivity
-    /// Whether the link has ended: bytes that arrived before are read, with room for more messages.
+    /// Whether the link is lost: bytes that arrived before are read, with room for more messages.
     final var isLinkLost = false
     /// How many calls wait for the peer's acknowledgement.
     final var acknowledgementWaiters = 0

@@ -21,8 +21,8 @@ internal import BLESecLocking
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 
-    /// Lets `body` append bytes, with space for at least `room` bytes and at most `limit`.
-    /// Throws `full` if the storage does not have that space; then nothing has changed.
+    /// Lets `body` append at most `limit` bytes. Throws `full` if fewer than `room` bytes are free;
+    /// then nothing has changed.
     mutating func append<Result, Failure: Error>(
         room: Int, atMost limit: Int = .max, orThrow full: @autoclosure () -> Failure,
         _ body: (inout OutputSpan<UInt8>) throws(Failure) -> Result
@@ -45,7 +45,7 @@ internal import BLESecLocking
         return result
     }
 
-    /// Lets `body` append to space for at least `room` bytes; without it, throws `limitExceeded`.
+    /// Lets `body` append bytes; throws `limitExceeded` if fewer than `room` bytes are free.
     mutating func append<Result>(
         room: Int, _ body: (inout OutputSpan<UInt8>) throws(ChannelError) -> Result
     ) throws(ChannelError) -> Result {
@@ -112,9 +112,9 @@ internal import BLESecLocking
 
 /// A pool of equally sized storage for wire buffers, shared by all channels of the process.
 final class WireBufferPool: Sendable {
-    /// Outgoing bytes: an incomplete SDU, followed by a bulk record and control records.
+    /// For outgoing bytes: room for an incomplete SDU, a bulk record and control records.
     static let outgoing = WireBufferPool(size: 64 << 10)
-    /// Incoming bytes: the longest record without its last byte, followed by the longest SDU.
+    /// For incoming bytes: room for the longest record without its last byte, and the longest SDU.
     static let incoming = WireBufferPool(size: 144 << 10)
     /// The most unused pieces that the pool keeps.
     private static let kept = 32

@@ -1,14 +1,12 @@
 internal import BLESecLocking
 
-/// Limits how many peers at a time wait for a trust decision, or for a trust store.
-///
-/// A decision by a person or a store may take long, and keeps a handshake open meanwhile.
-final class TrustDecisionLimiter: Sendable {
+/// A limit on how many trust decisions, or calls to a trust store, may be under way at once.
+final class ConcurrencyLimit: Sendable {
     /// One place, given back when its last reference is released.
     final class Place: Sendable {
-        private let limiter: TrustDecisionLimiter
-        fileprivate init(_ limiter: TrustDecisionLimiter) { self.limiter = limiter }
-        deinit { limiter.free.withLock { $0 += 1 } }
+        private let limit: ConcurrencyLimit
+        fileprivate init(_ limit: ConcurrencyLimit) { self.limit = limit }
+        deinit { limit.free.withLock { $0 += 1 } }
     }
 
     private let free: Locked<Int>
