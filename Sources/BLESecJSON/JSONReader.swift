@@ -42,21 +42,21 @@ package struct JSONReader {
         }
     }
 
-    /// Skips `byte`; false if it is not the current byte.
+    /// Skips the current byte if it is `byte`; returns false if it is not.
     private mutating func take(_ byte: Unicode.Scalar) -> Bool {
         guard current == UInt8(ascii: byte) else { return false }
         position += 1
         return true
     }
 
-    /// Skips white space and then `byte`; false if another byte follows.
-    private mutating func skip(_ byte: Unicode.Scalar) -> Bool {
+    /// Skips white space, and then does what ``take(_:)`` does.
+    private mutating func skipSpaceAndTake(_ byte: Unicode.Scalar) -> Bool {
         skipSpace()
         return take(byte)
     }
 
     private mutating func expect(_ byte: Unicode.Scalar) throws(Failure) {
-        guard skip(byte) else { throw failure() }
+        guard skipSpaceAndTake(byte) else { throw failure() }
     }
 
     // MARK: Values
@@ -85,7 +85,7 @@ package struct JSONReader {
     private mutating func object() throws(Failure) -> JSONValue {
         var members: [(name: String, value: JSONValue)] = []
         var names: Set<String> = []
-        if skip("}") { return .object(members) }
+        if skipSpaceAndTake("}") { return .object(members) }
         repeat {
             skipSpace()
             let start = position
@@ -96,15 +96,15 @@ package struct JSONReader {
             }
             try expect(":")
             members.append((name, try value()))
-        } while skip(",")
+        } while skipSpaceAndTake(",")
         try expect("}")
         return .object(members)
     }
 
     private mutating func array() throws(Failure) -> JSONValue {
         var items: [JSONValue] = []
-        if skip("]") { return .array(items) }
-        repeat { items.append(try value()) } while skip(",")
+        if skipSpaceAndTake("]") { return .array(items) }
+        repeat { items.append(try value()) } while skipSpaceAndTake(",")
         try expect("]")
         return .array(items)
     }

@@ -24,7 +24,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     let loop: EventLoop
     private let parameters: RadioParameters
     private let origin: UInt64
-    private var losses: SeededGenerator
+    private var lossGenerator: SeededGenerator
     private weak var central: RadioLink?
     private weak var peripheral: RadioLink?
     private var timer: LoopTimer?
@@ -39,7 +39,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
         self.parameters = parameters
         self.loop = loop
         origin = loop.now.nanoseconds
-        losses = SeededGenerator(seed: parameters.seed)
+        lossGenerator = SeededGenerator(seed: parameters.seed)
     }
 
     func connect(_ central: RadioLink, _ peripheral: RadioLink) {
@@ -82,11 +82,12 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     /// Sends the central's next packet. Closes the event if there is no time for the packet, or if
     /// neither end has anything to send.
     private func ask(_ central: RadioLink, _ peripheral: RadioLink, at start: UInt64) {
-        let answer = peripheral.unacknowledged?.length ?? 0
+        let answerLength = peripheral.unacknowledged?.length ?? 0
         let left = eventEnd > start ? eventEnd - start : 0
-        guard left >= parameters.exchangeTime(central.unacknowledged?.length ?? 0, answer: answer)
+        let length = central.unacknowledged?.length ?? 0
+        guard left >= parameters.exchangeTime(length, answer: answerLength)
         else { return sleepUntilNeeded() }
-        let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: answer))
+        let limit = longest(within: left, beside: parameters.exchangeTime(0, answer: answerLength))
         // An empty packet is useless unless the peripheral has something to send in answer.
         let isFirst = start + parameters.interval == eventEnd
         guard
@@ -121,7 +122,7 @@ final class RadioAir: TimerHandler, @unchecked Sendable {
     /// that do not.
     private func drawIsHeard(_ wrong: inout Int) -> Bool {
         guard parameters.loss > 0 else { return true }
-        let isLost = Double.random(in: 0..<1, using: &losses) < parameters.loss
+        let isLost = Double.random(in: 0..<1, using: &lossGenerator) < parameters.loss
         wrong = isLost ? wrong + 1 : 0
         return !isLost
     }

@@ -32,10 +32,11 @@ package struct RadioParameters: Sendable, Equatable {
     package var sdu = L2CAPSocket.maximumSDU
     /// The largest number of bytes, of an SDU and its length field, in one K-frame.
     package var mps = 247
+    /// How the receiver gives credits.
     package var credits = Credits.ample
 
-    /// Nanoseconds from a host's send to the first packet that can carry the data. They stand for
-    /// the way from the controller to the program, and back.
+    /// Nanoseconds from a host's send to the first packet that can carry the data. The delay stands
+    /// for the way from the controller to the program and back.
     package var hostDelay: UInt64 = 1_000_000
 
     /// The defaults: 2M, 30 ms, full packets, no losses.

@@ -7,7 +7,7 @@ public import BLESecLinks
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// A send takes nothing while this number of bytes waits in a link that holds or delays them.
+    /// While this many bytes or more wait in a link that holds or delays them, a send takes nothing.
     public static let heldBytes = 65_536
 
     private let link: any Link

@@ -43,15 +43,15 @@ struct ConnectionMachine {
         case stays
         /// Neither side sends anything more: close the connection.
         case closes
-        /// The channel is not used any more.
+        /// The channel is not used any more: take the step.
         case leaves(Step)
     }
 
     /// At this number of channels in use or with unread messages, no new link is made.
     static let mostUnread = 8
     let rules: ReconnectPolicy
-    /// Whether the source of the channels decides which of two channels to the peer stays.
-    private let settlesDuplicates: Bool
+    /// Whether the route of the channels decides which of two channels to the peer stays.
+    private let routeSettlesDuplicates: Bool
     private(set) var status: ConnectionStatus
     /// The expected peer; if none was given, `nil` until the first peer with a key has connected.
     private(set) var expected: Fingerprint?
@@ -62,17 +62,17 @@ struct ConnectionMachine {
     /// Whether the peer has finished sending for good.
     private(set) var hasPeerEnded = false
     private var current: ChannelHistory?
-    /// Since when the peer has been unreachable.
+    /// When the connection began, or last lost its channel.
     private var unreachedSince: MonotonicTime
 
     /// Makes a machine in the searching state; the caller must make the first attempt at once.
     init(
-        rules: ReconnectPolicy, expected: Fingerprint? = nil, settlesDuplicates: Bool = false,
+        rules: ReconnectPolicy, expected: Fingerprint? = nil, routeSettlesDuplicates: Bool = false,
         now: MonotonicTime
     ) {
         self.rules = rules
         self.expected = expected
-        self.settlesDuplicates = settlesDuplicates
+        self.routeSettlesDuplicates = routeSettlesDuplicates
         unreachedSince = now
         status = ConnectionStatus(state: .searching, since: now)
         enter(.searching, now)
@@ -80,8 +80,8 @@ struct ConnectionMachine {
 
     var isConnected: Bool { status.state == .connected }
     var isClosed: Bool { status.state == .closed }
-    /// Whether this side may not send any more, on this link or a later one.
-    var isFinished: Bool { isClosed || hasFinished }
+    /// Whether this side may still send, on this link or a later one.
+    var canSend: Bool { !isClosed && !hasFinished }
 
     /// The error of a call after this side has finished, or after the connection was closed.
     var closedError: ChannelError {
@@ -148,7 +148,7 @@ struct ConnectionMachine {
         }
         guard hasRoom else { return .refuse(Self.noRoom) }
         if channel.isEnding { return .keepMessages }
-        if !isCurrentOver, !settlesDuplicates, let current,
+        if !isCurrentOver, !routeSettlesDuplicates, let current,
             !channel.history.stays(insteadOf: current)
         {
             return .endAsDuplicate

@@ -47,7 +47,8 @@ public struct ConnectionStatus: Sendable {
 public struct ReconnectPolicy: Sendable {
     /// How long to search for the peer without reaching it before it is out of range; 30 seconds.
     public var searching = Duration.seconds(30)
-    /// How long to stay out of range before the search restarts; 60 seconds.
+    /// How long to stay out of range before the search restarts; 60 seconds. After a failed attempt
+    /// the backoff applies instead.
     public var outOfRange = Duration.seconds(60)
     /// The limit for making a link; 15 seconds.
     public var dialing = Duration.seconds(15)

@@ -14,7 +14,7 @@ extension PeerConnection {
             }
         }
         if let next = route.next {
-            arrivals = Task(executorPreference: loop) { [weak self] in
+            arrivalTask = Task(executorPreference: loop) { [weak self] in
                 var failure: ChannelError?
                 while failure == nil {
                     do throws(ChannelError) {
@@ -29,7 +29,7 @@ extension PeerConnection {
                 if failure?.code != .cancelled { await self?.shut(failure) }
             }
         }
-        tell(since: machine.status)
+        reportStatus(since: machine.status)
         perform(.attempt)
     }
 
@@ -49,14 +49,14 @@ extension PeerConnection {
     private func change<Result>(_ body: (inout ConnectionMachine) -> Result) -> Result {
         let before = machine.status
         let result = body(&machine)
-        tell(since: before)
+        reportStatus(since: before)
         return result
     }
 
     private func perform(_ step: ConnectionMachine.Step) {
         switch (step, route.kind) {
         case (.attempt, .dial(let dial, _)): begin(dial)
-        case (.abandon, .dial): attempt?.cancel()
+        case (.abandon, .dial): attemptTask?.cancel()
         case (.close(let error), _): shut(error)
         // The other routes search or wait all the time: there is nothing to begin or to cancel.
         default: break
@@ -66,10 +66,10 @@ extension PeerConnection {
     // MARK: - Attempts
 
     private func begin(_ dial: @escaping PeerRoute.Dial) {
-        attempt?.cancel()
+        attemptTask?.cancel()
         let begun = change { $0.begin(hasRoom: hasRoom, at: loop.now, using: &generator) }
         guard let number = begun else { return }
-        attempt = Task(executorPreference: loop) { [weak self, loop] in
+        attemptTask = Task(executorPreference: loop) { [weak self, loop] in
             do throws(ChannelError) {
                 let channel = try await dial { state in
                     loop.execute { self?.assumeIsolated { $0.reached(state, number) } }
@@ -124,7 +124,7 @@ extension PeerConnection {
         case .use: await use(channel)
         case .keepMessages: await keepMessages(of: channel)
         case .endAsDuplicate:
-            await end(channel)
+            await endDuplicate(channel)
             await keepMessages(of: channel)
         case .refuse(let error):
             await channel.abort(error)
@@ -137,14 +137,14 @@ extension PeerConnection {
         let older = current
         current = channel
         unread.append(channel)
-        attempt?.cancel()
+        attemptTask?.cancel()
         waiting.wake(.link)
         waiting.wake(.message)
         Task(executorPreference: loop) { [weak self] in
             let reason = await channel.waitUntilEnding()
-            await self?.ending(channel, reason)
+            await self?.handleEnd(of: channel, reason)
         }
-        if let older { await end(older) }
+        if let older { await endDuplicate(older) }
         if machine.hasFinished { try? await channel.finish() }
     }
 
@@ -174,13 +174,13 @@ extension PeerConnection {
     }
 
     /// Ends the one of two channels to the peer that does not stay. Its messages can still be read.
-    private func end(_ channel: SecureChannel) async {
+    private func endDuplicate(_ channel: SecureChannel) async {
         try? await channel.finish(.duplicate)
         await channel.abort()
     }
 
     /// Handles a channel that is over, or whose peer has sent its end.
-    private func ending(_ channel: SecureChannel, _ reason: EndReason?) async {
+    private func handleEnd(of channel: SecureChannel, _ reason: EndReason?) async {
         guard let reason else { return await ended(channel) }
         let hasCarried = await channel.hasCarried
         let isCurrent = current === channel
@@ -249,15 +249,15 @@ extension PeerConnection {
         let before = machine.status
         machine.close(error, at: loop.now)
         if let channel = current.take() { Task(executorPreference: loop) { await channel.abort() } }
-        attempt?.cancel()
-        arrivals?.cancel()
+        attemptTask?.cancel()
+        arrivalTask?.cancel()
         // Peers that still connect are refused.
         switch route.kind {
         case .listener(let listener): Task(executorPreference: loop) { await listener.close() }
         case .nearby(let service): Task(executorPreference: loop) { await service.close() }
         case .dial, .offers: break
         }
-        tell(since: before)
+        reportStatus(since: before)
         for event in Event.allCases { waiting.wake(event) }
     }
 }

@@ -29,8 +29,9 @@ public actor PeerConnection {
     var unread: [SecureChannel] = []
     /// Which messages ``receive()`` has returned, and from which channels.
     var receipts = Receipts()
-    var attempt: Task<Void, Never>?
-    var arrivals: Task<Void, Never>?
+    var attemptTask: Task<Void, Never>?
+    /// Takes the channels that arrive without an attempt.
+    var arrivalTask: Task<Void, Never>?
     var timer: LoopTimer?
     private var observers = Observers<ConnectionStatus>()
     /// The order in which the waiting tasks send: the order of their calls.
@@ -68,13 +69,13 @@ public actor PeerConnection {
         self.loop = loop
         machine = ConnectionMachine(
             rules: rules, expected: peer?.fingerprint,
-            settlesDuplicates: route.settlesDuplicates, now: loop.now)
+            routeSettlesDuplicates: route.settlesDuplicates, now: loop.now)
         waiting = LoopCondition(loop: loop)
     }
 
     isolated deinit {
-        attempt?.cancel()
-        arrivals?.cancel()
+        attemptTask?.cancel()
+        arrivalTask?.cancel()
         timer?.disarm()
         for channel in [current, leaving].compactMap({ $0 }) { Task { await channel.abort() } }
     }
@@ -92,7 +93,7 @@ public actor PeerConnection {
     }
 
     /// Reports the status if a state was entered since `before`; arms the timer for its deadline.
-    func tell(since before: ConnectionStatus) {
+    func reportStatus(since before: ConnectionStatus) {
         let status = machine.status
         timer?.arm(at: status.deadline ?? .distantFuture)
         guard status.state != before.state || status.since != before.since else { return }
@@ -130,22 +131,22 @@ public actor PeerConnection {
             turns.give(back: ticket)
             waiting.wake(.turn)
         }
-        while !turns.isNext(ticket), !machine.isFinished,
+        while !turns.isNext(ticket), machine.canSend,
             whenDisconnected == .wait || current != nil
         {
             try await waiting.wait(for: .turn, on: self) {
-                turns.isNext(ticket) || machine.isFinished
+                turns.isNext(ticket) || !machine.canSend
                     || whenDisconnected == .fail && current == nil
             }
         }
         while true {
-            if machine.isFinished { throw machine.closedError }
+            if !machine.canSend { throw machine.closedError }
             guard let channel = current else {
                 guard whenDisconnected == .wait else {
                     throw ChannelError(.noSuchPeer, "there is no link to the peer now")
                 }
                 try await waiting.wait(for: .link, on: self) {
-                    current != nil || machine.isFinished
+                    current != nil || !machine.canSend
                 }
                 continue
             }

@@ -27,10 +27,10 @@ struct Receipts {
     /// Removes a channel that is over; its messages can no longer be confirmed.
     mutating func forget(_ channel: SecureChannel) { runs.removeAll { $0.channel === channel } }
 
-    /// Returns what confirms the messages 1 to `number` of the connection: channels, each with the
-    /// number up to which its messages are to be confirmed.
-    mutating func take(through number: UInt64) -> [(SecureChannel, UInt64)] {
-        var confirmed: [(SecureChannel, UInt64)] = []
+    /// Returns how to confirm the messages 1 to `number` of the connection: the channels, each with
+    /// its last message to confirm.
+    mutating func take(through number: UInt64) -> [(channel: SecureChannel, last: UInt64)] {
+        var confirmed: [(channel: SecureChannel, last: UInt64)] = []
         while let run = runs.first, number > 0 {
             guard run.last > number else {
                 confirmed.append((run.channel, run.lastOnChannel))

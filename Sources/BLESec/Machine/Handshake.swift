@@ -111,7 +111,7 @@ final class Handshake: UnauthenticatedStage {
     /// Takes the peer's next handshake message; returns false while it is incomplete.
     private func receive() throws(ChannelError) -> Bool {
         guard records.engine.framesHandshake else {
-            // TLS in direct mode: until a byte is consumed, the buffer begins with TLS's hello.
+            // In direct mode, before a byte is consumed: the buffer begins with TLS's hello.
             if arrived == records.inbound.count {
                 let length = min(arrived, PendingDials.prefixLength)
                 try refuseOwnDial(records.inbound.withBytes { $0.span.array(in: 0..<length) })

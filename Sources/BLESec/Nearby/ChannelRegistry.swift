@@ -32,10 +32,10 @@ struct ChannelRegistry {
     enum Admission {
         /// It is the only channel to its peer.
         case only
-        /// It stays, and the older channel ends.
+        /// The new channel stays, and the older one ends.
         case ends(older: SecureChannel)
-        /// The older channel stays, and this one ends.
-        case isEnded
+        /// The older channel stays, and the new one ends.
+        case endsNew
     }
 
     private var entries: [ObjectIdentifier: Entry] = [:]
@@ -60,7 +60,7 @@ struct ChannelRegistry {
         guard let older else { return .only }
         guard fresh.history.stays(insteadOf: older.value.history) else {
             entries[key]?.isSuperseded = true
-            return .isEnded
+            return .endsNew
         }
         entries[older.key]?.isSuperseded = true
         return .ends(older: older.value.channel)

@@ -11,7 +11,7 @@ struct DialedLinks {
     let accepts: Bool
     private var made: Set<DeviceAddress> = []
     init(accepts: Bool) { self.accepts = accepts }
-    /// Whether bluetoothd has made the link for this side, which has not ended it yet.
+    /// Whether this side's dial made the link to an address, and the link has not been ended.
     func contains(_ address: DeviceAddress) -> Bool { made.contains(address) }
     mutating func insert(_ address: DeviceAddress) { made.insert(address) }
 

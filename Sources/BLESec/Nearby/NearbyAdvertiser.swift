@@ -21,7 +21,7 @@ actor NearbyAdvertiser {
     private var throttle = AdvertisingThrottle()
     private(set) var state = AdvertisingState.on
 
-    /// What bluetoothd publishes, and the PSM and the payload in it.
+    /// The GATT service and its PSM, and the advertisement and its payload, as published.
     private var application: Registration?
     private var publishedPSM: PSM?
     private var advertisement: Registration?
@@ -29,8 +29,9 @@ actor NearbyAdvertiser {
     /// The byte stream over GATT, if this side offers it.
     private var streams: GATTStreamServer?
 
+    /// Keeps the advertisement up to date.
     private var task: Task<Void, Never>?
-    /// The sleep of the task; cancelled when there is something to do.
+    /// The task's sleep; cancelled when there is something to do.
     private var sleepTask: Task<Void, Never>?
     private var mustAdvertise = false
     private var keepsApplication = false
@@ -151,7 +152,7 @@ actor NearbyAdvertiser {
         return tag
     }
 
-    /// Publishes the current state instead of what was published before, if they differ.
+    /// Updates what is published, if it has changed.
     private func publish(advertises: Bool) async throws(DiscoveryError) {
         // When the adapter is on again, its registrations return; the next call updates them.
         guard await setup.adapter.state == .on else { return }

@@ -41,8 +41,7 @@ actor NearbyDialer {
 
     isolated deinit { scanTask?.cancel() }
     var peers: [PeerTable.Entry] { policy.table.entries }
-    /// Whether no link is being ended.
-    var isQuiet: Bool { releases.isEmpty }
+    var isEndingLinks: Bool { !releases.isEmpty }
     func advertises(_ tag: AdvertisementTag) { policy.ownTag = tag }
 
     func start() async throws(DiscoveryError) {
@@ -169,6 +168,7 @@ actor NearbyDialer {
             over: link, role: .dialer, configuration: setup.configuration)
     }
 
+    /// Connects to a device; returns whether this call made the link.
     private func connect(_ address: DeviceAddress) async throws(ChannelError) -> Bool {
         do throws(DiscoveryError) {
             return try await setup.adapter.device(address).connect(
@@ -218,8 +218,8 @@ actor NearbyDialer {
             || service?.assumeIsolated { $0.usesLink(to: address) } ?? false
     }
 
-    /// Has bluetoothd end the link to an address, if this side's dial made the link and nothing
-    /// uses it any more; returns when the link is down.
+    /// Ends the link to an address, if this side's dial made the link and nothing uses it any more;
+    /// returns when the link is down.
     private func release(_ address: DeviceAddress) async {
         if let release = releases[address] { return await release.value }
         guard links.take(address, isUsed: isUsed(address)) else { return }

@@ -87,6 +87,6 @@ public enum AdvertisingState: Sendable {
     /// Within 10 s, the peers of 32 accepted links have failed to authenticate: the service stops
     /// advertising for 30 s, and then advertises with a new tag and PSM.
     case crowded
-    /// bluetoothd or the kernel refused to publish; the service will ask again.
+    /// What the service publishes could not be updated; the service will try again.
     case failed(ChannelError)
 }

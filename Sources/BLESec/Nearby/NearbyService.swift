@@ -29,7 +29,7 @@ public actor NearbyService {
     private var dialer: NearbyDialer?
     private var advertiser: NearbyAdvertiser?
     private var listener: RenewableListener?
-    private var secure: SecureListener?
+    private var secureListener: SecureListener?
     private var registry = ChannelRegistry()
     /// The channels that ``next()`` has not returned yet, the oldest first.
     private var ready: [SecureChannel] = []
@@ -200,7 +200,7 @@ public actor NearbyService {
         for channel in unclaimed { await channel.abort() }
         waiting.wake(.ready)
         waiting.wake(.room)
-        await secure?.close()
+        await secureListener?.close()
         await listener?.close()
         await advertiser?.withdraw(whileChannelsAreOpen: !registry.isEmpty)
         for channel in registry.over { await ended(channel) }
@@ -228,14 +228,14 @@ public actor NearbyService {
         }
         self.listener = listener
         let address = await listener.localAddress
-        let secure = SecureListener(
+        let secureListener = SecureListener(
             listener, at: address.map { Endpoint($0) } ?? .gatt, configuration: setup.configuration,
             limits: SecureListener.Limits(), loop: loop
         ) { [weak self] failure in
             self?.assumeIsolated { $0.acceptFailed(failure) }
         }
-        self.secure = secure
-        await secure.start()
+        self.secureListener = secureListener
+        await secureListener.start()
         let advertiser = NearbyAdvertiser(setup, listener: listener, of: self)
         self.advertiser = advertiser
         do throws(DiscoveryError) {
@@ -245,7 +245,9 @@ public actor NearbyService {
         }
         tasks.append(
             Task(executorPreference: loop) { [weak self] in
-                while await self?.waitForRoom() ?? false, let channel = try? await secure.accept() {
+                while await self?.waitForRoom() ?? false,
+                    let channel = try? await secureListener.accept()
+                {
                     guard let self else { return await channel.abort() }
                     await self.acceptSucceeded(channel)
                 }
@@ -309,7 +311,7 @@ public actor NearbyService {
                 try? await older.finish(.duplicate)
                 try? await older.close()
             }
-        case .isEnded:
+        case .endsNew:
             report(.duplicate(fresh.peer))
             // No proper close: it would wait until a program has taken the peer's messages, and
             // no program gets this channel before it is over.
@@ -334,7 +336,7 @@ public actor NearbyService {
         waiting.wake(.room)
         guard let dialer else { return }
         await dialer.ended(entry)
-        if isClosed, registry.isEmpty, await dialer.isQuiet {
+        if isClosed, registry.isEmpty, await !dialer.isEndingLinks {
             await setup.adapter.bluetoothd.close()
         }
     }

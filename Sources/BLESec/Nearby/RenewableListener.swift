@@ -6,7 +6,7 @@ internal import BLESecLinks
 actor RenewableListener: LinkListener {
     /// How long the old PSM is served, for peers that have just read it.
     private static let grace = Duration.seconds(60)
-    /// How many links wait here. Further links over L2CAP wait in the kernel.
+    /// How many links may wait here. Further links over L2CAP wait in the kernel.
     private static let backlog = 4
 
     private nonisolated let loop: EventLoop
@@ -14,7 +14,7 @@ actor RenewableListener: LinkListener {
     /// Called with each accepted link, before any other code sees the link.
     private let onAccept: @Sendable (any Link) -> Void
     private var current: L2CAPListener?
-    private var listeners: [ObjectIdentifier: Task<Void, Never>] = [:]
+    private var acceptTasks: [ObjectIdentifier: Task<Void, Never>] = [:]
     private var arrived: [any Link] = []
     private enum Event: Hashable { case link, room }
     private let waiting: LoopCondition<Event>
@@ -47,7 +47,7 @@ actor RenewableListener: LinkListener {
         localDescription = first?.localDescription ?? Endpoint.gatt.description
     }
 
-    isolated deinit { for task in listeners.values { task.cancel() } }
+    isolated deinit { for task in acceptTasks.values { task.cancel() } }
 
     /// Listens on a new PSM; the old PSM is closed after ``grace``.
     func renew() async throws(LinkError) {
@@ -78,8 +78,8 @@ actor RenewableListener: LinkListener {
     func close() async {
         guard !isClosed else { return }
         isClosed = true
-        for task in listeners.values { task.cancel() }
-        listeners = [:]
+        for task in acceptTasks.values { task.cancel() }
+        acceptTasks = [:]
         for link in arrived { link.close() }
         arrived = []
         waiting.wake(.link)
@@ -96,7 +96,7 @@ actor RenewableListener: LinkListener {
     }
 
     private func serve(_ listener: L2CAPListener) {
-        listeners[ObjectIdentifier(listener)] = Task(executorPreference: loop) {
+        acceptTasks[ObjectIdentifier(listener)] = Task(executorPreference: loop) {
             [loop, weak self] in
             await listener.acceptAll(on: loop) { [weak self] link in
                 guard let self else { return await loop.run { link.close() } }
@@ -111,7 +111,7 @@ actor RenewableListener: LinkListener {
     }
 
     private func end(_ listener: L2CAPListener) async {
-        listeners.removeValue(forKey: ObjectIdentifier(listener))?.cancel()
+        acceptTasks.removeValue(forKey: ObjectIdentifier(listener))?.cancel()
         await listener.close()
     }
 }

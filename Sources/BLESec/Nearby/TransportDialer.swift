@@ -6,15 +6,15 @@ internal import BLESecLinks
 /// Finds out over which transport a connected candidate takes a channel, and opens the transport.
 ///
 /// The transport is opened only after bluetoothd has queried the peer's services; if the PSM is
-/// known, the wait for this query is limited (``quietTimeout``). bluetoothd opens L2CAP channels of
+/// known, the wait for this query is limited (``knownPSMDelay``). bluetoothd opens L2CAP channels of
 /// its own for the query, and two sides that open channels at the same time confuse the kernel.
 final class TransportDialer {
     /// How long opening the transport may take.
     private static let openTimeout = Duration.seconds(4)
     /// How long bluetoothd's query of a candidate's services may delay a dial to a known PSM.
-    private static let quietTimeout = Duration.seconds(2)
+    private static let knownPSMDelay = Duration.seconds(2)
     /// How long querying a candidate over GATT may take.
-    private static let askTimeout = Duration.seconds(10)
+    private static let queryTimeout = Duration.seconds(10)
 
     private let setup: NearbySetup
     /// PSMs that were read over GATT, and PSMs on which no peer listened.
@@ -38,7 +38,7 @@ final class TransportDialer {
     /// - Parameter advertised: the PSM that the candidate advertises.
     func open(
         _ candidate: Candidate, advertised: PSM?
-    ) async throws(ChannelError) -> (link: any Link, Endpoint?) {
+    ) async throws(ChannelError) -> (link: any Link, endpoint: Endpoint?) {
         let address = candidate.address
         switch try await transport(of: candidate, advertised) {
         case .l2cap(let psm):
@@ -56,10 +56,10 @@ final class TransportDialer {
         let device = setup.adapter.device(candidate.address)
         if let psm = knownPSM(of: candidate, advertised) {
             // A known PSM needs no query, but bluetoothd's query should end before the dial.
-            try? await device.waitForServices(until: loop.now.advanced(by: Self.quietTimeout))
+            try? await device.waitForServices(until: loop.now.advanced(by: Self.knownPSMDelay))
             return .l2cap(psm)
         }
-        let deadline = loop.now.advanced(by: Self.askTimeout)
+        let deadline = loop.now.advanced(by: Self.queryTimeout)
         do throws(DiscoveryError) {
             try await device.waitForServices(until: deadline)
             if transports.contains(.l2cap),
