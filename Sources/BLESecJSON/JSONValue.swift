@@ -102,7 +102,6 @@ extension JSONValue {
         try required(name) { value throws(JSONMisfit) in try value.items(read) }
     }
 
-    /// The value as a string.
     package func text() throws(JSONMisfit) -> String {
         guard case .string(let text) = self else { throw JSONMisfit("not a text") }
         return text

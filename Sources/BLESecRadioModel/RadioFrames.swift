@@ -45,7 +45,6 @@ struct RadioFrames: Sendable {
         byteCount += sdu.count
     }
 
-    /// Gives the peer credits.
     mutating func grant(_ count: Int, now: UInt64) {
         if granted.count == 0 { granted.readyAt = now + parameters.hostDelay }
         granted.count += count

@@ -88,6 +88,5 @@ extension RadioParameters {
     private var payload: Int { dataLength - Self.headerLength }
     /// The number of K-frames of an SDU.
     package func frames(_ sdu: Int) -> Int { (sdu + Self.lengthField + mps - 1) / mps }
-    /// The initial credits of a channel.
     package var firstCredits: Int { credits == .ample ? .max / 2 : mtu / mps + 1 }
 }

@@ -7,7 +7,7 @@ public import BLESecLinks
 public final class FaultyLink: Link, @unchecked Sendable {
     // Sendable because its state is used only on the loop's thread.
 
-    /// While this many bytes or more wait in a link that holds or delays them, a send takes nothing.
+    /// While this many bytes or more wait in a link that holds or delays, a send takes nothing.
     public static let heldBytes = 65_536
 
     private let link: any Link
@@ -191,7 +191,6 @@ extension FaultyLink {
         if let late = swapped.take() { outbox.append((late, due)) }
     }
 
-    /// Whether the link accepts another send.
     private var hasRoom: Bool {
         isHeld || delay != nil
             ? outbox.reduce(0) { $0 + $1.bytes.count } < Self.heldBytes : outbox.isEmpty

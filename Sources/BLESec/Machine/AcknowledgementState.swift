@@ -89,8 +89,7 @@ struct AcknowledgementState {
     mutating func peerAcknowledged(_ count: UInt64) throws(ChannelError) {
         guard count > acknowledged, count <= sent else {
             throw ChannelError(
-                .protocolViolation,
-                "the peer acknowledges no more than before, or messages that were not sent")
+                .protocolViolation, "the peer acknowledges nothing new, or messages never sent")
         }
         acknowledged = count
     }

@@ -85,7 +85,6 @@ class ChannelStage {
 
 /// A stage with an unproven peer, which is limited in time and in bytes.
 class UnauthenticatedStage: ChannelStage {
-    /// When the stage began.
     final let began: UInt64
     /// Bytes that have arrived on the channel.
     private(set) final var arrived: Int

@@ -18,7 +18,7 @@ final class NegotiatedSession: Session {
     private var lastPadding: UInt64 = 0
     /// When the latest piece of a still incomplete message arrived, or when reading resumed.
     private var messageMoved: UInt64?
-    private let idleTimeout, messageTimeout, ackDelay: UInt64
+    private let idleLimit, messageLimit, ackDelay: UInt64
 
     init(after exchange: ReadyExchange, _ agreement: Agreement, now: UInt64) {
         let configuration = exchange.configuration
@@ -28,8 +28,8 @@ final class NegotiatedSession: Session {
             case .automatic: agreement.features.contains(.acknowledgesTaken) ? .taken : .arrived
             }
         acknowledgements = AcknowledgementState(rule: rule)
-        idleTimeout = configuration.timeouts.idle.wholeNanoseconds
-        messageTimeout = configuration.timeouts.message.wholeNanoseconds
+        idleLimit = configuration.timeouts.idle.wholeNanoseconds
+        messageLimit = configuration.timeouts.message.wholeNanoseconds
         ackDelay = Record.ackDelay.wholeNanoseconds
         super.init(after: exchange, agreement, now: now)
     }
@@ -196,12 +196,10 @@ final class NegotiatedSession: Session {
 
     // MARK: - Time
 
-    private var idleDeadline: UInt64 { activity.lastSign.after(idleTimeout) }
+    private var idleDeadline: UInt64 { activity.lastSign.after(idleLimit) }
     private var mayPing: Bool { !owesPing && outstandingPing == nil }
-    private var pingTime: UInt64 { activity.lastArrival.after(idleTimeout / 2) }
-    private var paddingTime: UInt64 {
-        max(activity.lastArrival, lastPadding).after(idleTimeout / 2)
-    }
+    private var pingTime: UInt64 { activity.lastArrival.after(idleLimit / 2) }
+    private var paddingTime: UInt64 { max(activity.lastArrival, lastPadding).after(idleLimit / 2) }
 
     override func nextTimeout(now: UInt64) -> UInt64 {
         var next = super.nextTimeout(now: now)
@@ -211,7 +209,7 @@ final class NegotiatedSession: Session {
         guard wantsBytes else { return owesPadding ? next : min(next, paddingTime) }
         next = min(next, idleDeadline)
         if mayPing { next = min(next, pingTime) }
-        if let messageMoved { next = min(next, messageMoved.after(messageTimeout)) }
+        if let messageMoved { next = min(next, messageMoved.after(messageLimit)) }
         return next
     }
 
@@ -230,10 +228,9 @@ final class NegotiatedSession: Session {
                 "the peer has been silent and took nothing for", configuration.timeouts.idle)
         }
         try checkRecord(now: now)
-        if let messageMoved, now >= messageMoved.after(messageTimeout) {
+        if let messageMoved, now >= messageMoved.after(messageLimit) {
             throw .late(
-                "a message was begun, and no further piece came within",
-                configuration.timeouts.message)
+                "no further piece of a message came within", configuration.timeouts.message)
         }
         if mayPing, now >= pingTime { owesPing = true }
         return .wait

@@ -89,7 +89,6 @@ final class ReassemblyBudget: Sendable {
         return Part(self, token)
     }
 
-    /// The bytes that no channel holds.
     var bytesLeft: Int { state.withLock { $0.left } }
 
     private func take(_ count: Int, by token: UInt64, limit: Int) -> Bool {

@@ -17,7 +17,6 @@ internal import BLESecLocking
 
     deinit { if let storage = unsafe storage { unsafe pool.put(storage) } }
 
-    /// The number of bytes that wait.
     var count: Int { tail - head }
     var isEmpty: Bool { head == tail }
 

@@ -287,7 +287,6 @@ public actor NearbyService {
         statusObservers.tell(status)
     }
 
-    /// The PSM could not be renewed.
     func renewalFailed(_ error: ChannelError) { report(.advertising(.failed(error))) }
     func advertises(_ tag: AdvertisementTag) { dialer?.assumeIsolated { $0.advertises(tag) } }
 

@@ -6,8 +6,8 @@ internal import BLESecLinks
 /// Finds out over which transport a connected candidate takes a channel, and opens the transport.
 ///
 /// The transport is opened only after bluetoothd has queried the peer's services; if the PSM is
-/// known, the wait for this query is limited (``knownPSMDelay``). bluetoothd opens L2CAP channels of
-/// its own for the query, and two sides that open channels at the same time confuse the kernel.
+/// known, the wait for this query is limited (``knownPSMDelay``). bluetoothd opens L2CAP channels
+/// of its own for the query, and two sides that open channels at the same time confuse the kernel.
 final class TransportDialer {
     /// How long opening the transport may take.
     private static let openTimeout = Duration.seconds(4)
