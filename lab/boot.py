@@ -24,9 +24,11 @@ KERNEL_ARGUMENTS = (
 PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
 PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
-# About one boot in a hundred fails on a busy machine: the kernel falls silent, or the guest has no
-# controllers. The job has not begun then, so another machine is started.
+# About one boot in a hundred fails on a busy machine: the kernel falls silent, or reports again and
+# again that tasks are stuck, or the guest has no controllers. The job has not begun then, so another
+# machine is started.
 SILENCE = 30  # seconds; on a busy machine a kernel may be silent for a few
+START = 120  # seconds until the job must have begun; a busy machine takes 30
 BOOTS = 3  # machines in all
 
 
@@ -142,7 +144,8 @@ class Console(threading.Thread):
 
     def __init__(self, source, show):
         super().__init__(daemon=True)
-        self.source, self.show, self.recent, self.output_time = source, show, b"", time.monotonic()
+        self.source, self.show, self.recent = source, show, b""
+        self.start_time = self.output_time = time.monotonic()
         self.start()
 
     def run(self):
@@ -175,7 +178,8 @@ def wait(out, err, changed, console):
             raise Ended(128 + signal.SIGPIPE)
         if out.ended and err.ended:
             raise Ended(GUEST_FAILED, "the guest died before the command ended", 40)
-        if not out.begun and time.monotonic() - console.output_time > SILENCE:
+        now = time.monotonic()
+        if not out.begun and (now - console.output_time > SILENCE or now - console.start_time > START):
             raise NotReady("hung while it started")
         changed.wait(None if out.begun else 1)
         changed.clear()
@@ -192,7 +196,7 @@ def handle_signals(timeout):
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, raising(128 + number))
-    signal.signal(signal.SIGALRM, raising(GUEST_FAILED, f"the time is up ({timeout} s)", 6))
+    signal.signal(signal.SIGALRM, raising(GUEST_FAILED, f"the time is up ({timeout} s)", 40))
     signal.setitimer(signal.ITIMER_REAL, float(timeout))
 
 
