@@ -21,7 +21,7 @@ package struct BluetoothAdapter: Sendable {
     ///
     /// - Throws: once the session is closed, or the task is cancelled.
     package func state(otherThan last: AdapterState) async throws(DiscoveryError) -> AdapterState {
-        try await bluetoothd.wait(until: .distantFuture, "watch \(name)") { [name] in
+        try await bluetoothd.wait(until: .distantFuture, to: "watch \(name)") { [name] in
             let state = $0.state(of: name)
             return $0.session == nil || state == last ? nil : state
         }

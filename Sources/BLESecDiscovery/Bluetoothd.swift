@@ -59,7 +59,7 @@ package actor Bluetoothd {
         _ = registrations
         session = BusSession(of: self)
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
-        try? await wait(until: deadline, "reach bluetoothd") { $0.hasAnswered ? () : nil }
+        try? await wait(until: deadline, to: "reach bluetoothd") { $0.hasAnswered ? () : nil }
     }
 
     /// Ends the session and all registrations. A second call does nothing.
@@ -103,20 +103,20 @@ package actor Bluetoothd {
 
     /// Waits until `look`, which is called after each change, returns a value.
     func wait<Value: Sendable>(
-        until deadline: MonotonicTime, _ doing: String,
+        until deadline: MonotonicTime, to action: String,
         for look: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
     ) async throws(DiscoveryError) -> Value {
         while true {
             let seen = changes
             if let value = try look(self) { return value }
             guard loop.now < deadline, session != nil, !loop.isShutDown else {
-                throw DiscoveryError(.timedOut, "cannot \(doing): it took too long")
+                throw DiscoveryError(.timedOut, "cannot \(action): it took too long")
             }
             let isCancelled = await waiting.wait(
                 for: .change, until: deadline, isolation: self, unless: { changes != seen })
             if isCancelled {
                 throw DiscoveryError(
-                    .cancelled, "cannot \(doing): the task that waited was cancelled")
+                    .cancelled, "cannot \(action): the task that waited was cancelled")
             }
         }
     }
@@ -287,7 +287,7 @@ package actor Bluetoothd {
         guard let path = exports.path(of: uuid, application.token) else {
             throw DiscoveryError(.notFound, "the characteristic \(uuid) is not published")
         }
-        guard let session else { throw .noService("notify") }
+        guard let session else { throw .noService(cannot: "notify") }
         try session.signalChange("Value", to: .bytes(value), of: path, Interface.characteristic)
     }
 
@@ -316,23 +316,23 @@ package actor Bluetoothd {
 
     // MARK: - Calls
 
-    /// See ``BusSession/call(_:_:_:_:_:timeout:isolation:)``.
+    /// See ``BusSession/call(to:_:_:_:_:timeout:isolation:)``.
     func call(
-        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [], timeout: Duration = BusSession.callTimeout
     ) async throws(DiscoveryError) -> [BusValue] {
-        guard let session else { throw .noService(doing) }
+        guard let session else { throw .noService(cannot: action) }
         return try await session.call(
-            doing, path, interface, member, arguments, timeout: timeout, isolation: self)
+            to: action, path, interface, member, arguments, timeout: timeout, isolation: self)
     }
 
-    /// See ``BusSession/send(_:_:_:_:_:done:)``.
+    /// See ``BusSession/send(to:_:_:_:_:done:)``.
     func send(
-        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [],
         done: @escaping @Sendable (DiscoveryError?) -> Void = { _ in }
     ) {
-        guard let session else { return done(.noService(doing)) }
-        session.send(doing, path, interface, member, arguments, done: done)
+        guard let session else { return done(.noService(cannot: action)) }
+        session.send(to: action, path, interface, member, arguments, done: done)
     }
 }

@@ -27,14 +27,15 @@ internal import Glibc
     init(loop: EventLoop, session: BusSession) throws(BusError) {
         loop.assertCurrent()
         var pointer: OpaquePointer?
-        try BusError.check(unsafe sd_bus_open_system(&pointer), "connect to the system's D-Bus")
+        try BusError.check(
+            unsafe sd_bus_open_system(&pointer), cannot: "connect to the system's D-Bus")
         // The loop closes the descriptor that it watches, and sd-bus closes its own: so the loop
         // gets a duplicate.
         let descriptor = fcntl(unsafe sd_bus_get_fd(pointer), F_DUPFD_CLOEXEC, 0)
         guard descriptor >= 0 else {
             let number = errno
             unsafe sd_bus_unref(pointer)
-            throw BusError(number, "connect to the system's D-Bus")
+            throw BusError(number, cannot: "connect to the system's D-Bus")
         }
         unsafe self.pointer = unsafe pointer
         self.loop = loop
@@ -52,7 +53,7 @@ internal import Glibc
             }, Unmanaged.passUnretained(self).toOpaque())
         guard result >= 0 else {
             close()
-            throw BusError(result, "listen to the system's D-Bus")
+            throw BusError(result, cannot: "listen to the system's D-Bus")
         }
         schedule()
     }
@@ -168,7 +169,7 @@ internal import Glibc
     ) throws(BusError) -> BusMessage {
         guard let pointer = unsafe pointer else { throw .ended }
         var message: OpaquePointer?
-        try BusError.check(unsafe body(pointer, &message), "make a D-Bus message")
+        try BusError.check(unsafe body(pointer, &message), cannot: "make a D-Bus message")
         guard let message = unsafe message else { throw .ended }
         return unsafe BusMessage(owning: message)
     }
@@ -178,7 +179,7 @@ internal import Glibc
     private func send(_ message: BusMessage) throws(BusError) -> UInt64 {
         var cookie: UInt64 = 0
         try BusError.check(
-            unsafe sd_bus_send(pointer, message.pointer, &cookie), "send a D-Bus message")
+            unsafe sd_bus_send(pointer, message.pointer, &cookie), cannot: "send a D-Bus message")
         schedule()
         return cookie
     }

@@ -10,12 +10,12 @@ struct BusError: Error, Sendable, Hashable {
 
 extension BusError {
     /// Makes an error from an `errno` value, positive or negative.
-    init(_ number: Int32, _ doing: String) {
-        self.init(name: "", text: LinkError(SystemError(abs(number)), doing).reason)
+    init(_ number: Int32, cannot action: String) {
+        self.init(name: "", text: LinkError(SystemError(abs(number)), cannot: action).reason)
     }
 
-    static func check(_ result: Int32, _ doing: String) throws(BusError) {
-        if result < 0 { throw BusError(result, doing) }
+    static func check(_ result: Int32, cannot action: String) throws(BusError) {
+        if result < 0 { throw BusError(result, cannot: action) }
     }
 
     /// The last part of the name, as in `NotReady`.
@@ -23,7 +23,7 @@ extension BusError {
 
     static let timedOut = BusError(
         name: "org.freedesktop.DBus.Error.NoReply", text: "no answer came in time")
-    static let cancelled = BusError(name: "", text: "the call was given up")
+    static let cancelled = BusError(name: "", text: "the call was cancelled")
     static let unknownObject = BusError(
         name: "org.freedesktop.DBus.Error.UnknownObject", text: "no such object")
     static let ended = BusError(

@@ -188,6 +188,6 @@ internal import CBLESecSystemd
     }
 
     private func check(_ result: Int32) throws(BusError) {
-        try BusError.check(result, "write a message")
+        try BusError.check(result, cannot: "write a message")
     }
 }

@@ -110,31 +110,31 @@ final class BusSession {
 
     /// Calls a method of bluetoothd and waits for the reply.
     func call(
-        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue], timeout: Duration, isolation: isolated (any Actor)
     ) async throws(DiscoveryError) -> [BusValue] {
-        guard let owner, let bus else { throw .noService(doing) }
+        guard let owner, let bus else { throw .noService(cannot: action) }
         let call = Bus.Call(
             destination: owner, path: path, interface: interface, member: member,
             arguments: arguments)
         return try await bus.call(call, timeout: timeout, isolation: isolation)
-            .mapError { DiscoveryError(bus: $0, doing) }.get()
+            .mapError { DiscoveryError(bus: $0, cannot: action) }.get()
     }
 
     /// Calls a method of bluetoothd without waiting. Calls `done` once, with nil after a reply, or
     /// with an error.
     func send(
-        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue], done: @escaping (DiscoveryError?) -> Void
     ) {
-        guard let owner, let bus else { return done(.noService(doing)) }
+        guard let owner, let bus else { return done(.noService(cannot: action)) }
         let call = Bus.Call(
             destination: owner, path: path, interface: interface, member: member,
             arguments: arguments)
         bus.call(call, timeout: Self.callTimeout) { result in
             switch result {
             case .success: done(nil)
-            case .failure(let error): done(DiscoveryError(bus: error, doing))
+            case .failure(let error): done(DiscoveryError(bus: error, cannot: action))
             }
         }
     }
@@ -152,7 +152,7 @@ final class BusSession {
                 member: "PropertiesChanged",
                 [.string(interface), .properties([property: value]), .strings([])])
         } catch {
-            throw DiscoveryError(bus: error, "notify")
+            throw DiscoveryError(bus: error, cannot: "notify")
         }
     }
 

@@ -54,8 +54,8 @@ package struct DiscoveryError: Error, Sendable, Hashable, CustomStringConvertibl
 extension DiscoveryError {
     /// Translates an error from bluetoothd.
     ///
-    /// - Parameter doing: the operation, for the sentence "cannot …".
-    init(bus error: BusError, _ doing: String) {
+    /// - Parameter action: what failed: it completes the sentence "cannot …".
+    init(bus error: BusError, cannot action: String) {
         let (code, cause): (Code, String) =
             switch error.shortName {
             case "NoReply", "Timeout", "TimedOut": (.timedOut, "no answer came in time")
@@ -70,11 +70,11 @@ extension DiscoveryError {
             case "": (error == .cancelled ? .cancelled : .failed, error.text)
             default: (.failed, error.text.isEmpty ? error.name : error.text)
             }
-        self.init(code, "cannot \(doing): \(cause)", busError: error.name)
+        self.init(code, "cannot \(action): \(cause)", busError: error.name)
     }
 
-    static func noService(_ doing: String) -> DiscoveryError {
+    static func noService(cannot action: String) -> DiscoveryError {
         DiscoveryError(
-            .noService, "cannot \(doing): bluetoothd does not run (`systemctl start bluetooth`)")
+            .noService, "cannot \(action): bluetoothd does not run (`systemctl start bluetooth`)")
     }
 }

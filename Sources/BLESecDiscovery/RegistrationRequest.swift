@@ -3,8 +3,8 @@ struct RegistrationRequest: Sendable {
     typealias Method = (name: String, arguments: [BusValue])
 
     let adapter: AdapterName
-    /// The operation, for the sentence "cannot …".
-    let doing: String
+    /// What bluetoothd is asked to do: it completes the sentence "cannot …".
+    let action: String
     /// The path of the object to register with bluetoothd; nil for a scan.
     var path: String?
     /// The interface of the adapter's object whose methods begin and end the request.
@@ -30,10 +30,10 @@ struct RegistrationRequest: Sendable {
 
     private static func registering(
         _ object: String, _ path: String, _ interface: String, on adapter: AdapterName,
-        _ doing: String
+        _ action: String
     ) -> Self {
         Self(
-            adapter: adapter, doing: "\(doing) on \(adapter)", path: path, interface: interface,
+            adapter: adapter, action: "\(action) on \(adapter)", path: path, interface: interface,
             begin: ("Register\(object)", [.path(path), .properties([:])]),
             end: ("Unregister\(object)", [.path(path)]))
     }
@@ -41,7 +41,7 @@ struct RegistrationRequest: Sendable {
     static func scan(on adapter: AdapterName, anewEvery interval: Duration?) -> Self {
         let filter: [String: BusValue] = ["Transport": .string("le"), "DuplicateData": .bool(true)]
         return Self(
-            adapter: adapter, doing: "scan on \(adapter)", interface: Interface.adapter,
+            adapter: adapter, action: "scan on \(adapter)", interface: Interface.adapter,
             filter: ("SetDiscoveryFilter", [.properties(filter)]), begin: ("StartDiscovery", []),
             end: ("StopDiscovery", []), interval: interval)
     }

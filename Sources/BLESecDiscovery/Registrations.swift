@@ -69,8 +69,9 @@ actor Registrations {
         settle()
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
         do throws(DiscoveryError) {
-            guard let bluetoothd else { throw .noService(request.doing) }
-            try await bluetoothd.wait(until: deadline, request.doing) { _ throws(DiscoveryError) in
+            guard let bluetoothd else { throw .noService(cannot: request.action) }
+            try await bluetoothd.wait(until: deadline, to: request.action) {
+                _ throws(DiscoveryError) in
                 try self.assumeIsolated { $0.answer(to: request, token) }?.get()
             }
             return Registration(token, of: self, loop: loop)
@@ -87,7 +88,7 @@ actor Registrations {
         switch entries[token]?.state {
         case .granted: .success(())
         case .refused(let error): .failure(error)
-        case nil: .failure(DiscoveryError(.closed, "cannot \(request.doing): it was ended"))
+        case nil: .failure(DiscoveryError(.closed, "cannot \(request.action): it was ended"))
         case .lapsed, .asking, .paused: nil
         }
     }
@@ -157,7 +158,7 @@ actor Registrations {
     func dropped(_ path: String) {
         for (token, entry) in entries where entry.request.path == path {
             entries[token]?.state = .refused(
-                DiscoveryError(.failed, "cannot \(entry.request.doing): bluetoothd dropped it"))
+                DiscoveryError(.failed, "cannot \(entry.request.action): bluetoothd dropped it"))
         }
         bluetoothd?.assumeIsolated { $0.retrySoon() }
     }
@@ -273,9 +274,10 @@ actor Registrations {
     private func call(
         _ method: RegistrationRequest.Method, _ request: RegistrationRequest
     ) async throws(DiscoveryError) {
-        guard let bluetoothd else { throw .noService(request.doing) }
+        guard let bluetoothd else { throw .noService(cannot: request.action) }
         _ = try await bluetoothd.call(
-            request.doing, request.adapter.path, request.interface, method.name, method.arguments)
+            to: request.action, request.adapter.path, request.interface, method.name,
+            method.arguments)
     }
 
     private func scheduleRestart(_ token: UInt64, in interval: Duration) {

@@ -21,23 +21,23 @@ package struct RemoteCharacteristic: Sendable, Hashable {
     let path: String
 
     /// The D-Bus arguments of `WriteValue` for a write without response (an ATT Write Command).
-    static func command(_ bytes: [UInt8]) -> [BusValue] {
+    static func writeCommandArguments(_ bytes: [UInt8]) -> [BusValue] {
         [.bytes(bytes), .properties(["type": .string("command")])]
     }
 
     /// Whether it has a property.
     package func has(_ property: Property) -> Bool { flags.contains(property.rawValue) }
 
-    /// Checks that it has at least one of these properties, as `doing` requires.
+    /// Checks that it has at least one of these properties, which `action` requires.
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported``, whose reason names these properties.
-    func require(_ properties: Property..., to doing: String) throws(DiscoveryError) {
+    func require(oneOf properties: Property..., to action: String) throws(DiscoveryError) {
         guard !properties.contains(where: has) else { return }
         let missing = properties.map { "`\($0.rawValue)`" }.joined(separator: " or ")
         let offered = flags.sorted().map { "`\($0)`" }.joined(separator: ", ")
         throw DiscoveryError(
             .notSupported,
-            "cannot \(doing): it lacks the property \(missing), and offers "
+            "cannot \(action): it lacks the property \(missing), and offers "
                 + (offered.isEmpty ? "none" : offered))
     }
 }

@@ -18,9 +18,9 @@ package struct RemoteDevice: Sendable {
     /// The path of the device's object; nil until the adapter has heard the device.
     var path: String? { get async { await bluetoothd.tree.path(of: address, on: adapter.name) } }
 
-    private func requirePath(for doing: String) async throws(DiscoveryError) -> String {
+    private func requirePath(to action: String) async throws(DiscoveryError) -> String {
         if let path = await path { return path }
-        throw DiscoveryError(.notFound, "cannot \(doing): it was not heard on \(adapter.name)")
+        throw DiscoveryError(.notFound, "cannot \(action): it was not heard on \(adapter.name)")
     }
 
     // MARK: - The link
@@ -33,20 +33,20 @@ package struct RemoteDevice: Sendable {
     ///   ``DiscoveryError/Code/timedOut`` at the deadline.
     @discardableResult
     package func connect(until deadline: MonotonicTime) async throws(DiscoveryError) -> Bool {
-        let doing = "connect to \(address)"
-        let path = try await requirePath(for: doing)
+        let action = "connect to \(address)"
+        let path = try await requirePath(to: action)
         let makesLink = await !bluetoothd.tree.isConnected(path)
         do throws(DiscoveryError) {
             if makesLink {
-                try await call(doing, path, Interface.device, "Connect", until: deadline)
+                try await call(to: action, path, Interface.device, "Connect", until: deadline)
             }
             // bluetoothd replies before it reports the device as connected.
-            try await bluetoothd.wait(until: deadline, doing) {
+            try await bluetoothd.wait(until: deadline, to: action) {
                 $0.tree.isConnected(path) ? () : nil
             }
         } catch {
             // bluetoothd keeps trying until it is asked to stop.
-            if makesLink { await bluetoothd.send(doing, path, Interface.device, "Disconnect") }
+            if makesLink { await bluetoothd.send(to: action, path, Interface.device, "Disconnect") }
             if error.code == .failed {
                 throw DiscoveryError(.unreachable, error.reason, busError: error.busError)
             }
@@ -60,11 +60,12 @@ package struct RemoteDevice: Sendable {
     /// - Throws: ``DiscoveryError/Code/unreachable`` when the device disconnects,
     ///   ``DiscoveryError/Code/timedOut`` at the deadline.
     package func waitForServices(until deadline: MonotonicTime) async throws(DiscoveryError) {
-        let doing = "learn the services of \(address)"
-        let path = try await requirePath(for: doing)
-        try await bluetoothd.wait(until: deadline, doing) { bluetoothd throws(DiscoveryError) in
+        let action = "learn the services of \(address)"
+        let path = try await requirePath(to: action)
+        try await bluetoothd.wait(until: deadline, to: action) {
+            bluetoothd throws(DiscoveryError) in
             guard bluetoothd.tree.isConnected(path) else {
-                throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+                throw DiscoveryError(.unreachable, "cannot \(action): it went away")
             }
             return bluetoothd.tree.flag("ServicesResolved", of: path) ? () : nil
         }
@@ -78,12 +79,12 @@ package struct RemoteDevice: Sendable {
     /// characteristics.
     package func forget() async {
         guard let path = await path else { return }
-        let doing = "disconnect from \(address)"
+        let action = "disconnect from \(address)"
         if await bluetoothd.tree.flag("Paired", of: path) {
-            _ = try? await bluetoothd.call(doing, path, Interface.device, "Disconnect")
+            _ = try? await bluetoothd.call(to: action, path, Interface.device, "Disconnect")
         } else {
             _ = try? await bluetoothd.call(
-                doing, adapter.name.path, Interface.adapter, "RemoveDevice", [.path(path)])
+                to: action, adapter.name.path, Interface.adapter, "RemoveDevice", [.path(path)])
         }
     }
 
@@ -111,13 +112,13 @@ package struct RemoteDevice: Sendable {
     package func read(
         _ characteristic: RemoteCharacteristic, until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [UInt8] {
-        let doing = "read the characteristic \(characteristic.uuid)"
-        try characteristic.require(.read, to: doing)
+        let action = "read the characteristic \(characteristic.uuid)"
+        try characteristic.require(oneOf: .read, to: action)
         let reply = try await call(
-            doing, characteristic.path, Interface.characteristic, "ReadValue",
+            to: action, characteristic.path, Interface.characteristic, "ReadValue",
             [.properties([:])], until: deadline)
         guard let bytes = reply.first?.bytes else {
-            throw DiscoveryError(.malformed, "cannot \(doing): it has no value")
+            throw DiscoveryError(.malformed, "cannot \(action): it has no value")
         }
         return bytes
     }
@@ -132,12 +133,12 @@ package struct RemoteDevice: Sendable {
         to characteristic: RemoteCharacteristic,
         _ handler: @escaping @Sendable ([UInt8]) -> Void
     ) async throws(DiscoveryError) {
-        let doing = "subscribe to the characteristic \(characteristic.uuid)"
-        try characteristic.require(.notify, .indicate, to: doing)
+        let action = "subscribe to the characteristic \(characteristic.uuid)"
+        try characteristic.require(oneOf: .notify, .indicate, to: action)
         await bluetoothd.setHandler(handler, of: characteristic.path)
         do throws(DiscoveryError) {
             _ = try await bluetoothd.call(
-                doing, characteristic.path, Interface.characteristic, "StartNotify")
+                to: action, characteristic.path, Interface.characteristic, "StartNotify")
         } catch {
             await bluetoothd.setHandler(nil, of: characteristic.path)
             throw error
@@ -167,11 +168,11 @@ package struct RemoteDevice: Sendable {
 
     @discardableResult
     private func call(
-        _ doing: String, _ path: String, _ interface: String, _ member: String,
+        to action: String, _ path: String, _ interface: String, _ member: String,
         _ arguments: [BusValue] = [], until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> [BusValue] {
         try await bluetoothd.call(
-            doing, path, interface, member, arguments,
+            to: action, path, interface, member, arguments,
             timeout: max(deadline.duration(since: bluetoothd.loop.now), .milliseconds(1)))
     }
 }

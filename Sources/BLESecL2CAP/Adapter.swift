@@ -14,7 +14,7 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
     /// - Throws: ``LinkError/Code/unavailable`` when the kernel has no Bluetooth.
     package static func all() throws(LinkError) -> [Adapter] {
         try L2CAPFailure.translate(HCI.adapters()) {
-            L2CAPFailure.explain($0, "look for Bluetooth adapters")
+            L2CAPFailure.explain($0, cannot: "look for Bluetooth adapters")
         }
     }
 
@@ -44,8 +44,8 @@ package struct Adapter: Sendable, Hashable, CustomStringConvertible {
             } else if adapters.isEmpty {
                 "this machine has no Bluetooth adapter, or its driver has not found it"
             } else {
-                "there is no Bluetooth adapter \(wanted ?? ""): use "
-                    + adapters.map(\.description).joined(separator: ", ")
+                "there is no Bluetooth adapter \(wanted ?? ""), only "
+                    + adapters.map(\.description).joined(separator: "; ")
             }
         throw LinkError(.noSuchAdapter, reason)
     }

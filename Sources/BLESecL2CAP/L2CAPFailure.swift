@@ -31,7 +31,7 @@ enum L2CAPFailure {
             case EINVAL: noFreePSM
             default: nil
             }
-        return explain(error, "connect to \(address)", meaning)
+        return explain(error, cannot: "connect to \(address)", meaning)
     }
 
     static func explainListen(_ error: SystemError, psm: PSM?) -> LinkError {
@@ -42,19 +42,20 @@ enum L2CAPFailure {
             case EACCES: (.permission, "below 0x80 it takes CAP_NET_BIND_SERVICE; use 0x80 to 0xFF")
             default: nil
             }
-        return explain(error, "listen on \(psm.map { "PSM \($0)" } ?? "a dynamic PSM")", meaning)
+        let name = psm.map { "PSM \($0)" } ?? "a dynamic PSM"
+        return explain(error, cannot: "listen on \(name)", meaning)
     }
 
-    /// Explains an error with `meaning`, or, if that is nil, as an error of any operation.
+    /// Explains an error with `meaning`, or, if that is nil, by the usual meaning of its number.
     static func explain(
-        _ error: SystemError, _ doing: String, _ meaning: Meaning? = nil
+        _ error: SystemError, cannot action: String, _ meaning: Meaning? = nil
     ) -> LinkError {
         let isUnsupported = error.number == EAFNOSUPPORT || error.number == EPROTONOSUPPORT
         guard let meaning = meaning ?? (isUnsupported ? noBluetooth : nil) else {
-            return LinkError(error, doing)
+            return LinkError(error, cannot: action)
         }
         return LinkError(
-            meaning.code, "cannot \(doing): \(meaning.text)", systemError: error.number)
+            meaning.code, "cannot \(action): \(meaning.text)", systemError: error.number)
     }
 
     /// EINVAL for a valid PSM: the kernel found no free PSM to bind to, which a dialer needs too.

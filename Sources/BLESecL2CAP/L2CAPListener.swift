@@ -44,7 +44,7 @@ package final class L2CAPListener: LinkListener {
                     try L2CAPSocket.setBuffers(source.fileDescriptor)
                     return try L2CAPSocket.link(source, maximumSDU: maximumSDU)
                 } catch {
-                    throw LinkError(error, "accept a channel")
+                    throw LinkError(error, cannot: "accept a channel")
                 }
             })
         return L2CAPListener(address, listener)

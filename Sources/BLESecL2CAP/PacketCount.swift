@@ -19,7 +19,7 @@ extension Adapter {
             throw LinkError(.noSuchAdapter, "\(name) is no adapter's name")
         }
         return try L2CAPFailure.translate(HCI.packets(number)) {
-            L2CAPFailure.explain($0, "count the packets of \(name)")
+            L2CAPFailure.explain($0, cannot: "count the packets of \(name)")
         }
     }
 }

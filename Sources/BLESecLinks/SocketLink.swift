@@ -85,7 +85,8 @@ package final class SocketLink: Link, @unchecked Sendable {
         let number = Int32(-count)
         if number == EAGAIN { return 0 }
         let failure = LinkError(
-            SystemError(number == ENOTCONN ? ECONNRESET : number), "send to \(peerDescription)")
+            SystemError(number == ENOTCONN ? ECONNRESET : number),
+            cannot: "send to \(peerDescription)")
         // A send that is too large, or a temporary lack of memory, does not end the link. After any
         // error, received bytes can still be read.
         if failure.code != .tooLarge && failure.code != .unavailable {
@@ -199,7 +200,7 @@ package final class SocketLink: Link, @unchecked Sendable {
         }
         if loop.isShutDown { throw LinkError(.closed, "the link's event loop was shut down") }
         if source.failure != 0 {
-            throw LinkError(SystemError(source.failure), "wait for \(peerDescription)")
+            throw LinkError(SystemError(source.failure), cannot: "wait for \(peerDescription)")
         }
     }
 
@@ -216,7 +217,7 @@ package final class SocketLink: Link, @unchecked Sendable {
     }
 
     private func failReceiving(_ error: SystemError) -> LinkError {
-        let failure = LinkError(error, "receive from \(peerDescription)")
+        let failure = LinkError(error, cannot: "receive from \(peerDescription)")
         if failure.code != .unavailable {
             receiveFailure = failure
             wantsRead = false

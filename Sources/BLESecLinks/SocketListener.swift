@@ -107,7 +107,7 @@ package final class SocketListener: @unchecked Sendable {
                 switch error.number {
                 case EAGAIN: return nil
                 case EINTR, ECONNABORTED, EPROTO: continue
-                default: return .failure(LinkError(error, "accept a peer on \(name)"))
+                default: return .failure(LinkError(error, cannot: "accept a peer on \(name)"))
                 }
             }
         }
@@ -139,7 +139,8 @@ extension SocketListener: EventSourceHandler {
     package func sourceIsReady(readable: Bool, writable: Bool, hungUp: Bool) {
         if loop.isShutDown { return finishAll(.failure(closedError)) }
         if source.failure != 0 {
-            return finishAll(.failure(LinkError(SystemError(source.failure), "wait on \(name)")))
+            return finishAll(
+                .failure(LinkError(SystemError(source.failure), cannot: "wait on \(name)")))
         }
         serve()
     }

@@ -11,8 +11,8 @@ package struct SystemError: Error, Hashable {
 extension LinkError {
     /// Translates a system call's error for users of links, by the usual meaning of its number.
     ///
-    /// - Parameter doing: the operation, for the sentence "cannot …".
-    package init(_ error: SystemError, _ doing: String) {
+    /// - Parameter action: what failed: it completes the sentence "cannot …".
+    package init(_ error: SystemError, cannot action: String) {
         let number = error.number
         let (code, reason): (Code, String) =
             switch number {
@@ -32,6 +32,6 @@ extension LinkError {
             case EAFNOSUPPORT, EPROTONOSUPPORT: (.unavailable, "the kernel does not offer it")
             default: (.system, Socket.text(of: number))
             }
-        self.init(code, "cannot \(doing): \(reason)", systemError: number)
+        self.init(code, "cannot \(action): \(reason)", systemError: number)
     }
 }

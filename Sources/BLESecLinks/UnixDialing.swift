@@ -19,7 +19,7 @@ extension SocketLink {
                 do throws(SystemError) {
                     return try Socket.open(family: AF_UNIX, kind: address.kind)
                 } catch {
-                    throw LinkError(error, "connect to \(name)")
+                    throw LinkError(error, cannot: "connect to \(name)")
                 }
             },
             explain: { error in explain(error, address) })
@@ -46,7 +46,7 @@ extension SocketLink {
                     SocketLink(EventSource(owning: ends.1, loop: loop), traits)
                 )
             } catch {
-                throw LinkError(error, "make a pair of sockets")
+                throw LinkError(error, cannot: "make a pair of sockets")
             }
         }
     }
@@ -59,7 +59,7 @@ extension SocketLink {
                 .refused, "cannot connect to \(address): its listener speaks \(listenerKind)",
                 systemError: error.number)
         }
-        return LinkError(error, "connect to \(address)")
+        return LinkError(error, cannot: "connect to \(address)")
     }
 }
 

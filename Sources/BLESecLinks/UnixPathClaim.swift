@@ -20,22 +20,22 @@ struct UnixPathClaim {
         do throws(SystemError) {
             return try bind()
         } catch {
-            guard error.number == EADDRINUSE else { throw LinkError(error, doing) }
+            guard error.number == EADDRINUSE else { throw LinkError(error, cannot: action) }
         }
         guard lock != nil else {
             throw LinkError(
-                .addressInUse, "cannot \(doing): the file is there and its folder is locked",
+                .addressInUse, "cannot \(action): the file is there and its folder is locked",
                 systemError: EADDRINUSE)
         }
         try removeStale()
         do throws(SystemError) {
             return try bind()
         } catch {
-            throw LinkError(error, doing)
+            throw LinkError(error, cannot: action)
         }
     }
 
-    private var doing: String { "listen on \(address)" }
+    private var action: String { "listen on \(address)" }
 
     private func lockFolder() async -> Int32? {
         guard let folder = try? Socket.openFolder(address.folder) else { return nil }
@@ -86,10 +86,11 @@ struct UnixPathClaim {
             case ENOTSOCK:
                 throw LinkError(
                     .addressInUse,
-                    "cannot \(doing): a file that is no socket is in the way; it was left alone",
+                    "cannot \(action): a file that is no socket is in the way; it was left alone",
                     systemError: EADDRINUSE)
-            case EADDRINUSE, EAGAIN, EPROTOTYPE: throw LinkError(SystemError(EADDRINUSE), doing)
-            default: throw LinkError(error, doing)
+            case EADDRINUSE, EAGAIN, EPROTOTYPE:
+                throw LinkError(SystemError(EADDRINUSE), cannot: action)
+            default: throw LinkError(error, cannot: action)
             }
         }
     }

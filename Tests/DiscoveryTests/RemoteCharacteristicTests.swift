@@ -74,7 +74,7 @@ struct RemoteCharacteristicTests {
             _ = try await device.read(try without(.read), until: loop.now)
         }
         await expectError(naming: "`write-without-response`") {
-            try without(.writeWithoutResponse).require(.writeWithoutResponse, to: "write")
+            try without(.writeWithoutResponse).require(oneOf: .writeWithoutResponse, to: "write")
         }
         await expectError(naming: "`notify` or `indicate`") {
             try await device.subscribe(to: try without(.notify, .indicate)) { _ in }
@@ -87,8 +87,8 @@ struct RemoteCharacteristicTests {
     func subscription() throws {
         for flag in ["notify", "indicate"] {
             let found = try Self.characteristics(.strings([flag]))[0]
-            try found.require(.notify, .indicate, to: "subscribe")
-            #expect(throws: DiscoveryError.self) { try found.require(.read, to: "read") }
+            try found.require(oneOf: .notify, .indicate, to: "subscribe")
+            #expect(throws: DiscoveryError.self) { try found.require(oneOf: .read, to: "read") }
         }
     }
 
@@ -97,7 +97,9 @@ struct RemoteCharacteristicTests {
     )
     func channelError() throws {
         let found = try Self.characteristics(.strings(["notify"]))[0]
-        let error = #expect(throws: DiscoveryError.self) { try found.require(.read, to: "read it") }
+        let error = #expect(throws: DiscoveryError.self) {
+            try found.require(oneOf: .read, to: "read it")
+        }
         #expect(
             error?.reason == "cannot read it: it lacks the property `read`, and offers `notify`")
         #expect(ChannelError(discovery: try #require(error)).code == .protocolViolation)

@@ -12,7 +12,8 @@ struct WaitingTests {
         // The result does not depend on whether bluetoothd runs here.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let task = Task(executorPreference: loop) {
-            try await bluetoothd.wait(until: loop.now.advanced(by: .seconds(600)), "wait") { _ in
+            try await bluetoothd.wait(until: loop.now.advanced(by: .seconds(600)), to: "wait") {
+                _ in
                 nil as Int?
             }
         }

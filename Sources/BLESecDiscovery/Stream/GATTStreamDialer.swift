@@ -38,12 +38,13 @@ package struct GATTStreamDialer: Sendable {
     ///   ``DiscoveryError/Code/timedOut`` at the deadline, for example because the device serves
     ///   another dialer.
     package func dial(until deadline: MonotonicTime) async throws(DiscoveryError) -> any Link {
-        let doing = "open a stream to \(device.address)"
+        let action = "open a stream to \(device.address)"
         guard let path = await device.path else {
             throw DiscoveryError(.notFound, "\(device.address) offers no byte stream over GATT")
         }
-        try toListener.require(.writeWithoutResponse, to: "\(doing) over \(toListener.uuid)")
-        try toDialer.require(.notify, .indicate, to: "\(doing) over \(toDialer.uuid)")
+        try toListener.require(
+            oneOf: .writeWithoutResponse, to: "\(action) over \(toListener.uuid)")
+        try toDialer.require(oneOf: .notify, .indicate, to: "\(action) over \(toDialer.uuid)")
         let mtu = await mtu
         let stream = FragmentStream(
             dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,
@@ -58,9 +59,10 @@ package struct GATTStreamDialer: Sendable {
                 if !wasOpen { bluetoothd?.assumeIsolated { $0.wakeWaiting() } }
             }
             await start(link, path, in: bluetoothd)
-            try await bluetoothd.wait(until: deadline, doing) { bluetoothd throws(DiscoveryError) in
+            try await bluetoothd.wait(until: deadline, to: action) {
+                bluetoothd throws(DiscoveryError) in
                 guard bluetoothd.tree.isConnected(path) else {
-                    throw DiscoveryError(.unreachable, "cannot \(doing): it went away")
+                    throw DiscoveryError(.unreachable, "cannot \(action): it went away")
                 }
                 return link.isOpen ? () : nil
             }
@@ -81,27 +83,27 @@ package struct GATTStreamDialer: Sendable {
     private var mtu: Int {
         get async {
             let reply = try? await bluetoothd.call(
-                "ask for an MTU", toListener.path, Interface.properties, "Get",
+                to: "ask for an MTU", toListener.path, Interface.properties, "Get",
                 [.string(Interface.characteristic), .string("MTU")])
             return reply?.first?.integer ?? Self.leastMTU
         }
     }
 
     private var carrier: GATTStreamLink.Carrier {
-        let doing = "write the characteristic \(toListener.uuid)"
+        let action = "write the characteristic \(toListener.uuid)"
         return GATTStreamLink.Carrier(
             carry: { [weak bluetoothd = bluetoothd, path = toListener.path] value, done in
                 bluetoothd?.assumeIsolated {
                     $0.send(
-                        doing, path, Interface.characteristic, "WriteValue",
-                        RemoteCharacteristic.command(value), done: done)
+                        to: action, path, Interface.characteristic, "WriteValue",
+                        RemoteCharacteristic.writeCommandArguments(value), done: done)
                 }
             },
             close: { [weak bluetoothd = bluetoothd, uuid = toDialer.uuid, path = toDialer.path] in
                 bluetoothd?.assumeIsolated {
                     guard $0.setHandler(nil, of: path) else { return }
                     $0.send(
-                        "unsubscribe from \(uuid)", path, Interface.characteristic,
+                        to: "unsubscribe from \(uuid)", path, Interface.characteristic,
                         "StopNotify")
                 }
             })
