@@ -27,14 +27,15 @@ extension FuzzTarget {
             let bytes = script.everything()
             guard let fragment = StreamFragment(bytes) else { return }
             precondition(fragment.bytes == bytes, "a fragment has one form")
-            precondition((fragment.opening != nil) == (fragment.kind == .open))
+            precondition((fragment.acceptedSize != nil) == (fragment.kind == .open))
         }
     } seeds: {
         let payload = AdvertisementPayload(
             capabilities: [.l2cap, .gattStream, .noise], psm: try PSM(0x83),
             tag: AdvertisementTag(rawValue: 0xC0FF_EE01))
         let opening = StreamFragment(
-            .open, stream: 9, number: 0, limit: 32, payload: StreamFragment.opening(taking: 508))
+            .open, stream: 9, number: 0, limit: 32,
+            payload: StreamFragment.openingPayload(acceptedSize: 508))
         let data = StreamFragment(.data, stream: 9, number: 3, limit: 40, payload: [1, 2, 3])
         return [
             [0] + payload.bytes, [0] + Array(payload.text.utf8),

@@ -37,7 +37,8 @@ private struct StreamScene {
 
     init?(_ script: inout Script) {
         var dialer = FragmentStream(
-            dialing: 7, sending: Int(script.byte()) * 2, taking: Int(script.byte()) * 2)
+            dialing: 7, sendableSize: Int(script.byte()) * 2,
+            acceptedSize: Int(script.byte()) * 2)
         mayInject = script.flag()
         guard let opening = StreamFragment(dialer.opening()),
             var listener = FragmentStream(answering: opening)
@@ -75,7 +76,7 @@ private struct StreamScene {
         precondition(
             hasInjected || fresh.count <= Int(FragmentStream.window),
             "more fragments than the peer's window")
-        precondition(fresh.allSatisfy { $0.count <= StreamFragment.largest })
+        precondition(fresh.allSatisfy { $0.count <= StreamFragment.largestSize })
     }
 
     private mutating func deliver(from end: Int, _ choice: UInt8, repeats: Bool) {
@@ -90,7 +91,7 @@ private struct StreamScene {
 
     private mutating func read(_ end: Int, _ count: Int) {
         let bytes = [UInt8](capacity: count) { ends[end].read(into: &$0) }
-        precondition(bytes.count <= Int(FragmentStream.window) * StreamFragment.largest)
+        precondition(bytes.count <= Int(FragmentStream.window) * StreamFragment.largestSize)
         if !hasInjected {
             for byte in bytes {
                 precondition(byte == UInt8(truncatingIfNeeded: received[end]), "out of order")
@@ -107,7 +108,7 @@ private struct StreamScene {
         guard !hasInjected else { return }
         repeat {
             for end in 0...1 { deliver(from: end, 0, repeats: false) }
-            for end in 0...1 { read(end, Int(FragmentStream.window) * StreamFragment.largest) }
+            for end in 0...1 { read(end, Int(FragmentStream.window) * StreamFragment.largestSize) }
         } while underWay.contains(where: { !$0.isEmpty })
         for end in 0...1 {
             precondition(received[end] == sent[1 - end], "bytes were lost")

@@ -1,6 +1,5 @@
 /// The name of an adapter, as in `hci0`, which is also the last part of its object's path.
 package struct AdapterName: Sendable, Hashable, CustomStringConvertible {
-    /// The name.
     package let description: String
     init(_ name: String) { description = name }
 

@@ -1,13 +1,11 @@
 /// What this machine advertises: one service with its payload.
 package struct Advertisement: Sendable, Hashable {
-    /// The service.
     package var service: BluetoothUUID
     /// The payload that goes with the service.
     package var payload: AdvertisementPayload
     /// How the payload is carried.
     package var carrier: AdvertisementCarrier
 
-    /// Makes an advertisement.
     package init(
         service: BluetoothUUID, payload: AdvertisementPayload,
         carrier: AdvertisementCarrier = .name
@@ -20,8 +18,8 @@ package struct Advertisement: Sendable, Hashable {
     /// The properties of `org.bluez.LEAdvertisement1`.
     ///
     /// `Discoverable` is set, since a scanner that runs BlueZ may ignore a device that is not
-    /// discoverable. Service data with a 128-bit UUID leave no room for `ServiceUUIDs`, and contain
-    /// the UUID.
+    /// discoverable. Service data contain the 128-bit UUID, and leave no room for
+    /// `ServiceUUIDs`.
     var properties: [String: BusValue] {
         var properties: [String: BusValue] = [
             "Type": .string("peripheral"), "Discoverable": .bool(true),

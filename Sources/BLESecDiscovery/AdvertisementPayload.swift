@@ -3,7 +3,7 @@ package import BLESecL2CAP
 /// The six bytes that a peer advertises with its service.
 ///
 /// `version, 4 bits · capabilities, 4 bits · PSM or 0, 1 byte · tag, 4 bytes`. Anyone can forge a
-/// payload. It is a hint for where to dial; it never decides whom to trust or what to offer.
+/// payload. It is a hint for where to dial; it never decides whom to trust or what to negotiate.
 package struct AdvertisementPayload: Sendable, Hashable {
     /// What a peer can do.
     package struct Capabilities: OptionSet, Sendable, Hashable {

@@ -13,7 +13,7 @@ package struct AdvertisingThrottle: Sendable {
     package var cooldown = Duration.seconds(30)
 
     private var failures: [MonotonicTime] = []
-    private var reopening: MonotonicTime?
+    private var resumptionTime: MonotonicTime?
 
     /// Makes a throttle that allows advertising, with the defaults above.
     package init() {}
@@ -24,11 +24,11 @@ package struct AdvertisingThrottle: Sendable {
         failures.append(now)
         guard failures.count >= threshold else { return }
         failures = []
-        reopening = now.advanced(by: cooldown)
+        resumptionTime = now.advanced(by: cooldown)
     }
 
     /// When advertising may start again; nil while it is allowed.
     package func reopens(at now: MonotonicTime) -> MonotonicTime? {
-        reopening.flatMap { $0 > now ? $0 : nil }
+        resumptionTime.flatMap { $0 > now ? $0 : nil }
     }
 }

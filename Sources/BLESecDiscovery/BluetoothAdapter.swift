@@ -1,12 +1,11 @@
 package import BLESecL2CAP
 internal import BLESecLinks
 
-/// An adapter of a session with bluetoothd. This value refers to the adapter by name, and stays
-/// valid while the adapter, or bluetoothd, is gone.
+/// An adapter that bluetoothd controls. This value refers to the adapter by name, and stays valid
+/// while the adapter, or bluetoothd, is gone.
 package struct BluetoothAdapter: Sendable {
     /// The session that knows the adapter.
     package let bluetoothd: Bluetoothd
-    /// The adapter's name.
     package let name: AdapterName
 
     init(_ name: AdapterName, of bluetoothd: Bluetoothd) {
@@ -58,9 +57,9 @@ package struct BluetoothAdapter: Sendable {
 
     /// Begins to scan for a service.
     ///
-    /// bluetoothd reports all devices, and the service is filtered here, since bluetoothd's own
-    /// filter ignores service data. The scan continues by itself when bluetoothd and the adapter
-    /// are available again.
+    /// bluetoothd reports all devices, and this module selects those with the service, since
+    /// bluetoothd's own filter ignores service data. The scan continues by itself when bluetoothd
+    /// and the adapter are available again.
     ///
     /// - Parameter interval: how often to restart the scan, for an adapter that reports an
     ///   advertiser only once per scan; nil leaves this to bluetoothd, which pauses for 5 of every

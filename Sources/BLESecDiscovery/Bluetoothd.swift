@@ -26,7 +26,7 @@ package actor Bluetoothd {
     /// executor leaves the loop between its check and its wait.
     private var changes: UInt64 = 0
     private var lastToken: UInt64 = 0
-    private var hasAnswered = false
+    private var hasTriedListing = false
 
     private struct WatchedDevice {
         let path: String
@@ -59,7 +59,7 @@ package actor Bluetoothd {
         _ = registrations
         session = BusSession(of: self)
         let deadline = loop.now.advanced(by: BusSession.callTimeout)
-        try? await wait(until: deadline, to: "reach bluetoothd") { $0.hasAnswered ? () : nil }
+        try? await wait(until: deadline, to: "reach bluetoothd") { $0.hasTriedListing ? () : nil }
     }
 
     /// Ends the session and all registrations. A second call does nothing.
@@ -79,7 +79,7 @@ package actor Bluetoothd {
         endLostLinks()
     }
 
-    /// Whether bluetoothd runs.
+    /// Whether bluetoothd runs, and its objects are known.
     package var isRunning: Bool { owner != nil }
     var owner: String? { session?.owner }
     /// The process number of bluetoothd; nil when it does not run, or the bus does not report it.
@@ -101,14 +101,15 @@ package actor Bluetoothd {
         waiting.wake(.change)
     }
 
-    /// Waits until `look`, which is called after each change, returns a value.
+    /// Waits until `check`, which is called now and after each change, returns a value. The end of
+    /// the session or of the loop counts as the deadline.
     func wait<Value: Sendable>(
         until deadline: MonotonicTime, to action: String,
-        for look: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
+        for check: @Sendable (isolated Bluetoothd) throws(DiscoveryError) -> Value?
     ) async throws(DiscoveryError) -> Value {
         while true {
             let seen = changes
-            if let value = try look(self) { return value }
+            if let value = try check(self) { return value }
             guard loop.now < deadline, session != nil, !loop.isShutDown else {
                 throw DiscoveryError(.timedOut, "cannot \(action): it took too long")
             }
@@ -121,10 +122,10 @@ package actor Bluetoothd {
         }
     }
 
-    /// bluetoothd has listed its `objects`; nil when it does not run, or does not answer.
-    func answered(_ objects: BusValue?) {
+    /// An attempt to list the objects has ended, with nil if bluetoothd does not run or answer.
+    func listingEnded(with objects: BusValue?) {
         if let objects { tree.replace(with: objects) }
-        hasAnswered = true
+        hasTriedListing = true
         treeChanged()
     }
 
@@ -157,7 +158,7 @@ package actor Bluetoothd {
             let value = properties["Value"]?.bytes, let handler = notificationHandlers[path]
         {
             handler(value)
-            // A change of the value alone concerns only this handler.
+            // If only the value has changed, nothing else depends on it.
             if properties.count == 1 { return }
         }
         let isDevice = interface == Interface.device
@@ -192,7 +193,7 @@ package actor Bluetoothd {
         tree.paths(of: Interface.adapter).compactMap { AdapterName(of: $0) }
     }
 
-    /// The adapter to use: the one of that name, or, when it is nil, the first adapter that is on.
+    /// The adapter with that name; without a name, the first adapter that is on.
     ///
     /// - Throws: the reason why the adapter cannot be used.
     package func adapter(_ name: String?) throws(DiscoveryError) -> BluetoothAdapter {
@@ -239,7 +240,7 @@ package actor Bluetoothd {
         }
     }
 
-    /// A registration has ended, which a task may wait for.
+    /// A registration has ended: removes its objects, and wakes the tasks that wait for bluetoothd.
     func ended(_ token: UInt64) {
         exports.remove(token)
         wakeWaiting()
@@ -264,7 +265,7 @@ package actor Bluetoothd {
             continuation.finish()
             throw error
         }
-        // The sequence keeps the registration alive.
+        // This closure keeps the registration alive until the stream ends.
         continuation.onTermination = { [weak self, loop] _ in
             Task(executorPreference: loop) { await self?.endScan(registration) }
         }
@@ -293,17 +294,17 @@ package actor Bluetoothd {
 
     // MARK: - Other devices
 
-    /// Passes the notifications of a characteristic to `handler`, until it is set to nil; returns
-    /// whether there was a handler before.
+    /// Sets the handler for the notifications of the characteristic at `path`; nil removes it.
+    /// Returns whether there was a handler before.
     @discardableResult
-    func setHandler(_ handler: (@Sendable ([UInt8]) -> Void)?, of characteristic: String) -> Bool {
-        defer { notificationHandlers[characteristic] = handler }
-        return notificationHandlers[characteristic] != nil
+    func setHandler(_ handler: (@Sendable ([UInt8]) -> Void)?, of path: String) -> Bool {
+        defer { notificationHandlers[path] = handler }
+        return notificationHandlers[path] != nil
     }
 
-    /// Ends the link when its device disconnects, or bluetoothd stops.
-    func watch(_ device: String, for link: GATTStreamLink) {
-        watched.append(WatchedDevice(path: device, link: link))
+    /// Ends the link when the device at `path` disconnects, or bluetoothd stops.
+    func watch(_ path: String, for link: GATTStreamLink) {
+        watched.append(WatchedDevice(path: path, link: link))
         endLostLinks()
     }
 

@@ -85,7 +85,7 @@ internal import Glibc
         }
     }
 
-    /// Calls a method. `completion` is called once, with the reply, an error, or a timeout.
+    /// Calls a method. `completion` is called once, with the reply or an error (a timeout is one).
     ///
     /// - Returns: the call's cookie; nil if the call could not be sent.
     @discardableResult
@@ -198,12 +198,12 @@ internal import Glibc
             guard let pointer = unsafe pointer else { return }
             let result = unsafe sd_bus_process(pointer, nil)
             if result < 0 { return fail() }
-            if result == 0 { return wait() }
+            if result == 0 { return waitForEvents() }
         }
         schedule()
     }
 
-    private func wait() {
+    private func waitForEvents() {
         guard let pointer = unsafe pointer else { return }
         let events = unsafe sd_bus_get_events(pointer)
         var deadline: UInt64 = 0  // in microseconds

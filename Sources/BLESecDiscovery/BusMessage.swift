@@ -7,7 +7,7 @@ internal import CBLESecSystemd
     enum Kind { case call, reply, error, signal, other }
 
     /// The greatest nesting depth that the D-Bus specification allows.
-    private static let deepest = 64
+    private static let maxDepth = 64
 
     let pointer: OpaquePointer
 
@@ -71,7 +71,7 @@ internal import CBLESecSystemd
         var type: CChar = 0
         var contents: UnsafePointer<CChar>?
         guard unsafe sd_bus_message_peek_type(pointer, &type, &contents) > 0 else { return nil }
-        let inside = unsafe Self.text(contents)
+        let types = unsafe Self.text(contents)
         switch UInt8(bitPattern: type) {
         case UInt8(ascii: "y"): return read(0 as UInt8, type).map { .byte($0) }
         case UInt8(ascii: "b"): return read(0 as Int32, type).map { .bool($0 != 0) }
@@ -86,12 +86,12 @@ internal import CBLESecSystemd
         case UInt8(ascii: "s"): return readText(type).map { .string($0) }
         case UInt8(ascii: "o"): return readText(type).map { .path($0) }
         case UInt8(ascii: "g"): return readText(type).map { .signature($0) }
-        case UInt8(ascii: "a") where inside == "y": return readBytes()
+        case UInt8(ascii: "a") where types == "y": return readBytes()
         case let container:
-            guard depth < Self.deepest, let values = readContainer(type, inside, depth: depth + 1)
+            guard depth < Self.maxDepth, let values = readContainer(type, types, depth: depth + 1)
             else { return nil }
             switch (container, values.count) {
-            case (UInt8(ascii: "a"), _): return .array(values, of: inside)
+            case (UInt8(ascii: "a"), _): return .array(values, of: types)
             case (UInt8(ascii: "r"), _): return .structure(values)
             case (UInt8(ascii: "e"), 2): return .entry(values[0], values[1])
             case (UInt8(ascii: "v"), 1): return .variant(values[0])
@@ -126,8 +126,8 @@ internal import CBLESecSystemd
         return unsafe .bytes(Array(UnsafeRawBufferPointer(start: start, count: count)))
     }
 
-    private func readContainer(_ type: CChar, _ inside: String, depth: Int) -> [BusValue]? {
-        guard unsafe sd_bus_message_enter_container(pointer, type, inside) > 0 else { return nil }
+    private func readContainer(_ type: CChar, _ types: String, depth: Int) -> [BusValue]? {
+        guard unsafe sd_bus_message_enter_container(pointer, type, types) > 0 else { return nil }
         var values: [BusValue] = []
         while let value = readValue(depth: depth) { values.append(value) }
         // The exit fails if a part of the container could not be read: then the whole value is

@@ -24,7 +24,7 @@ final class BusSession {
         open()
     }
 
-    /// Ends the session, without telling the actor. A second call does nothing.
+    /// Ends the session, without a call to ``Bluetoothd``. A second call does nothing.
     func close() {
         isClosed = true
         bluetoothd = nil
@@ -49,7 +49,7 @@ final class BusSession {
             ] { bus.call(.toBus("AddMatch", [.string(rule)]), timeout: Self.callTimeout) { _ in } }
             askOwner()
         } catch {
-            answered(nil)
+            listingEnded(with: nil)
             retry?.arm(in: Self.retryDelay)
         }
     }
@@ -68,10 +68,10 @@ final class BusSession {
         }
     }
 
-    /// bluetoothd runs and has the unique name `name`, or, if `name` is nil or empty, does not run.
+    /// bluetoothd has the unique name `name`; if that is nil or empty, it is not known to run.
     private func learnedOwner(_ name: String?) {
         forget()
-        guard let name, !name.isEmpty else { answered(nil); return }
+        guard let name, !name.isEmpty else { listingEnded(with: nil); return }
         listObjects(of: name)
     }
 
@@ -80,8 +80,8 @@ final class BusSession {
         bluetoothd?.assumeIsolated { $0.forget() }
     }
 
-    private func answered(_ objects: BusValue?) {
-        bluetoothd?.assumeIsolated { $0.answered(objects) }
+    private func listingEnded(with objects: BusValue?) {
+        bluetoothd?.assumeIsolated { $0.listingEnded(with: objects) }
     }
 
     /// Asks bluetoothd for all objects again, to replace the known ones.
@@ -95,10 +95,10 @@ final class BusSession {
             guard let self else { return }
             if case .success(let values) = result {
                 owner = name
-                answered(values.first ?? .array([], of: "{oa{sa{sv}}}"))
+                listingEnded(with: values.first ?? .array([], of: "{oa{sa{sv}}}"))
             } else {
                 retrySoon()
-                answered(nil)
+                listingEnded(with: nil)
             }
         }
     }
@@ -189,11 +189,11 @@ extension BusSession: TimerHandler {
         bus?.reply(to: message, with: result ?? .failure(.unknownObject))
     }
 
-    /// The connection has ended. Called once, when all waiting calls have failed.
+    /// The connection has ended. Called once, after all waiting calls have failed.
     func busDidEnd() {
         bus = nil
         forget()
-        answered(nil)
+        listingEnded(with: nil)
         retry?.arm(in: Self.retryDelay)
     }
 

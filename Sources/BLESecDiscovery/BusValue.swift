@@ -83,7 +83,7 @@ extension BusValue {
         }
     }
 
-    /// The entries of a dictionary, in order; a repeated key is not removed.
+    /// The entries of a dictionary, in order, with every entry of a repeated key.
     var entries: [(key: BusValue, value: BusValue)]? {
         elements?.compactMap {
             if case .entry(let key, let value) = $0 { (key, value) } else { nil }

@@ -81,7 +81,7 @@ package struct DialPolicy: Sendable {
     package init(
         rules: Rules = Rules(), ownTag: AdvertisementTag? = nil, table: PeerTable = PeerTable()
     ) {
-        precondition(rules.timesHeard <= PeerTable.recentTimes, "that many times are not kept")
+        precondition(rules.timesHeard <= PeerTable.recentCapacity, "timesHeard is too large")
         self.rules = rules
         self.ownTag = ownTag
         self.table = table
@@ -159,8 +159,8 @@ package struct DialPolicy: Sendable {
         if identity != nil { remember(address) }
     }
 
-    /// A ready link ended. The peer has to be heard again before it is dialed, and the wait of the
-    /// side with the higher tag starts again. `outcome` determines the minimum wait.
+    /// A ready link ended. The address has to be heard again before it is dialed, after a wait that
+    /// `outcome` determines; and the side with the higher tag waits again for the other to dial.
     package mutating func linkEnded(
         with address: DeviceAddress, _ outcome: LinkOutcome, at now: MonotonicTime,
         using generator: inout some RandomNumberGenerator

@@ -10,6 +10,6 @@ struct DialRecord: Sendable {
     var mustBeHeard = false
     /// The earliest time of the next dial.
     var notBefore: MonotonicTime?
-    /// When this side may dial a candidate that should dial first, having the lower tag.
+    /// When this side may dial a candidate that should dial first: its tag is lower, or unknown.
     var turn: MonotonicTime?
 }

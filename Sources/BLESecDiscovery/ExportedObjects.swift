@@ -84,13 +84,13 @@ final class ExportedObjects {
             onRelease(path)
             return .success([])
         case (Interface.characteristic, let member):
-            return object.characteristic.map { use($0, at: path, member, body, addressOf) }
+            return object.characteristic.map { call($0, at: path, member, body, addressOf) }
                 ?? .failure(.unknown("characteristic"))
         default: return .failure(.unknown("method"))
         }
     }
 
-    private func use(
+    private func call(
         _ characteristic: GATTCharacteristic, at path: String, _ member: String,
         _ body: [BusValue], _ addressOf: (String) -> DeviceAddress?
     ) -> Result<[BusValue], BusError> {
@@ -128,12 +128,12 @@ final class ExportedObjects {
 }
 
 extension BusError {
-    fileprivate static func unknown(_ what: String) -> BusError {
-        BusError(name: "org.freedesktop.DBus.Error.UnknownMethod", text: "no such \(what)")
+    fileprivate static func unknown(_ kind: String) -> BusError {
+        BusError(name: "org.freedesktop.DBus.Error.UnknownMethod", text: "no such \(kind)")
     }
 
     fileprivate static let invalidOffset = BusError(
         name: "org.bluez.Error.InvalidOffset", text: "beyond the value")
     fileprivate static let notSupported = BusError(
-        name: "org.bluez.Error.NotSupported", text: "the characteristic does not do that")
+        name: "org.bluez.Error.NotSupported", text: "the characteristic does not support it")
 }

@@ -7,7 +7,6 @@ package struct GATTApplication: Sendable {
     /// The service's characteristics.
     package let characteristics: [GATTCharacteristic]
 
-    /// Makes an application.
     package init(service: BluetoothUUID, characteristics: [GATTCharacteristic]) {
         self.service = service
         self.characteristics = characteristics
@@ -19,12 +18,11 @@ package struct GATTApplication: Sendable {
 /// Any device nearby can read, write and subscribe: nothing here is authenticated. The closures are
 /// called on the loop's thread and must not block.
 package struct GATTCharacteristic: Sendable {
-    /// Its UUID.
     package let uuid: BluetoothUUID
-    /// Returns the value, at most 512 bytes; nil for a characteristic that cannot be read.
+    /// Returns the value, at most 512 bytes. Without `read`, the characteristic cannot be read.
     package var read: (@Sendable () -> [UInt8])?
     /// Takes a value that a device writes without response; `device` is nil if bluetoothd does not
-    /// name it. Nil for a characteristic that cannot be written.
+    /// name it. Without `write`, the characteristic cannot be written.
     package var write: (@Sendable (_ device: DeviceAddress?, _ bytes: [UInt8]) -> Void)?
     /// Called with true when the first device subscribes to notifications, and with false when the
     /// last subscriber has gone.

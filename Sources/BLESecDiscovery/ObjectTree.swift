@@ -3,15 +3,15 @@ internal import BLESecL2CAP
 /// The names of D-Bus interfaces.
 typealias Interface = ObjectTree.Interface
 
-/// The objects of bluetoothd, as its signals report them.
+/// The objects of bluetoothd, as its listings and signals report them.
 ///
 /// Only the interfaces that this package uses are kept. Anyone nearby can make devices appear, and
 /// a device can have any number of services, so the number of each is bounded.
 struct ObjectTree: Sendable {
     typealias Properties = [String: BusValue]
 
-    /// The most devices that are kept, and also the most objects of their services. This is more
-    /// than an adapter keeps; further objects are ignored.
+    /// The most devices that are kept, and the most services and characteristics of all devices;
+    /// further objects are ignored.
     static let mostObjects = 4_096
 
     enum Interface {
@@ -38,12 +38,12 @@ struct ObjectTree: Sendable {
         /// A service or a characteristic of a device.
         case part
         /// Adapters, and other objects that no nearby device creates.
-        case own
+        case local
 
         init(_ interfaces: [String: Properties]) {
             func has(_ interface: String) -> Bool { interfaces[interface] != nil }
             let isPart = has(Interface.service) || has(Interface.characteristic)
-            self = has(Interface.device) ? .device : isPart ? .part : .own
+            self = has(Interface.device) ? .device : isPart ? .part : .local
         }
     }
 
@@ -77,7 +77,7 @@ struct ObjectTree: Sendable {
         }
         guard !kept.isEmpty else { return }
         let kind = Kind(kept)
-        if objects[path] == nil, kind != .own, counts[kind, default: 0] >= Self.mostObjects {
+        if objects[path] == nil, kind != .local, counts[kind, default: 0] >= Self.mostObjects {
             isIncomplete = true
             return
         }

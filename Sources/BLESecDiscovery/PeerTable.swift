@@ -10,7 +10,6 @@ package import BLESecLinks
 package struct PeerTable: Sendable {
     /// One candidate.
     package struct Entry: Sendable {
-        /// The candidate.
         package let candidate: Candidate
         /// The payload that it advertised last.
         package internal(set) var payload: AdvertisementPayload?
@@ -33,7 +32,7 @@ package struct PeerTable: Sendable {
     /// The most tags that are kept for one address.
     package let tagsPerAddress: Int
     /// The most times in ``Entry/recent``, and so the most that a dialing rule may require.
-    static let recentTimes = 8
+    static let recentCapacity = 8
 
     private var byCandidate: [Candidate: Entry] = [:]
 
@@ -51,7 +50,6 @@ package struct PeerTable: Sendable {
         }
     }
 
-    /// The number of candidates.
     package var count: Int { byCandidate.count }
 
     /// The entry of a candidate.
@@ -80,7 +78,7 @@ package struct PeerTable: Sendable {
         entry.timesHeard += 1
         entry.lastHeard = now
         entry.dialing.mustBeHeard = false
-        if entry.recent.count == Self.recentTimes { entry.recent.removeFirst() }
+        if entry.recent.count == Self.recentCapacity { entry.recent.removeFirst() }
         entry.recent.append(now)
         byCandidate[candidate] = entry
     }
@@ -101,7 +99,7 @@ package struct PeerTable: Sendable {
         let candidate = sighting.candidate
         let untagged = Candidate(address: sighting.address, tag: nil)
         if candidate != untagged {
-            if byCandidate[untagged]?.isUnproven ?? false { byCandidate[untagged] = nil }
+            if byCandidate[untagged]?.isExpendable ?? false { byCandidate[untagged] = nil }
             return candidate
         }
         let tagged = byCandidate.values.filter {
@@ -125,8 +123,8 @@ package struct PeerTable: Sendable {
     private mutating func removeOne(
         of entries: [Entry], using generator: inout some RandomNumberGenerator
     ) {
-        let unproven = entries.filter(\.isUnproven)
-        let idle = unproven.isEmpty ? entries.filter { !$0.dialing.isUnderWay } : unproven
+        let expendable = entries.filter(\.isExpendable)
+        let idle = expendable.isEmpty ? entries.filter { !$0.dialing.isUnderWay } : expendable
         let pool = idle.isEmpty ? entries : idle
         let first = Int.random(in: 0..<pool.count, using: &generator)
         var second = first
@@ -139,8 +137,8 @@ package struct PeerTable: Sendable {
 }
 
 extension PeerTable.Entry {
-    /// Whether the candidate can be dropped without losing more than its advertisements.
-    var isUnproven: Bool { identity == nil && !dialing.isUnderWay }
+    /// Whether dropping the candidate loses nothing but what was heard of it.
+    var isExpendable: Bool { identity == nil && !dialing.isUnderWay }
     /// How many times it was heard since `time`, among the times in ``recent``.
     func timesHeard(since time: MonotonicTime) -> Int { recent.count { $0 >= time } }
 }

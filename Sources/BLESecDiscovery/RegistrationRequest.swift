@@ -29,13 +29,13 @@ struct RegistrationRequest: Sendable {
     }
 
     private static func registering(
-        _ object: String, _ path: String, _ interface: String, on adapter: AdapterName,
+        _ kind: String, _ path: String, _ interface: String, on adapter: AdapterName,
         _ action: String
     ) -> Self {
         Self(
             adapter: adapter, action: "\(action) on \(adapter)", path: path, interface: interface,
-            begin: ("Register\(object)", [.path(path), .properties([:])]),
-            end: ("Unregister\(object)", [.path(path)]))
+            begin: ("Register\(kind)", [.path(path), .properties([:])]),
+            end: ("Unregister\(kind)", [.path(path)]))
     }
 
     static func scan(on adapter: AdapterName, anewEvery interval: Duration?) -> Self {

@@ -23,7 +23,7 @@ actor Registrations {
     private struct Entry {
         let request: RegistrationRequest
         var state = State.lapsed
-        /// Whether bluetoothd has granted the request before, and may still have it.
+        /// Whether bluetoothd has granted the request before, and may still hold it.
         var wasGranted = false
         /// The last of the calls to bluetoothd for this request, which run one after another.
         var lastCall: Task<Void, Never>?
@@ -59,7 +59,7 @@ actor Registrations {
     // MARK: - What is wanted
 
     /// Sends a request, and sends it again whenever bluetoothd may have dropped it. Throws, and
-    /// gives the request up, if bluetoothd at first refuses it or does not answer in time.
+    /// gives the request up, if the adapter is not on, or bluetoothd does not grant it in time.
     func register(
         _ request: RegistrationRequest, as token: UInt64
     ) async throws(DiscoveryError) -> Registration {
@@ -254,7 +254,7 @@ actor Registrations {
             try await call(request.begin, request)
         } catch {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
-            // bluetoothd counts one scan for each process: if another one runs, so does this one.
+            // bluetoothd has one scan for each process: if another one runs here, so does this one.
             let others = entries.filter { $0.key != token }.values
             if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
             // Otherwise the kernel is still busy with a request from an earlier bluetoothd.
@@ -264,7 +264,7 @@ actor Registrations {
     }
 
     private func cancel(_ request: RegistrationRequest) async {
-        // bluetoothd counts one scan for each process, and other requests may still need it.
+        // bluetoothd has one scan for each process, and other requests may still need it.
         if request.isScan, entries.values.contains(where: { $0.isScan(on: request.adapter) }) {
             return
         }

@@ -14,7 +14,6 @@ package struct RemoteCharacteristic: Sendable, Hashable {
         case indicate
     }
 
-    /// Its UUID.
     package let uuid: BluetoothUUID
     /// The names of its properties, for example `read`, `notify` or `write-without-response`.
     package let flags: Set<String>

@@ -3,9 +3,7 @@ package import BLESecLinks
 
 /// Another device, with calls that connect to it over one adapter and use its GATT services.
 package struct RemoteDevice: Sendable {
-    /// The adapter.
     package let adapter: BluetoothAdapter
-    /// The device's address.
     package let address: DeviceAddress
 
     var bluetoothd: Bluetoothd { adapter.bluetoothd }
@@ -149,8 +147,8 @@ package struct RemoteDevice: Sendable {
     /// defined for PSMs.
     ///
     /// - Returns: nil when the service lacks this characteristic, and so offers no L2CAP channel.
-    /// - Throws: ``DiscoveryError/Code/malformed`` when the value is not a PSM, and what
-    ///   ``read(_:until:)`` throws.
+    /// - Throws: ``DiscoveryError/Code/malformed`` when the value is not a dynamic PSM, and what
+    ///   ``characteristics(of:)`` and ``read(_:until:)`` throw.
     package func readPSM(
         of service: BluetoothUUID, until deadline: MonotonicTime
     ) async throws(DiscoveryError) -> PSM? {

@@ -23,7 +23,7 @@ package enum ServiceAdvertisement: Sendable, Hashable {
     /// values, and only if no other vendor-specific UUID is advertised: a scanner keeps one name
     /// and one company's data for each device, and they may belong to the other service.
     ///
-    /// - Returns: nil when nothing in it concerns the service.
+    /// - Returns: nil when the device does not advertise the service.
     package init?(
         of service: BluetoothUUID, uuids: [BluetoothUUID], name: String?,
         serviceData: [BluetoothUUID: [UInt8]], manufacturerData: [UInt16: [UInt8]]

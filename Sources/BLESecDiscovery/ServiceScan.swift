@@ -35,7 +35,7 @@ struct ServiceScans {
         for scan in ended { scan.continuation.finish() }
     }
 
-    /// Reports a heard device to every scan of its adapter, or to the scan `only`.
+    /// Reports a heard device to every scan of its adapter, or to the scan with the token `only`.
     func heard(_ path: String, in tree: ObjectTree, by only: UInt64? = nil) {
         guard !byToken.isEmpty, let adapter = AdapterName(of: path),
             let address = tree.address(of: path),

@@ -26,7 +26,6 @@ package struct Sighting: Sendable, Hashable {
     /// The signal strength in dBm; nil where the adapter does not report it.
     package let signal: Int?
 
-    /// Makes a sighting.
     package init(address: DeviceAddress, advertisement: ServiceAdvertisement, signal: Int?) {
         self.address = address
         self.advertisement = advertisement

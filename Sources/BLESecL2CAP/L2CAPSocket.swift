@@ -31,7 +31,7 @@ package enum L2CAPSocket {
     /// small send buffer never takes a large SDU.
     static let bufferSize: Int32 = 212_992
 
-    /// Opens a socket that is bound and ready for connect or listen, which the caller owns.
+    /// Opens a socket and binds it, for connect or listen; the caller owns the descriptor.
     ///
     /// The socket is bound first, with an LE address type. Without the bind, the channel stays a
     /// classic one and its data contain stray bytes. The kernel accepts the MTU only after the

@@ -33,7 +33,7 @@ static inline int blesec_hci_info(int descriptor, uint16_t number, char *_Nonnul
     return 0;
 }
 
-// HCIGETDEVINFO: the size of an ACL packet's payload, and the numbers of packets that the host has
+// HCIGETDEVINFO: the largest payload of an ACL packet, and the counts of packets that the host has
 // given to the adapter and received from it.
 static inline int blesec_hci_packets(int descriptor, uint16_t number, uint16_t *_Nonnull size,
                                      uint32_t *_Nonnull sent, uint32_t *_Nonnull received) {

@@ -39,7 +39,7 @@ private struct StreamPair {
     /// the dialer's opening fragment; its answer is in `toDialer`.
     init(dialerSends: Int = 508, dialerAccepts: Int = 508) throws {
         dialer = Side(
-            FragmentStream(dialing: 1, sending: dialerSends, taking: dialerAccepts))
+            FragmentStream(dialing: 1, sendableSize: dialerSends, acceptedSize: dialerAccepts))
         let opening = StreamFragment(dialer.stream.opening())
         listener = Side(try #require(opening.flatMap { FragmentStream(answering: $0) }))
         toDialer.append(listener.stream.opening())
@@ -69,7 +69,7 @@ struct FragmentStreamTests {
         let listenerBytes = random.bytes(Int.random(in: 0...30_000, using: &random))
         var (dialerSent, listenerSent) = (0, 0)
         var (listenerReceived, dialerReceived): ([UInt8], [UInt8]) = ([], [])
-        let stale = StreamFragment(.data, stream: 2, number: 0, limit: 900, payload: [1, 2, 3])
+        let foreign = StreamFragment(.data, stream: 2, number: 0, limit: 900, payload: [1, 2, 3])
             .bytes
         for _ in 0..<1_000_000
         where listenerReceived.count < dialerBytes.count
@@ -98,11 +98,11 @@ struct FragmentStreamTests {
             case 6:
                 listenerReceived += pair.listener.read(count)
                 if let grant = pair.listener.grant() { pair.toDialer.append(grant) }
-                #expect(!pair.listener.take(stale), "the fragment belongs to another stream")
+                #expect(!pair.listener.take(foreign), "the fragment belongs to another stream")
             default:
                 dialerReceived += pair.dialer.read(count)
                 if let grant = pair.dialer.grant() { pair.toListener.append(grant) }
-                #expect(!pair.dialer.take(Array(stale.prefix(6))), "the fragment is cut off")
+                #expect(!pair.dialer.take(Array(foreign.prefix(6))), "the fragment is cut off")
             }
             for fragment in pair.toListener + pair.toDialer { #expect(fragment.count <= 600) }
         }

@@ -15,7 +15,7 @@ private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
     private var underWay: [(fragment: [UInt8], toDialer: Bool)] = []
     private weak var dialer: GATTStreamLink?
     private weak var listener: GATTStreamLink?
-    /// How many of the next data fragments are lost.
+    /// How many data fragments are still to be lost.
     var fragmentsToLose = 0
     var fragmentsSent = 0
     /// How many of the two links have closed their carrier.
@@ -29,7 +29,8 @@ private final class SimulatedRadio: DeferredWork, @unchecked Sendable {
         radio: SimulatedRadio, dialer: GATTStreamLink, listener: GATTStreamLink
     ) {
         let radio = SimulatedRadio(loop)
-        var dialing = FragmentStream(dialing: 7, sending: fragmentSize, taking: fragmentSize)
+        var dialing = FragmentStream(
+            dialing: 7, sendableSize: fragmentSize, acceptedSize: fragmentSize)
         let opening = StreamFragment(dialing.opening())
         let answering = try #require(opening.flatMap { FragmentStream(answering: $0) })
         let address = DeviceAddress(try #require(BluetoothAddress("AA:BB:CC:DD:EE:FF")), .random)
@@ -130,7 +131,7 @@ struct GATTStreamLinkTests {
     }
 
     @Test(
-        "the link takes no more than the peer's window, and reports when the peer has read"
+        "the link takes no more than the peer's window, and is writable once the peer has read"
     )
     func backpressure() async throws {
         try await withLoop { loop in
@@ -239,7 +240,7 @@ struct GATTStreamLinkTests {
             await clock.advance(by: .milliseconds(1_999))
             _ = try dialer.send([1, 2, 3])
             await loop.settle()
-            try #expect(listener.receive().bytes == [1, 2, 3], "bytes may come after that end")
+            try #expect(listener.receive().bytes == [1, 2, 3], "bytes may come after it")
             try #expect(listener.receive().outcome == .wouldBlock)
             #expect(handler.hangUps == 0)
             await clock.advance(by: .milliseconds(1))

@@ -11,8 +11,8 @@ struct RemoteCharacteristicTests {
     static let service = BluetoothUUID(high: 1, low: 2)
 
     /// bluetoothd's objects for a device with one service. The service has one characteristic for
-    /// each element of `flags`: the value of BlueZ's property `Flags`, the list of the
-    /// characteristic's GATT properties; nil omits it.
+    /// each element of `flags`: the value of the D-Bus property `Flags`, which lists the GATT
+    /// properties; for nil, the characteristic has no `Flags`.
     static func tree(_ flags: [BusValue?]) -> ObjectTree {
         var tree = ObjectTree()
         func add(_ path: String, _ interface: String, _ properties: [String: BusValue]) {
@@ -65,8 +65,8 @@ struct RemoteCharacteristicTests {
             return try Self.characteristics(.strings(others.map(\.rawValue)))[0]
         }
         let loop = EventLoop(name: "test")
-        // Each call must fail before it calls bluetoothd. After that, the error would be an error
-        // of bluetoothd, or that bluetoothd does not run.
+        // Each call must fail before it calls bluetoothd: otherwise the error would come from
+        // bluetoothd, or say that bluetoothd does not run.
         let bluetoothd = await Bluetoothd.connect(loop: loop)
         let adapter = BluetoothAdapter(AdapterName("hci0"), of: bluetoothd)
         let device = adapter.device(DeviceAddress(.any, .random))
@@ -105,7 +105,7 @@ struct RemoteCharacteristicTests {
         #expect(ChannelError(discovery: try #require(error)).code == .protocolViolation)
     }
 
-    /// Expects that `body` throws an error that names `missing` as the property that is needed.
+    /// Expects that `body` throws an error that names the missing property.
     private func expectError(
         naming missing: String, _ body: () async throws -> Void,
         at location: SourceLocation = #_sourceLocation

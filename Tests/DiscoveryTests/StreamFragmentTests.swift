@@ -9,10 +9,10 @@ struct StreamFragmentTests {
     func wireFormat() {
         let opening = StreamFragment(
             .open, stream: 0xBEEF, number: 0, limit: 32,
-            payload: StreamFragment.opening(taking: 508)
+            payload: StreamFragment.openingPayload(acceptedSize: 508)
         )
         #expect(opening.bytes == [1, 0xBE, 0xEF, 0, 0, 0, 32, 1, 1, 0xFC])
-        #expect(opening.opening == 508)
+        #expect(opening.acceptedSize == 508)
         let data = StreamFragment(.data, stream: 0xBEEF, number: 7, limit: 0x128, payload: [9, 8])
         #expect(data.bytes == [2, 0xBE, 0xEF, 0, 7, 1, 0x28, 9, 8])
         for fragment in [opening, data] { #expect(StreamFragment(fragment.bytes) == fragment) }
@@ -36,7 +36,7 @@ struct StreamFragmentTests {
     func openings() {
         func acceptedSize(version: UInt8, size: Int) -> Int? {
             StreamFragment(
-                [1, 0, 1, 0, 0, 0, 32, version, UInt8(size >> 8), UInt8(size & 0xFF)])?.opening
+                [1, 0, 1, 0, 0, 0, 32, version, UInt8(size >> 8), UInt8(size & 0xFF)])?.acceptedSize
         }
         #expect(acceptedSize(version: 1, size: 19) == nil)
         #expect(acceptedSize(version: 1, size: 20) == 20)
@@ -51,7 +51,7 @@ struct StreamFragmentTests {
         var generator = SeededGenerator(seed: 5)
         for _ in 0..<5_000 {
             var bytes = generator.bytes(Int.random(in: 0...40, using: &generator))
-            // Kinds 1 to 4 are valid.
+            // The first byte is then 0 to 7; kinds 1 to 4 are valid.
             if !bytes.isEmpty { bytes[0] &= 7 }
             guard let fragment = StreamFragment(bytes) else { continue }
             #expect(fragment.bytes == bytes)

@@ -54,12 +54,12 @@ import Testing
             (EAFNOSUPPORT, .unavailable, "modprobe bluetooth"),
             (ETIMEDOUT, .timedOut, "no answer"),
         ])
-    func dialing(_ number: Int32, _ code: LinkError.Code, _ words: String) throws {
+    func dialing(_ number: Int32, _ code: LinkError.Code, _ phrase: String) throws {
         let address = try L2CAPAddress(parsing: "01:02:03:04:05:06/0x81")
         let error = L2CAPFailure.explainDial(SystemError(number), address)
         #expect(error.code == code)
         #expect(error.systemError == number)
-        #expect(error.reason.contains(words))
+        #expect(error.reason.contains(phrase))
         #expect(error.reason.contains("01:02:03:04:05:06"))
     }
 

@@ -26,7 +26,8 @@ struct FragmentStream: Sendable {
     // Sending
     /// The largest value that may be sent, in bytes; nil until the peer has sent the size that it
     /// accepts.
-    private(set) var size: Int?
+    private var valueSize: Int?
+    /// The number of the next data fragment, and the first number beyond the peer's window.
     private var next: UInt16 = 0
     private var limit: UInt16 = 0
     private var hasSentEnd = false
@@ -47,40 +48,40 @@ struct FragmentStream: Sendable {
     /// When the stream fails unless the missing fragments have arrived.
     private(set) var deadline = MonotonicTime.distantFuture
 
-    /// Makes the dialer's end. `sending` is the largest value that can be written, and `taking` the
-    /// largest value that a notification can carry, in bytes.
-    init(dialing id: UInt16, sending: Int, taking: Int) {
+    /// Makes the dialer's end. `sendableSize` is the largest value that can be written, and
+    /// `acceptedSize` the largest value that a notification can carry, in bytes.
+    init(dialing id: UInt16, sendableSize: Int, acceptedSize: Int) {
         self.id = id
-        sendableSize = Self.clamp(sending)
-        acceptedSize = Self.clamp(taking)
+        self.sendableSize = Self.clamp(sendableSize)
+        self.acceptedSize = Self.clamp(acceptedSize)
     }
 
     /// Makes the listener's end of a stream that a dialer opens; nil unless the fragment is an
     /// opening.
     init?(answering opening: StreamFragment) {
-        guard opening.number == 0, opening.opening != nil else { return nil }
+        guard opening.number == 0, opening.acceptedSize != nil else { return nil }
         id = opening.stream
-        sendableSize = StreamFragment.largest
-        acceptedSize = StreamFragment.largest
+        sendableSize = StreamFragment.largestSize
+        acceptedSize = StreamFragment.largestSize
         peerOpened(opening)
     }
 
     private static func clamp(_ size: Int) -> Int {
-        min(max(size, StreamFragment.smallest), StreamFragment.largest)
+        min(max(size, StreamFragment.smallestSize), StreamFragment.largestSize)
     }
 
     // MARK: - Sending
 
     /// Whether the peer has opened the stream, so that this end knows the size that the peer
     /// accepts.
-    var isOpen: Bool { size != nil }
+    var isOpen: Bool { valueSize != nil }
     /// The number of stream bytes that fit into one fragment.
-    var room: Int { (size ?? StreamFragment.smallest) - StreamFragment.headerSize }
+    var room: Int { (valueSize ?? StreamFragment.smallestSize) - StreamFragment.headerSize }
     var canSend: Bool { isOpen && !hasSentEnd && next != limit }
 
     /// This end's first fragment, which opens the stream.
     mutating func opening() -> [UInt8] {
-        fragment(.open, number: 0, StreamFragment.opening(taking: acceptedSize))
+        fragment(.open, number: 0, StreamFragment.openingPayload(acceptedSize: acceptedSize))
     }
 
     /// Cuts the beginning of `bytes` into fragments, as far as the peer's window allows, and
@@ -100,7 +101,7 @@ struct FragmentStream: Sendable {
     }
 
     /// A fragment with a new limit for the peer; nil until half a window has been read since the
-    /// last limit was sent.
+    /// last limit was sent, and after ``finish()``.
     mutating func grant() -> [UInt8]? {
         guard isOpen, !hasSentEnd, first &+ Self.window &- granted >= Self.window / 2 else {
             return nil
@@ -151,7 +152,7 @@ struct FragmentStream: Sendable {
         case .end:
             // The end cannot lie beyond the granted window, or before a fragment that has arrived.
             guard end == nil, fragment.number &- first <= Self.window,
-                fragment.number &- first >= highest
+                fragment.number &- first >= storedExtent
             else { return false }
             end = fragment.number
         }
@@ -160,14 +161,14 @@ struct FragmentStream: Sendable {
     }
 
     /// The distance from `first` to the number after the last stored fragment.
-    private var highest: UInt16 {
+    private var storedExtent: UInt16 {
         let last = (0..<Self.window).last { slots[Int((first &+ $0) % Self.window)] != nil }
         return last.map { $0 + 1 } ?? 0
     }
 
     private mutating func peerOpened(_ opening: StreamFragment) {
-        guard let accepted = opening.opening else { return }
-        size = min(accepted, sendableSize)
+        guard let acceptedByPeer = opening.acceptedSize else { return }
+        valueSize = min(acceptedByPeer, sendableSize)
         raiseLimit(opening.limit)
     }
 

@@ -10,7 +10,7 @@ package struct GATTStreamDialer: Sendable {
     /// The bytes that ATT adds to the value of a notification: an opcode, a handle, and a length
     /// where one packet holds several notifications.
     private static let notificationOverhead = 5
-    /// The MTU of a device with which none was negotiated.
+    /// The ATT MTU while the two devices have not negotiated another.
     private static let leastMTU = 23
 
     private let device: RemoteDevice
@@ -35,20 +35,20 @@ package struct GATTStreamDialer: Sendable {
     ///
     /// - Throws: ``DiscoveryError/Code/notSupported`` when one of the characteristics lacks the
     ///   required property, ``DiscoveryError/Code/unreachable`` when the device disconnects,
-    ///   ``DiscoveryError/Code/timedOut`` at the deadline, for example because the device serves
+    ///   ``DiscoveryError/Code/timedOut`` at the deadline: for example, the device may serve
     ///   another dialer.
     package func dial(until deadline: MonotonicTime) async throws(DiscoveryError) -> any Link {
         let action = "open a stream to \(device.address)"
         guard let path = await device.path else {
-            throw DiscoveryError(.notFound, "\(device.address) offers no byte stream over GATT")
+            throw DiscoveryError(.notFound, "cannot \(action): the adapter no longer knows it")
         }
         try toListener.require(
             oneOf: .writeWithoutResponse, to: "\(action) over \(toListener.uuid)")
         try toDialer.require(oneOf: .notify, .indicate, to: "\(action) over \(toDialer.uuid)")
         let mtu = await mtu
         let stream = FragmentStream(
-            dialing: .random(in: .min ... .max), sending: mtu - Self.writeOverhead,
-            taking: mtu - Self.notificationOverhead)
+            dialing: .random(in: .min ... .max), sendableSize: mtu - Self.writeOverhead,
+            acceptedSize: mtu - Self.notificationOverhead)
         let link = GATTStreamLink(stream, to: device.address, loop: bluetoothd.loop, over: carrier)
         do throws(DiscoveryError) {
             try await device.subscribe(to: toDialer) {

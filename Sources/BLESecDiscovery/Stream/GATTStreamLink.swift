@@ -7,7 +7,7 @@ internal import BLESecLinks
 /// devices' fragments; a device that forges the address can end the stream, but not more, since a
 /// secure channel runs over the link. Closing the link discards what bluetoothd has not sent yet.
 final class GATTStreamLink: Link, @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only, which each entry checks.
+    // Sendable because its state is used on the loop's thread only.
 
     /// Sends fragments to the other end. Used on the loop's thread.
     struct Carrier: Sendable {
@@ -18,7 +18,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
         var close: @Sendable () -> Void
     }
 
-    /// How long to wait for the end of a stream after its subscription ended, since the two can
+    /// How long to wait for the end of a stream after the end of its subscription: the two ends can
     /// arrive in either order.
     private static let endTimeout = Duration.seconds(2)
     /// The most fragments that one send fills.
@@ -37,7 +37,7 @@ final class GATTStreamLink: Link, @unchecked Sendable {
     private var failure: LinkError?
     /// When the device counts as disconnected, after it has ended its subscription.
     private var lossDeadline = MonotonicTime.distantFuture
-    /// Whether the device has disconnected, or bluetoothd has stopped.
+    /// Whether ``lose()`` was called.
     private(set) var isLost = false
     private var hasReportedHangUp = false
     private var isScheduled = false
@@ -158,7 +158,8 @@ extension GATTStreamLink {
 
     private func armTimer() { timer?.arm(at: min(stream.deadline, lossDeadline)) }
 
-    /// The device has disconnected, or bluetoothd has stopped; received bytes can still be read.
+    /// Ends the link: the device has disconnected or opened another stream, bluetoothd has stopped,
+    /// or a fragment could not be sent. Received bytes can still be read.
     func lose() {
         loop.assertCurrent()
         isLost = true

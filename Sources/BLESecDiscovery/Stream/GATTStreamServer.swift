@@ -10,7 +10,7 @@ package import BLESecLinks
 /// It does not offer `AcquireWrite`, since BlueZ before 5.69 would pass the writes of all devices
 /// through one socket. Used on the loop's thread.
 package final class GATTStreamServer: @unchecked Sendable {
-    // Sendable because its state is touched on the loop's thread only.
+    // Sendable because its state is used on the loop's thread only.
 
     /// The characteristic that the dialer writes to, without response.
     package static let toListener = BluetoothUUID(

@@ -19,11 +19,11 @@ struct StreamFragment: Sendable, Hashable {
     static let version: UInt8 = 1
     /// The number of bytes in front of the payload.
     static let headerSize = 7
-    /// The size of value that every device supports, in bytes: the smallest ATT MTU, 23, less 3.
-    static let smallest = 20
+    /// The value size that every device supports, in bytes: the smallest ATT MTU, 23, less 3.
+    static let smallestSize = 20
     /// The largest value that is sent or accepted, in bytes. (bluetoothd drops a value of 512 bytes
     /// silently.)
-    static let largest = 508
+    static let largestSize = 508
 
     let kind: Kind
     /// The stream's number, which distinguishes it from earlier streams.
@@ -45,9 +45,9 @@ struct StreamFragment: Sendable, Hashable {
         self.payload = payload
     }
 
-    /// Reads a value; nil when it is not a fragment.
+    /// Reads a value; nil unless it is a valid fragment.
     init?(_ bytes: [UInt8]) {
-        guard (Self.headerSize...Self.largest).contains(bytes.count),
+        guard (Self.headerSize...Self.largestSize).contains(bytes.count),
             let kind = Kind(rawValue: bytes[0])
         else { return nil }
         func number(at index: Int) -> UInt16 {
@@ -56,7 +56,9 @@ struct StreamFragment: Sendable, Hashable {
         self.init(
             kind, stream: number(at: 1), number: number(at: 3), limit: number(at: 5),
             payload: bytes[Self.headerSize...])
-        guard kind != .open || opening != nil, kind != .data || !payload.isEmpty else { return nil }
+        guard kind != .open || acceptedSize != nil, kind != .data || !payload.isEmpty else {
+            return nil
+        }
     }
 
     /// The fragment as the value of a write or a notification.
@@ -71,15 +73,15 @@ struct StreamFragment: Sendable, Hashable {
         return bytes
     }
 
-    /// The largest value that the sender of an opening accepts; nil when this is not an opening.
-    var opening: Int? {
+    /// The largest value, in bytes, that the sender of an opening accepts; nil if this is not valid.
+    var acceptedSize: Int? {
         let bytes = Array(payload)
         guard kind == .open, bytes.count >= 3, bytes[0] == Self.version else { return nil }
         let size = Int(bytes[1]) << 8 | Int(bytes[2])
-        return size < Self.smallest ? nil : min(size, Self.largest)
+        return size < Self.smallestSize ? nil : min(size, Self.largestSize)
     }
 
-    static func opening(taking size: Int) -> ArraySlice<UInt8> {
+    static func openingPayload(acceptedSize size: Int) -> ArraySlice<UInt8> {
         [version, UInt8(truncatingIfNeeded: size >> 8), UInt8(truncatingIfNeeded: size)]
     }
 }

@@ -1,5 +1,5 @@
 // The parts of Linux's C interface that Swift cannot import (packed structures, macros with
-// arguments, variadic functions), as functions of a line or two. Their names begin with `blesec_`.
+// arguments, variadic functions, GNU extensions), as short functions.
 #pragma once
 #include <errno.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ static inline void blesec_name_thread(const char *_Nonnull name) {
 // accept4, which Swift's C library module does not show, with SOCK_NONBLOCK and SOCK_CLOEXEC.
 int blesec_accept(int descriptor);
 
-// SO_PEERCRED: the process and user that dialed or listen at the other end of a Unix socket.
+// SO_PEERCRED: the process and user at the other end of a Unix socket, as of its connect or listen.
 int blesec_peer_credentials(int descriptor, pid_t *_Nonnull process, uid_t *_Nonnull user);
 
 // The C library's text for an error, in static storage; NULL for an unknown error.
