@@ -5,7 +5,7 @@
             --timeout S --console yes|no -- COMMAND ARG...
 
 It is the second half of lab/run, which has checked the arguments. It keeps nothing on disk:
-the job goes to the guest through a file in memory, the streams come back through pipes.
+the job goes to the guest through a file in memory, and the output comes back through pipes.
 """
 
 import os
@@ -22,14 +22,14 @@ KERNEL_ARGUMENTS = (
 )
 # The caller's environment variables that the command gets.
 PASSED_ON = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"TZ", b"TERM")
-PASSED_ON_BEGINNING = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
+PASSED_ON_PREFIXES = (b"SWIFT", b"BLESEC_", b"LAB_", b"LC_")
 GUEST_FAILED = 124
 # About one boot in a hundred fails on a busy machine: the kernel falls silent, or reports again and
 # again that tasks are stuck, or the guest has no controllers. The job has not begun then, so another
 # machine is started.
 SILENCE = 30  # seconds; on a busy machine a kernel may be silent for a few
 START = 120  # seconds until the job must have begun; a busy machine takes 30
-BOOTS = 3  # machines in all
+BOOTS = 3  # machines at most
 
 
 class Ended(Exception):
@@ -42,7 +42,7 @@ class Ended(Exception):
 def emulator_command(options, write_ends, job):
     """The command line of the emulator, which is killed when this process ends for any reason.
 
-    `write_ends` has a pipe's descriptor for each stream, by name; `job` is the descriptor of the job file.
+    `write_ends` has the write ends of the pipes, by name; `job` is the descriptor of the job file.
     """
 
     def character_device(name):
@@ -74,7 +74,7 @@ def job_file(mark, options, command):
     environment = {
         name: value
         for name, value in os.environb.items()
-        if name in PASSED_ON or name.startswith(PASSED_ON_BEGINNING)
+        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
     }
     environment[b"LAB_OUT"] = os.fsencode(options["out"])
     fields = [mark, os.getcwdb(), os.fsencode(options["out"]), options["controllers"].encode(), options["bluetoothd"].encode()]
@@ -93,12 +93,13 @@ class NotReady(Exception):
 class Stream(threading.Thread):
     """Passes bytes from the guest on as they arrive.
 
-    The guest sends the mark before the first byte, and the mark and the exit status at the end.
+    The guest sends the mark before the first byte, and at the end the mark and a trailer: the exit
+    status, or a request to try again.
     """
 
-    def __init__(self, source, target, mark, changed):
+    def __init__(self, source, target, mark, stream_ended):
         super().__init__(daemon=True)
-        self.source, self.target, self.mark, self.changed = source, target, mark, changed
+        self.source, self.target, self.mark, self.stream_ended = source, target, mark, stream_ended
         self.begun = False
         self.trailer = None  # the bytes after the second mark; with them the stream is complete
         self.reader_gone = False  # whether nobody reads `target` any more
@@ -131,7 +132,7 @@ class Stream(threading.Thread):
         except BrokenPipeError:
             self.reader_gone = True
         self.ended = True
-        self.changed.set()
+        self.stream_ended.set()
 
     def write(self, data):
         view = memoryview(data)
@@ -167,7 +168,7 @@ def parse(arguments):
     return dict(zip((name[2:] for name in arguments[0:split:2]), arguments[1:split:2])), arguments[split + 1 :]
 
 
-def wait(out, err, changed, console):
+def wait(out, err, stream_ended, console):
     """Waits until both streams are complete, and returns the command's exit status."""
     while True:
         if out.trailer is not None and err.trailer is not None:
@@ -181,8 +182,8 @@ def wait(out, err, changed, console):
         now = time.monotonic()
         if not out.begun and (now - console.output_time > SILENCE or now - console.start_time > START):
             raise NotReady("hung while it started")
-        changed.wait(None if out.begun else 1)
-        changed.clear()
+        stream_ended.wait(None if out.begun else 1)
+        stream_ended.clear()
 
 
 def handle_signals(timeout):
@@ -223,10 +224,10 @@ def run_once(options, command):
         )
         for descriptor in (job, *write_ends.values()):
             os.close(descriptor)
-        changed = threading.Event()
+        stream_ended = threading.Event()
         console = Console(read_ends["console"], options["console"] == "yes")
-        streams = [Stream(read_ends["out"], 1, mark, changed), Stream(read_ends["err"], 2, mark, changed)]
-        ended = Ended(wait(*streams, changed, console))
+        streams = [Stream(read_ends["out"], 1, mark, stream_ended), Stream(read_ends["err"], 2, mark, stream_ended)]
+        ended = Ended(wait(*streams, stream_ended, console))
     except Ended as reason:
         ended = reason
     finally:

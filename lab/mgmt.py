@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""lab/mgmt.py: sets Bluetooth controllers up, and cuts links, by the kernel's management socket.
+"""lab/mgmt.py: sets Bluetooth controllers up, and cuts links, through the kernel's management socket.
 
     mgmt.py list                              controllers: name, address, settings
     mgmt.py connections                       links: controller, address of the peer, its type
@@ -53,9 +53,9 @@ class Management:
         self.socket = socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI)
         # Python's own bind cannot name the HCI channel. So this sockaddr_hci has the family,
         # HCI_DEV_NONE and HCI_CHANNEL_CONTROL.
-        where = struct.pack("=HHH", socket.AF_BLUETOOTH, 0xFFFF, 3)
+        address = struct.pack("=HHH", socket.AF_BLUETOOTH, 0xFFFF, 3)
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.bind(self.socket.fileno(), where, len(where)) != 0:
+        if libc.bind(self.socket.fileno(), address, len(address)) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self.added = []
@@ -98,7 +98,7 @@ class Management:
         names = [name for bit, name in enumerate(SETTINGS) if bits >> bit & 1]
         if "advertising" not in names and self.advertisements(index):
             names.append("advertising")
-        return text(answer[:6]), names
+        return address_text(answer[:6]), names
 
     def set(self, setting, index, value):
         if setting == "advertising":
@@ -106,14 +106,14 @@ class Management:
         else:
             self.command(SETTERS[setting], index, bytes([value]))
 
-    def advertise(self, index, value):
-        """Adds a connectable advertisement, or removes all advertisements.
+    def advertise(self, index, enable):
+        """Adds a connectable advertisement, or, if `enable` is false, removes all advertisements.
 
         The kernel's own setting "advertising" is not used. With this setting on, the
         kernel dials by advertising to the peer instead of scanning for it, and two
         controllers that both advertise never find each other.
         """
-        if value:  # instance 1, connectable, no data, without a time limit
+        if enable:  # instance 1, connectable, no data, without a time limit
             self.command(ADD_ADVERTISING, index, struct.pack("<BIHHBB", 1, 1, 0, 0, 0, 0))
         elif self.advertisements(index):
             self.command(REMOVE_ADVERTISING, index, bytes([0]))
@@ -131,7 +131,7 @@ class Management:
                 return []
             raise
         (count,) = struct.unpack_from("<H", answer)
-        return [(text(answer[2 + 7 * n : 8 + 7 * n]), answer[8 + 7 * n]) for n in range(count)]
+        return [(address_text(answer[2 + 7 * n : 8 + 7 * n]), answer[8 + 7 * n]) for n in range(count)]
 
     def disconnect(self, address, indexes):
         """Cuts the links of these controllers to `address`; returns false when there is none."""
@@ -139,18 +139,18 @@ class Management:
         for index in indexes:
             for peer, kind in self.connections(index):
                 if peer == address:
-                    self.command(DISCONNECT, index, raw(address) + bytes([kind]))
+                    self.command(DISCONNECT, index, address_bytes(address) + bytes([kind]))
                     cut = True
         return cut
 
 
-def text(address):
+def address_text(address):
     """A device address as text, from its six bytes, which are little-endian."""
     return ":".join(f"{byte:02X}" for byte in reversed(address))
 
 
-def raw(address):
-    """The six little-endian bytes of a device address in text."""
+def address_bytes(address):
+    """The six bytes, little-endian, of a device address in text."""
     return bytes(int(byte, 16) for byte in reversed(address.split(":")))
 
 

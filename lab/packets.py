@@ -4,9 +4,9 @@
     packets.py HCI          for example: packets.py hci0
 
 {"acl_tx": 12, "acl_rx": 3, "cmd_tx": 40, "byte_tx": 2296, ...}: what the host gave to
-the controller (tx) and got from it (rx) since the controller appeared; bytes are counted
-for commands as well, and byte_rx stays 0 for a virtual controller. Needs no privilege.
-It exits 64 on wrong usage and 68 when there is no such controller.
+the controller (tx) and got from it (rx) since the controller appeared. byte_tx includes
+the bytes of commands; byte_rx stays 0 for a virtual controller. Needs no privilege. Exits
+64 on wrong usage, and 68 when the counters cannot be read, as for an absent controller.
 
 A virtual controller takes 192 bytes in an ACL packet, which makes the MPS 188. An SDU of
 n bytes is p = ceil((n + 2) / 188) packets and n + 2 + 9 * p bytes: 2 for the SDU's
@@ -27,7 +27,7 @@ NAMES = "err_rx err_tx cmd_tx evt_rx acl_tx acl_rx sco_tx sco_rx byte_rx byte_tx
 
 
 def counters(index):
-    """The counters of controller `index`, by name; raises an OSError when there is no such controller."""
+    """The counters of controller `index`, by name; raises an OSError when they cannot be read."""
     info = bytearray(struct.pack("<H", index).ljust(INFO_SIZE, b"\0"))
     with socket.socket(socket.AF_BLUETOOTH, socket.SOCK_RAW, socket.BTPROTO_HCI) as control:
         fcntl.ioctl(control, HCIGETDEVINFO, info)
@@ -42,7 +42,7 @@ def main():
     try:
         print(json.dumps(counters(int(name[3:]))))
     except OSError as error:
-        print(f"packets: no controller {name}: {error.strerror}", file=sys.stderr)
+        print(f"packets: cannot read the counters of {name}: {error.strerror}", file=sys.stderr)
         return 68
     return 0
 

@@ -6,7 +6,6 @@ package struct AdvertisementTag: Sendable, Hashable, Comparable, CustomStringCon
     /// The four bytes as a big-endian number.
     package let rawValue: UInt32
 
-    /// Makes the tag with that number.
     package init(rawValue: UInt32) { self.rawValue = rawValue }
 
     /// Draws a new tag.

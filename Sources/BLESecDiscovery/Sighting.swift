@@ -10,7 +10,6 @@ package struct Candidate: Sendable, Hashable {
     /// The tag that it advertises; nil where it advertises the service without a payload.
     package let tag: AdvertisementTag?
 
-    /// Makes a candidate from its two parts.
     package init(address: DeviceAddress, tag: AdvertisementTag?) {
         self.address = address
         self.tag = tag

@@ -2,12 +2,9 @@ package import BLESecLinks
 
 /// Where a device can be dialed: its address and the address type. It authenticates nobody.
 package struct DeviceAddress: Sendable, Hashable, CustomStringConvertible {
-    /// The six bytes.
     package let address: BluetoothAddress
-    /// The address type.
     package let type: AddressType
 
-    /// Makes a device address from its two parts.
     package init(_ address: BluetoothAddress, _ type: AddressType) {
         self.address = address
         self.type = type

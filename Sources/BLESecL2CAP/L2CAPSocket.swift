@@ -12,8 +12,8 @@ package enum L2CAPSocket {
     /// this size fills 17 packets of 247 bytes, and a message of 4 KiB fits.
     package static let maximumSDU = 4_197
 
-    /// The default and the upper limit for the largest SDU that is received, in bytes. With a small
-    /// receive buffer, kernels stall for ever in the middle of an SDU that is larger than this.
+    /// The default and the upper limit for the largest SDU that is received, in bytes.
+    /// Kernels with a small receive buffer stall for ever in the middle of a larger SDU.
     package static let maximumReceiveMTU = 8_192
 
     /// The smallest MTU that the specification allows, in bytes.
@@ -27,8 +27,8 @@ package enum L2CAPSocket {
     /// The size of both socket buffers: the default maximum for an unprivileged process
     /// (`net.core.wmem_max`); the kernel doubles it.
     ///
-    /// With a small receive buffer, the kernel's credits stop for ever in the middle of an SDU; a
-    /// small send buffer never takes a large SDU.
+    /// With a small receive buffer, the kernel's credits stop for ever in the middle of an SDU; with
+    /// a small send buffer, the kernel never takes a large SDU.
     static let bufferSize: Int32 = 212_992
 
     /// Opens a socket and binds it, for connect or listen; the caller owns the descriptor.
