@@ -4,12 +4,12 @@
     mgmt.py list                              controllers: name, address, settings
     mgmt.py connections                       links: controller, address of the peer, its type
     mgmt.py disconnect ADDRESS [hciN]         cuts the link to ADDRESS, at hciN or wherever it is
-    mgmt.py SETTING on|off [hciN ...]         at the controllers named, or at all of them
+    mgmt.py SETTING on|off [hciN ...]         switches SETTING at the named controllers, or at all
     mgmt.py up --count N [--advertising]      waits for N controllers and makes them ready to use
 
 SETTING: power, le, connectable, bondable, advertising. Reading needs no privilege;
-changes need CAP_NET_ADMIN. Exit status: 0 when done, 1 when the kernel refused, 64 on
-wrong usage, 68 when there is no such controller or link.
+changes need CAP_NET_ADMIN. Exit status: 0 when done, 1 when it failed, 64 on wrong
+usage, 68 when there is no such controller or link.
 """
 
 import ctypes
@@ -145,7 +145,7 @@ class Management:
 
 
 def address_text(address):
-    """A device address as text, from its six bytes, which are little-endian."""
+    """A device address as text, from its six bytes, little-endian."""
     return ":".join(f"{byte:02X}" for byte in reversed(address))
 
 

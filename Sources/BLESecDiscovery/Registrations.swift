@@ -30,9 +30,8 @@ actor Registrations {
         /// Restarts a scan after its interval.
         var renewal: Task<Void, Never>?
 
-        /// Whether this is a scan that is needed now, or, if `granted` is true, one that is
-        /// running.
-        func isScan(on adapter: AdapterName, granted: Bool = false) -> Bool {
+        /// Whether this is a scan that is needed now, and, if `granted` is true, is running.
+        func needsScan(on adapter: AdapterName, granted: Bool = false) -> Bool {
             guard request.isScan, request.adapter == adapter else { return false }
             return switch state {
             case .granted: true
@@ -256,7 +255,9 @@ actor Registrations {
             guard request.isScan, error.busError.hasSuffix(".InProgress") else { throw error }
             // bluetoothd has one scan for each process: if another one runs here, so does this one.
             let others = entries.filter { $0.key != token }.values
-            if others.contains(where: { $0.isScan(on: request.adapter, granted: true) }) { return }
+            if others.contains(where: { $0.needsScan(on: request.adapter, granted: true) }) {
+                return
+            }
             // Otherwise the kernel is still busy with a request from an earlier bluetoothd.
             try? await call(request.end, request)
             throw error
@@ -265,7 +266,7 @@ actor Registrations {
 
     private func cancel(_ request: RegistrationRequest) async {
         // bluetoothd has one scan for each process, and other requests may still need it.
-        if request.isScan, entries.values.contains(where: { $0.isScan(on: request.adapter) }) {
+        if request.isScan, entries.values.contains(where: { $0.needsScan(on: request.adapter) }) {
             return
         }
         try? await call(request.end, request)
